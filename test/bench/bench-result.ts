@@ -1,0 +1,41 @@
+/** What a bench module is asked for. */
+export interface BenchOptions {
+  /** Shorter runs and smaller data: enough to see a regression, not to quote. */
+  quick: boolean;
+  /** Says what is being measured, for the person who waits; goes to standard error. */
+  progress(message: string): void;
+}
+
+/** One figure: a ratio of two things measured in interleaved runs on one machine. */
+export interface BenchResult {
+  /** What is compared, in one line. */
+  name: string;
+  /** The measured figure; null when it could not be measured here, and `detail` says why. */
+  ratio: number | null;
+  /** `>= 0.40`, `<= 2.1`; an empty text is shown without a verdict. */
+  bound: string;
+  /** The figures behind the ratio. */
+  detail: string;
+}
+
+/** Every `test/bench/NAME.ts` that exports `run` is a bench module. */
+export interface BenchModule {
+  run(options: BenchOptions): Promise<BenchResult[]>;
+}
+
+/** Whether `ratio` keeps `bound`; undefined when there is nothing to judge. */
+export function keepsBound(ratio: number | null, bound: string): boolean | undefined {
+  const match = /^(>=|<=)\s*(\d+(?:\.\d+)?)$/.exec(bound.trim());
+  if (ratio === null || !match) return undefined;
+  const limit = Number(match[2]);
+  return match[1] === '>=' ? ratio >= limit : ratio <= limit;
+}
+
+/** Middle value; the mean of the two middle ones when their number is even. */
+export function median(values: readonly number[]): number {
+  if (values.length === 0) return Number.NaN;
+  const sorted = [...values].sort((a, b) => a - b);
+  const upper = sorted.length >> 1;
+  const high = sorted[upper] as number;
+  return sorted.length % 2 === 1 ? high : (high + (sorted[upper - 1] as number)) / 2;
+}
