@@ -22,4 +22,6 @@ export interface CallOptions {
   signal?: AbortSignal;
   /** Told each time the call has to wait, before it does. */
   onWait?: (wait: Wait) => void;
+  /** Told at the moment the request really leaves, after every wait; again if it is sent once more after a 401. */
+  onSend?: () => void;
 }

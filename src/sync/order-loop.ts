@@ -1,0 +1,137 @@
+import type { Alarms } from '../domain/alarm.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { formatDuration } from '../domain/duration.ts';
+import { asTillsyncError, hasCode } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+import type { Schedule } from '../domain/schedule.ts';
+import type { OrderPoll, PollReport } from './order-poll.ts';
+import { retryDelayMs } from './retry.ts';
+import { Waker } from './waker.ts';
+import type { WebhookWatch } from './webhook-watch.ts';
+
+export interface OrderLoopOptions {
+  poll: Pick<OrderPoll, 'poll'>;
+  schedule: Schedule;
+  watch: Pick<WebhookWatch, 'polled'>;
+  /** Codes that a complete poll leaves unexplained, each named once; a reason to look again, wider. */
+  newGaps: (report: PollReport) => number[];
+  alarms: Alarms;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** How often a poll reaches back to the oldest open order. */
+  wideEveryMs: number;
+  /** After this long without a complete poll, a person is told. */
+  staleAfterMs: number;
+  /** Sign of life, for the watchdog. */
+  beat: () => void;
+}
+
+/**
+ * Keeps the orders polled: at start, at each due moment of the schedule, sooner when something hints that an
+ * order is missing. A failed poll is tried again after the retry policy's rest. Nothing ends it but its signal.
+ */
+export class OrderLoop {
+  readonly #options: OrderLoopOptions;
+  readonly #waker: Waker;
+  #failures = 0;
+  #wideDueMs = Number.NEGATIVE_INFINITY;
+  #lastOkMonoMs: number;
+  #dueMs = 0;
+
+  constructor(options: OrderLoopOptions) {
+    this.#options = options;
+    this.#waker = new Waker(options.clock);
+    this.#lastOkMonoMs = options.clock.monotonicMs();
+  }
+
+  /** A hint that something is missing: polls as soon as the rate budget allows. */
+  wake(): void {
+    this.#waker.wake();
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { clock, beat } = this.#options;
+    while (!signal.aborted) {
+      beat();
+      await this.#once(signal);
+      await this.#waker.until(() => this.#due(clock.nowMs()), signal, beat);
+    }
+  }
+
+  /** A wall clock that jumped back must not postpone the next poll by the length of the jump. */
+  #due(nowMs: number): number {
+    const next = this.#options.schedule.nextAfter(nowMs);
+    return Math.min(this.#dueMs, next);
+  }
+
+  async #once(signal: AbortSignal): Promise<void> {
+    const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
+    const wide = clock.monotonicMs() >= this.#wideDueMs;
+    try {
+      const report = await poll.poll({
+        signal,
+        wide,
+        onWait: (wait) => {
+          beat();
+          log.debug({ ...wait }, `next order poll allowed in ${formatDuration(wait.waitMs)}`);
+        },
+        onProgress: beat,
+      });
+      this.#failures = 0;
+      this.#lastOkMonoMs = clock.monotonicMs();
+      if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
+      watch.polled(report.createdIds);
+      this.#dueMs = schedule.nextAfter(clock.nowMs());
+      this.#lookAgain(report, wide);
+      this.#logReport(report);
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#failures += 1;
+      const delayMs = retryDelayMs(this.#failures, error, random);
+      this.#dueMs = Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs);
+      if (hasCode(error, 'auth-required')) this.#dueMs = clock.nowMs() + 5_000;
+      this.#logFailure(error);
+    }
+  }
+
+  #lookAgain(report: PollReport, wide: boolean): void {
+    const gaps = this.#options.newGaps(report);
+    if (gaps.length === 0) return;
+    this.#options.log.info(
+      { codes: gaps.slice(0, 20), count: gaps.length },
+      'order numbers are missing from the mirror; looking again',
+    );
+    if (!wide) this.#wideDueMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #logReport(report: PollReport): void {
+    const { createdIds: _, ...figures } = report;
+    const news = report.created + report.changed + report.unreadable;
+    const level = news > 0 ? 'info' : 'debug';
+    this.#options.log[level](figures, 'orders polled');
+  }
+
+  #logFailure(error: unknown): void {
+    const { log, alarms, clock, staleAfterMs } = this.#options;
+    const known = asTillsyncError(error);
+    const fields = { code: known.code, failures: this.#failures, hint: known.hint };
+    if (known.code === 'auth-required') {
+      if (this.#failures === 1) log.error(fields, known.message);
+    } else if (known.code === 'internal') {
+      log.error({ ...fields, err: error }, `order poll failed: ${known.message}`);
+    } else {
+      log.warn(fields, `order poll failed: ${known.message}`);
+    }
+    const silentMs = clock.monotonicMs() - this.#lastOkMonoMs;
+    if (silentMs < staleAfterMs) return;
+    try {
+      alarms.raise(
+        'orders.stale',
+        `No complete order poll for ${formatDuration(silentMs)}: ${known.message}`,
+      );
+    } catch (storageError) {
+      log.error({ err: storageError }, 'the alarm for missing polls could not be stored');
+    }
+  }
+}

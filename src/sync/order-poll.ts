@@ -1,0 +1,221 @@
+import type { Alarms } from '../domain/alarm.ts';
+import { whenFree } from '../domain/busy.ts';
+import type { CallOptions } from '../domain/call.ts';
+import type { Clock } from '../domain/clock.ts';
+import { TillsyncError } from '../domain/errors.ts';
+import type { FreshnessBoard } from '../domain/freshness.ts';
+import type { Leases } from '../domain/leases.ts';
+import type { Log } from '../domain/log.ts';
+import type { ImportReport, OrderImporter } from '../domain/order-intake.ts';
+import type { Platform } from '../domain/platform.ts';
+import { type PollWindow, pollWindow } from '../domain/poll-window.ts';
+
+const LEASE = 'orders.poll';
+const LEASE_HOLD_MS = 600_000;
+const PAGES_MAX = 1_000;
+
+/** What a poll has to know of the mirror before it asks. */
+export interface PollMemory {
+  newestSeq(): number;
+  /** Wall clock of the last complete poll; null: never. */
+  lastPollOkMs(): number | null;
+  /** Creation of the oldest order whose life has not ended; null: none. */
+  oldestOpenOrderMs(): number | null;
+}
+
+export interface OrderPollSettings {
+  timezone: string;
+  lookbackDays: number;
+  /** How far back a wide poll, and one after a long outage, may reach. */
+  wideDays: number;
+  /** Query parameter that asks for a further page; empty: the platform is not asked for pages. */
+  pageParameter: string;
+}
+
+export interface OrderPollOptions {
+  platform: Pick<Platform, 'orderAll'>;
+  importer: OrderImporter;
+  memory: PollMemory;
+  leases: Leases;
+  freshness: FreshnessBoard;
+  alarms: Alarms;
+  clock: Clock;
+  log: Log;
+  settings: OrderPollSettings;
+}
+
+export interface PollRequest extends CallOptions {
+  /** Given dates instead of the computed ones. */
+  window?: PollWindow;
+  /** Reach back to the oldest open order, not only to the look-back. */
+  wide?: boolean;
+  onProgress?: (done: number, total: number) => void;
+}
+
+export interface PollReport extends Omit<ImportReport, 'listFound'> {
+  window: PollWindow;
+  pages: number;
+}
+
+/** One complete poll: ask, mirror, report. The daemon's loop and `sync orders` run the same one, never both at once. */
+export class OrderPoll {
+  readonly #options: OrderPollOptions;
+
+  constructor(options: OrderPollOptions) {
+    this.#options = options;
+  }
+
+  /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
+  async poll(request: PollRequest = {}): Promise<PollReport> {
+    const { freshness, leases, clock } = this.#options;
+    const fence = await this.#lease(request.signal);
+    try {
+      const report = await this.#pages(request, fence);
+      await whenFree(clock, () => this.#settle(report));
+      return report;
+    } catch (error) {
+      await whenFree(clock, () => this.#fail(error, freshness)).catch(() => {});
+      throw error;
+    } finally {
+      await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
+    }
+  }
+
+  async #lease(signal: AbortSignal | undefined): Promise<number> {
+    const { leases, clock } = this.#options;
+    for (;;) {
+      const fence = await whenFree(clock, () => leases.acquire(LEASE, LEASE_HOLD_MS), 10_000, signal);
+      if (fence !== undefined) return fence;
+      if (signal?.aborted)
+        throw new TillsyncError('aborted', 'Stopped while another process polls the orders.');
+      await clock.sleep(500, signal);
+    }
+  }
+
+  async #pages(request: PollRequest, fence: number): Promise<PollReport> {
+    const { settings } = this.#options;
+    const window = request.window ?? this.#window(request.wide ?? false);
+    let total: PollReport | undefined;
+    for (let page = 1; page <= PAGES_MAX; page++) {
+      const extra = page === 1 ? {} : { [settings.pageParameter]: String(page) };
+      const report = await this.#page(window, extra, request, fence);
+      total = total ? sum(total, report) : { ...report, window, pages: 1 };
+      const last = !report.morePages || settings.pageParameter === '' || report.records === 0;
+      if (last) return total;
+    }
+    return total as PollReport;
+  }
+
+  async #page(
+    window: PollWindow,
+    extra: Record<string, string>,
+    request: PollRequest,
+    fence: number,
+  ): Promise<ImportReport> {
+    const { platform, importer, memory, clock, leases } = this.#options;
+    let asOfSeq = memory.newestSeq();
+    let observedAtMs = clock.nowMs();
+    const { signal, onWait, onProgress } = request;
+    const answer = await platform.orderAll(
+      { ...window, extra },
+      {
+        ...(signal && { signal }),
+        ...(onWait && { onWait }),
+        onSend: () => {
+          asOfSeq = memory.newestSeq();
+          observedAtMs = clock.nowMs();
+          request.onSend?.();
+        },
+      },
+    );
+    if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
+      throw new TillsyncError(
+        'lease-lost',
+        'Another process has polled meanwhile; this answer was left unused.',
+        {
+          retryable: true,
+        },
+      );
+    }
+    const report = await importer.importAnswer(answer.body, {
+      observedAtMs,
+      asOfSeq,
+      ...(signal && { signal }),
+      ...(onProgress && { onProgress }),
+    });
+    if (!report.listFound) {
+      throw new TillsyncError(
+        'platform-garbled',
+        'The answer of GET /order/all holds no list of orders that tillsync can find. It was kept whole in the quarantine and nothing was mirrored from it.',
+        {
+          hint: 'Look at it with `tillsync quarantine list`, and name its list in the config as orders.list_path.',
+        },
+      );
+    }
+    return report;
+  }
+
+  #window(wide: boolean): PollWindow {
+    const { memory, clock, settings } = this.#options;
+    const reaches = [memory.lastPollOkMs(), wide ? memory.oldestOpenOrderMs() : null].filter(
+      (ms) => ms !== null,
+    );
+    return pollWindow({
+      nowMs: clock.nowMs(),
+      timezone: settings.timezone,
+      lookbackDays: settings.lookbackDays,
+      reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
+      lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),
+    });
+  }
+
+  #settle(report: PollReport): void {
+    const { freshness, alarms, settings } = this.#options;
+    alarms.lower('orders.stale');
+    if (report.unreadable > 0) {
+      const message = `${report.unreadable} record(s) of GET /order/all could not be read as an order; they are in the quarantine (tillsync quarantine list).`;
+      alarms.raise('orders.unreadable', message);
+      freshness.ok('orders.poll', message);
+    } else {
+      alarms.lower('orders.unreadable');
+      freshness.ok('orders.poll');
+    }
+    if (!report.morePages || settings.pageParameter !== '') return alarms.lower('orders.more-pages');
+    const message =
+      'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
+    alarms.raise('orders.more-pages', message);
+    freshness.report('orders.poll', 'degraded', message);
+  }
+
+  #fail(error: unknown, freshness: FreshnessBoard): void {
+    const { alarms } = this.#options;
+    if (!(error instanceof TillsyncError)) {
+      return freshness.report('orders.poll', 'failing', 'The poll failed inside tillsync; see the log.');
+    }
+    const message = [error.message, error.hint].filter(Boolean).join(' ');
+    if (error.code === 'aborted') return;
+    if (error.code === 'auth-required') return freshness.report('orders.poll', 'locked-out', message);
+    if (error.code === 'blocked') return freshness.report('orders.poll', 'blocked', message);
+    if (error.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
+    freshness.report('orders.poll', 'failing', message);
+  }
+}
+
+function sum(a: PollReport, b: ImportReport): PollReport {
+  return {
+    window: a.window,
+    pages: a.pages + 1,
+    records: a.records + b.records,
+    created: a.created + b.created,
+    changed: a.changed + b.changed,
+    confirmed: a.confirmed + b.confirmed,
+    superseded: a.superseded + b.superseded,
+    unreadable: a.unreadable + b.unreadable,
+    createdIds: [...a.createdIds, ...b.createdIds].slice(0, 1_000),
+    morePages: b.morePages,
+    codes:
+      a.codes && b.codes
+        ? { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) }
+        : (a.codes ?? b.codes),
+  };
+}

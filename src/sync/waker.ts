@@ -1,0 +1,42 @@
+import type { Clock } from '../domain/clock.ts';
+
+/** Sleeps are cut into pieces of this length, so that a jump of the wall clock cannot oversleep a schedule. */
+const PIECE_MS_MAX = 15_000;
+
+/**
+ * The one abortable wait of a loop. Waking is a hint only: it ends the wait early and says nothing of what
+ * there is to do. A wake that comes while nobody waits is kept for the next wait.
+ */
+export class Waker {
+  readonly #clock: Clock;
+  #pending = false;
+  #controller: AbortController | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  wake(): void {
+    this.#pending = true;
+    this.#controller?.abort();
+  }
+
+  /**
+   * Waits until `dueMs()` (wall clock, asked again after each piece), a wake, or the signal. `onPiece` is told
+   * of each piece, as a sign of life.
+   */
+  async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
+    while (!this.#pending && !signal.aborted) {
+      onPiece();
+      const restMs = dueMs() - this.#clock.nowMs();
+      if (restMs <= 0) break;
+      this.#controller = new AbortController();
+      await this.#clock.sleep(
+        Math.min(restMs, PIECE_MS_MAX),
+        AbortSignal.any([signal, this.#controller.signal]),
+      );
+      this.#controller = undefined;
+    }
+    this.#pending = false;
+  }
+}
