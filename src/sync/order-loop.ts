@@ -1,7 +1,7 @@
 import type { Alarms } from '../domain/alarm.ts';
 import type { Clock, Random } from '../domain/clock.ts';
 import { formatDuration } from '../domain/duration.ts';
-import { asTillsyncError, hasCode } from '../domain/errors.ts';
+import { asTillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { Schedule } from '../domain/schedule.ts';
 import type { OrderPoll, PollReport } from './order-poll.ts';
@@ -9,12 +9,17 @@ import { retryDelayMs } from './retry.ts';
 import { Waker } from './waker.ts';
 import type { WebhookWatch } from './webhook-watch.ts';
 
+/** How soon new tokens from a person are noticed. */
+const LOCKED_OUT_LOOK_MS = 5_000;
+
 export interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
   schedule: Schedule;
   watch: Pick<WebhookWatch, 'polled'>;
   /** Codes that a complete poll leaves unexplained, each named once; a reason to look again, wider. */
   newGaps: (report: PollReport) => number[];
+  /** False while only a person can bring new tokens: nothing is asked of the platform then. */
+  mayCall: () => boolean;
   alarms: Alarms;
   clock: Clock;
   random: Random;
@@ -54,9 +59,15 @@ export class OrderLoop {
     const { clock, beat } = this.#options;
     while (!signal.aborted) {
       beat();
-      await this.#once(signal);
+      if (this.#lockedOut()) this.#dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
+      else await this.#once(signal);
       await this.#waker.until(() => this.#due(clock.nowMs()), signal, beat);
     }
+  }
+
+  /** The first refusal is reported by a poll; from then on only the tokens are looked at. */
+  #lockedOut(): boolean {
+    return this.#failures > 0 && !this.#options.mayCall();
   }
 
   /** A wall clock that jumped back must not postpone the next poll by the length of the jump. */
@@ -90,7 +101,6 @@ export class OrderLoop {
       this.#failures += 1;
       const delayMs = retryDelayMs(this.#failures, error, random);
       this.#dueMs = Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs);
-      if (hasCode(error, 'auth-required')) this.#dueMs = clock.nowMs() + 5_000;
       this.#logFailure(error);
     }
   }

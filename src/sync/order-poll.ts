@@ -2,8 +2,8 @@ import type { Alarms } from '../domain/alarm.ts';
 import { whenFree } from '../domain/busy.ts';
 import type { CallOptions } from '../domain/call.ts';
 import type { Clock } from '../domain/clock.ts';
-import { TillsyncError } from '../domain/errors.ts';
-import type { FreshnessBoard } from '../domain/freshness.ts';
+import { asTillsyncError, type ErrorCode, TillsyncError } from '../domain/errors.ts';
+import type { FreshnessBoard, FreshnessState } from '../domain/freshness.ts';
 import type { Leases } from '../domain/leases.ts';
 import type { Log } from '../domain/log.ts';
 import type { ImportReport, OrderImporter } from '../domain/order-intake.ts';
@@ -67,14 +67,14 @@ export class OrderPoll {
 
   /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
   async poll(request: PollRequest = {}): Promise<PollReport> {
-    const { freshness, leases, clock } = this.#options;
+    const { leases, clock } = this.#options;
     const fence = await this.#lease(request.signal);
     try {
       const report = await this.#pages(request, fence);
       await whenFree(clock, () => this.#settle(report));
       return report;
     } catch (error) {
-      await whenFree(clock, () => this.#fail(error, freshness)).catch(() => {});
+      await whenFree(clock, () => this.#fail(error)).catch(() => {});
       throw error;
     } finally {
       await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
@@ -172,34 +172,38 @@ export class OrderPoll {
   #settle(report: PollReport): void {
     const { freshness, alarms, settings } = this.#options;
     alarms.lower('orders.stale');
-    if (report.unreadable > 0) {
-      const message = `${report.unreadable} record(s) of GET /order/all could not be read as an order; they are in the quarantine (tillsync quarantine list).`;
-      alarms.raise('orders.unreadable', message);
-      freshness.ok('orders.poll', message);
+    const unreadable =
+      report.unreadable === 0
+        ? ''
+        : `${report.unreadable} record(s) of GET /order/all could not be read as an order; they are in the quarantine (tillsync quarantine list).`;
+    if (unreadable) alarms.raise('orders.unreadable', unreadable);
+    else alarms.lower('orders.unreadable');
+    freshness.ok('orders.poll', unreadable);
+
+    if (report.morePages && settings.pageParameter === '') {
+      const message =
+        'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
+      alarms.raise('orders.more-pages', message);
+      freshness.report('orders.poll', 'degraded', message);
     } else {
-      alarms.lower('orders.unreadable');
-      freshness.ok('orders.poll');
+      alarms.lower('orders.more-pages');
     }
-    if (!report.morePages || settings.pageParameter !== '') return alarms.lower('orders.more-pages');
-    const message =
-      'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
-    alarms.raise('orders.more-pages', message);
-    freshness.report('orders.poll', 'degraded', message);
   }
 
-  #fail(error: unknown, freshness: FreshnessBoard): void {
-    const { alarms } = this.#options;
-    if (!(error instanceof TillsyncError)) {
-      return freshness.report('orders.poll', 'failing', 'The poll failed inside tillsync; see the log.');
-    }
-    const message = [error.message, error.hint].filter(Boolean).join(' ');
-    if (error.code === 'aborted') return;
-    if (error.code === 'auth-required') return freshness.report('orders.poll', 'locked-out', message);
-    if (error.code === 'blocked') return freshness.report('orders.poll', 'blocked', message);
-    if (error.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
-    freshness.report('orders.poll', 'failing', message);
+  #fail(error: unknown): void {
+    const { alarms, freshness } = this.#options;
+    const known = asTillsyncError(error);
+    if (known.code === 'aborted') return;
+    const message = [known.message, known.hint].filter(Boolean).join(' ');
+    if (known.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
+    freshness.report('orders.poll', STATE_OF[known.code] ?? 'failing', message);
   }
 }
+
+const STATE_OF: Partial<Record<ErrorCode, FreshnessState>> = {
+  'auth-required': 'locked-out',
+  blocked: 'blocked',
+};
 
 function sum(a: PollReport, b: ImportReport): PollReport {
   return {
