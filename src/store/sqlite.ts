@@ -1,0 +1,174 @@
+import { chmodSync, closeSync, fsyncSync, openSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import Database from 'better-sqlite3';
+import { type ErrorCode, TillsyncError } from '../domain/errors.ts';
+
+export interface DatabaseOptions {
+  path: string;
+  /** Permissions of a database that does not exist yet, exact whatever the umask; -wal and -shm copy them. */
+  mode: number;
+  /** Opens an existing database for reading only; `mode` and `journal_mode` are then left alone. */
+  readonly?: boolean;
+  /** How long one statement may block the thread on another process's lock; at most 100. */
+  busyTimeoutMs: number;
+  /** Set in this order after `synchronous = FULL`, and read back. */
+  pragmas?: Record<string, string | number>;
+}
+
+const BUSY_TIMEOUT_MAX_MS = 100;
+
+/**
+ * Opens a SQLite database with durable commits. Throws `storage-…` errors; a file that lost its content while
+ * its write-ahead log is still there is `storage-corrupt`, never taken for a new one.
+ */
+export function openDatabase(options: DatabaseOptions): Database.Database {
+  if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
+    throw new TillsyncError(
+      'internal',
+      `A busy timeout of ${options.busyTimeoutMs} ms freezes the event loop.`,
+    );
+  }
+  let db: Database.Database | undefined;
+  try {
+    refuseEmptied(options.path);
+    if (!options.readonly) createWithMode(options.path, options.mode);
+    db = new Database(options.path, {
+      readonly: options.readonly ?? false,
+      fileMustExist: true,
+      timeout: options.busyTimeoutMs,
+    });
+    setPragma(db, 'synchronous', 'FULL');
+    for (const [name, value] of Object.entries(options.pragmas ?? {})) {
+      if (options.readonly && name === 'journal_mode') continue;
+      setPragma(db, name, value);
+    }
+    return db;
+  } catch (error) {
+    db?.close();
+    throw toStorageError(error, options.path);
+  }
+}
+
+/** Runs a database action and throws what goes wrong as a `storage-…` error. */
+export function storing<T>(action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    throw toStorageError(error);
+  }
+}
+
+/** Creates an empty file with exactly `mode` unless it exists; durable when this returns. */
+export function createWithMode(path: string, mode: number): boolean {
+  let file: number;
+  try {
+    file = openSync(path, 'wx', mode);
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return false;
+    throw error;
+  }
+  try {
+    chmodSync(path, mode);
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
+  }
+  syncPath(dirname(path));
+  return true;
+}
+
+/** Forces a file or a directory's entries to the disk. */
+export function syncPath(path: string): void {
+  const handle = openSync(path, 'r');
+  try {
+    fsyncSync(handle);
+  } finally {
+    closeSync(handle);
+  }
+}
+
+/** Any error of SQLite or the file system as a TillsyncError, judged by its code alone. */
+export function toStorageError(error: unknown, path?: string): TillsyncError {
+  if (error instanceof TillsyncError) return error;
+  const code = codeOf(error);
+  const name = error instanceof Error ? error.name : '';
+  if (code === undefined && !(name === 'TypeError' && path !== undefined)) {
+    const message = error instanceof Error ? error.message : String(error);
+    return new TillsyncError('internal', message, { cause: error });
+  }
+  const kind = kindOf(code ?? '');
+  const where = path === undefined ? '' : ` (${path})`;
+  return new TillsyncError(kind, `${SENTENCES[kind]}${where}: ${code ?? 'cannot open'}.`, {
+    cause: error,
+    hint: HINTS[kind],
+  });
+}
+
+type StorageCode = Extract<ErrorCode, `storage-${string}`>;
+
+const SENTENCES: Record<StorageCode, string> = {
+  'storage-busy': 'The database is locked by another process',
+  'storage-full': 'The disk is full; what was kept before is still there',
+  'storage-readonly': 'The database cannot be written',
+  'storage-corrupt': 'The database file is damaged; it was left as it is',
+  'storage-newer': 'The database was written by a newer tillsync',
+  'storage-failed': 'The disk or the database failed',
+};
+
+const HINTS: Record<StorageCode, string> = {
+  'storage-busy': 'It is tried again by itself; if it stays, look for a program that holds the file open.',
+  'storage-full': 'Free some space; tillsync goes on by itself.',
+  'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
+  'storage-corrupt': 'Move the file away and restore a backup, or let tillsync build a new one.',
+  'storage-newer': 'Install the newer tillsync again, or restore the copy kept before the upgrade.',
+  'storage-failed': 'Check the disk, the directory and its permissions.',
+};
+
+function kindOf(code: string): StorageCode {
+  if (code.startsWith('SQLITE_BUSY')) return 'storage-busy';
+  if (code === 'SQLITE_FULL' || code === 'ENOSPC' || code === 'EDQUOT') return 'storage-full';
+  if (code.startsWith('SQLITE_READONLY') || code === 'EROFS' || code === 'EACCES' || code === 'EPERM') {
+    return 'storage-readonly';
+  }
+  if (code.startsWith('SQLITE_CORRUPT') || code === 'SQLITE_NOTADB') return 'storage-corrupt';
+  return 'storage-failed';
+}
+
+function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  return typeof error.code === 'string' && /^(SQLITE_|E[A-Z0-9]+$)/.test(error.code) ? error.code : undefined;
+}
+
+/** SQLite takes a file of no bytes for a new database and drops its log; with a log beside it, data was lost. */
+function refuseEmptied(path: string): void {
+  // The log first: a database being created gets its first page before its log.
+  const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (log && log.size > 0 && (!file || file.size === 0)) {
+    throw new TillsyncError(
+      'storage-corrupt',
+      `${path} is empty or gone while its log ${path}-wal has content.`,
+      {
+        hint: 'Restore the file from a backup, or move both away to begin anew.',
+      },
+    );
+  }
+}
+
+const SYNCHRONOUS: Record<string, number> = { OFF: 0, NORMAL: 1, FULL: 2, EXTRA: 3 };
+
+function setPragma(db: Database.Database, name: string, value: string | number): void {
+  if (!/^[a-z_]+$/.test(name) || !/^-?\w+$/.test(String(value))) {
+    throw new TillsyncError('internal', `Pragma ${name} = ${value} is not a plain word.`);
+  }
+  db.pragma(`${name} = ${value}`);
+  const found = db.pragma(name, { simple: true });
+  const text = String(value);
+  const wanted =
+    name === 'synchronous' ? String(SYNCHRONOUS[text.toUpperCase()] ?? text) : text.toLowerCase();
+  if (String(found).toLowerCase() !== wanted) {
+    throw new TillsyncError('storage-failed', `SQLite kept ${name} at ${String(found)} instead of ${text}.`, {
+      hint: 'The file system may not support what tillsync needs; use a local disk.',
+    });
+  }
+}
