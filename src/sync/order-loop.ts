@@ -11,6 +11,8 @@ import type { WebhookWatch } from './webhook-watch.ts';
 
 /** How soon new tokens from a person are noticed. */
 const LOCKED_OUT_LOOK_MS = 5_000;
+/** A difference between the clocks that slow correction cannot explain. */
+const CLOCK_JUMP_MS = 2_000;
 
 export interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
@@ -43,6 +45,7 @@ export class OrderLoop {
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lastOkMonoMs: number;
   #dueMs = 0;
+  #wallAheadMs = 0;
 
   constructor(options: OrderLoopOptions) {
     this.#options = options;
@@ -59,9 +62,9 @@ export class OrderLoop {
     const { clock, beat } = this.#options;
     while (!signal.aborted) {
       beat();
-      if (this.#lockedOut()) this.#dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
+      if (this.#lockedOut()) this.#setDue(clock.nowMs() + LOCKED_OUT_LOOK_MS);
       else await this.#once(signal);
-      await this.#waker.until(() => this.#due(clock.nowMs()), signal, beat);
+      await this.#waker.until(() => this.#due(), signal, beat);
     }
   }
 
@@ -70,10 +73,18 @@ export class OrderLoop {
     return this.#failures > 0 && !this.#options.mayCall();
   }
 
-  /** A wall clock that jumped back must not postpone the next poll by the length of the jump. */
-  #due(nowMs: number): number {
-    const next = this.#options.schedule.nextAfter(nowMs);
-    return Math.min(this.#dueMs, next);
+  #setDue(dueMs: number): void {
+    const { clock } = this.#options;
+    this.#dueMs = dueMs;
+    this.#wallAheadMs = clock.nowMs() - clock.monotonicMs();
+  }
+
+  /** When the wall clock jumps, the moment that was due loses its meaning; the schedule says the next one. */
+  #due(): number {
+    const { clock, schedule } = this.#options;
+    const jumpMs = clock.nowMs() - clock.monotonicMs() - this.#wallAheadMs;
+    if (Math.abs(jumpMs) > CLOCK_JUMP_MS) this.#setDue(schedule.nextAfter(clock.nowMs()));
+    return this.#dueMs;
   }
 
   async #once(signal: AbortSignal): Promise<void> {
@@ -93,14 +104,14 @@ export class OrderLoop {
       this.#lastOkMonoMs = clock.monotonicMs();
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       watch.polled(report.createdIds);
-      this.#dueMs = schedule.nextAfter(clock.nowMs());
+      this.#setDue(schedule.nextAfter(clock.nowMs()));
       this.#lookAgain(report, wide);
       this.#logReport(report);
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
       const delayMs = retryDelayMs(this.#failures, error, random);
-      this.#dueMs = Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs);
+      this.#setDue(Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs));
       this.#logFailure(error);
     }
   }
