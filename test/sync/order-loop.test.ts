@@ -32,7 +32,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
   const loop = new OrderLoop({
     poll: {
       poll: (request) => {
-        calls.push({ atMs: clock.nowMs(), wide: request.wide ?? false });
+        calls.push({ atMs: clock.nowMs(), wide: request?.wide ?? false });
         return poll(request ?? {});
       },
     },

@@ -1,0 +1,187 @@
+import { describe, expect, it } from 'vitest';
+import { silentLog } from '../../src/domain/log.ts';
+import type { WebhookChange, WebhookState } from '../../src/domain/platform.ts';
+import { NO_WEBHOOK_MEMORY, type WebhookMemory } from '../../src/domain/webhook-memory.ts';
+import { WebhookRegistration } from '../../src/sync/webhook-registration.ts';
+import { WebhookSecrets } from '../../src/sync/webhook-secrets.ts';
+import { WebhookWatch } from '../../src/sync/webhook-watch.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const URL_HERE = 'https://store.example/webhook';
+
+function memoryStore() {
+  let memory: WebhookMemory = NO_WEBHOOK_MEMORY;
+  return {
+    read: () => memory,
+    update(change: (memory: WebhookMemory) => WebhookMemory) {
+      memory = change(memory);
+    },
+  };
+}
+
+function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = null) {
+  const clock = new FakeClock();
+  const store = memoryStore();
+  const secrets = new WebhookSecrets({ handedIn, store, clock });
+  const puts: WebhookChange[] = [];
+  const alarms = new Set<string>();
+  const platform = {
+    there,
+    loseAnswer: false,
+    ignoresActive: false,
+    async webhookGet() {
+      return platform.there;
+    },
+    async webhookPut(change: WebhookChange): Promise<WebhookState> {
+      puts.push(change);
+      const before = platform.there === 'unsupported' ? null : platform.there;
+      const state: WebhookState = {
+        callbackUrl: change.callbackUrl ?? before?.callbackUrl ?? null,
+        active: platform.ignoresActive ? false : (change.active ?? true),
+        hasSecret: change.secret === undefined ? (before?.hasSecret ?? false) : change.secret !== '',
+      };
+      if (platform.there !== 'unsupported') platform.there = state;
+      if (platform.loseAnswer) throw new Error('the answer was lost');
+      return state;
+    },
+  };
+  const registration = new WebhookRegistration({
+    platform,
+    secrets,
+    store,
+    callbackUrl: URL_HERE,
+    alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+    clock,
+    log: silentLog,
+  });
+  return { clock, store, secrets, puts, alarms, platform, registration };
+}
+
+describe('WebhookRegistration', () => {
+  it('registers once, and finds it equal from then on', async () => {
+    const { registration, puts } = setUp(['s1']);
+    expect(await registration.ensure()).toBe('registered');
+    expect(puts).toEqual([{ callbackUrl: URL_HERE, active: true, secret: 's1' }]);
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+  });
+
+  it('registers again after the handed-in secret changed, or somebody changed the address', async () => {
+    const { registration, puts, platform, store, clock } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
+    expect(await registration.ensure()).toBe('registered');
+    const later = new WebhookRegistration({
+      platform,
+      secrets: new WebhookSecrets({ handedIn: ['s2'], store, clock }),
+      store,
+      callbackUrl: URL_HERE,
+      alarms: { raise() {}, lower() {} },
+      clock,
+      log: silentLog,
+    });
+    expect(await later.ensure()).toBe('registered');
+    expect(puts.at(-1)?.secret).toBe('s2');
+  });
+
+  it('does not write at each start where the platform offers no read', async () => {
+    const { registration, puts } = setUp(['s1'], 'unsupported');
+    await registration.ensure();
+    await registration.ensure();
+    expect(puts).toHaveLength(1);
+  });
+
+  it('says so when the enable flag had no effect', async () => {
+    const { registration, platform, alarms } = setUp(['s1']);
+    platform.ignoresActive = true;
+    await expect(registration.ensure()).rejects.toMatchObject({ code: 'platform-refused' });
+    expect(alarms).toContain('webhook.mismatch');
+  });
+
+  it('raises an alarm, and changes nothing, when somebody redirected the callbacks', async () => {
+    const { registration, platform, alarms, puts } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
+    await registration.compare();
+    expect(alarms).toContain('webhook.mismatch');
+    expect(puts).toHaveLength(1);
+  });
+});
+
+describe('rotating the secret', () => {
+  it('accepts both from before the platform is told, and the old one for an hour after', async () => {
+    const { registration, secrets, clock, puts } = setUp(['old']);
+    await registration.ensure();
+    const rotating = registration.rotateSecret();
+    await clock.advance(499);
+    expect(puts).toHaveLength(1);
+    expect(secrets.accepted()).toHaveLength(2);
+    await clock.advance(1_000);
+    await rotating;
+    const fresh = puts.at(-1)?.secret as string;
+    expect(secrets.current()).toBe(fresh);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', fresh]));
+    await clock.advance(3_600_000);
+    expect(secrets.accepted()).toEqual([fresh]);
+  });
+
+  it('goes on accepting both when the answer was lost', async () => {
+    const { registration, secrets, clock, puts, platform } = setUp(['old']);
+    platform.loseAnswer = true;
+    const rotating = registration.rotateSecret();
+    const refused = expect(rotating).rejects.toThrow();
+    await clock.advance(1_000);
+    await refused;
+    await clock.advance(24 * 3_600_000);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', puts.at(-1)?.secret]));
+  });
+
+  it('lets a different secret handed in later win', async () => {
+    const { registration, store, clock } = setUp(['old']);
+    const rotating = registration.rotateSecret();
+    await clock.advance(1_000);
+    await rotating;
+    const later = new WebhookSecrets({ handedIn: ['by hand'], store, clock });
+    expect(later.current()).toBe('by hand');
+    expect(later.accepted()).toEqual(['by hand']);
+  });
+});
+
+describe('WebhookWatch', () => {
+  function watchSetUp() {
+    const reports: string[] = [];
+    const alarms = new Set<string>();
+    const watch = new WebhookWatch({
+      enabled: true,
+      freshness: {
+        ok: (subject) => void reports.push(`${subject} ok`),
+        report: (subject, state) => void reports.push(`${subject} ${state}`),
+      },
+      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+      log: silentLog,
+    });
+    return { watch, reports, alarms };
+  }
+
+  it('is silent about the first poll and about orders whose notification comes late', () => {
+    const { watch, reports } = watchSetUp();
+    watch.polled(['a', 'b']);
+    watch.polled(['c']);
+    watch.announced('c');
+    watch.polled([]);
+    expect(reports).toEqual([]);
+  });
+
+  it('tells when polls bring orders that no webhook announced, and when that is over', () => {
+    const { watch, reports, alarms } = watchSetUp();
+    watch.polled([]);
+    watch.polled(['a']);
+    watch.polled(['b', 'c']);
+    expect(reports).toEqual(['orders.webhook degraded']);
+    watch.polled([]);
+    expect(alarms).toContain('webhook.silent');
+    watch.announced('d');
+    expect(alarms.size).toBe(0);
+    expect(reports.at(-1)).toBe('orders.webhook ok');
+  });
+});
