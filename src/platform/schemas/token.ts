@@ -1,0 +1,13 @@
+import { z } from 'zod';
+import { nullableText } from './tolerant.ts';
+
+/** Body of POST /token/refresh. */
+export const tokenRefreshRequest = z.strictObject({ refreshToken: z.string().min(1) });
+
+/** `data` of its answer: a new pair, and a lifetime text such as `1h`. */
+export const tokenRefreshData = z.looseObject({
+  token: z.string().min(1),
+  refreshToken: z.string().min(1),
+  expiresIn: nullableText,
+});
+export type TokenRefreshData = z.infer<typeof tokenRefreshData>;

@@ -1,0 +1,84 @@
+import { expect, test } from 'vitest';
+import { batchData } from '../../../src/platform/schemas/batch-answer.ts';
+import { envelopeAnswer } from '../../../src/platform/schemas/envelope.ts';
+import { readProduct } from '../../../src/platform/schemas/product-answer.ts';
+import { webhookData } from '../../../src/platform/schemas/webhook.ts';
+
+test('a product is read as far as it can be, and kept whole', () => {
+  const sent = {
+    id: 7,
+    name: 'Tea',
+    show: 1,
+    colour: 'green',
+    children: [
+      {
+        sku: 11,
+        price: '1.10',
+        withDiscount: { from: 1 },
+        discount: 5,
+        show: 'false',
+        stocks: [{ subsidiaryId: 's', qty: '3', show: true }, { qty: 1 }, 'x'],
+        integrations: [{ subsidiaryId: 's', productIdPosA: 9, extId: '' }],
+      },
+    ],
+  };
+  expect(readProduct(sent)).toEqual({
+    complete: true,
+    record: {
+      id: '7',
+      name: 'Tea',
+      category: null,
+      show: true,
+      raw: JSON.stringify(sent),
+      children: [
+        {
+          sku: '11',
+          barcode: null,
+          price: '1.10',
+          withDiscount: '{"from":1}',
+          discount: 5,
+          show: false,
+          stocks: [{ subsidiaryId: 's', qty: '3', show: true }],
+          integrations: [{ subsidiaryId: 's', productIdPosA: '9', productCodePosB: null, extId: null }],
+        },
+      ],
+    },
+  });
+});
+
+test('without an id it is no product; a child without a sku is told', () => {
+  expect(readProduct({ name: 'x' })).toBe(undefined);
+  expect(readProduct('x')).toBe(undefined);
+  expect(readProduct({ id: 'a', children: [{ price: 1 }] })).toMatchObject({ complete: false });
+  expect(readProduct({ id: 'a', children: 'none' })).toMatchObject({ record: { children: [] } });
+});
+
+test('what a batch discarded is never lost', () => {
+  expect(
+    batchData.parse({ updated: '2', total: 3, errors: [{ index: 1, sku: 4, message: 'no' }, 'odd', null] }),
+  ).toEqual({
+    updated: 2,
+    total: 3,
+    errors: [
+      { index: 1, sku: 4, externalId: null, message: 'no' },
+      { index: null, sku: null, externalId: null, message: 'odd' },
+      { index: null, sku: null, externalId: null, message: 'null' },
+    ],
+  });
+  expect(batchData.parse({})).toEqual({ updated: null, total: null, errors: [] });
+  expect(batchData.safeParse({ errors: { '0': 'no' } }).success).toBe(false);
+});
+
+test('the webhook state never carries the secret on', () => {
+  expect(webhookData.parse({ callbackUrl: 'http://a', active: 'true', secret: 's' })).toEqual({
+    callbackUrl: 'http://a',
+    active: true,
+    hasSecret: null,
+  });
+});
+
+test('an envelope may miss anything', () => {
+  expect(envelopeAnswer.parse({ extra: 1 })).toMatchObject({ success: null, message: null, extra: 1 });
+  expect(envelopeAnswer.parse({ success: false, message: 'no', data: {} }).success).toBe(false);
+  expect(envelopeAnswer.safeParse([]).success).toBe(false);
+});
