@@ -1,0 +1,105 @@
+import { STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
+import type { Log } from '../domain/log.ts';
+import { answer } from './callback-route.ts';
+
+export interface TlsFiles {
+  cert: string;
+  key: string;
+}
+
+export interface HttpServerLimits {
+  /** From the first byte of a request to its last; a slower one gets 408. */
+  requestTimeoutMs: number;
+  /** A connection without traffic is cut; above the time that the store may take to answer. */
+  connectionTimeoutMs: number;
+  /** How long a connection may idle between two requests. */
+  keepAliveMs: number;
+  /** How often slow requests are looked for. */
+  checkEveryMs: number;
+  /** Further connections are closed at once. */
+  connectionsMax: number;
+}
+
+const DEFAULT_LIMITS: HttpServerLimits = {
+  requestTimeoutMs: 15_000,
+  connectionTimeoutMs: 60_000,
+  keepAliveMs: 30_000,
+  checkEveryMs: 2_000,
+  connectionsMax: 1_000,
+};
+
+export interface HttpServerOptions {
+  /** The only path there is; anything but POST on it is 405. */
+  path: string;
+  log: Log;
+  tls?: TlsFiles | undefined;
+  limits: Partial<HttpServerLimits>;
+}
+
+/** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
+export function createHttpServer(options: HttpServerOptions): FastifyInstance {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const node = { connectionsCheckingInterval: limits.checkEveryMs };
+  const app = Fastify({
+    ...(options.tls ? { https: { ...node, ...options.tls } } : { http: node }),
+    requestTimeout: limits.requestTimeoutMs,
+    connectionTimeout: limits.connectionTimeoutMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    // What arrives on an open connection while closing is still kept and answered.
+    return503OnClosing: false,
+    exposeHeadRoutes: false,
+    routerOptions: { ignoreTrailingSlash: true },
+    clientErrorHandler,
+    frameworkErrors: (_error, _request, reply) => {
+      answer(reply as Parameters<typeof answer>[0], 400, '{"error":"bad request"}');
+    },
+  }) as unknown as FastifyInstance;
+  app.server.maxConnections = limits.connectionsMax;
+
+  // The route reads the body itself; everywhere else it is let go by unread.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
+  app.setNotFoundHandler((request, reply) => {
+    if (pathOf(request.url) !== pathOf(options.path)) return answer(reply, 404, '{"error":"not found"}');
+    return answer(reply.header('allow', 'POST'), 405, '{"error":"only POST is allowed here"}');
+  });
+  app.setErrorHandler((error, _request, reply) => {
+    const status = statusOf(error);
+    if (status >= 500) options.log.error({ err: error }, 'a callback could not be handled');
+    return answer(reply, status, status >= 500 ? '{"error":"internal"}' : '{"error":"bad request"}');
+  });
+  return app;
+}
+
+function pathOf(url: string): string {
+  const path = url.split('?', 1)[0] ?? '';
+  return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+}
+
+function statusOf(error: unknown): number {
+  const status = error instanceof Error && 'statusCode' in error ? Number(error.statusCode) : 500;
+  return status >= 400 && status < 600 ? status : 500;
+}
+
+const STATUS_OF_CLIENT_ERROR: Record<string, number> = {
+  // Headers beyond 16 KiB are no secret of ours; what cannot prove itself is refused as such.
+  HPE_HEADER_OVERFLOW: 401,
+  ERR_HTTP_REQUEST_TIMEOUT: 408,
+};
+
+/** Answers what Node could not take for a request. */
+function clientErrorHandler(error: ConnectionError, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const status = STATUS_OF_CLIENT_ERROR[error.code] ?? 400;
+  const json = '{"error":"bad request"}';
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${json.length}\r\nConnection: close\r\n\r\n${json}`,
+    () => socket.destroy(),
+  );
+}

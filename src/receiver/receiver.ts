@@ -1,0 +1,99 @@
+import type { FastifyInstance } from 'fastify';
+import type { Clock } from '../domain/clock.ts';
+import { TillsyncError } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+import type { OrderKeeper } from '../domain/order-intake.ts';
+import { callbackRoute } from './callback-route.ts';
+import { GroupCommit, type Kept } from './group-commit.ts';
+import { createHttpServer, type HttpServerLimits, type TlsFiles } from './http-server.ts';
+import type { NotificationReader } from './notification.ts';
+import { SecretGate } from './secret-gate.ts';
+
+export interface ReceiverOptions {
+  host: string;
+  /** 0 picks a free one. */
+  port: number;
+  /** Where callbacks arrive, such as `/webhook`. */
+  path: string;
+  /** Every secret valid now: one, or more during a rotation; asked for each request. May throw: 503 then. */
+  secrets: () => readonly string[];
+  /** Accept callbacks without a secret while none is configured (default false); see SecretGate. */
+  allowUnsigned?: boolean;
+  keeper: OrderKeeper;
+  read: NotificationReader;
+  clock: Clock;
+  log: Log;
+  bodyLimitBytes: number;
+  /** PEM texts; without them plain HTTP, for a proxy in front. */
+  tls?: TlsFiles | undefined;
+  /** A listening socket that is already open (systemd socket activation), instead of host and port. */
+  listenFd?: number | undefined;
+  /** Told of everything that became durable, one call per commit, after the answers. */
+  onKept?: (kept: readonly Kept[]) => void;
+  /** Told of each authenticated notification that is in quarantine now, with the reason. */
+  onUnreadable?: (reason: string) => void;
+  limits?: Partial<HttpServerLimits>;
+}
+
+export interface Receiver {
+  /** Throws `config-invalid` when the address cannot be listened on. */
+  listen(): Promise<{ url: string; port: number }>;
+  /** Takes no new connection, finishes what is under way, and cuts off what is not done after `deadlineMs`. */
+  close(deadlineMs?: number): Promise<void>;
+}
+
+const CLOSE_DEADLINE_MS = 5_000;
+
+/** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
+export function createReceiver(options: ReceiverOptions): Receiver {
+  const { clock, log, keeper } = options;
+  const commits = new GroupCommit({ keeper, clock, log, onKept: (kept) => tell(options, kept) });
+  const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
+  const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
+  const { path, read, bodyLimitBytes } = options;
+  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes }));
+
+  return {
+    listen: () => listen(app, options),
+    async close(deadlineMs = CLOSE_DEADLINE_MS) {
+      const finished = new AbortController();
+      const cutOff = clock.sleep(deadlineMs, finished.signal).then(() => {
+        if (!finished.signal.aborted) app.server.closeAllConnections();
+      });
+      await app.close();
+      await commits.drained();
+      finished.abort();
+      await cutOff;
+    },
+  };
+}
+
+function tell(options: ReceiverOptions, kept: readonly Kept[]): void {
+  options.log.debug({ kept: kept.length }, 'notifications kept');
+  for (const { entry } of kept) {
+    if (entry.kind === 'unreadable') options.onUnreadable?.(entry.unreadable.reason);
+  }
+  options.onKept?.(kept);
+}
+
+async function listen(
+  app: FastifyInstance,
+  options: ReceiverOptions,
+): Promise<{ url: string; port: number }> {
+  const { host, port, path, listenFd } = options;
+  try {
+    const place = listenFd === undefined ? { host, port } : { host: '127.0.0.1', fd: listenFd };
+    await app.listen(place);
+  } catch (error) {
+    await app.close();
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    throw new TillsyncError('config-invalid', `Cannot listen for callbacks on ${host}:${port} (${code}).`, {
+      cause: error,
+      hint: 'Another program may use the port, or the address is not of this machine; change webhook.listen.',
+    });
+  }
+  const address = app.server.address();
+  const found = typeof address === 'object' && address !== null ? address.port : port;
+  const name = host.includes(':') ? `[${host}]` : host;
+  return { url: `${options.tls ? 'https' : 'http'}://${name}:${found}${path}`, port: found };
+}
