@@ -1,0 +1,93 @@
+import type { PlatformLimits } from '../domain/limits.ts';
+
+/** Everything an operator may set, checked and frozen. Durations in milliseconds, sizes in bytes. */
+export interface Config {
+  readonly platform: PlatformConfig;
+  readonly storage: StorageConfig;
+  readonly webhook: WebhookConfig;
+  readonly orders: OrdersConfig;
+  readonly catalog: CatalogConfig;
+  /** The company's branches, which the platform's API cannot list. */
+  readonly branches: readonly BranchConfig[];
+  readonly outbox: OutboxConfig;
+  readonly local: LocalConfig;
+  readonly limits: Readonly<PlatformLimits>;
+  readonly log: LogConfig;
+}
+
+export interface PlatformConfig {
+  /** Without a slash at its end. */
+  readonly baseUrl: string;
+  /** From sending a request to the last byte of its answer. */
+  readonly timeoutMs: number;
+  /** The document does not show how the webhook is read. */
+  readonly webhookReadMethod: 'GET' | 'POST';
+  readonly webhookReadPath: string;
+  /** Name of the enable flag in PUT /webhook, which the document does not show. */
+  readonly webhookActiveField: string;
+}
+
+export interface StorageConfig {
+  /** Absolute path. */
+  readonly directory: string;
+}
+
+export interface WebhookConfig {
+  /** False: orders come by polling alone. */
+  readonly enabled: boolean;
+  readonly host: string;
+  /** 0 picks a free one. */
+  readonly port: number;
+  readonly path: string;
+  /** The public address to register; empty: register nothing. */
+  readonly callbackUrl: string;
+  /** PEM files; both empty: plain HTTP, with a proxy in front for the public. */
+  readonly tlsCertFile: string;
+  readonly tlsKeyFile: string;
+  readonly bodyLimitBytes: number;
+}
+
+export interface OrdersConfig {
+  /** node-cron expression, seconds field allowed. */
+  readonly poll: string;
+  /** IANA zone whose calendar `startDate` and `endDate` are in. */
+  readonly timezone: string;
+  readonly lookbackDays: number;
+  /** Days of the wide look-back that runs every `wideEveryMs`. */
+  readonly wideDays: number;
+  readonly wideEveryMs: number;
+  /** Name of a page parameter of GET /order/all; empty: none is sent. */
+  readonly pageParameter: string;
+  /** Dotted path to the list of orders in the answer; empty: it is found by itself. */
+  readonly listPath: string;
+  /** Further spellings of an order record's fields, by the field's name in camel case. */
+  readonly fields: Readonly<Record<string, string[]>>;
+}
+
+export interface CatalogConfig {
+  /** node-cron expression. */
+  readonly sweep: string;
+  readonly pageSize: number;
+}
+
+export interface BranchConfig {
+  readonly subsidiaryId?: string;
+  readonly externalId?: string;
+}
+
+export interface OutboxConfig {
+  readonly lingerMs: number;
+}
+
+export interface LocalConfig {
+  readonly host: string;
+  readonly port: number;
+}
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+
+export interface LogConfig {
+  readonly level: (typeof LOG_LEVELS)[number];
+  /** `auto`: pretty on a terminal, JSON elsewhere. */
+  readonly pretty: 'auto' | boolean;
+}

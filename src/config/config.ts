@@ -1,0 +1,148 @@
+import type { z } from 'zod';
+import { type ConfigFault, configError, shownValue } from './config-fault.ts';
+import { BRANCHES, type FileSections, type KeySpec, SECTIONS } from './config-keys.ts';
+import { ORDER_FIELD_KEYS } from './config-lists.ts';
+import {
+  type Environment,
+  type RawConfig,
+  rawValue,
+  readConfigFile,
+  unknownName,
+  unknownNames,
+} from './config-source.ts';
+import type { Config } from './config-type.ts';
+
+export type { Config, ConfigFault };
+
+export interface ConfigOptions {
+  /** The file of `--config`; without it `$TILLSYNC_CONFIG`, then `/etc/tillsync/config.toml`. */
+  file?: string | undefined;
+  env: Environment;
+}
+
+export type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
+
+/** The configuration, or a `config-invalid` error that names every fault at once. */
+export function loadConfig(options: ConfigOptions): Config {
+  const result = readConfig(options);
+  if ('faults' in result) throw configError(result.faults);
+  return result.config;
+}
+
+/** The configuration, or every fault of it. */
+export function readConfig({ file, env }: ConfigOptions): ConfigResult {
+  const raw = readConfigFile(file, env);
+  // A file that cannot be read has no keys to judge, and its required keys are not what is missing.
+  if (raw.faults.length > 0) return { file: raw.file, faults: raw.faults };
+  const faults = unknownNames(raw, env);
+  const sections: Partial<Record<keyof FileSections, Record<string, unknown>>> = {};
+  for (const [name, specs] of Object.entries(SECTIONS)) {
+    const values: Record<string, unknown> = {};
+    for (const [property, spec] of Object.entries(specs)) {
+      const read = readKey(raw, env, name, spec);
+      if ('faults' in read) faults.push(...read.faults);
+      else values[property] = read.value;
+    }
+    sections[name as keyof FileSections] = values;
+  }
+  const branches = readKey(raw, env, undefined, BRANCHES);
+  if ('faults' in branches) faults.push(...branches.faults);
+  faults.push(...conflicts(raw, sections));
+  if (faults.length > 0 || 'faults' in branches) return { file: raw.file, faults };
+  // Every key was read by the schema that its section's type demands.
+  const { webhook, local, ...rest } = sections as unknown as FileSections;
+  const config: Config = {
+    ...rest,
+    ...{ webhook: split(webhook), local: split(local) },
+    branches: branches.value,
+  };
+  return { file: raw.file, config: deepFreeze(config) };
+}
+
+type KeyResult<T> = { value: T } | { faults: ConfigFault[] };
+
+function readKey<T>(
+  raw: RawConfig,
+  env: Environment,
+  section: string | undefined,
+  spec: KeySpec<T>,
+): KeyResult<T> {
+  const path = section === undefined ? spec.key : `${section}.${spec.key}`;
+  const found = section === undefined ? rawValue(raw, env, spec.key) : rawValue(raw, env, section, spec.key);
+  const value = found.value === undefined ? spec.fallback : found.value;
+  if (value === undefined) {
+    const missing = raw.fileExists ? 'nothing' : 'nothing, for the file does not exist';
+    const allowed = spec.schema.safeParse(undefined).error?.issues[0]?.message ?? 'a value';
+    return { faults: [{ origin: found.origin, key: path, found: missing, allowed }] };
+  }
+  const attempts = found.origin === raw.file ? [value] : [value, ...jsonValue(value)];
+  let faults: ConfigFault[] = [];
+  for (const attempt of attempts) {
+    const result = spec.schema.safeParse(attempt);
+    if (result.success) return { value: result.data };
+    faults = result.error.issues.flatMap((issue) => issueFaults(found.origin, path, attempt, issue));
+  }
+  return { faults };
+}
+
+/** The environment holds text only: what is no text in the file stands there as JSON. */
+function jsonValue(text: unknown): unknown[] {
+  try {
+    return [JSON.parse(String(text))];
+  } catch {
+    return [];
+  }
+}
+
+function issueFaults(origin: string, path: string, value: unknown, issue: z.core.$ZodIssue): ConfigFault[] {
+  let key = path;
+  let at: unknown = value;
+  for (const step of issue.path) {
+    key += typeof step === 'number' ? `[${step}]` : `.${String(step)}`;
+    at = typeof at === 'object' && at !== null ? (at as Record<PropertyKey, unknown>)[step] : undefined;
+  }
+  if (issue.code === 'unrecognized_keys') {
+    const known = path === BRANCHES.key ? ['subsidiary_id', 'external_id'] : ORDER_FIELD_KEYS;
+    return issue.keys.map((name) => unknownName(origin, `${key}.${name}`, known, 'key'));
+  }
+  return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
+}
+
+/** Faults of values that are right by themselves and wrong together. */
+function conflicts(
+  raw: RawConfig,
+  sections: { [S in keyof FileSections]?: Partial<FileSections[S]> },
+): ConfigFault[] {
+  const faults: ConfigFault[] = [];
+  const { webhook = {}, local = {} } = sections;
+  const fault = (key: string, found: string, allowed: string) =>
+    faults.push({ origin: raw.file, key, found, allowed });
+  if ((webhook.tlsCertFile ?? '') === '' && (webhook.tlsKeyFile ?? '') !== '') {
+    fault('webhook.tls_cert_file', 'nothing beside tls_key_file', 'both files, or neither');
+  }
+  if ((webhook.tlsKeyFile ?? '') === '' && (webhook.tlsCertFile ?? '') !== '') {
+    fault('webhook.tls_key_file', 'nothing beside tls_cert_file', 'both files, or neither');
+  }
+  const [one, other] = [webhook.listen, local.listen];
+  if (
+    webhook.enabled &&
+    one &&
+    other &&
+    one.port !== 0 &&
+    one.port === other.port &&
+    one.host === other.host
+  ) {
+    fault('local.listen', 'the address of webhook.listen', 'an address of its own');
+  }
+  return faults;
+}
+
+function split<T extends { listen: { host: string; port: number } }>({ listen, ...rest }: T) {
+  return { ...rest, host: listen.host, port: listen.port };
+}
+
+function deepFreeze<T extends object>(value: T): T {
+  for (const inner of Object.values(value))
+    if (typeof inner === 'object' && inner !== null) deepFreeze(inner);
+  return Object.freeze(value);
+}

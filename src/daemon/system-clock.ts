@@ -1,0 +1,69 @@
+import { readFileSync } from 'node:fs';
+import { uptime } from 'node:os';
+import type { Clock, Random } from '../domain/clock.ts';
+
+const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
+/** Longest delay that setTimeout takes; a longer one would fire at once. */
+const TIMER_MAX_MS = 2 ** 31 - 1;
+const ESTIMATE_STEP_S = 600;
+
+export interface BootIdSources {
+  /** Text of the kernel's boot id file; throws where there is none. */
+  readBootIdFile: () => string;
+  /** `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` when its sandbox hides the kernel's file. */
+  fromEnvironment: string | undefined;
+  nowMs: number;
+  uptimeS: number;
+}
+
+/**
+ * The name of this boot: the kernel's, written the same whichever source gave it, else an estimate of the
+ * moment of boot. An estimate that differs between processes only makes stored times count as not comparable.
+ */
+export function bootIdFrom(sources: BootIdSources): string {
+  try {
+    const fromKernel = normalised(sources.readBootIdFile());
+    if (fromKernel !== '') return fromKernel;
+  } catch {
+    // Hidden by a sandbox, or another kernel.
+  }
+  const fromEnvironment = normalised(sources.fromEnvironment ?? '');
+  if (fromEnvironment !== '') return fromEnvironment;
+  return `about-${Math.round((sources.nowMs / 1000 - sources.uptimeS) / ESTIMATE_STEP_S)}`;
+}
+
+function normalised(bootId: string): string {
+  return bootId.trim().toLowerCase().replaceAll('-', '');
+}
+
+/** The machine's own time. `monotonicMs` is the kernel's monotonic clock, shared by all processes of a boot. */
+export const systemClock: Clock = {
+  nowMs: () => Date.now(),
+  monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
+  bootId: bootIdFrom({
+    readBootIdFile: () => readFileSync(BOOT_ID_FILE, 'utf8'),
+    fromEnvironment: process.env.TILLSYNC_BOOT_ID,
+    nowMs: Date.now(),
+    uptimeS: uptime(),
+  }),
+  async sleep(ms, signal) {
+    for (let restMs = ms; restMs > 0 && !signal?.aborted; restMs -= TIMER_MAX_MS) {
+      await timerEnd(Math.min(restMs, TIMER_MAX_MS), signal);
+    }
+  },
+};
+
+function timerEnd(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener('abort', end, { once: true });
+  });
+}
+
+/** The machine's own chance. */
+export const systemRandom: Random = { next: () => Math.random() };

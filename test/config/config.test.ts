@@ -1,0 +1,248 @@
+import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { type Config, type ConfigFault, loadConfig, readConfig } from '../../src/config/config.ts';
+import { SECTIONS } from '../../src/config/config-keys.ts';
+import { TillsyncError } from '../../src/domain/errors.ts';
+
+const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
+const MINIMAL = '[platform]\nbase_url = "https://api.shop.test/"\n';
+
+function fileWith(text: string): string {
+  const file = join(mkdtempSync(join(tmpdir(), 'tillsync-config-')), 'config.toml');
+  writeFileSync(file, text);
+  return file;
+}
+
+function configOf(text: string, env: Record<string, string> = {}): Config {
+  return loadConfig({ file: fileWith(text), env });
+}
+
+function faultsOf(text: string, env: Record<string, string> = {}): ConfigFault[] {
+  const result = readConfig({ file: fileWith(text), env });
+  return 'faults' in result ? result.faults : [];
+}
+
+describe('a good file', () => {
+  test('the sample is accepted and names every key', () => {
+    const config = loadConfig({ file: SAMPLE, env: {} });
+    expect(config.branches).toEqual([{ subsidiaryId: 'sub-1', externalId: 'B1' }]);
+    const text = readFileSync(SAMPLE, 'utf8');
+    for (const [section, specs] of Object.entries(SECTIONS)) {
+      expect(text).toContain(`[${section}]`);
+      for (const { key } of Object.values(specs)) {
+        expect(text, `${section}.${key}`).toMatch(
+          key === 'fields' ? '[orders.fields]' : new RegExp(`^${key} = `, 'm'),
+        );
+      }
+    }
+  });
+
+  test('what the sample sets is what holds without it', () => {
+    const { platform, branches, orders, ...sample } = loadConfig({ file: SAMPLE, env: {} });
+    const bare = configOf(MINIMAL);
+    expect(bare).toMatchObject(sample);
+    expect({ ...bare.platform, baseUrl: '' }).toEqual({ ...platform, baseUrl: '' });
+    expect({ ...bare.orders, timezone: '' }).toEqual({ ...orders, timezone: '' });
+    expect(bare.branches).toEqual([]);
+    expect(branches).toHaveLength(1);
+  });
+
+  test('has durations in milliseconds, sizes in bytes, addresses split and URLs without a last slash', () => {
+    const config = configOf(
+      `${MINIMAL}timeout = "1.5s"
+[webhook]
+listen = "[::1]:0"
+body_limit = "512KiB"
+[local]
+listen = "localhost:9000"
+[orders]
+wide_every = "7d"
+[limits]
+orders_interval = "500ms"`,
+    );
+    expect(config.platform).toMatchObject({ baseUrl: 'https://api.shop.test', timeoutMs: 1500 });
+    expect(config.webhook).toMatchObject({ host: '::1', port: 0, bodyLimitBytes: 524_288 });
+    expect(config.webhook).not.toHaveProperty('listen');
+    expect(config.local).toEqual({ host: 'localhost', port: 9000 });
+    expect(config.orders.wideEveryMs).toBe(604_800_000);
+    expect(config.limits.ordersIntervalMs).toBe(500);
+  });
+
+  test('cannot be changed once it is read', () => {
+    const config = configOf(`${MINIMAL}[[branches]]\nexternal_id = "B1"`);
+    expect(() => Object.assign(config.branches[0] as object, { externalId: 'B2' })).toThrow(TypeError);
+    expect(() => Object.assign(config.limits, { windowMs: 1 })).toThrow(TypeError);
+  });
+
+  test('names the spellings of order fields in the words of the domain', () => {
+    const config = configOf(
+      `${MINIMAL}[orders.fields]\norder_id = ["nr", "head.id"]\ncustomer_email = "mail"`,
+    );
+    expect(config.orders.fields).toEqual({ orderId: ['nr', 'head.id'], customerEmail: ['mail'] });
+  });
+});
+
+describe('the environment', () => {
+  test('wins over the file for every kind of value', () => {
+    const config = configOf(`${MINIMAL}[orders]\nlookback_days = 3\n[[branches]]\nexternal_id = "B1"`, {
+      TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9',
+      TILLSYNC_ORDERS_LOOKBACK_DAYS: '5',
+      TILLSYNC_WEBHOOK_ENABLED: 'false',
+      TILLSYNC_WEBHOOK_BODY_LIMIT: '2048',
+      TILLSYNC_LOG_PRETTY: 'auto',
+      TILLSYNC_ORDERS_FIELDS: '{"order_id":["no"]}',
+      TILLSYNC_BRANCHES: '[{"subsidiary_id":"7"},{"external_id":"B2"}]',
+    });
+    expect(config.platform.baseUrl).toBe('http://127.0.0.1:9');
+    expect(config.orders).toMatchObject({ lookbackDays: 5, fields: { orderId: ['no'] } });
+    expect(config.webhook).toMatchObject({ enabled: false, bodyLimitBytes: 2048 });
+    expect(config.branches).toEqual([{ subsidiaryId: '7' }, { externalId: 'B2' }]);
+  });
+
+  test('names the file; the default one may be missing when the environment has what is required', () => {
+    const file = fileWith(MINIMAL);
+    expect(loadConfig({ env: { TILLSYNC_CONFIG: file } }).platform.baseUrl).toBe('https://api.shop.test');
+    const missing = readConfig({ env: { TILLSYNC_CONFIG: '/nowhere/config.toml' } });
+    expect(missing).toMatchObject({ faults: [{ origin: '/nowhere/config.toml', found: 'no such file' }] });
+  });
+
+  test('is told apart from the file in a fault', () => {
+    const faults = faultsOf(MINIMAL, {
+      TILLSYNC_ORDERS_LOOKBACK_DAYS: 'many',
+      TILLSYNC_BRANCHES: '[{"external_id":""}]',
+      TILLSYNC_WEBHOOK_LISTN: '127.0.0.1:1',
+      TILLSYNC_PLATFROM_BASE_URL: 'https://x.test',
+      TILLSYNC_SOMETHING_ELSE: 'not ours',
+    });
+    expect(faults).toEqual([
+      expect.objectContaining({
+        origin: 'environment variable TILLSYNC_WEBHOOK_LISTN',
+        suggestion: 'TILLSYNC_WEBHOOK_LISTEN',
+      }),
+      expect.objectContaining({ suggestion: 'TILLSYNC_PLATFORM_BASE_URL' }),
+      expect.objectContaining({
+        origin: 'environment variable TILLSYNC_ORDERS_LOOKBACK_DAYS',
+        key: 'orders.lookback_days',
+        found: '"many"',
+      }),
+      expect.objectContaining({
+        origin: 'environment variable TILLSYNC_BRANCHES',
+        key: 'branches[0].external_id',
+      }),
+    ]);
+  });
+
+  test('leaves the names of secrets to the secrets', () => {
+    expect(faultsOf(MINIMAL, { TILLSYNC_WEBHOOK_SECRET: 'x', TILLSYNC_LOCAL_API_KEY: 'y' })).toEqual([]);
+  });
+});
+
+describe('a bad file', () => {
+  test('is refused with every fault at once, each with file, key, what was found and what is allowed', () => {
+    const file = fileWith(`[platform]
+base_url = "ftp://api.shop.test"
+timeout = 30
+[webhook]
+lisen = "127.0.0.1:1"
+path = "webhook"
+[orders]
+poll = "99 * * * *"
+timezone = "America/Santigo"
+[[branches]]
+external_id = "B1"
+colour = "red"
+[[branches]]
+[wehbook]
+x = 1`);
+    let thrown: unknown;
+    try {
+      loadConfig({ file, env: {} });
+    } catch (error) {
+      thrown = error;
+    }
+    expect(thrown).toBeInstanceOf(TillsyncError);
+    const error = thrown as TillsyncError;
+    expect(error.code).toBe('config-invalid');
+    const lines = error.message.split('\n');
+    expect(lines[0]).toBe('The configuration has 9 faults:');
+    expect(lines).toHaveLength(10);
+    for (const line of lines.slice(1)) expect(line).toContain(`${file}: `);
+    for (const part of [
+      'wehbook: found an unknown section; allowed: platform, ',
+      'did you mean webhook?',
+      'webhook.lisen: found an unknown key; allowed: enabled, listen, ',
+      'did you mean webhook.listen?',
+      'platform.base_url: found "ftp://api.shop.test"; allowed: an address that begins with http://',
+      'platform.timeout: found 30; allowed: a duration',
+      'webhook.path: found "webhook"; allowed: a path that begins with "/"',
+      'orders.poll: found "99 * * * *"; allowed: a cron expression',
+      'wrong here: minute 99',
+      'orders.timezone: found "America/Santigo"; allowed: an IANA time zone',
+      'branches[0].colour: found an unknown key; allowed: subsidiary_id, external_id',
+      'branches[1]: found {}; allowed: a branch with subsidiary_id, external_id or both',
+    ]) {
+      expect(error.message).toContain(part);
+    }
+    expect(error.hint).toContain('tillsync config check');
+  });
+
+  test.each([
+    ['[storage]\ndirectory = "data"', 'storage.directory'],
+    ['[webhook]\nlisten = "127.0.0.1:99999"', 'webhook.listen'],
+    ['[webhook]\nlisten = "::1:8787"', 'webhook.listen'],
+    ['[webhook]\nlisten = "300.0.0.1:80"', 'webhook.listen'],
+    ['[webhook]\nlisten = 8787', 'webhook.listen'],
+    ['[webhook]\ncallback_url = "shop.test/webhook"', 'webhook.callback_url'],
+    ['[webhook]\nbody_limit = "1GB"', 'webhook.body_limit'],
+    ['[webhook]\ntls_cert_file = "/c.pem"', 'webhook.tls_key_file'],
+    ['[webhook]\ntls_key_file = "/k.pem"', 'webhook.tls_cert_file'],
+    ['[orders]\npoll = "* * * *"', 'orders.poll'],
+    ['[orders]\npoll = "0 0 30 2 *"', 'orders.poll'],
+    ['[orders]\nlookback_days = 1.5', 'orders.lookback_days'],
+    ['[orders]\nlookback_days = "1"', 'orders.lookback_days'],
+    ['[orders.fields]\norder_idd = ["x"]', 'orders.fields.order_idd'],
+    ['[orders.fields]\norder_id = [1]', 'orders.fields.order_id'],
+    ['[outbox]\nlinger = "-1s"', 'outbox.linger'],
+    ['[outbox]\nlinger = 2024-01-01', 'outbox.linger'],
+    ['[limits]\nrequests_per_window = 0', 'limits.requests_per_window'],
+    ['[log]\nlevel = "loud"', 'log.level'],
+    ['[log]\npretty = "yes"', 'log.pretty'],
+    ['[local]\nlisten = "127.0.0.1:8787"', 'local.listen'],
+    ['[[branches]]\nexternal_id = "1"\n[[branches]]\nexternal_id = "1"', 'branches[1].external_id'],
+    ['[branches]\nexternal_id = "1"', 'branches'],
+  ])('%j is one fault, of %s', (text, key) => {
+    expect(faultsOf(`${MINIMAL}${text}`).map((fault) => fault.key)).toEqual([key]);
+  });
+
+  test.each(['webhook = 1', 'webhook = []'])('%s is no section', (text) => {
+    expect(faultsOf(`${text}\n${MINIMAL}`)).toMatchObject([
+      { key: 'webhook', allowed: 'a section [webhook]' },
+    ]);
+  });
+
+  test('without the platform address says that it is missing', () => {
+    expect(faultsOf('')).toMatchObject([{ key: 'platform.base_url', found: 'nothing' }]);
+  });
+
+  test('that is no TOML is told by line, without an excerpt that could hold a secret', () => {
+    const faults = faultsOf('[platform]\nrefresh_token = planted-secret-value\n');
+    expect(faults).toMatchObject([{ allowed: 'a TOML document' }]);
+    expect(faults[0]?.found).toContain('at line 2');
+    expect(JSON.stringify(faults)).not.toContain('planted');
+  });
+
+  test('never shows a secret that strayed into it', () => {
+    const jwt = 'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJwbGFudGVkIn0.c2lnbmF0dXJl';
+    const faults = faultsOf(
+      `${MINIMAL}refresh_token = "planted-one"\n[webhook]\nsecret = "planted-two"\npath = "${jwt}"`,
+    );
+    expect(faults.map((fault) => fault.key).sort()).toEqual([
+      'platform.refresh_token',
+      'webhook.path',
+      'webhook.secret',
+    ]);
+    expect(JSON.stringify(faults)).not.toMatch(/planted|eyJ/);
+  });
+});
