@@ -1,0 +1,27 @@
+import type { Random } from '../domain/clock.ts';
+
+/** A whole number from `min` to `max`, both included. */
+export function drawInt(random: Random, min: number, max: number): number {
+  return min + Math.floor(random.next() * (max - min + 1));
+}
+
+export function drawChance(random: Random, probability: number): boolean {
+  return probability > 0 && random.next() < probability;
+}
+
+export function drawFrom<T>(random: Random, list: readonly T[]): T {
+  const picked = list[Math.floor(random.next() * list.length)];
+  if (picked === undefined) throw new RangeError('drawFrom needs a list that is not empty');
+  return picked;
+}
+
+/** Lower-case hexadecimal digits, for ids and secrets of the sandbox only. */
+export function drawHex(random: Random, digits: number): string {
+  let text = '';
+  while (text.length < digits) {
+    text += Math.floor(random.next() * 0x1_0000_0000)
+      .toString(16)
+      .padStart(8, '0');
+  }
+  return text.slice(0, digits);
+}
