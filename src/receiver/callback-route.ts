@@ -19,6 +19,8 @@ export interface CallbackRouteOptions {
   clock: Clock;
   log: Log;
   bodyLimitBytes: number;
+  /** Once true, an answer also ends its connection. */
+  isClosing: () => boolean;
 }
 
 /**
@@ -26,7 +28,7 @@ export interface CallbackRouteOptions {
  * 200 kept · 400 not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
  */
 export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
-  const { gate, commits, clock, log, bodyLimitBytes, read } = options;
+  const { gate, commits, clock, log, bodyLimitBytes, read, isClosing } = options;
 
   const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
     let admitted: boolean;
@@ -57,6 +59,7 @@ export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
       log.debug({ code: asTillsyncError(error).code }, 'a notification is put off');
       return putOff(reply);
     }
+    if (isClosing()) reply.header('connection', 'close');
     if (!isJson) return answer(reply, 400, '{"error":"the body is not JSON"}');
     return answer(reply, 200, '{"ok":true}');
   };

@@ -41,7 +41,12 @@ export interface HttpServerOptions {
 /** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
 export function createHttpServer(options: HttpServerOptions): FastifyInstance {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  const node = { connectionsCheckingInterval: limits.checkEveryMs };
+  // Node leaves a slow body alone for as long as the headers may take, so both get one bound.
+  const node = {
+    connectionsCheckingInterval: limits.checkEveryMs,
+    headersTimeout: limits.requestTimeoutMs,
+    requestTimeout: limits.requestTimeoutMs,
+  };
   const app = Fastify({
     ...(options.tls ? { https: { ...node, ...options.tls } } : { http: node }),
     requestTimeout: limits.requestTimeoutMs,
@@ -57,6 +62,7 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     },
   }) as unknown as FastifyInstance;
   app.server.maxConnections = limits.connectionsMax;
+  dropSilentOnClose(app);
 
   // The route reads the body itself; everywhere else it is let go by unread.
   app.removeAllContentTypeParsers();
@@ -71,6 +77,19 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     return answer(reply, status, status >= 500 ? '{"error":"internal"}' : '{"error":"bad request"}');
   });
   return app;
+}
+
+/** Node counts a connection that never sent a byte as busy, and would wait for it to the deadline. */
+function dropSilentOnClose(app: FastifyInstance): void {
+  const sockets = new Set<Socket>();
+  app.server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  });
+  app.addHook('preClose', (done) => {
+    for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
+    done();
+  });
 }
 
 function pathOf(url: string): string {

@@ -51,19 +51,21 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
   const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
   const { path, read, bodyLimitBytes } = options;
-  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes }));
+  let closing = false;
+  const isClosing = () => closing;
+  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes, isClosing }));
 
   return {
     listen: () => listen(app, options),
     async close(deadlineMs = CLOSE_DEADLINE_MS) {
-      const finished = new AbortController();
-      const cutOff = clock.sleep(deadlineMs, finished.signal).then(() => {
-        if (!finished.signal.aborted) app.server.closeAllConnections();
+      closing = true;
+      const finished = app.close().then(() => commits.drained());
+      const waiting = new AbortController();
+      const tooLate = clock.sleep(deadlineMs, waiting.signal).then(() => {
+        if (!waiting.signal.aborted) app.server.closeAllConnections();
       });
-      await app.close();
-      await commits.drained();
-      finished.abort();
-      await cutOff;
+      await Promise.race([finished, tooLate]);
+      waiting.abort();
     },
   };
 }

@@ -1,0 +1,167 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import path from 'node:path';
+import type { Readable } from 'node:stream';
+import { Agent } from 'undici';
+import { afterEach, describe, expect, it } from 'vitest';
+import { settle } from '../support/fake-clock.ts';
+import { post, RawConnection, SECRET } from './http-client.ts';
+import { gate } from './memory-keeper.ts';
+import { type Started, startReceiver } from './start-receiver.ts';
+
+let started: Started | undefined;
+afterEach(async () => {
+  await started?.receiver.close();
+  started = undefined;
+});
+
+const order = (id: string) => JSON.stringify({ internalOrderId: id });
+const head = `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nContent-Length: 24\r\n\r\n`;
+
+describe('closing', () => {
+  it('under load loses nothing that was acknowledged and answers what it had begun to read', async () => {
+    started = await startReceiver();
+    const { url, receiver, keeper } = started;
+    // A commit takes a few turns, so that closing meets requests at every stage.
+    keeper.before = () => settle(3);
+    const acknowledged: string[] = [];
+    const statuses = new Set<number>();
+    let stopped = false;
+    const client = async (name: number) => {
+      const dispatcher = new Agent({ connections: 1, pipelining: 1 });
+      for (let n = 0; !stopped; n++) {
+        const id = `${name}-${n}`;
+        const answer = await post(url, order(id), { dispatcher }).catch(() => undefined);
+        if (!answer) break;
+        statuses.add(answer.status);
+        if (answer.status === 200) acknowledged.push(id);
+      }
+      await dispatcher.close();
+    };
+    const clients = Array.from({ length: 20 }, (_, name) => client(name));
+    while (acknowledged.length < 200) await settle(1);
+    await receiver.close();
+    stopped = true;
+    await Promise.all(clients);
+    expect(acknowledged.length).toBeGreaterThanOrEqual(200);
+    const kept = new Set(keeper.orderIds);
+    expect(acknowledged.filter((id) => !kept.has(id))).toEqual([]);
+    expect([...statuses]).toEqual([200]);
+  });
+
+  it('waits for a commit under way and answers it', async () => {
+    started = await startReceiver();
+    const { url, receiver, keeper } = started;
+    const disk = gate();
+    const reached = gate();
+    keeper.before = () => {
+      reached.open();
+      return disk.opened;
+    };
+    const answer = post(url, order('o1'));
+    await reached.opened;
+    let closed = false;
+    const closing = receiver.close().then(() => {
+      closed = true;
+    });
+    await settle(20);
+    expect(closed).toBe(false);
+    disk.open();
+    const { status, headers } = await answer;
+    expect([status, headers.connection]).toEqual([200, 'close']);
+    await closing;
+  });
+
+  it('does not wait for idle connections, nor longer than its deadline for stuck ones', async () => {
+    started = await startReceiver();
+    const { port, receiver, clock } = started;
+    const idle = new RawConnection(port);
+    const stuck = new RawConnection(port);
+    await stuck.write(`${head}{"internal`);
+    await settle(10);
+    let closed = false;
+    const closing = receiver.close(2_000).then(() => {
+      closed = true;
+    });
+    await idle.closed;
+    await clock.advance(1_999);
+    expect(closed).toBe(false);
+    await clock.advance(1);
+    await closing;
+    await stuck.closed;
+    expect(stuck.text).toBe('');
+  });
+});
+
+describe('slow and many connections', () => {
+  it.each([
+    ['headers', 'POST /webhook HTTP/1.1\r\nHos'],
+    ['body', `${head}{"internal`],
+  ])('slow %s are cut off with 408', async (_what, text) => {
+    started = await startReceiver({ limits: { requestTimeoutMs: 100, checkEveryMs: 20 } });
+    const connection = new RawConnection(started.port);
+    await connection.write(text);
+    await connection.closed;
+    expect(connection.status).toBe(408);
+    expect(started.keeper.groups).toEqual([]);
+  });
+
+  it('a refused sender cannot hold its connection by never ending its body', async () => {
+    started = await startReceiver({ limits: { requestTimeoutMs: 100, checkEveryMs: 20 } });
+    const connection = new RawConnection(started.port);
+    await connection.write(head.replace(SECRET, 'wrong').replace('24', '9999'));
+    expect(await connection.until('401')).toContain('401');
+    await connection.closed;
+  });
+
+  it('connections beyond the bound are closed at once, the others served', async () => {
+    started = await startReceiver({ limits: { connectionsMax: 2 } });
+    const connections = [new RawConnection(started.port), new RawConnection(started.port)];
+    for (const connection of connections) await connection.write(`${head.slice(0, -2)}`);
+    await settle(10);
+    const third = new RawConnection(started.port);
+    await third.closed;
+    expect(third.text).toBe('');
+    await connections[0]?.write(`\r\n{"internalOrderId":"o1"}`);
+    expect(await connections[0]?.until('200')).toContain('200 OK');
+    for (const { socket } of connections) socket.destroy();
+  });
+
+  it('a kept-alive connection serves on after a refusal', async () => {
+    started = await startReceiver();
+    const connection = new RawConnection(started.port);
+    await connection.write(`${head.replace(SECRET, 'wrong')}{"internalOrderId":"o1"}`);
+    await connection.until('401');
+    await connection.write(`${head}{"internalOrderId":"o2"}`);
+    expect(await connection.until('200 OK')).toContain('200 OK');
+    connection.socket.destroy();
+    expect(started.keeper.orderIds).toEqual(['o2']);
+  });
+});
+
+describe('listening', () => {
+  it('serves TLS from PEM texts', async () => {
+    const pem = (name: string) => readFileSync(path.join(import.meta.dirname, name), 'utf8');
+    started = await startReceiver({ tls: { cert: pem('tls-cert.pem'), key: pem('tls-key.pem') } });
+    expect(started.url).toMatch(/^https:/);
+    expect((await post(started.url, order('o1'))).status).toBe(200);
+  });
+
+  it('takes over a socket that is already open', async () => {
+    const opener = createServer();
+    await new Promise<void>((resolve) => opener.listen(0, '127.0.0.1', resolve));
+    const { port } = opener.address() as { port: number };
+    const fd = Reflect.get(Reflect.get(opener, '_handle') as object, 'fd') as number;
+    const program = path.join(import.meta.dirname, 'inherited-socket.ts');
+    const child = spawn(process.execPath, [program], { stdio: ['pipe', 'pipe', 'inherit', fd] });
+    // From here on only the child accepts.
+    opener.close();
+    const [line] = (await once(child.stdout as Readable, 'data')) as [Buffer];
+    expect(String(line).trim()).toBe(`http://127.0.0.1:${port}/webhook`);
+    expect((await post(String(line).trim(), order('o1'))).status).toBe(200);
+    child.stdin?.end();
+    expect((await once(child, 'exit'))[0]).toBe(0);
+  });
+});
