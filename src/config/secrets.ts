@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { TillsyncError } from '../domain/errors.ts';
+import { type ConfigFault, configError } from './config-fault.ts';
 import type { Environment } from './config-source.ts';
 
 /** What never stands in the configuration file. Never logged, never part of an error. */
@@ -27,37 +27,41 @@ interface Handed {
   text: string;
 }
 
+const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
+
 /**
  * Secrets from systemd credentials (`$CREDENTIALS_DIRECTORY/refresh-token` and so on), else from
  * `TILLSYNC_REFRESH_TOKEN` and so on. Throws `config-invalid` naming every secret that cannot be used.
  */
 export function loadSecrets(env: Environment): Secrets {
-  const faults: string[] = [];
+  const result = readSecrets(env);
+  if ('faults' in result) throw configError(result.faults);
+  return result.secrets;
+}
+
+/** The secrets, or every fault of them. */
+export function readSecrets(env: Environment): { secrets: Secrets } | { faults: ConfigFault[] } {
+  const faults: ConfigFault[] = [];
   const one = (name: string): string | undefined => {
     const handed = handedIn(name, env, faults);
-    if (handed === undefined) return undefined;
-    const fault = faultOf(handed.text);
-    if (fault !== undefined) faults.push(`${handed.origin}: ${fault}`);
-    return handed.text;
+    if (handed !== undefined) judge(handed.origin, handed.text, faults);
+    return handed?.text;
   };
   const refreshToken = one(NAMES.refreshToken);
   const accessToken = one(NAMES.accessToken);
   const localApiKey = one(NAMES.localApiKey);
   const webhookSecrets = webhookSecretsOf(handedIn(NAMES.webhookSecret, env, faults), faults);
-  if (faults.length > 0) {
-    throw new TillsyncError('config-invalid', `Secrets cannot be used:\n  ${faults.join('\n  ')}`, {
-      hint: 'A secret is one line of visible characters; remove its file or variable to go without it.',
-    });
-  }
-  return Object.freeze({
+  if (faults.length > 0) return { faults };
+  const secrets: Secrets = {
     ...(refreshToken === undefined ? {} : { refreshToken }),
     ...(accessToken === undefined ? {} : { accessToken }),
     webhookSecrets: Object.freeze(webhookSecrets),
     ...(localApiKey === undefined ? {} : { localApiKey }),
-  });
+  };
+  return { secrets: Object.freeze(secrets) };
 }
 
-function handedIn(name: string, env: Environment, faults: string[]): Handed | undefined {
+function handedIn(name: string, env: Environment, faults: ConfigFault[]): Handed | undefined {
   const directory = env.CREDENTIALS_DIRECTORY;
   if (directory !== undefined && directory !== '') {
     const file = join(directory, name);
@@ -66,7 +70,12 @@ function handedIn(name: string, env: Environment, faults: string[]): Handed | un
     } catch (error) {
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault';
       if (code !== 'ENOENT') {
-        faults.push(`${file}: cannot be read (${code})`);
+        faults.push({
+          origin: file,
+          key: '',
+          found: `a file that cannot be read (${code})`,
+          allowed: ALLOWED,
+        });
         return undefined;
       }
     }
@@ -82,25 +91,20 @@ function withoutLineEnd(text: string): string {
   return text.replace(/[\r\n]+$/, '');
 }
 
-function webhookSecretsOf(handed: Handed | undefined, faults: string[]): string[] {
+function webhookSecretsOf(handed: Handed | undefined, faults: ConfigFault[]): string[] {
   if (handed === undefined) return [];
   const secrets = handed.text.split(/\r?\n/);
   if (secrets.length > WEBHOOK_SECRETS_MAX) {
-    faults.push(
-      `${handed.origin}: ${secrets.length} lines; allowed: the current secret, then the previous one`,
-    );
+    const allowed = 'the current secret and, below it, the previous one while it is being rotated';
+    faults.push({ origin: handed.origin, key: '', found: `${secrets.length} lines`, allowed });
   }
-  for (const secret of secrets) {
-    const fault = faultOf(secret);
-    if (fault !== undefined) faults.push(`${handed.origin}: ${fault}`);
-  }
+  for (const secret of secrets) judge(handed.origin, secret, faults);
   return [...new Set(secrets)];
 }
 
 /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
-function faultOf(secret: string): string | undefined {
-  if (secret === '') return 'is empty';
-  return /^[\x21-\x7e]+$/.test(secret)
-    ? undefined
-    : 'holds spaces or characters that no HTTP header can carry';
+function judge(origin: string, secret: string, faults: ConfigFault[]): void {
+  if (/^[\x21-\x7e]+$/.test(secret)) return;
+  const found = secret === '' ? 'an empty secret' : 'spaces or characters that no HTTP header can carry';
+  faults.push({ origin, key: '', found, allowed: ALLOWED });
 }

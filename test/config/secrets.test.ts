@@ -53,8 +53,8 @@ test('empty, too many and unfit secrets are refused together and never shown', (
   });
   expect(error.code).toBe('config-invalid');
   expect(error.message.split('\n')).toHaveLength(5);
-  expect(error.message).toContain('TILLSYNC_REFRESH_TOKEN: is empty');
-  expect(error.message).toContain('TILLSYNC_WEBHOOK_SECRET: 3 lines');
+  expect(error.message).toContain('TILLSYNC_REFRESH_TOKEN: found an empty secret');
+  expect(error.message).toContain('TILLSYNC_WEBHOOK_SECRET: found 3 lines');
   expect(JSON.stringify(error) + error.message + error.stack).not.toContain('planted');
 });
 
@@ -62,5 +62,7 @@ test('a credential that cannot be read is a fault, not an absent secret', () => 
   const directory = credentials({});
   mkdirSync(join(directory, 'refresh-token'));
   const error = errorOf({ CREDENTIALS_DIRECTORY: directory, TILLSYNC_REFRESH_TOKEN: 'fallback' });
-  expect(error.message).toContain(`${join(directory, 'refresh-token')}: cannot be read (EISDIR)`);
+  expect(error.message).toContain(
+    `${join(directory, 'refresh-token')}: found a file that cannot be read (EISDIR)`,
+  );
 });

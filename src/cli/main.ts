@@ -1,0 +1,32 @@
+#!/usr/bin/env node
+import { systemClock, systemRandom } from '../daemon/system-clock.ts';
+import { runCli } from './run-cli.ts';
+
+/** Exit code of a process that was told twice to end and did not wait for its own end. */
+const FORCED_EXIT = 1;
+
+const stop = new AbortController();
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+  process.on(signal, () => {
+    // The first request is kept in order; a person's second one is meant.
+    if (stop.signal.aborted && signal === 'SIGINT') process.exit(FORCED_EXIT);
+    stop.abort();
+  });
+}
+for (const stream of [process.stdout, process.stderr]) {
+  // A reader such as `head` that has seen enough is no fault.
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(0);
+    throw error;
+  });
+}
+
+process.exitCode = await runCli(process.argv.slice(2), {
+  env: process.env,
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  clock: systemClock,
+  random: systemRandom,
+  signal: stop.signal,
+});

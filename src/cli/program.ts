@@ -1,0 +1,46 @@
+import { readFileSync } from 'node:fs';
+import { Command } from 'commander';
+import type { Cli } from './cli.ts';
+import { configCheckCommand } from './commands/config-check.ts';
+
+/** The whole command line. Commander's own exits become errors, so that only the process's entry ends it. */
+export function createProgram(cli: Cli): Command {
+  const program = new Command('tillsync')
+    .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
+    .version(version(), '--version', 'print the version')
+    .option('--config <file>', 'configuration file (else $TILLSYNC_CONFIG, else /etc/tillsync/config.toml)')
+    .addHelpText(
+      'after',
+      '\nExit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part,\n' +
+        '4 the platform asks for new tokens (tillsync auth set).\n' +
+        '\nHelp of a command, with examples: tillsync COMMAND --help',
+    );
+  const group = (name: string, description: string, commands: readonly Command[]) => {
+    const parent = new Command(name).description(description);
+    for (const command of commands) parent.addCommand(command);
+    program.addCommand(parent);
+  };
+  group('config', 'check the configuration', [configCheckCommand(cli)]);
+  prepare(program, cli);
+  return program;
+}
+
+/** Settings that commander does not pass on to commands that were made apart from their parent. */
+function prepare(command: Command, cli: Cli): void {
+  command
+    .exitOverride()
+    .configureHelp({ showGlobalOptions: true })
+    .configureOutput({
+      writeOut: (text) => cli.stdout.write(text),
+      writeErr: (text) => cli.stderr.write(text),
+      getOutHelpWidth: () => cli.stdout.columns ?? 100,
+      getErrHelpWidth: () => cli.stderr.columns ?? 100,
+    })
+    .showHelpAfterError('Help, with examples: add --help');
+  for (const inner of command.commands) prepare(inner, cli);
+}
+
+function version(): string {
+  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
+  return String((JSON.parse(text) as { version?: unknown }).version);
+}

@@ -1,0 +1,90 @@
+import type { Wait } from '../domain/call.ts';
+import type { Clock } from '../domain/clock.ts';
+import type { TextSink } from './cli.ts';
+import { printable } from './printable.ts';
+import { waitText } from './wait-text.ts';
+
+const TICK_MS = 1000;
+/** Where nobody looks on, counts come seldom: a log keeps every line. */
+const PLAIN_EVERY_MS = 10_000;
+const CLEAR_TO_END = '\u001b[K';
+const COLUMNS_DEFAULT = 80;
+
+export interface ProgressOptions {
+  stream: TextSink;
+  clock: Clock;
+}
+
+/**
+ * What a command is doing now. On a terminal one line that is written over and cleared at the end; elsewhere
+ * plain lines, each thing said once.
+ */
+export class Progress {
+  readonly #stream: TextSink;
+  readonly #clock: Clock;
+  #shown = false;
+  #lastPlain = '';
+  #lastCountMs = Number.NEGATIVE_INFINITY;
+  #countdown = new AbortController();
+
+  constructor({ stream, clock }: ProgressOptions) {
+    this.#stream = stream;
+    this.#clock = clock;
+  }
+
+  /** A new step, such as `asking the platform for orders`. */
+  step(text: string): void {
+    this.#countdown.abort();
+    this.#show(text);
+  }
+
+  /** How far a step has come; `done of total` when the total is known. */
+  count(what: string, done: number, total?: number): void {
+    this.#countdown.abort();
+    const text = total === undefined ? `${what}: ${done}` : `${what}: ${done} of ${total}`;
+    const nowMs = this.#clock.monotonicMs();
+    if (!this.#stream.isTTY && done !== total && nowMs - this.#lastCountMs < PLAIN_EVERY_MS) return;
+    this.#lastCountMs = nowMs;
+    this.#show(text);
+  }
+
+  /** Why the next call is not sent yet; on a terminal it counts down by itself. */
+  wait(wait: Wait): void {
+    this.#countdown.abort();
+    if (!this.#stream.isTTY) {
+      this.#show(waitText(wait));
+      return;
+    }
+    this.#countdown = new AbortController();
+    void this.#tick(wait, this.#countdown.signal);
+  }
+
+  /** Clears the line; nothing of it stays on a terminal. */
+  end(): void {
+    this.#countdown.abort();
+    if (this.#shown) this.#stream.write(`\r${CLEAR_TO_END}`);
+    this.#shown = false;
+  }
+
+  async #tick(wait: Wait, signal: AbortSignal): Promise<void> {
+    const endMs = this.#clock.monotonicMs() + wait.waitMs;
+    while (!signal.aborted) {
+      const waitMs = Math.max(0, endMs - this.#clock.monotonicMs());
+      this.#show(waitText({ ...wait, waitMs }));
+      if (waitMs <= 0) return;
+      await this.#clock.sleep(Math.min(TICK_MS, waitMs), signal);
+    }
+  }
+
+  #show(text: string): void {
+    const line = printable(text);
+    if (this.#stream.isTTY) {
+      const room = (this.#stream.columns ?? COLUMNS_DEFAULT) - 1;
+      this.#stream.write(`\r${line.slice(0, room)}${CLEAR_TO_END}`);
+      this.#shown = true;
+    } else if (line !== this.#lastPlain) {
+      this.#stream.write(`${line}\n`);
+      this.#lastPlain = line;
+    }
+  }
+}

@@ -1,0 +1,115 @@
+import { spawn } from 'node:child_process';
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { tillsync } from './run-process.ts';
+
+const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
+const JWT = 'eyJhbGciOiJIUzI1NiJ9.eyJjb21wYW55IjoicGxhbnRlZCJ9.c2lnbmF0dXJlLXBsYW50ZWQ';
+
+function badFile(): string {
+  const file = join(mkdtempSync(join(tmpdir(), 'tillsync-cli-')), 'bad.toml');
+  writeFileSync(
+    file,
+    `[platform]\nbase_url = 5\n[orders]\npoll = "never"\n[outbx]\n[webhook]\nsecret = "${JWT}"\n`,
+  );
+  return file;
+}
+
+describe('a wrong configuration', () => {
+  test('ends with 2 and names every fault on standard error', async () => {
+    const file = badFile();
+    const result = await tillsync(['config', 'check', '--config', file], {
+      env: { TILLSYNC_LOCAL_LISTEN: 'here', TILLSYNC_ACCESS_TOKEN: '' },
+    });
+    expect(result.code).toBe(2);
+    expect(result.stdout).toBe('');
+    expect(result.stderr).toContain('The configuration has 6 faults:');
+    for (const key of [
+      `${file}: platform.base_url`,
+      `${file}: orders.poll`,
+      `${file}: outbx`,
+      `${file}: webhook.secret`,
+      'environment variable TILLSYNC_LOCAL_LISTEN: local.listen: found "here"',
+      'environment variable TILLSYNC_ACCESS_TOKEN: found an empty secret',
+    ]) {
+      expect(result.stderr).toContain(key);
+    }
+    expect(result.stderr).not.toContain('eyJ');
+  });
+
+  test('is one JSON document with --json', async () => {
+    const result = await tillsync(['--config', badFile(), 'config', 'check', '--json']);
+    expect(result.code).toBe(2);
+    expect(JSON.parse(result.stdout)).toMatchObject({ ok: false, faults: { length: 4 } });
+    expect(result.stdout).not.toContain('eyJ');
+  });
+});
+
+describe('a right configuration', () => {
+  test('is said to be in order, with secrets named and never shown', async () => {
+    const env = { TILLSYNC_REFRESH_TOKEN: JWT, TILLSYNC_WEBHOOK_SECRET: 'planted', TILLSYNC_CONFIG: SAMPLE };
+    const people = await tillsync(['config', 'check'], { env });
+    expect(people).toMatchObject({ code: 0, stderr: '' });
+    expect(people.stdout).toMatch(/is in order/);
+    expect(people.stdout).toMatch(/refresh-token: +yes\n.*access-token: +no/);
+    const json = await tillsync(['config', 'check', '--json'], { env });
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      ok: true,
+      file: SAMPLE,
+      secrets: { 'refresh-token': true, 'access-token': false, 'webhook-secret': true },
+      config: { limits: { ordersIntervalMs: 120_000 } },
+    });
+    expect(people.stdout + json.stdout).not.toMatch(/planted|eyJ/);
+  });
+
+  test('needs a key for a local address that others can reach', async () => {
+    const env = { TILLSYNC_CONFIG: SAMPLE, TILLSYNC_LOCAL_LISTEN: '0.0.0.0:8788' };
+    const without = await tillsync(['config', 'check'], { env });
+    expect(without.code).toBe(2);
+    expect(without.stderr).toContain('local.listen: found 0.0.0.0, and no local-api-key');
+    const withKey = await tillsync(['config', 'check'], { env: { ...env, TILLSYNC_LOCAL_API_KEY: 'k-1' } });
+    expect(withKey.code).toBe(0);
+  });
+});
+
+describe('usage', () => {
+  test('help goes to standard output and ends with 0', async () => {
+    const result = await tillsync(['--help']);
+    expect(result).toMatchObject({ code: 0, stderr: '' });
+    expect(result.stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage or configuration');
+  });
+
+  test('nothing at all is answered with the help on standard error and 2', async () => {
+    const result = await tillsync([]);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain('Usage: tillsync');
+  });
+
+  test('a slip of the hand is answered with what was meant', async () => {
+    const result = await tillsync(['config', 'chek']);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain('Did you mean check?');
+  });
+
+  test('a wrong option with --json is one document, too', async () => {
+    const result = await tillsync(['config', 'check', '--json', '--colour']);
+    expect(result.code).toBe(2);
+    expect(JSON.parse(result.stdout)).toEqual({
+      error: { code: 'usage', message: "unknown option '--colour'" },
+    });
+  });
+
+  test('a reader that stops reading is no failure', async () => {
+    const main = join(import.meta.dirname, '../../src/cli/main.ts');
+    const child = spawn(process.execPath, [main, '--help'], { stdio: ['ignore', 'pipe', 'pipe'] });
+    child.stdout.destroy();
+    let stderr = '';
+    child.stderr.on('data', (text) => {
+      stderr += text;
+    });
+    const code = await new Promise((resolve) => child.on('close', resolve));
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  });
+});

@@ -1,0 +1,69 @@
+import { describe, expect, test } from 'vitest';
+import { Progress } from '../../src/cli/progress.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+function progressOn(isTTY: boolean, columns?: number) {
+  const written: string[] = [];
+  const clock = new FakeClock();
+  const stream = { isTTY, columns, write: (text: string) => written.push(text) };
+  return { progress: new Progress({ stream, clock }), clock, written };
+}
+
+const WAIT = { endpoint: 'order.all', reason: 'interval', waitMs: 2500 } as const;
+
+describe('on a terminal', () => {
+  test('a wait counts down on one line, ends with the next step, and nothing stays', async () => {
+    const { progress, clock, written } = progressOn(true);
+    progress.wait(WAIT);
+    await clock.advance(1000);
+    progress.step('asking');
+    await clock.advance(5000);
+    progress.end();
+    expect(written).toEqual([
+      '\rnext order poll allowed in 3s\u001b[K',
+      '\rnext order poll allowed in 2s\u001b[K',
+      '\rasking\u001b[K',
+      '\r\u001b[K',
+    ]);
+    expect(clock.sleeping).toBe(0);
+  });
+
+  test('a line never runs over the edge', () => {
+    const { progress, written } = progressOn(true, 10);
+    progress.step('a long step of the way');
+    expect(written).toEqual(['\ra long st\u001b[K']);
+  });
+
+  test('a wait that is over leaves its last line until something follows', async () => {
+    const { progress, clock, written } = progressOn(true);
+    progress.wait(WAIT);
+    await clock.advance(60_000);
+    expect(written.at(-1)).toBe('\rnext order poll allowed in 0ms\u001b[K');
+    expect(clock.sleeping).toBe(0);
+  });
+});
+
+describe('elsewhere', () => {
+  test('each thing is a line of its own, said once', () => {
+    const { progress, written } = progressOn(false);
+    progress.step('asking');
+    progress.step('asking');
+    progress.wait(WAIT);
+    progress.end();
+    expect(written).toEqual(['asking\n', 'next order poll allowed in 3s\n']);
+  });
+
+  test('counts come seldom, and the last one always', async () => {
+    const { progress, clock, written } = progressOn(false);
+    for (let done = 1; done <= 30; done++) {
+      progress.count('orders', done, 30);
+      await clock.advance(1000);
+    }
+    expect(written).toEqual([
+      'orders: 1 of 30\n',
+      'orders: 11 of 30\n',
+      'orders: 21 of 30\n',
+      'orders: 30 of 30\n',
+    ]);
+  });
+});
