@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { OrderFields } from '../domain/order.ts';
+import { SPELLABLE_FIELDS } from '../domain/spelling-tree.ts';
 import type { BranchConfig } from './config-type.ts';
 
 /** The parts of the file that are lists or tables of the operator's own. */
@@ -39,47 +39,9 @@ export const branches = z
     }
   });
 
-/** Every field of an order that an answer may spell in its own way, in the words of the domain. */
-const ORDER_FIELDS: Record<keyof OrderFields | 'orderId' | 'items', true> = {
-  orderId: true,
-  items: true,
-  code: true,
-  status: true,
-  storeExternalId: true,
-  websiteId: true,
-  name: true,
-  createdAt: true,
-  deliveryType: true,
-  amountToPay: true,
-  amount: true,
-  deliveryFee: true,
-  couponDiscount: true,
-  deliveryTime: true,
-  isScheduled: true,
-  scheduledFor: true,
-  addressLat: true,
-  addressLng: true,
-  addressAddress: true,
-  addressStreetNumber: true,
-  addressStreetAddress: true,
-  addressCountry: true,
-  addressState: true,
-  addressCity: true,
-  addressZipCode: true,
-  addressPhoneNumber: true,
-  addressDetails: true,
-  customerFirstName: true,
-  customerLastName: true,
-  customerEmail: true,
-  customerPhoneNumber: true,
-};
-
-/** The field's name in the file (snake case) to its name in the domain. */
+/** The field's name in the file (`item.product_name`) to its name in the domain (`item.productName`). */
 const FIELD_BY_KEY = new Map(
-  Object.keys(ORDER_FIELDS).map((name) => [
-    name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    name,
-  ]),
+  SPELLABLE_FIELDS.map((name) => [name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), name]),
 );
 
 /** Keys that `[orders.fields]` may have. */
@@ -91,12 +53,13 @@ const spelling = z.string({ error: 'text' }).regex(/^[^\s.]+(\.[^\s.]+)*$/, {
 
 /** `[orders.fields]`: for a field, the spellings to look for before the known ones. */
 export const orderFields = z
-  .record(
-    z.string(),
-    z.union([z.array(spelling), spelling.transform((one) => [one])], { error: spellingFault }),
-    {
-      error: 'a table such as { order_id = ["orderNumber"] }',
-    },
+  .preprocess(
+    flattened,
+    z.record(
+      z.string(),
+      z.union([z.array(spelling), spelling.transform((one) => [one])], { error: spellingFault }),
+      { error: 'a table such as { order_id = ["orderNumber"] }' },
+    ),
   )
   .superRefine((table, context) => {
     for (const key of Object.keys(table)) {
@@ -108,6 +71,22 @@ export const orderFields = z
   .transform((table) =>
     Object.fromEntries(Object.entries(table).map(([key, names]) => [FIELD_BY_KEY.get(key) ?? key, names])),
   );
+
+/** TOML reads `item.quantity = …` as a table within the table; here it is one dotted key. */
+function flattened(value: unknown): unknown {
+  if (!isTable(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value).flatMap(([key, inner]) =>
+      isTable(inner)
+        ? Object.entries(inner).map(([innerKey, names]): [string, unknown] => [`${key}.${innerKey}`, names])
+        : [[key, inner] as [string, unknown]],
+    ),
+  );
+}
+
+function isTable(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
 
 function spellingFault(): string {
   return 'a field name or a list of field names, such as ["orderNumber", "customer.mail"]';

@@ -60,7 +60,7 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   for (const [name, table] of Object.entries(raw.root)) {
     const section = Object.hasOwn(SECTIONS, name) ? SECTIONS[name as keyof typeof SECTIONS] : undefined;
     if (section === undefined) {
-      if (name !== BRANCHES.key) faults.push(unknownName(raw.file, name, sectionNames, 'section'));
+      if (name !== BRANCHES.key) faults.push(unknownName(raw.file, '', name, sectionNames, 'section'));
       continue;
     }
     if (!isTable(table)) {
@@ -70,27 +70,27 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
     }
     const known = Object.values(section).map((spec) => spec.key);
     for (const key of Object.keys(table)) {
-      if (!known.includes(key)) faults.push(unknownName(raw.file, `${name}.${key}`, known, 'key'));
+      if (!known.includes(key)) faults.push(unknownName(raw.file, `${name}.`, key, known, 'key'));
     }
   }
   return [...faults, ...unknownOverrides(env, sectionNames)];
 }
 
-/** A fault for a name that is not known, told with the known ones of the same place. */
+/** A fault for a name that is not known at `place` (a prefix), told with the known ones there. */
 export function unknownName(
   origin: string,
-  path: string,
+  place: string,
+  name: string,
   known: readonly string[],
   what: 'section' | 'key',
 ): ConfigFault {
-  const dot = path.lastIndexOf('.');
-  const suggestion = nearest(path.slice(dot + 1), known);
+  const suggestion = nearest(name, known);
   return {
     origin,
-    key: path,
+    key: `${place}${name}`,
     found: `an unknown ${what}`,
     allowed: known.join(', '),
-    ...(suggestion === undefined ? {} : { suggestion: `${path.slice(0, dot + 1)}${suggestion}` }),
+    ...(suggestion === undefined ? {} : { suggestion: `${place}${suggestion}` }),
   };
 }
 

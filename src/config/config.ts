@@ -103,7 +103,7 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
   }
   if (issue.code === 'unrecognized_keys') {
     const known = path === BRANCHES.key ? ['subsidiary_id', 'external_id'] : ORDER_FIELD_KEYS;
-    return issue.keys.map((name) => unknownName(origin, `${key}.${name}`, known, 'key'));
+    return issue.keys.map((name) => unknownName(origin, `${key}.`, name, known, 'key'));
   }
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
 }

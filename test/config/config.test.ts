@@ -78,9 +78,13 @@ orders_interval = "500ms"`,
 
   test('names the spellings of order fields in the words of the domain', () => {
     const config = configOf(
-      `${MINIMAL}[orders.fields]\norder_id = ["nr", "head.id"]\ncustomer_email = "mail"`,
+      `${MINIMAL}[orders.fields]\norder_id = ["nr", "head.id"]\ncustomer_email = "mail"\nitem.product_name = ["title"]`,
     );
-    expect(config.orders.fields).toEqual({ orderId: ['nr', 'head.id'], customerEmail: ['mail'] });
+    expect(config.orders.fields).toEqual({
+      orderId: ['nr', 'head.id'],
+      customerEmail: ['mail'],
+      'item.productName': ['title'],
+    });
   });
 });
 
@@ -203,6 +207,7 @@ x = 1`);
     ['[orders]\nlookback_days = 1.5', 'orders.lookback_days'],
     ['[orders]\nlookback_days = "1"', 'orders.lookback_days'],
     ['[orders.fields]\norder_idd = ["x"]', 'orders.fields.order_idd'],
+    ['[orders.fields]\nitem.colour = ["x"]', 'orders.fields.item.colour'],
     ['[orders.fields]\norder_id = [1]', 'orders.fields.order_id'],
     ['[outbox]\nlinger = "-1s"', 'outbox.linger'],
     ['[outbox]\nlinger = 2024-01-01', 'outbox.linger'],
