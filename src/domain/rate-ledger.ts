@@ -12,12 +12,22 @@ export interface RateLedger {
    * itself after `holdMs` plus the interval.
    */
   acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant;
-  /** Ends a call: the interval counts from now, the moment of the answer (or of giving up). */
-  settle(ticket: LaneTicket, limits: PlatformLimits): void;
+  /**
+   * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer also
+   * ends what is left of a block, for it proves that the platform lets calls through again.
+   */
+  settle(ticket: LaneTicket, limits: PlatformLimits, outcome?: 'answered' | 'failed'): void;
+  /** Gives a lane back whose call was never sent, as if it had not been taken. */
+  cancel(ticket: LaneTicket): void;
   /** The platform answered 429: nobody calls `endpoint` for `waitMs`. */
   holdBack(endpoint: Endpoint, waitMs: number): void;
-  /** The platform answered 403: nobody calls anything (or only not `endpoint`) for `waitMs`. */
-  block(scope: 'all' | Endpoint, waitMs: number, message: string): void;
+  /**
+   * The platform answered 403 to `endpoint`: nobody calls anything (or only not `scope`) for `waitMs`. After a
+   * block of all, one call at a time probes until a 2xx answer comes.
+   */
+  block(scope: 'all' | Endpoint, waitMs: number, message: string, endpoint?: Endpoint): void;
+  /** What a 403 answer to `endpoint` is judged by. */
+  blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory;
   /** Ends a block before its time, after a call got through. */
   unblock(scope: 'all' | Endpoint): void;
   /** For status: what is held back now. */
@@ -32,4 +42,25 @@ export interface LaneTicket {
   generation: number;
   /** Key of the window entry that this call occupies. */
   callId: number;
+}
+
+export interface BlockHistory {
+  /** Calls in the current window, of all endpoints and of `order.all`. */
+  requests: number;
+  orders: number;
+  /** The last block of everything, and the last of this endpoint alone; null when there was none. */
+  all: BlockRecord | null;
+  own: BlockRecord | null;
+}
+
+export interface BlockRecord {
+  /** Whose 403 began it. */
+  endpoint: Endpoint;
+  durationMs: number;
+  /** Milliseconds since it ended; negative while it lasts. */
+  endedMsAgo: number;
+  message: string;
+  /** Whether, since it ended, another endpoint or this one itself answered 2xx. */
+  othersAnswered: boolean;
+  endpointAnswered: boolean;
 }

@@ -32,9 +32,13 @@ export interface TokenStore {
   writeIntent(generation: number): void;
   /** The intent left behind by a refresh that never came to its end; null when there is none. */
   readIntent(): { generation: number; startedAtMs: number } | null;
+  /** Drops the intent of `generation`: its request never left, so the token is unused. */
+  clearIntent(generation: number): void;
+  /** Whether a person handed in this refresh token before; only a fingerprint of it is kept. */
+  wasHandedIn(refreshToken: string): boolean;
   /**
-   * Stores a new pair if the store still holds `expectedGeneration` (null: whatever it holds, a person's word)
-   * and drops the intent. False: another process was first, nothing is changed.
+   * Stores a new pair if the store still holds `expectedGeneration` (0: nothing; null: whatever it holds, a
+   * person's word), drops the intent and ends a lock-out. False: another process was first, nothing is changed.
    */
   save(pair: NewTokenPair, expectedGeneration: number | null): boolean;
   markLockedOut(generation: number, lockOut: LockOut): void;

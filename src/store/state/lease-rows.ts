@@ -1,0 +1,49 @@
+import type Database from 'better-sqlite3';
+import type { Leases } from '../../domain/leases.ts';
+import { storing } from '../sqlite.ts';
+import type { BootTime } from './boot-time.ts';
+
+/** Named leases; a fence rises with each holder and is never used twice. */
+export class LeaseRows implements Leases {
+  readonly #db: Database.Database;
+  readonly #time: BootTime;
+  readonly #acquire: Database.Statement<[string, number, number], number>;
+  readonly #renew: Database.Statement<[number, string, number]>;
+  readonly #release: Database.Statement<[string, number]>;
+
+  constructor(options: { db: Database.Database; time: BootTime }) {
+    const { db } = options;
+    this.#db = db;
+    this.#time = options.time;
+    this.#acquire = db
+      .prepare<[string, number, number], number>(
+        `INSERT INTO leases VALUES (?, 1, 1, ?)
+           ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms
+             WHERE held = 0 OR until_mono_ms <= ?
+         RETURNING fence`,
+      )
+      .pluck();
+    this.#renew = db.prepare('UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1');
+    this.#release = db.prepare('UPDATE leases SET held = 0 WHERE name = ? AND fence = ?');
+  }
+
+  acquire(name: string, holdMs: number): number | undefined {
+    return this.#immediately(() => {
+      const nowMs = this.#time.now();
+      return this.#acquire.get(name, nowMs + holdMs, nowMs);
+    });
+  }
+
+  /** Also an expired lease that nobody took meanwhile is kept on. */
+  renew(name: string, fence: number, holdMs: number): boolean {
+    return this.#immediately(() => this.#renew.run(this.#time.now() + holdMs, name, fence).changes === 1);
+  }
+
+  release(name: string, fence: number): void {
+    storing(() => this.#release.run(name, fence));
+  }
+
+  #immediately<T>(action: () => T): T {
+    return storing(() => this.#db.transaction(action).immediate());
+  }
+}

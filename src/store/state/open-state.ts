@@ -1,0 +1,44 @@
+import type { Clock } from '../../domain/clock.ts';
+import type { Leases } from '../../domain/leases.ts';
+import type { RateLedger } from '../../domain/rate-ledger.ts';
+import type { TokenStore } from '../../domain/tokens.ts';
+import { BootTime } from './boot-time.ts';
+import { LeaseRows } from './lease-rows.ts';
+import { RateRows } from './rate-rows.ts';
+import { openStateFile } from './state-file.ts';
+import { TokenRows } from './token-rows.ts';
+
+export interface StateOptions {
+  path: string;
+  clock: Clock;
+  /** How long one statement may block the event loop on another process's lock; callers then retry. */
+  busyTimeoutMs?: number;
+}
+
+/** What all processes of one company share. */
+export interface State {
+  ledger: RateLedger;
+  tokens: TokenStore;
+  leases: Leases;
+  close(): void;
+}
+
+const BUSY_TIMEOUT_MS = 20;
+
+/**
+ * Opens or creates state.db. May throw `storage-busy` while another process creates or upgrades it; try again
+ * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
+ */
+export function openState(options: StateOptions): State {
+  const { clock } = options;
+  const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
+  const { db } = file;
+  const time = new BootTime({ db, clock });
+  const leases = new LeaseRows({ db, time });
+  return {
+    ledger: new RateRows({ db, time }),
+    tokens: new TokenRows({ db, clock, leases }),
+    leases,
+    close: () => file.close(),
+  };
+}

@@ -1,0 +1,129 @@
+import { createHash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import type { Clock } from '../../domain/clock.ts';
+import type { Leases } from '../../domain/leases.ts';
+import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../../domain/tokens.ts';
+import { storing } from '../sqlite.ts';
+
+const LEASE = 'token.refresh';
+
+interface Row {
+  generation: number;
+  refresh_token: string;
+  access_token: string | null;
+  saved_at_ms: number;
+  access_expires_at_ms: number | null;
+  access_issued_at_ms: number | null;
+  refresh_expires_at_ms: number | null;
+  clock_skew_ms: number;
+  locked_out_at_ms: number | null;
+  locked_out_cause: LockOut['cause'] | null;
+  intent_generation: number | null;
+  intent_at_ms: number | null;
+}
+
+/** The token pair as one row: a save is one page, all or nothing. */
+export class TokenRows implements TokenStore {
+  readonly #db: Database.Database;
+  readonly #clock: Clock;
+  readonly #leases: Leases;
+  readonly #select: Database.Statement<[], Row>;
+  readonly #upsert: Database.Statement<[Record<string, unknown>]>;
+  readonly #writeIntent: Database.Statement<[number, number, number]>;
+  readonly #clearIntent: Database.Statement<[number]>;
+  readonly #lockOut: Database.Statement<[number, string, number]>;
+  readonly #note: Database.Statement<[string]>;
+  readonly #noted: Database.Statement<[string], number>;
+
+  constructor(options: { db: Database.Database; clock: Clock; leases: Leases }) {
+    const { db } = options;
+    this.#db = db;
+    this.#clock = options.clock;
+    this.#leases = options.leases;
+    this.#select = db.prepare('SELECT * FROM tokens');
+    this.#upsert = db.prepare(
+      `INSERT OR REPLACE INTO tokens (one, generation, refresh_token, access_token, saved_at_ms,
+         access_expires_at_ms, access_issued_at_ms, refresh_expires_at_ms, clock_skew_ms)
+       VALUES (1, :generation, :refreshToken, :accessToken, :savedAtMs,
+         :accessExpiresAtMs, :accessIssuedAtMs, :refreshExpiresAtMs, :clockSkewMs)`,
+    );
+    this.#writeIntent = db.prepare(
+      'UPDATE tokens SET intent_generation = ?, intent_at_ms = ? WHERE generation = ?',
+    );
+    this.#clearIntent = db.prepare(
+      'UPDATE tokens SET intent_generation = NULL, intent_at_ms = NULL WHERE intent_generation = ?',
+    );
+    this.#lockOut = db.prepare(
+      'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
+    );
+    this.#note = db.prepare('INSERT OR IGNORE INTO handed_in VALUES (?)');
+    this.#noted = db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck();
+  }
+
+  read(): TokenPair | null {
+    const row = storing(() => this.#select.get());
+    if (!row) return null;
+    return {
+      refreshToken: row.refresh_token,
+      accessToken: row.access_token,
+      generation: row.generation,
+      savedAtMs: row.saved_at_ms,
+      accessExpiresAtMs: row.access_expires_at_ms,
+      accessIssuedAtMs: row.access_issued_at_ms,
+      refreshExpiresAtMs: row.refresh_expires_at_ms,
+      clockSkewMs: row.clock_skew_ms,
+      lockedOut:
+        row.locked_out_at_ms === null
+          ? null
+          : { atMs: row.locked_out_at_ms, cause: row.locked_out_cause ?? 'refused' },
+    };
+  }
+
+  writeIntent(generation: number): void {
+    storing(() => this.#writeIntent.run(generation, this.#clock.nowMs(), generation));
+  }
+
+  clearIntent(generation: number): void {
+    storing(() => this.#clearIntent.run(generation));
+  }
+
+  readIntent(): { generation: number; startedAtMs: number } | null {
+    const row = storing(() => this.#select.get());
+    if (!row || row.intent_generation === null) return null;
+    return { generation: row.intent_generation, startedAtMs: row.intent_at_ms ?? 0 };
+  }
+
+  save(pair: NewTokenPair, expectedGeneration: number | null): boolean {
+    const saving = this.#db.transaction(() => {
+      const row = this.#select.get();
+      const held = row?.generation ?? 0;
+      if (expectedGeneration !== null && expectedGeneration !== held) return false;
+      // Only a rotation follows on a good pair of a known generation; all else came from a person.
+      const handedIn = expectedGeneration === null || !row || row.locked_out_at_ms !== null;
+      if (handedIn) this.#note.run(fingerprintOf(pair.refreshToken));
+      this.#upsert.run({ ...pair, generation: held + 1, savedAtMs: this.#clock.nowMs() });
+      return true;
+    });
+    return storing(() => saving.immediate());
+  }
+
+  wasHandedIn(refreshToken: string): boolean {
+    return storing(() => this.#noted.get(fingerprintOf(refreshToken))) === 1;
+  }
+
+  markLockedOut(generation: number, lockOut: LockOut): void {
+    storing(() => this.#lockOut.run(lockOut.atMs, lockOut.cause, generation));
+  }
+
+  acquireLease(holdMs: number): number | undefined {
+    return this.#leases.acquire(LEASE, holdMs);
+  }
+
+  releaseLease(fence: number): void {
+    this.#leases.release(LEASE, fence);
+  }
+}
+
+function fingerprintOf(token: string): string {
+  return createHash('sha256').update(token).digest('hex');
+}
