@@ -1,0 +1,39 @@
+import { ADDRESS_KEYS, type ChangeBody, type ChangeKind } from './change.ts';
+
+/** Fields that all skus of a product share (document, "Product level fields"). */
+const SHARED_FIELDS = ['name', 'description', 'show'] as const;
+
+type Fields = Record<string, unknown>;
+
+/** The newer change over the older one of the same target: each field's last value, and the newer address. */
+export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
+  const merged: Fields = { ...older };
+  for (const key of ADDRESS_KEYS) delete merged[key];
+  return Object.assign(merged, newer) as T;
+}
+
+/**
+ * What is left of an older change when a newer one has said its word: without the fields that the newer one
+ * sets. `scope` is `all` for the same target, `shared` for another sku of the same product, where a price is
+ * each sku's own. undefined: nothing is left of it.
+ */
+export function withoutOverruled<T extends ChangeBody>(
+  older: T,
+  newer: ChangeBody,
+  scope: 'all' | 'shared',
+): T | undefined {
+  const rest: Fields = { ...older };
+  const fields = scope === 'shared' ? SHARED_FIELDS : valueKeys(newer);
+  for (const field of fields) if (Object.hasOwn(newer, field)) delete rest[field];
+  return valueKeys(rest).length === 0 ? undefined : (rest as T);
+}
+
+/** The keys of a body that carry values, not its address. */
+export function valueKeys(body: object): string[] {
+  return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
+}
+
+/** Whether two skus of one product could overrule each other with this body. */
+export function hasSharedFields(kind: ChangeKind, body: object): boolean {
+  return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
+}
