@@ -10,6 +10,7 @@ import {
   settingsBody,
   webhookBody,
 } from './control-schemas.ts';
+import { FAULT_KINDS } from './faults.ts';
 
 interface Asked {
   body: unknown;
@@ -55,7 +56,7 @@ const ROUTES: readonly ControlRoute[] = [
     does: 'Create an order; the body may say what it is like',
     act: createOrder,
   },
-  { method: 'GET', path: '/orders/:id', does: 'One order', act: (c, { id }) => c.order(id) ?? null },
+  { method: 'GET', path: '/orders/:id', does: 'One order', act: oneOrder },
   { method: 'PUT', path: '/orders/:id', does: 'Change fields, no notification', act: changeOrder },
   { method: 'POST', path: '/orders/:id/advance', does: 'Next status, or {"status": …}', act: advanceOrder },
   {
@@ -98,7 +99,7 @@ const ROUTES: readonly ControlRoute[] = [
   {
     method: 'POST',
     path: '/faults',
-    does: 'Switch a fault on',
+    does: `Switch a fault on: {"kind": …}, with a kind of ${FAULT_KINDS.join(', ')}`,
     act: (c, { body }) => ({ id: c.setFault(faultBody.parse(body)) }),
   },
   { method: 'DELETE', path: '/faults', does: 'Switch all faults off', act: (c) => c.clearFaults() },
@@ -151,6 +152,12 @@ export function addControlRoutes(server: FastifyInstance, control: SandboxContro
 function createOrder(control: SandboxControl, { body }: Asked): unknown {
   const { hidden, ...wish } = orderBody.parse(body ?? {});
   return control.createOrder(wish, { hidden: hidden === true });
+}
+
+function oneOrder(control: SandboxControl, { id }: Asked): unknown {
+  const order = control.order(id);
+  if (!order) throw new RangeError(`There is no order ${id}`);
+  return order;
 }
 
 function advanceOrder(control: SandboxControl, { id, body }: Asked): unknown {

@@ -2,9 +2,9 @@ import type { OrderAddress, OrderLine, StoredOrder } from './order-model.ts';
 import type { OrderRecordStyle } from './settings.ts';
 
 /** A record of GET /order/all in one of the plausible spellings; the document shows none. */
-export function orderRecord(order: StoredOrder, style: OrderRecordStyle, catalogName: string): unknown {
+export function orderRecord(order: StoredOrder, style: OrderRecordStyle, branchName: string): unknown {
   if (style === 'notification') return order.snapshot;
-  if (style === 'internal') return internalRecord(order, catalogName);
+  if (style === 'internal') return internalRecord(order, branchName);
   return snakeKeys(order.snapshot);
 }
 
@@ -15,7 +15,8 @@ function internalRecord(order: StoredOrder, branchName: string): unknown {
     _id: snapshot.internalOrderId,
     companyOrderNumber: snapshot.code,
     orderStatus: snapshot.status,
-    company: snapshot.websiteId,
+    company: { _id: snapshot.websiteId },
+    name: snapshot.name,
     subsidiary: { _id: order.subsidiaryId, extId: branchName, name: `Sucursal ${branchName}` },
     createdAt: snapshot.createdAt,
     updatedAt: order.updatedAt,
@@ -23,12 +24,14 @@ function internalRecord(order: StoredOrder, branchName: string): unknown {
     deliveryType: snapshot.deliveryType,
     total: snapshot.amountToPay,
     subtotal: snapshot.amount,
-    shippingCost: snapshot.deliveryFee,
     couponDiscount: snapshot.couponDiscount,
-    estimatedDelivery: snapshot.deliveryTime === '' ? null : snapshot.deliveryTime,
+    estimatedDelivery: snapshot.deliveryTime,
     isScheduled: snapshot.isScheduled,
     ...(snapshot.scheduledDate === undefined ? {} : { scheduledFor: snapshot.scheduledDate }),
-    ...(snapshot.address ? { shipping: internalAddress(snapshot.address) } : {}),
+    shipping: {
+      cost: snapshot.deliveryFee,
+      ...(snapshot.address ? { address: internalAddress(snapshot.address) } : {}),
+    },
     customer: {
       firstName: snapshot.user.firstName,
       lastName: snapshot.user.lastName,

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { Clock } from '../domain/clock.ts';
+import { TillsyncError } from '../domain/errors.ts';
 import { addControlRoutes } from './control-routes.ts';
 import { createSandbox, type SandboxCore } from './core.ts';
 import type { SandboxAnswer } from './exchange.ts';
@@ -16,7 +17,8 @@ export interface Sandbox extends SandboxCore {
 }
 
 /**
- * Starts the sandbox as an HTTP server, its control under `/_sandbox`. Rejects when the port cannot be had.
+ * Starts the sandbox as an HTTP server, its control under `/_sandbox`. Rejects with `config-invalid` when the
+ * port cannot be had.
  */
 export async function startSandbox(options: SandboxServerOptions): Promise<Sandbox> {
   const core = createSandbox(options);
@@ -25,7 +27,16 @@ export async function startSandbox(options: SandboxServerOptions): Promise<Sandb
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   addControlRoutes(server, core.control);
   server.all('/*', (request, reply) => carry(request, reply, core, options.clock));
-  await server.listen({ host: options.host ?? '127.0.0.1', port: options.port ?? 0 });
+  const { host = '127.0.0.1', port = 0 } = options;
+  try {
+    await server.listen({ host, port });
+  } catch (cause) {
+    await closeAll(core, server);
+    throw new TillsyncError('config-invalid', `The sandbox cannot listen on ${host}:${port}.`, {
+      hint: 'Choose a port that is free, or 0 for any.',
+      cause,
+    });
+  }
   return { ...core, url: addressOf(server), close: () => closeAll(core, server) };
 }
 

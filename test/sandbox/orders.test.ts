@@ -1,5 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { readOrder } from '../../src/domain/order-reader.ts';
 import { ORDER_STATUSES } from '../../src/domain/order-status.ts';
+import { compileSpellings } from '../../src/domain/spelling-tree.ts';
 import type { OrderSnapshot } from '../../src/sandbox/order-model.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';
@@ -158,5 +160,25 @@ describe('orders', () => {
         },
       }[record],
     );
+  });
+
+  it('say the same in every spelling', async () => {
+    const { sandbox, call, later } = await rig({ shape: { envelope: 'array' } });
+    for (const deliveryType of ['delivery', 'pickup'] as const) {
+      sandbox.control.createOrder({
+        deliveryType,
+        isScheduled: true,
+        items: [{ sku: 1001, qty: 2, withModifier: true }],
+      });
+    }
+    const readings = async (answer: ReturnType<typeof call>) =>
+      (await answer).json.map((record: unknown) => readOrder(record, compileSpellings()));
+    const told = await readings(call('GET', TODAY));
+    for (const record of ORDER_RECORDS) {
+      sandbox.control.configure({ shape: { envelope: 'array', record, pageSize: null } });
+      const read = await readings(later('GET', TODAY));
+      expect(read).toHaveLength(2);
+      expect(read).toEqual(told);
+    }
   });
 });

@@ -1,0 +1,135 @@
+import type { Clock, Random } from '../domain/clock.ts';
+import type { SandboxControl } from './control.ts';
+import { drawChance, drawFrom } from './draws.ts';
+import type { OrderSnapshot } from './order-model.ts';
+import { isOver } from './order-walk.ts';
+
+/** How busy the shop is. Times are means of what is drawn; chances are 0 to 1. */
+export interface TrafficPlan {
+  /** Mean time between new orders. */
+  orderEveryMs: number;
+  /** Mean time between steps of the orders that are open. */
+  stepEveryMs: number;
+  /** New orders that no notification ever tells of. */
+  hidden: number;
+  /** Steps to a status that the document does not name. */
+  unknownStatus: number;
+  /** Steps that change a field without a change of status, seen by a poll alone. */
+  silentChange: number;
+  /** Steps after which the same notification is sent again. */
+  repeated: number;
+}
+
+export const BUSY: TrafficPlan = {
+  orderEveryMs: 2000,
+  stepEveryMs: 700,
+  hidden: 0.08,
+  unknownStatus: 0.02,
+  silentChange: 0.05,
+  repeated: 0.1,
+};
+
+/** A sender as unreliable as one on the internet may be; give it to `control.setWebhookBehaviour`. */
+export const UNRELIABLE_WEBHOOK = {
+  drop: 0.05,
+  duplicate: 0.1,
+  reorder: 0.1,
+  reorderMs: 4000,
+  delay: 0.15,
+  delayMs: [200, 5000],
+} as const;
+
+export interface TrafficOptions {
+  clock: Clock;
+  random: Random;
+  control: SandboxControl;
+  signal: AbortSignal;
+  plan?: Partial<TrafficPlan>;
+  /** Told of each thing that happened, for people who watch. */
+  onEvent?: (event: TrafficEvent) => void;
+}
+
+export interface TrafficEvent {
+  kind: 'created' | 'hidden' | 'advanced' | 'changed' | 'repeated';
+  order: OrderSnapshot;
+}
+
+/** What a run of traffic did. */
+export interface TrafficSummary {
+  created: number;
+  hidden: number;
+  advanced: number;
+  changed: number;
+  repeated: number;
+}
+
+/** Plays a busy shop until the signal ends it: orders come, move on, hide from the webhook and repeat. */
+export async function runTraffic(options: TrafficOptions): Promise<TrafficSummary> {
+  const { clock, random, control, signal } = options;
+  const plan = { ...BUSY, ...options.plan };
+  const summary: TrafficSummary = { created: 0, hidden: 0, advanced: 0, changed: 0, repeated: 0 };
+  const note = (kind: TrafficEvent['kind'], order: OrderSnapshot) => {
+    summary[kind] += 1;
+    options.onEvent?.({ kind, order });
+  };
+  const open = new Set(
+    control
+      .orders()
+      .filter((order) => !isOver(order.status))
+      .map((order) => order.internalOrderId),
+  );
+  const create = () => {
+    const hidden = drawChance(random, plan.hidden);
+    const order = control.createOrder({}, { hidden });
+    open.add(order.internalOrderId);
+    note('created', order);
+    if (hidden) note('hidden', order);
+  };
+  const step = () => {
+    if (open.size === 0) return;
+    const orderId = drawFrom(random, [...open]);
+    const kind = stepOrder(control, random, plan, orderId);
+    const order = control.order(orderId);
+    if (!order || isOver(order.status)) open.delete(orderId);
+    if (order && kind) note(kind, order);
+    if (order && drawChance(random, plan.repeated)) {
+      control.announceOrder(orderId);
+      note('repeated', order);
+    }
+  };
+  await Promise.all([
+    repeat(clock, random, plan.orderEveryMs, signal, create),
+    repeat(clock, random, plan.stepEveryMs, signal, step),
+  ]);
+  return summary;
+}
+
+function stepOrder(
+  control: SandboxControl,
+  random: Random,
+  plan: TrafficPlan,
+  orderId: string,
+): 'advanced' | 'changed' | undefined {
+  if (drawChance(random, plan.silentChange)) {
+    const fee = control.order(orderId)?.deliveryFee ?? 0;
+    const amount = control.order(orderId)?.amount ?? 0;
+    control.changeOrder(orderId, { deliveryFee: fee + 100, amountToPay: amount + fee + 100 });
+    return 'changed';
+  }
+  const unknown = drawChance(random, plan.unknownStatus) ? 'awaiting-courier' : undefined;
+  return control.advanceOrder(orderId, unknown) ? 'advanced' : undefined;
+}
+
+/** Does something again and again, at intervals drawn around their mean, until the signal ends it. */
+async function repeat(
+  clock: Clock,
+  random: Random,
+  meanMs: number,
+  signal: AbortSignal,
+  act: () => void,
+): Promise<void> {
+  while (!signal.aborted) {
+    await clock.sleep(meanMs * (0.5 + random.next()), signal);
+    if (!signal.aborted) act();
+  }
+}
