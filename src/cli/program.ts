@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import type { Cli } from './cli.ts';
 import { configCheckCommand } from './commands/config-check.ts';
+import { sandboxCommand } from './commands/sandbox.ts';
 
 /** The whole command line. Commander's own exits become errors, so that only the process's entry ends it. */
 export function createProgram(cli: Cli): Command {
@@ -20,6 +21,7 @@ export function createProgram(cli: Cli): Command {
     for (const command of commands) parent.addCommand(command);
     program.addCommand(parent);
   };
+  program.addCommand(sandboxCommand(cli));
   group('config', 'check the configuration', [configCheckCommand(cli)]);
   prepare(program, cli);
   return program;
