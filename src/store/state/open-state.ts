@@ -2,11 +2,13 @@ import type { Clock } from '../../domain/clock.ts';
 import type { Leases } from '../../domain/leases.ts';
 import type { RateLedger } from '../../domain/rate-ledger.ts';
 import type { TokenStore } from '../../domain/tokens.ts';
+import type { WebhookMemoryStore } from '../../domain/webhook-memory.ts';
 import { BootTime } from './boot-time.ts';
 import { LeaseRows } from './lease-rows.ts';
 import { RateRows } from './rate-rows.ts';
 import { openStateFile } from './state-file.ts';
 import { TokenRows } from './token-rows.ts';
+import { WebhookRows } from './webhook-rows.ts';
 
 export interface StateOptions {
   path: string;
@@ -20,6 +22,7 @@ export interface State {
   ledger: RateLedger;
   tokens: TokenStore;
   leases: Leases;
+  webhook: WebhookMemoryStore;
   close(): void;
 }
 
@@ -39,6 +42,7 @@ export function openState(options: StateOptions): State {
     ledger: new RateRows({ db, time }),
     tokens: new TokenRows({ db, clock, leases }),
     leases,
+    webhook: new WebhookRows({ db }),
     close: () => file.close(),
   };
 }
