@@ -1,0 +1,91 @@
+import { describe, expect, test } from 'vitest';
+import { retryQuarantined } from '../../src/daemon/quarantine-retry.ts';
+import type { IntakeEntry } from '../../src/domain/order-intake.ts';
+import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+
+const RECEIVED = '2026-01-02T03:04:05.000Z';
+
+function setup(known: Record<string, string> = {}, fields: Record<string, string[]> = {}, listPath = '') {
+  const entries: IntakeEntry[] = [];
+  const options = {
+    keeper: {
+      keep: async (given: readonly IntakeEntry[]) => {
+        entries.push(...given);
+        return given.map(() => 'created' as const);
+      },
+    },
+    find: (orderId: string) => (known[orderId] === undefined ? undefined : { updatedAt: known[orderId] }),
+    spellings: compileSpellings(fields),
+    listPath,
+  };
+  return { entries, options };
+}
+
+const POISON = JSON.stringify({ bestellnummer: 'x-1', status: 'ready', amountToPay: 5 });
+
+describe('a payload from quarantine', () => {
+  test('that can be read now becomes an observation of its own time', async () => {
+    const { entries, options } = setup({}, { orderId: ['bestellnummer'] });
+    const report = await retryQuarantined(
+      { source: 'webhook', receivedAt: RECEIVED, payload: POISON },
+      options,
+    );
+    expect(report).toEqual({ kept: ['x-1'], overtaken: [], unreadable: [] });
+    expect(entries).toMatchObject([
+      {
+        kind: 'order',
+        observation: {
+          source: 'webhook',
+          observedAtMs: Date.parse(RECEIVED),
+          raw: POISON,
+          reading: { orderId: 'x-1' },
+        },
+      },
+    ]);
+  });
+
+  test('that still cannot be read says why', async () => {
+    const { entries, options } = setup();
+    const report = await retryQuarantined(
+      { source: 'webhook', receivedAt: RECEIVED, payload: '[1' },
+      options,
+    );
+    expect(report).toEqual({ kept: [], overtaken: [], unreadable: ['It is not JSON.'] });
+    expect(entries).toEqual([]);
+  });
+
+  test('of a whole poll gives each of its records its own fate', async () => {
+    const { entries, options } = setup({
+      old: '2026-01-01T00:00:00.000Z',
+      newer: '2026-02-01T00:00:00.000Z',
+    });
+    const records = [{ orderId: 'new' }, { orderId: 'old' }, { orderId: 'newer' }, { colour: 'red' }].map(
+      (record) => ({ ...record, status: 'ready', code: 7, amountToPay: 5 }),
+    );
+    const payload = Buffer.from(JSON.stringify({ shop: { sales: records } }));
+    const report = await retryQuarantined({ source: 'poll', receivedAt: RECEIVED, payload }, options);
+    expect(report).toMatchObject({ kept: ['new', 'old'], overtaken: ['newer'], unreadable: { length: 1 } });
+    expect(entries.map((entry) => entry.kind === 'order' && entry.observation.source)).toEqual([
+      'poll',
+      'poll',
+    ]);
+  });
+
+  test('of one record of a poll is read like a notification', async () => {
+    const { options } = setup({}, { orderId: ['bestellnummer'] });
+    const report = await retryQuarantined({ source: 'poll', receivedAt: RECEIVED, payload: POISON }, options);
+    expect(report.kept).toEqual(['x-1']);
+  });
+
+  test('of something else than orders is left alone', async () => {
+    const { options } = setup();
+    const report = await retryQuarantined(
+      { source: 'inbox', receivedAt: RECEIVED, payload: POISON },
+      options,
+    );
+    expect(report).toMatchObject({
+      kept: [],
+      unreadable: ['Only orders can be read again, and this came from the inbox.'],
+    });
+  });
+});
