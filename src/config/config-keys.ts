@@ -44,6 +44,7 @@ export const SECTIONS: SectionSpecs = {
   },
   storage: {
     directory: spec('directory', value.absolutePath, '/var/lib/tillsync'),
+    group: spec('group', value.optionalGroup, ''),
   },
   webhook: {
     enabled: spec('enabled', value.boolean, true),

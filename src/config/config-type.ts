@@ -30,6 +30,8 @@ export interface PlatformConfig {
 export interface StorageConfig {
   /** Absolute path. */
   readonly directory: string;
+  /** Unix group, by name or number, whose members may read the mirror; empty: the directory's own. */
+  readonly group: string;
 }
 
 export interface WebhookConfig {

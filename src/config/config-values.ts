@@ -136,6 +136,10 @@ export const optionalPath = readingText('an absolute path, or "" for none', (tex
   text === '' || (isAbsolute(text) && !text.includes('\0')) ? text : undefined,
 );
 
+export const optionalGroup = readingText('the name or number of a Unix group, or ""', (text) =>
+  /^([a-z_][a-z0-9_.-]*\$?|\d+)?$/i.test(text) ? text : undefined,
+);
+
 export const urlPath = readingText('a path that begins with "/", without spaces, "?" or "#"', (text) =>
   /^\/[^\s?#]*$/.test(text) ? text : undefined,
 );

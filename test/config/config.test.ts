@@ -194,6 +194,7 @@ x = 1`);
 
   test.each([
     ['[storage]\ndirectory = "data"', 'storage.directory'],
+    ['[storage]\ngroup = "two words"', 'storage.group'],
     ['[webhook]\nlisten = "127.0.0.1:99999"', 'webhook.listen'],
     ['[webhook]\nlisten = "::1:8787"', 'webhook.listen'],
     ['[webhook]\nlisten = "300.0.0.1:80"', 'webhook.listen'],

@@ -1,0 +1,75 @@
+import type { Wait } from '../domain/call.ts';
+import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../domain/freshness.ts';
+import type { AuthReport } from './auth-text.ts';
+import { printable } from './printable.ts';
+import { waitText } from './wait-text.ts';
+import { ago } from './when.ts';
+
+/** All that `status` tells; with `--json` the document itself. */
+export interface StatusReport {
+  at: string;
+  storage: string;
+  freshness: readonly Freshness[];
+  alarms: readonly { key: string; message: string; raisedAt: string }[];
+  auth: AuthReport;
+  waits: readonly Wait[];
+  counts: { orders: number; openOrders: number; events: number; quarantine: number };
+}
+
+const NAMES: Record<FreshnessSubject, string> = {
+  'orders.poll': 'orders by polling',
+  'orders.webhook': 'orders by webhook',
+  'catalog.sweep': 'catalogue',
+  'outbox.push': 'changes to the platform',
+  auth: 'tokens',
+};
+const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
+
+/** The report for a person: what is wrong first, then one sentence for each flow. */
+export function statusText(report: StatusReport): string {
+  const nowMs = Date.parse(report.at);
+  const lines = report.alarms.map(
+    (alarm) => `ALARM ${alarm.key}, raised ${ago(alarm.raisedAt, nowMs)}: ${alarm.message}`,
+  );
+  if (lines.length > 0) lines.push('');
+  const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
+  for (const subject of FRESHNESS_SUBJECTS) {
+    lines.push(
+      `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
+    );
+  }
+  lines.push('', report.auth.message);
+  for (const wait of report.waits) lines.push(waitText(wait));
+  const { orders, openOrders, events, quarantine } = report.counts;
+  lines.push(
+    '',
+    `${orders} orders (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+  );
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+/** How one flow fares, in one sentence. */
+export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
+  if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
+  const { state, message, lastOkAt, lastTryAt } = freshness;
+  const ok = lastOkAt === null ? 'never worked yet' : `last worked ${ago(lastOkAt, nowMs)}`;
+  const tail = message === '' ? '' : ` ${message}`;
+  switch (state) {
+    case 'ok':
+      return `well, ${ok}.${tail}`;
+    case 'off':
+      return message === '' ? 'switched off in the configuration.' : message;
+    case 'waiting':
+      return `waiting for its turn, ${ok}.${tail}`;
+    case 'degraded':
+      return `works in part, ${ok}.${tail}`;
+    case 'blocked':
+      return `held back by the platform, ${ok}.${tail}`;
+    case 'locked-out':
+      return `needs a person, ${ok}.${tail}`;
+    case 'failing': {
+      const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
+      return `failing, ${ok}${tried}; it goes on trying.${tail}`;
+    }
+  }
+}
