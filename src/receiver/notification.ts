@@ -2,8 +2,11 @@ import { isUtf8 } from 'node:buffer';
 import type { OrderReading } from '../domain/order.ts';
 import type { IntakeEntry } from '../domain/order-intake.ts';
 
-/** Finds the order in a notification's JSON, or says in one sentence what is missing. */
-export type NotificationReader = (value: unknown) => OrderReading | { unreadable: string };
+/**
+ * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text that
+ * `value` was parsed from, for numbers too long for JavaScript.
+ */
+export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
 export interface Notification {
   entry: IntakeEntry;
@@ -36,7 +39,7 @@ export function readNotification(
     return unreadable(raw === '' ? 'The body is empty.' : 'The body is not JSON.', raw, false);
   }
   try {
-    const reading = read(value);
+    const reading = read(value, raw);
     if ('unreadable' in reading) return unreadable(reading.unreadable, raw, true);
     const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
