@@ -1,0 +1,103 @@
+import { describe, expect, test } from 'vitest';
+import { authReport } from '../../src/cli/auth-text.ts';
+import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status-text.ts';
+import { ago, when } from '../../src/cli/when.ts';
+import type { Freshness } from '../../src/domain/freshness.ts';
+import type { TokenPair } from '../../src/domain/tokens.ts';
+
+const AT = '2026-01-02T12:00:00.000Z';
+const NOW = Date.parse(AT);
+
+test('times are in the zone of the company, and unreadable ones as they are', () => {
+  expect(when('2026-01-02T02:04:05.000Z', 'America/Santiago')).toBe('2026-01-01 23:04:05');
+  expect(when('soon', 'UTC')).toBe('soon');
+  expect(when('', 'UTC')).toBeNull();
+  expect(ago('2026-01-02T11:57:00.000Z', NOW)).toBe('3m ago');
+  expect(ago('2026-01-02T13:00:00.000Z', NOW)).toBe('in 1h');
+});
+
+describe('tokens', () => {
+  const pair: TokenPair = {
+    refreshToken: 'planted-refresh',
+    accessToken: 'planted-access',
+    generation: 4,
+    savedAtMs: NOW - 60_000,
+    accessExpiresAtMs: NOW + 1_800_000,
+    accessIssuedAtMs: NOW - 1_800_000,
+    refreshExpiresAtMs: NOW + 864_000_000,
+    clockSkewMs: 0,
+    lockedOut: null,
+  };
+
+  test('are told by how long they are good for on the clock of the platform, never themselves', () => {
+    const report = authReport({ ...pair, clockSkewMs: 600_000 }, NOW);
+    expect(report).toMatchObject({ state: 'ok', generation: 4, accessExpiresAt: '2026-01-02T12:30:00.000Z' });
+    expect(report.message).toBe(
+      'All is well: the access token is good for 20m, the refresh token is good for 9d 23h.',
+    );
+    expect(JSON.stringify(report)).not.toContain('planted');
+  });
+
+  test('that ended, or are missing, are told as such', () => {
+    expect(authReport({ ...pair, accessExpiresAtMs: NOW - 5000 }, NOW).message).toContain('ended 5s ago');
+    expect(authReport({ ...pair, accessToken: null }, NOW).message).toContain(
+      'the access token has no known end',
+    );
+    expect(authReport(null, NOW)).toMatchObject({ state: 'none', generation: null });
+  });
+
+  test('that are refused ask for a person, with the cause', () => {
+    const lockedOut = { atMs: NOW, cause: 'reply-lost' } as const;
+    const report = authReport({ ...pair, lockedOut }, NOW);
+    expect(report).toMatchObject({ state: 'locked-out', lockedOut: { at: AT, cause: 'reply-lost' } });
+    expect(report.message).toContain('was lost before it could be saved');
+    expect(report.message).toContain('tillsync auth set');
+    expect(authReport({ ...pair, lockedOut: { atMs: NOW, cause: 'refused' } }, NOW).message).not.toContain(
+      'lost',
+    );
+  });
+});
+
+describe('a flow', () => {
+  const base: Freshness = {
+    subject: 'orders.poll',
+    lastOkAt: '2026-01-02T11:50:00.000Z',
+    lastTryAt: '2026-01-02T11:59:00.000Z',
+    state: 'ok',
+    message: '',
+  };
+  test.each([
+    [{ ...base, state: 'unknown' as const }, 'not tried yet'],
+    [base, 'well, last worked 10m ago.'],
+    [
+      { ...base, state: 'failing' as const, message: 'No answer.' },
+      'failing, last worked 10m ago, last tried 1m ago; it goes on trying. No answer.',
+    ],
+    [
+      { ...base, state: 'locked-out' as const, lastOkAt: null, message: 'New tokens, please.' },
+      'needs a person, never worked yet. New tokens, please.',
+    ],
+    [{ ...base, state: 'off' as const }, 'switched off in the configuration.'],
+  ])('is one sentence %#', (freshness, sentence) => {
+    expect(freshnessSentence(freshness, NOW)).toBe(sentence);
+  });
+});
+
+test('the status begins with what is wrong and ends with counts', () => {
+  const report: StatusReport = {
+    at: AT,
+    storage: '/s',
+    freshness: [],
+    alarms: [
+      { key: 'webhook.silent', message: 'No callback\u001b[2J came.', raisedAt: '2026-01-02T11:00:00.000Z' },
+    ],
+    auth: authReport(null, NOW),
+    waits: [{ endpoint: 'order.all', reason: 'interval', waitMs: 72_000 }],
+    counts: { orders: 12, openOrders: 3, events: 40, quarantine: 1 },
+  };
+  const lines = statusText(report).split('\n');
+  expect(lines[0]).toBe('ALARM webhook.silent, raised 1h ago: No callback\\u001b[2J came.');
+  expect(lines).toContainEqual(expect.stringMatching(/^tokens: +not tried yet$/));
+  expect(lines).toContain('next order poll allowed in 1m 12s');
+  expect(lines.at(-2)).toBe('12 orders (3 open), newest event 40, 1 in quarantine');
+});
