@@ -1,0 +1,18 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { hostOf, isLoopbackName } from './loopback.ts';
+
+/**
+ * Refuses requests whose Host header names neither this machine nor one of `names`: with a name of its own
+ * pointed at 127.0.0.1, a web page could otherwise read the shop's orders through a visitor's browser.
+ */
+export function hostGuard(names: readonly string[]) {
+  const allowed = new Set(names.map((name) => name.toLowerCase()));
+  return (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+    const host = hostOf(request.headers.host);
+    if (isLoopbackName(host) || allowed.has(host.toLowerCase())) {
+      done();
+      return;
+    }
+    reply.code(403).send({ error: 'This address is not served under that name; use 127.0.0.1.' });
+  };
+}

@@ -1,0 +1,30 @@
+import { isIPv4 } from 'node:net';
+import type { FastifyRequest } from 'fastify';
+
+/** Whether an address or name as written in a config or a Host header means this machine and nothing else. */
+export function isLoopbackName(name: string): boolean {
+  const bare = name.replace(/^\[(.*)\]$/, '$1').toLowerCase();
+  if (bare === 'localhost' || bare === '::1') return true;
+  const mapped = bare.startsWith('::ffff:') ? bare.slice('::ffff:'.length) : bare;
+  return isIPv4(mapped) && mapped.startsWith('127.');
+}
+
+/** The host part of a Host header, without its port; empty when there is none. */
+export function hostOf(header: string | undefined): string {
+  const match = /^(\[[0-9a-fA-F:.]+\]|[^:[\]]+)(?::\d+)?$/.exec(header?.trim() ?? '');
+  return match?.[1] ?? '';
+}
+
+const FORWARDED_HEADERS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-real-ip', 'via'] as const;
+
+/**
+ * Whether a request comes from a program on this machine that asked for this machine. One that a proxy passes
+ * on is not, though its connection is; neither is a web page's under a name that was rebound to 127.0.0.1.
+ */
+export function isFromThisMachine(request: FastifyRequest): boolean {
+  return (
+    isLoopbackName(request.socket.remoteAddress ?? '') &&
+    isLoopbackName(hostOf(request.headers.host)) &&
+    FORWARDED_HEADERS.every((name) => request.headers[name] === undefined)
+  );
+}
