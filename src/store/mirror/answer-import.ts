@@ -1,0 +1,219 @@
+import { TillsyncError } from '../../domain/errors.ts';
+import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../../domain/json-records.ts';
+import type { OrderObservation, OrderOutcome, OrderReading, Unreadable } from '../../domain/order.ts';
+import type { ImportReport } from '../../domain/order-intake.ts';
+import { chooseOrderList } from '../../domain/order-list.ts';
+import { readOrderText } from '../../domain/order-reader.ts';
+import type { OrderSpellings } from '../../domain/spelling-tree.ts';
+import { IdGuess } from './id-guess.ts';
+import type { MirrorTables } from './mirror-tables.ts';
+import type { PollDigests } from './poll-digests.ts';
+
+export interface AnswerImportOptions {
+  body: Uint8Array;
+  tables: MirrorTables;
+  digests: PollDigests;
+  spellings: OrderSpellings;
+  listPath: string;
+  observedAtMs: number;
+  asOfSeq: number;
+}
+
+/** One record that has to be written. */
+export type PreparedRecord =
+  | { kind: 'order'; observation: OrderObservation; digest: string }
+  | { kind: 'unreadable'; unreadable: Unreadable };
+
+const CREATED_IDS_MAX = 1_000;
+
+/**
+ * One answer of GET /order/all on its way into the mirror, in steps that whoever drives it puts into
+ * transactions: `prepare` reads, `write` writes, `count` notes what was committed.
+ */
+export class AnswerImport {
+  readonly report: ImportReport;
+  readonly #options: AnswerImportOptions;
+  readonly #buffer: Buffer;
+  readonly #list: RecordList | undefined;
+  readonly #guess = new IdGuess();
+  /** A list that names an order twice would otherwise change it to and fro with each poll. */
+  readonly #seen = new Set<string>();
+  #next = 0;
+
+  /** Throws `platform-garbled` when the answer is cut off or is not JSON; nothing is written then. */
+  constructor(options: AnswerImportOptions) {
+    this.#options = options;
+    const { body, listPath } = options;
+    this.#buffer = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    const answer = scanRecords(body);
+    this.#list = chooseOrderList(answer, {
+      listPath,
+      read: (list, index) => this.#readable(this.#textOf(list, index)),
+    });
+    const records = this.#list?.length ?? 0;
+    this.report = {
+      listFound: this.#list !== undefined,
+      records,
+      created: 0,
+      changed: 0,
+      confirmed: 0,
+      superseded: 0,
+      unreadable: 0,
+      createdIds: [],
+      morePages: this.#list !== undefined && speaksOfMorePages(answer.hints, records),
+      codes: null,
+    };
+  }
+
+  /** The whole answer, when no list of orders is in it. */
+  get wholeAnswer(): Unreadable {
+    return {
+      source: 'poll',
+      receivedAtMs: this.#options.observedAtMs,
+      reason: 'No list of orders was found in the answer of GET /order/all; its place can be configured.',
+      payload: textOrBytes(this.#buffer),
+    };
+  }
+
+  get done(): number {
+    return this.#next;
+  }
+
+  get finished(): boolean {
+    return this.#next >= this.report.records;
+  }
+
+  /** Goes over the next `most` records and gives those that have to be written; only reads the database. */
+  prepare(most: number): PreparedRecord[] {
+    const end = Math.min(this.report.records, this.#next + most);
+    const prepared: PreparedRecord[] = [];
+    for (; this.#next < end; this.#next++) {
+      const record = this.#prepareOne(this.#list as RecordList, this.#next);
+      if (record) prepared.push(record);
+    }
+    return prepared;
+  }
+
+  #prepareOne(list: RecordList, index: number): PreparedRecord | undefined {
+    const { rows } = this.#options.tables.merge;
+    const digest = this.#options.digests.of(recordBytes(this.#buffer, list, index));
+    const from = list.starts[index] as number;
+    const to = list.ends[index] as number;
+    const guess = this.#guess.guess(this.#buffer.toString('latin1', from, to));
+    const guessed = guess === undefined ? undefined : rows.digestOf(guess);
+    if (guess !== undefined && guessed?.pollDigest === digest) {
+      this.#noteUnchanged(guess, guessed.code);
+      return undefined;
+    }
+    const raw = this.#textOf(list, index);
+    const reading = readOrderText(raw, this.#options.spellings);
+    if ('unreadable' in reading) return this.#unreadable(raw, reading.unreadable);
+    if (reading.orderId !== guess) {
+      this.#guess.learn(raw, reading.orderId);
+      const known = rows.digestOf(reading.orderId);
+      if (known?.pollDigest === digest) {
+        this.#noteUnchanged(reading.orderId, known.code);
+        return undefined;
+      }
+    }
+    this.#noteCode(reading.fields.code ?? null);
+    if (this.#repeats(reading.orderId)) {
+      this.report.superseded += 1;
+      return undefined;
+    }
+    const { observedAtMs, asOfSeq } = this.#options;
+    return { kind: 'order', digest, observation: { source: 'poll', observedAtMs, asOfSeq, raw, reading } };
+  }
+
+  #noteUnchanged(orderId: string, code: number | null): void {
+    this.#repeats(orderId);
+    this.#noteCode(code);
+    this.report.confirmed += 1;
+  }
+
+  /** Whether the id was in this answer before; the first of them counts. */
+  #repeats(orderId: string): boolean {
+    if (this.#seen.has(orderId)) return true;
+    this.#seen.add(orderId);
+    return false;
+  }
+
+  #unreadable(raw: string, reason: string): PreparedRecord | undefined {
+    this.report.unreadable += 1;
+    const unreadable: Unreadable = {
+      source: 'poll',
+      receivedAtMs: this.#options.observedAtMs,
+      reason,
+      payload: raw,
+    };
+    return this.#options.tables.quarantine.has(unreadable) ? undefined : { kind: 'unreadable', unreadable };
+  }
+
+  /**
+   * Within a transaction: writes the prepared records from `from` on, at least one, until `stop` says so. Gives
+   * the outcome of each that was written.
+   */
+  write(
+    prepared: readonly PreparedRecord[],
+    from: number,
+    stop: () => boolean,
+  ): (OrderOutcome | undefined)[] {
+    const { merge, quarantine } = this.#options.tables;
+    const outcomes: (OrderOutcome | undefined)[] = [];
+    for (let i = from; i < prepared.length && (i === from || !stop()); i++) {
+      const record = prepared[i] as PreparedRecord;
+      if (record.kind === 'order') outcomes.push(merge.apply(record.observation, record.digest));
+      else outcomes.push(quarantine.add(record.unreadable) as undefined);
+    }
+    return outcomes;
+  }
+
+  /** After the commit. */
+  count(
+    prepared: readonly PreparedRecord[],
+    from: number,
+    outcomes: readonly (OrderOutcome | undefined)[],
+  ): void {
+    for (const [i, outcome] of outcomes.entries()) {
+      if (outcome === undefined || outcome === 'held') continue;
+      this.report[outcome] += 1;
+      const record = prepared[from + i];
+      if (
+        outcome === 'created' &&
+        record?.kind === 'order' &&
+        this.report.createdIds.length < CREATED_IDS_MAX
+      ) {
+        this.report.createdIds.push(record.observation.reading.orderId);
+      }
+    }
+  }
+
+  #noteCode(code: number | null): void {
+    if (code === null) return;
+    const { codes } = this.report;
+    this.report.codes = codes
+      ? { min: Math.min(codes.min, code), max: Math.max(codes.max, code) }
+      : { min: code, max: code };
+  }
+
+  #textOf(list: RecordList, index: number): string {
+    return this.#buffer.toString('utf8', list.starts[index], list.ends[index]);
+  }
+
+  #readable(raw: string): OrderReading | undefined {
+    const reading = readOrderText(raw, this.#options.spellings);
+    return 'unreadable' in reading ? undefined : reading;
+  }
+}
+
+export function importAborted(): TillsyncError {
+  return new TillsyncError('aborted', 'Stopped while mirroring an answer; what was mirrored so far is kept.');
+}
+
+function textOrBytes(bytes: Buffer): string | Uint8Array {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return bytes;
+  }
+}

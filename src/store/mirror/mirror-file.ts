@@ -1,0 +1,162 @@
+import { statSync } from 'node:fs';
+import type Database from 'better-sqlite3';
+import { whenFree } from '../../domain/busy.ts';
+import type { Clock } from '../../domain/clock.ts';
+import { hasCode, TillsyncError } from '../../domain/errors.ts';
+import { storing, toStorageError } from '../sqlite.ts';
+import { type MirrorTables, mirrorTables } from './mirror-tables.ts';
+import { openConnection, openKeeper } from './open-connection.ts';
+import { truncateWal } from './wal-care.ts';
+import { WriteGate } from './write-gate.ts';
+
+const REOPEN_AFTER_MS = 500;
+const INODE_CHECK_MS = 1_000;
+
+/** Referenced here for the life of the process, so that no garbage collection closes them early. */
+const keepers = new Set<Database.Database>();
+
+export interface MirrorFileOptions {
+  path: string;
+  clock: Clock;
+  readonly: boolean;
+  group: string | undefined;
+}
+
+interface OpenFile {
+  tables: MirrorTables;
+  keeper: Database.Database | undefined;
+  inode: number;
+  run: <T>(action: (tables: MirrorTables) => T) => T;
+}
+
+/**
+ * The main thread's connection to the mirror. States: open; failed (the disk or the file refused, so the
+ * connection was closed and the next use after a pause opens it anew); closed for good.
+ */
+export class MirrorFile {
+  readonly gate = new WriteGate();
+  readonly path: string;
+  readonly clock: Clock;
+  readonly readonly: boolean;
+  readonly #options: MirrorFileOptions;
+  #open: OpenFile | undefined;
+  #failure: { error: TillsyncError; untilMs: number } | undefined;
+  #inodeCheckedMs = 0;
+  #closed = false;
+
+  constructor(options: MirrorFileOptions) {
+    this.#options = options;
+    this.path = options.path;
+    this.clock = options.clock;
+    this.readonly = options.readonly;
+    this.#open = this.#openFile();
+  }
+
+  /** One or a few short reads, at once. */
+  read<T>(action: (tables: MirrorTables) => T): T {
+    return this.#guarded((file) => action(file.tables));
+  }
+
+  /**
+   * One transaction, on the disk when the promise resolves. Waits, without blocking the event loop, for the
+   * import's worker thread and for other processes. `action` may run more than once, each time from the start.
+   */
+  async write<T>(action: (tables: MirrorTables) => T, signal?: AbortSignal): Promise<T> {
+    await this.gate.enter();
+    try {
+      return await whenFree(this.clock, () => this.#guarded((file) => file.run(action)), undefined, signal);
+    } finally {
+      this.gate.leave();
+    }
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Leaves -wal and -shm behind, so that the mirror can be read while nobody has it open. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#release();
+  }
+
+  #guarded<T>(use: (file: OpenFile) => T): T {
+    if (this.#closed) throw new TillsyncError('aborted', 'The mirror is closed.');
+    const file = this.#current();
+    try {
+      return storing(() => use(file));
+    } catch (error) {
+      if (hasCode(error, 'storage-failed', 'storage-readonly', 'storage-corrupt')) this.#fail(error);
+      throw error;
+    }
+  }
+
+  #current(): OpenFile {
+    const nowMs = this.clock.monotonicMs();
+    if (this.#failure && nowMs < this.#failure.untilMs) throw this.#failure.error;
+    if (this.#open && nowMs - this.#inodeCheckedMs >= INODE_CHECK_MS) {
+      this.#inodeCheckedMs = nowMs;
+      if (inodeOf(this.path) !== this.#open.inode) this.#release();
+    }
+    if (this.#open) return this.#open;
+    try {
+      this.#open = this.#openFile();
+      this.#failure = undefined;
+      return this.#open;
+    } catch (error) {
+      const failure = toStorageError(error, this.path);
+      this.#fail(failure);
+      throw failure;
+    }
+  }
+
+  #fail(error: TillsyncError): void {
+    if (this.readonly && hasCode(error, 'storage-readonly')) return;
+    this.#failure = { error, untilMs: this.clock.monotonicMs() + REOPEN_AFTER_MS };
+    this.#release();
+  }
+
+  #openFile(): OpenFile {
+    const db = openConnection(this.#options);
+    try {
+      const tables = mirrorTables(db);
+      tables.queries.newestSeq();
+      const keeper = this.readonly ? undefined : openKeeper(this.path);
+      if (keeper) keepers.add(keeper);
+      const transaction = db.transaction((action: (tables: MirrorTables) => unknown) => action(tables));
+      return {
+        tables,
+        keeper,
+        inode: inodeOf(this.path),
+        run: <T>(action: (tables: MirrorTables) => T) => transaction.immediate(action) as T,
+      };
+    } catch (error) {
+      db.close();
+      throw error;
+    }
+  }
+
+  /** The writer first, the keeper last; a failing disk must not keep either from being let go. */
+  #release(): void {
+    const { tables, keeper } = this.#open ?? {};
+    this.#open = undefined;
+    const actions = [
+      () => tables && !this.readonly && truncateWal(tables.db),
+      () => tables?.db.close(),
+      () => keeper?.close(),
+    ];
+    if (keeper) keepers.delete(keeper);
+    for (const action of actions) {
+      try {
+        action();
+      } catch {
+        // Nothing was acknowledged that is not on the disk already.
+      }
+    }
+  }
+}
+
+function inodeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
+}

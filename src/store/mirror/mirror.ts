@@ -1,0 +1,140 @@
+import type { Alarms } from '../../domain/alarm.ts';
+import type { Clock } from '../../domain/clock.ts';
+import type { Freshness, FreshnessBoard } from '../../domain/freshness.ts';
+import type { MirroredOrder, OrderFilter } from '../../domain/mirrored-order.ts';
+import type { OrderEvent } from '../../domain/order.ts';
+import type { OrderImporter, OrderKeeper } from '../../domain/order-intake.ts';
+import type { ExtraSpellings } from '../../domain/spelling-tree.ts';
+import type { RaisedAlarm } from './board-rows.ts';
+import { Boards } from './boards.ts';
+import type { HeldNotification } from './held-rows.ts';
+import { MirrorFile } from './mirror-file.ts';
+import type { MirrorTables } from './mirror-tables.ts';
+import { OrderImport } from './order-import.ts';
+import { OrderIntake } from './order-intake.ts';
+import { PollDigests } from './poll-digests.ts';
+import type { QuarantineDetail, QuarantineEntry } from './quarantine-rows.ts';
+import { WalCare, walBytes } from './wal-care.ts';
+import { findWalReaders, type WalReader } from './wal-readers.ts';
+
+export interface MirrorOptions {
+  /** Of `mirror.db`. */
+  path: string;
+  clock: Clock;
+  /** Unix group, by name or number, that may read; left out: the directory decides. */
+  group?: string | undefined;
+  /** For looking only: nothing is created, brought up to date or written. */
+  readonly?: boolean;
+  /** Further names of fields, from the config. */
+  spellings?: ExtraSpellings;
+  /** Where the list of orders is in an answer; empty: it is looked for. */
+  listPath?: string;
+  /** The import worker's program, where it is not the file beside this one. */
+  workerUrl?: URL;
+}
+
+/** The mirror as one open thing; its parts are the ports that the others wait for. */
+export interface Mirror {
+  readonly keeper: OrderKeeper;
+  readonly importer: OrderImporter;
+  readonly freshnessBoard: FreshnessBoard;
+  readonly alarms: Alarms;
+
+  order(orderId: string): MirroredOrder | undefined;
+  /** JSON text as received. */
+  orderPayload(orderId: string): string | undefined;
+  orders(filter: OrderFilter): MirroredOrder[];
+  heldNotifications(limit: number, orderId?: string): HeldNotification[];
+  /** The change feed after `seq`, oldest first. */
+  eventsAfter(seq: number, limit: number): OrderEvent[];
+  newestSeq(): number;
+  codesBetween(min: number, max: number): number[];
+  oldestOpenOrderCreatedAt(): string | null;
+  oldestOpenOrderMs(): number | null;
+  lastPollOkMs(): number | null;
+
+  freshness(): Freshness[];
+  raisedAlarms(): RaisedAlarm[];
+  /** Waits until freshness and alarms are on the disk, or the disk refused them. */
+  flushBoards(): Promise<void>;
+
+  quarantineList(limit: number): QuarantineEntry[];
+  quarantineGet(quarantineId: number): QuarantineDetail | undefined;
+  /** Whether there was something to remove. */
+  quarantineRemove(quarantineId: number): Promise<boolean>;
+
+  /** Size of the write-ahead log. */
+  walBytes(): number;
+  findWalReaders(): WalReader[];
+  /** For other table families of the same file: short reads, and one durable transaction. */
+  read<T>(action: (tables: MirrorTables) => T): T;
+  write<T>(action: (tables: MirrorTables) => T, signal?: AbortSignal): Promise<T>;
+
+  /** Ends an import between two transactions, writes what is pending and closes; the mirror stays readable. */
+  close(): Promise<void>;
+}
+
+/** Opens the mirror, creating it or bringing its schema up to date. Throws `storage-…` errors. */
+export function openMirror(options: MirrorOptions): Mirror {
+  const { path, clock, group, readonly = false, spellings = {}, listPath = '', workerUrl } = options;
+  const digests = new PollDigests(spellings);
+  const file = new MirrorFile({ path, clock, readonly, group });
+  const boards = new Boards(file);
+  const walCare = new WalCare({ path, clock, alarms: boards });
+  const importer = new OrderImport({ file, spellings, listPath, workerUrl });
+  const { queries, held, quarantine } = readers(file);
+  return {
+    keeper: new OrderIntake({ file, digests, walCare }),
+    importer,
+    freshnessBoard: boards,
+    alarms: boards,
+    ...queries,
+    ...held,
+    ...quarantine,
+    lastPollOkMs: () =>
+      epochMs(boards.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt),
+    freshness: () => boards.freshness(),
+    raisedAlarms: () => boards.alarms(),
+    flushBoards: () => boards.flush(),
+    walBytes: () => walBytes(path),
+    findWalReaders: () => findWalReaders(path),
+    read: (action) => file.read(action),
+    write: (action, signal) => file.write(action, signal),
+    async close() {
+      await importer.stop();
+      await boards.flush();
+      file.close();
+    },
+  };
+}
+
+function readers(file: MirrorFile) {
+  const oldestOpenOrderCreatedAt = () => file.read((tables) => tables.queries.oldestOpenOrderCreatedAt());
+  const queries = {
+    order: (orderId: string) => file.read((tables) => tables.queries.order(orderId)),
+    orderPayload: (orderId: string) => file.read((tables) => tables.queries.payload(orderId)),
+    orders: (filter: OrderFilter) => file.read((tables) => tables.queries.orders(filter)),
+    eventsAfter: (seq: number, limit: number) =>
+      file.read((tables) => tables.queries.eventsAfter(seq, limit)),
+    newestSeq: () => file.read((tables) => tables.queries.newestSeq()),
+    codesBetween: (min: number, max: number) => file.read((tables) => tables.queries.codesBetween(min, max)),
+    oldestOpenOrderCreatedAt,
+    oldestOpenOrderMs: () => epochMs(oldestOpenOrderCreatedAt()),
+  };
+  const held = {
+    heldNotifications: (limit: number, orderId?: string) =>
+      file.read((tables) => tables.merge.held.list(limit, orderId)),
+  };
+  const quarantine = {
+    quarantineList: (limit: number) => file.read((tables) => tables.quarantine.list(limit)),
+    quarantineGet: (quarantineId: number) => file.read((tables) => tables.quarantine.get(quarantineId)),
+    quarantineRemove: (quarantineId: number) =>
+      file.write((tables) => tables.quarantine.remove(quarantineId)),
+  };
+  return { queries, held, quarantine };
+}
+
+function epochMs(iso: string | null | undefined): number | null {
+  const ms = iso == null ? Number.NaN : Date.parse(iso);
+  return Number.isNaN(ms) ? null : ms;
+}

@@ -1,0 +1,94 @@
+import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../../domain/errors.ts';
+import { migrate } from '../migrate.ts';
+import { createWithMode, openDatabase, storing } from '../sqlite.ts';
+
+export const MIRROR_MODE = 0o640;
+const DIRECTORY_MODE = 0o2750;
+const BUSY_TIMEOUT_MS = 10;
+
+export interface ConnectionOptions {
+  path: string;
+  readonly: boolean;
+  /** Unix group, by name or number, that may read; undefined: the directory decides. */
+  group: string | undefined;
+}
+
+/** Opens the mirror with its schema brought up to date. Throws `storage-…` errors. */
+export function openConnection(options: ConnectionOptions): Database.Database {
+  const { path, readonly } = options;
+  const gid = options.group === undefined || readonly ? undefined : groupId(options.group);
+  if (!readonly) storing(() => create(path, gid));
+  const db = openDatabase({
+    path,
+    mode: MIRROR_MODE,
+    readonly,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { journal_mode: 'wal', recursive_triggers: 1 },
+  });
+  try {
+    migrate(db, {
+      directory: new URL('./migrations/', import.meta.url),
+      name: 'mirror.db',
+      keepCopyAt: `${path}.before-upgrade`,
+    });
+    if (gid !== undefined) storing(() => giveTo(gid, `${path}-wal`, `${path}-shm`));
+    return db;
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+/** For the import's worker thread, on a mirror that is open. */
+export function openSecondConnection(path: string): Database.Database {
+  return openDatabase({
+    path,
+    mode: MIRROR_MODE,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { journal_mode: 'wal', recursive_triggers: 1, wal_autocheckpoint: 0, cache_size: -32_768 },
+  });
+}
+
+/**
+ * A connection that never writes and is closed last: the one that closes last deletes -wal and -shm if it can,
+ * and without them another Unix user cannot read the mirror while tillsync is stopped.
+ */
+export function openKeeper(path: string): Database.Database {
+  const keeper = openDatabase({ path, mode: MIRROR_MODE, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
+  storing(() => keeper.prepare('SELECT count(*) FROM sqlite_schema').get());
+  return keeper;
+}
+
+function create(path: string, gid: number | undefined): void {
+  const directory = dirname(path);
+  if (!existsSync(directory)) {
+    mkdirSync(directory, { recursive: true });
+    if (gid !== undefined) giveTo(gid, directory);
+    chmodSync(directory, DIRECTORY_MODE);
+  }
+  if (createWithMode(path, MIRROR_MODE) && gid !== undefined) giveTo(gid, path);
+}
+
+function giveTo(gid: number, ...paths: string[]): void {
+  for (const path of paths) {
+    const { uid, gid: before } = statSync(path);
+    if (before !== gid) chownSync(path, uid, gid);
+  }
+}
+
+function groupId(group: string): number {
+  if (/^\d+$/.test(group)) return Number(group);
+  const line = readFileSync('/etc/group', 'utf8')
+    .split('\n')
+    .find((each) => each.startsWith(`${group}:`));
+  const gid = Number(line?.split(':')[2]);
+  if (line === undefined || !Number.isInteger(gid)) {
+    throw new TillsyncError('config-invalid', `There is no group "${group}" on this machine.`, {
+      hint: 'Name the group whose members may read the mirror, or leave it out.',
+    });
+  }
+  return gid;
+}

@@ -1,0 +1,154 @@
+import { setImmediate } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import { TillsyncError } from '../../domain/errors.ts';
+import type { ImportOptions, ImportReport, OrderImporter } from '../../domain/order-intake.ts';
+import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../../domain/spelling-tree.ts';
+import { AnswerImport, importAborted } from './answer-import.ts';
+import type { ImportMessage, ImportTask } from './import-message.ts';
+import type { MirrorFile } from './mirror-file.ts';
+import { PollDigests } from './poll-digests.ts';
+
+/** Answers up to this size are read on the main thread: a thread of their own costs more than they do. */
+const INLINE_BYTES_MAX = 1024 * 1024;
+const INLINE_CHUNK_RECORDS = 20;
+/** Pages of log at which the main thread's commits move it to the database; during an import the worker does. */
+const CHECKPOINT_PAGES = 1_000;
+const CHECKPOINT_PAGES_IMPORT = 16_000;
+
+export interface OrderImportOptions {
+  file: MirrorFile;
+  spellings: ExtraSpellings;
+  listPath: string;
+  /** The import worker's program, where it is not the file beside this one. */
+  workerUrl?: URL | undefined;
+}
+
+/** Mirrors whole answers, one at a time, so that callbacks never wait behind more than a few records. */
+export class OrderImport implements OrderImporter {
+  readonly #options: OrderImportOptions;
+  readonly #spellings: OrderSpellings;
+  readonly #digests: PollDigests;
+  #queue: Promise<unknown> = Promise.resolve();
+  #stopping = false;
+
+  constructor(options: OrderImportOptions) {
+    this.#options = options;
+    this.#spellings = compileSpellings(options.spellings);
+    this.#digests = new PollDigests(options.spellings);
+  }
+
+  /** Takes a large `body` over: its memory is handed to another thread, and the array is empty afterwards. */
+  importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
+    const turn = this.#queue.then(() => {
+      if (this.#stopping || options.signal?.aborted) throw importAborted();
+      return body.byteLength <= INLINE_BYTES_MAX
+        ? this.#inline(body, options)
+        : this.#inWorker(body, options);
+    });
+    this.#queue = turn.catch(() => {});
+    return turn;
+  }
+
+  /** Ends the import under way between two transactions. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    this.#options.file.gate.abort();
+    await this.#queue;
+  }
+
+  async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
+    const { file, listPath } = this.#options;
+    const { observedAtMs, asOfSeq, signal, onProgress } = options;
+    const shared = {
+      body,
+      listPath,
+      observedAtMs,
+      asOfSeq,
+      digests: this.#digests,
+      spellings: this.#spellings,
+    };
+    const answer = file.read((tables) => new AnswerImport({ ...shared, tables }));
+    const { report } = answer;
+    if (!report.listFound) await file.write(({ quarantine }) => quarantine.add(answer.wholeAnswer));
+    while (!answer.finished) {
+      if (signal?.aborted || this.#stopping) throw importAborted();
+      const prepared = file.read(() => answer.prepare(INLINE_CHUNK_RECORDS));
+      if (prepared.length > 0) {
+        const outcomes = await file.write(() => answer.write(prepared, 0, () => false), signal);
+        answer.count(prepared, 0, outcomes);
+      }
+      onProgress?.(answer.done, report.records);
+      await setImmediate();
+    }
+    return report;
+  }
+
+  async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
+    const { file, listPath, spellings, workerUrl } = this.#options;
+    const { observedAtMs, asOfSeq, signal, onProgress } = options;
+    const owned = ownedBytes(body);
+    const task: ImportTask = {
+      path: file.path,
+      body: owned,
+      spellings,
+      listPath,
+      observedAtMs,
+      asOfSeq,
+      gate: file.gate.memory,
+    };
+    file.read(({ db }) => db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES_IMPORT}`));
+    const abort = () => file.gate.abort();
+    signal?.addEventListener('abort', abort);
+    try {
+      return await runWorker(workerUrl ?? new URL('./import-worker.ts', import.meta.url), task, onProgress);
+    } finally {
+      signal?.removeEventListener('abort', abort);
+      file.gate.reset();
+      if (!file.closed) restoreCheckpoints(file);
+    }
+  }
+}
+
+function restoreCheckpoints(file: MirrorFile): void {
+  try {
+    file.read(({ db }) => db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`));
+  } catch {
+    // A connection that is opened anew has SQLite's own default, which is the same.
+  }
+}
+
+function runWorker(
+  url: URL,
+  task: ImportTask,
+  onProgress: ImportOptions['onProgress'],
+): Promise<ImportReport> {
+  return new Promise((resolve, reject) => {
+    const worker = new Worker(url, { workerData: task, transferList: [task.body.buffer] });
+    let result: ImportMessage | undefined;
+    worker.on('message', (message: ImportMessage) => {
+      if (message.kind === 'progress') onProgress?.(message.done, message.total);
+      else result = message;
+    });
+    worker.on('error', (cause) => {
+      reject(
+        new TillsyncError('internal', 'The import thread failed; what it mirrored so far is kept.', {
+          cause,
+        }),
+      );
+    });
+    worker.on('exit', () => {
+      if (result?.kind === 'report') resolve(result.report);
+      else if (result?.kind === 'error') {
+        const details = result.hint === undefined ? {} : { hint: result.hint };
+        reject(new TillsyncError(result.code, result.message, details));
+      } else reject(new TillsyncError('internal', 'The import thread ended without a word.'));
+    });
+  });
+}
+
+/** The bytes in memory of their own, which can be handed over without a copy; shared memory is copied. */
+function ownedBytes(body: Uint8Array): Uint8Array<ArrayBuffer> {
+  const { buffer } = body;
+  const whole = buffer instanceof ArrayBuffer && body.byteLength === buffer.byteLength;
+  return whole ? new Uint8Array(buffer) : new Uint8Array(body);
+}

@@ -1,0 +1,35 @@
+import { hash } from 'node:crypto';
+import {
+  ITEM_SPELLINGS,
+  MODIFIER_SPELLINGS,
+  OPTION_SPELLINGS,
+  ORDER_SPELLINGS,
+} from '../../domain/order-spellings.ts';
+import type { ExtraSpellings } from '../../domain/spelling-tree.ts';
+
+/** Raised when records are read differently than before, so that they are all read again. */
+const READER_VERSION = 1;
+
+/**
+ * Names a poll's record: SHA-256 of its bytes, behind a mark of the rules by which it was read. Equal names mean
+ * that reading it again would bring nothing new.
+ */
+export class PollDigests {
+  readonly #rules: string;
+
+  constructor(extra: ExtraSpellings) {
+    const rules = [
+      READER_VERSION,
+      ORDER_SPELLINGS,
+      ITEM_SPELLINGS,
+      MODIFIER_SPELLINGS,
+      OPTION_SPELLINGS,
+      extra,
+    ];
+    this.#rules = hash('sha256', JSON.stringify(rules), 'hex').slice(0, 8);
+  }
+
+  of(record: string | Uint8Array): string {
+    return `${this.#rules}:${hash('sha256', record, 'hex')}`;
+  }
+}
