@@ -1,13 +1,12 @@
 import { whenFree } from '../domain/busy.ts';
 import type { Clock } from '../domain/clock.ts';
 import type { OrderEvent } from '../domain/order.ts';
-import type { MirrorReader } from './mirror-reader.ts';
 
 const POLL_MS = 250;
 const PAGE = 500;
 
 export interface FeedOptions {
-  mirror: Pick<MirrorReader, 'eventsAfter'>;
+  mirror: { eventsAfter(seq: number, limit: number): OrderEvent[] };
   clock: Clock;
   /** Events with a higher seq come. */
   after: number;

@@ -1,8 +1,15 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import type { Cli } from './cli.ts';
+import { authStatusCommand } from './commands/auth-status.ts';
 import { configCheckCommand } from './commands/config-check.ts';
+import { feedTailCommand } from './commands/feed-tail.ts';
+import { orderListCommand } from './commands/order-list.ts';
+import { orderShowCommand } from './commands/order-show.ts';
+import { quarantineListCommand } from './commands/quarantine-list.ts';
+import { quarantineShowCommand } from './commands/quarantine-show.ts';
 import { sandboxCommand } from './commands/sandbox.ts';
+import { statusCommand } from './commands/status.ts';
 
 /** The whole command line. Commander's own exits become errors, so that only the process's entry ends it. */
 export function createProgram(cli: Cli): Command {
@@ -22,7 +29,15 @@ export function createProgram(cli: Cli): Command {
     program.addCommand(parent);
   };
   program.addCommand(sandboxCommand(cli));
-  group('config', 'check the configuration', [configCheckCommand(cli)]);
+  group('config', 'Check the configuration', [configCheckCommand(cli)]);
+  program.addCommand(statusCommand(cli));
+  group('auth', 'Hand over tokens and see how they fare', [authStatusCommand(cli)]);
+  group('order', 'Look at orders of the mirror', [orderListCommand(cli), orderShowCommand(cli)]);
+  group('feed', 'Read the change feed', [feedTailCommand(cli)]);
+  group('quarantine', 'Look at what could not be read', [
+    quarantineListCommand(cli),
+    quarantineShowCommand(cli),
+  ]);
   prepare(program, cli);
   return program;
 }

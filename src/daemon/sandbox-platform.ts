@@ -2,10 +2,7 @@ import type { Clock, Random } from '../domain/clock.ts';
 import type { PlatformLimits } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
-import { ORDER_ENVELOPES, ORDER_RECORDS, type OrderShape } from '../sandbox/settings.ts';
-
-/** The shapes that the command line may choose from. */
-export { ORDER_ENVELOPES, ORDER_RECORDS };
+import type { OrderShape } from '../sandbox/settings.ts';
 
 /** The platform's published limits (document, "Limits"). */
 export const PUBLISHED_LIMITS: PlatformLimits = Object.freeze({

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
 
 test('the sandbox says where it is, and ends with 0 when it is asked to', async () => {
@@ -23,10 +24,10 @@ test('with --json it gives address and tokens as one document, and takes SIGTERM
 });
 
 test('an address that cannot be had and a wrong duration are wrong usage', async () => {
-  const address = await tillsync(['sandbox', '--host', '203.0.113.1']);
+  const address = await invoke(['sandbox', '--host', '203.0.113.1']);
   expect(address.code).toBe(2);
   expect(address.stderr).toContain('cannot listen on 203.0.113.1:0');
-  const duration = await tillsync(['sandbox', '--orders-every', 'often', '--json']);
+  const duration = await invoke(['sandbox', '--orders-every', 'often', '--json']);
   expect(duration.code).toBe(2);
   expect(JSON.parse(duration.stdout)).toMatchObject({ error: { code: 'usage' } });
 });

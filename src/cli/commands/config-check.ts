@@ -1,7 +1,5 @@
 import type { Command } from 'commander';
-import { configError } from '../../config/config-fault.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { readSetup } from '../../config/setup.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
@@ -15,7 +13,9 @@ export function configCheckCommand(cli: Cli): Command {
   ]).action((_options, command: Command) => check(cli, command.optsWithGlobals()));
 }
 
-function check(cli: Cli, options: GlobalOptions & JsonOption): void {
+async function check(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  const { configError } = await import('../../config/config-fault.ts');
+  const { readSetup } = await import('../../config/setup.ts');
   const result = readSetup({ file: options.config, env: cli.env });
   if ('faults' in result) cli.endWith(EXIT.usage);
   if (options.json) {

@@ -1,24 +1,24 @@
 import { type Command, Option } from 'commander';
-import {
-  ORDER_ENVELOPES,
-  ORDER_RECORDS,
-  PUBLISHED_LIMITS,
-  type SandboxPlatform,
-  startSandboxPlatform,
-} from '../../daemon/sandbox-platform.ts';
+import type { SandboxPlatform, SandboxPlatformOptions } from '../../daemon/sandbox-platform.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { silentLog } from '../../domain/log.ts';
 import type { Cli } from '../cli.ts';
 import { durationOption } from '../duration-option.ts';
 import { type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 
+type Shape = NonNullable<SandboxPlatformOptions['shape']>;
+const ENVELOPES = ['array', 'data', 'docs', 'orders'] as const satisfies Shape['envelope'][];
+const RECORDS = ['notification', 'internal', 'snake'] as const satisfies Shape['record'][];
+/** As the platform publishes it. */
+const ORDERS_INTERVAL_MS = 120_000;
+
 interface SandboxOptions extends JsonOption {
   host: string;
   port: number;
   ordersEvery: number;
   ordersInterval: number;
-  envelope: (typeof ORDER_ENVELOPES)[number];
-  record: (typeof ORDER_RECORDS)[number];
+  envelope: (typeof ENVELOPES)[number];
+  record: (typeof RECORDS)[number];
   callbackUrl?: string;
 }
 
@@ -40,16 +40,16 @@ export function sandboxCommand(cli: Cli): Command {
       '--orders-interval <duration>',
       'least time between two calls of GET /order/all',
       durationOption('--orders-interval'),
-      PUBLISHED_LIMITS.ordersIntervalMs,
+      ORDERS_INTERVAL_MS,
     )
     .addOption(
       new Option('--envelope <shape>', 'how GET /order/all wraps its list')
-        .choices(ORDER_ENVELOPES)
+        .choices(ENVELOPES)
         .default('docs'),
     )
     .addOption(
       new Option('--record <style>', 'how GET /order/all spells an order')
-        .choices(ORDER_RECORDS)
+        .choices(RECORDS)
         .default('notification'),
     )
     .option('--callback-url <url>', 'send notifications there from the start')
@@ -78,6 +78,7 @@ async function run(cli: Cli, options: SandboxOptions): Promise<void> {
 
 async function start(cli: Cli, options: SandboxOptions): Promise<SandboxPlatform> {
   const { callbackUrl } = options;
+  const { PUBLISHED_LIMITS, startSandboxPlatform } = await import('../../daemon/sandbox-platform.ts');
   try {
     return await startSandboxPlatform({
       clock: cli.clock,

@@ -1,0 +1,42 @@
+import type { Command } from 'commander';
+import type { Cli } from '../cli.ts';
+import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
+import { writeJson } from '../output.ts';
+import { table } from '../table.ts';
+import { when } from '../when.ts';
+import { withReaders } from '../with-readers.ts';
+
+interface QuarantineListOptions extends GlobalOptions, JsonOption {
+  limit: number;
+}
+
+/** `quarantine list`: what nobody could read. */
+export function quarantineListCommand(cli: Cli): Command {
+  return newResultCommand('list', 'List what came in and could not be read, the newest first', [
+    'quarantine list',
+    'quarantine list --limit 100 --json',
+  ])
+    .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1), 20)
+    .action((_options, command: Command) => list(cli, command.optsWithGlobals()));
+}
+
+function list(cli: Cli, options: QuarantineListOptions): Promise<void> {
+  return withReaders(cli, options, ({ mirror }, config) => {
+    const entries = mirror.quarantineList(options.limit);
+    if (options.json) return writeJson(cli, { quarantine: entries });
+    if (entries.length === 0) return void cli.stderr.write('Nothing is in quarantine.\n');
+    cli.stdout.write(
+      table<(typeof entries)[number]>(
+        [
+          { title: 'ID', cell: (entry) => entry.quarantineId, align: 'right' },
+          { title: 'FROM', cell: (entry) => entry.source },
+          { title: 'RECEIVED', cell: (entry) => when(entry.receivedAt, config.orders.timezone) },
+          { title: 'SEEN', cell: (entry) => entry.seen, align: 'right' },
+          { title: 'BYTES', cell: (entry) => entry.bytes, align: 'right' },
+          { title: 'WHY', cell: (entry) => entry.reason },
+        ],
+        entries,
+      ),
+    );
+  });
+}

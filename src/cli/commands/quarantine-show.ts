@@ -1,0 +1,59 @@
+import type { Command } from 'commander';
+import { TillsyncError } from '../../domain/errors.ts';
+import type { Cli } from '../cli.ts';
+import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
+import { writeJson } from '../output.ts';
+import { printable } from '../printable.ts';
+import { fields } from '../table.ts';
+import { when } from '../when.ts';
+import { withReaders } from '../with-readers.ts';
+
+interface QuarantineShowOptions extends GlobalOptions, JsonOption {
+  payload?: boolean;
+}
+
+/** `quarantine show`: one entry with its payload. */
+export function quarantineShowCommand(cli: Cli): Command {
+  return newResultCommand('show', 'Show an entry of the quarantine with what was received', [
+    'quarantine show 12',
+    'quarantine show 12 --payload > received.json',
+  ])
+    .argument('<id>', 'as in `quarantine list`', wholeNumberOption('ID', 1))
+    .option('--payload', 'print what was received alone, exactly as it came')
+    .action((id: number, _options, command: Command) => show(cli, id, command.optsWithGlobals()));
+}
+
+/** For an id that nothing lies under. */
+export function noSuchEntry(id: number): TillsyncError {
+  return new TillsyncError('not-found', `Nothing lies in quarantine under ${id}.`, {
+    hint: 'See what does with: tillsync quarantine list',
+  });
+}
+
+function show(cli: Cli, id: number, options: QuarantineShowOptions): Promise<void> {
+  return withReaders(cli, options, ({ mirror }, config) => {
+    const entry = mirror.quarantineGet(id);
+    if (entry === undefined) throw noSuchEntry(id);
+    const { payload, ...rest } = entry;
+    const isText = typeof payload === 'string';
+    const text = isText ? payload : Buffer.from(payload).toString('utf8');
+    if (options.json) {
+      const shown = isText ? { payload } : { payloadBase64: Buffer.from(payload).toString('base64') };
+      writeJson(cli, { ...rest, ...shown });
+    } else if (options.payload) {
+      cli.stdout.write(text);
+    } else {
+      cli.stdout.write(
+        fields([
+          ['id', rest.quarantineId],
+          ['from', rest.source],
+          ['received', when(rest.receivedAt, config.orders.timezone)],
+          ['seen', rest.seen],
+          ['bytes', rest.bytes],
+          ['why', rest.reason],
+        ]),
+      );
+      cli.stdout.write(`\n${printable(text)}\n`);
+    }
+  });
+}

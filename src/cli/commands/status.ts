@@ -1,0 +1,62 @@
+import type { Command } from 'commander';
+import type { Config } from '../../config/config-type.ts';
+import type { Readers } from '../../daemon/readers.ts';
+import { whenFree } from '../../domain/busy.ts';
+import { isoUtc } from '../../domain/clock.ts';
+import { TillsyncError } from '../../domain/errors.ts';
+import { authReport } from '../auth-text.ts';
+import type { Cli } from '../cli.ts';
+import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { writeJson } from '../output.ts';
+import { type StatusReport, statusText } from '../status-text.ts';
+import { withReaders } from '../with-readers.ts';
+
+interface StatusOptions extends GlobalOptions, JsonOption {
+  watch?: boolean;
+}
+
+const WATCH_EVERY_MS = 2000;
+const CLEAR_SCREEN = '\u001b[H\u001b[2J';
+
+/** `status`: how every flow fares, from what is stored; the daemon need not run. */
+export function statusCommand(cli: Cli): Command {
+  return newResultCommand('status', 'Tell how fresh the data is, what is wrong and what is waited for', [
+    'status',
+    'status --watch',
+    'status --json',
+  ])
+    .option('--watch', 'show it anew every two seconds until Ctrl-C')
+    .action((_options, command: Command) => status(cli, command.optsWithGlobals()));
+}
+
+function status(cli: Cli, options: StatusOptions): Promise<void> {
+  if (options.json && options.watch) {
+    throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
+  }
+  return withReaders(cli, options, async (readers, config) => {
+    for (;;) {
+      const report = await whenFree(cli.clock, () => statusOf(cli, readers, config), undefined, cli.signal);
+      if (options.json) writeJson(cli, report);
+      else cli.stdout.write((options.watch && cli.stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
+      if (!options.watch) return;
+      await cli.clock.sleep(WATCH_EVERY_MS, cli.signal);
+      if (cli.signal.aborted) return;
+      if (!cli.stdout.isTTY) cli.stdout.write('\n');
+    }
+  });
+}
+
+function statusOf(cli: Cli, readers: Readers, config: Config): StatusReport {
+  const { mirror, state, stateFault } = readers;
+  const nowMs = cli.clock.nowMs();
+  const auth = authReport(state?.tokens.read() ?? null, nowMs);
+  return {
+    at: isoUtc(nowMs),
+    storage: config.storage.directory,
+    freshness: mirror.freshness(),
+    alarms: mirror.raisedAlarms(),
+    auth: stateFault === undefined ? auth : { ...auth, message: stateFault },
+    waits: state?.ledger.waits(config.limits) ?? [],
+    counts: readers.counts(),
+  };
+}

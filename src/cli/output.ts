@@ -1,0 +1,11 @@
+import type { Cli } from './cli.ts';
+
+/** The one JSON document of a command. */
+export function writeJson(cli: Pick<Cli, 'stdout'>, document: unknown): void {
+  cli.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
+}
+
+/** One of many documents, a line each. */
+export function writeJsonLine(cli: Pick<Cli, 'stdout'>, document: unknown): void {
+  cli.stdout.write(`${JSON.stringify(document)}\n`);
+}

@@ -1,0 +1,28 @@
+import { Readable } from 'node:stream';
+import { runCli } from '../../src/cli/run-cli.ts';
+import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+import type { ProcessOptions, ProcessResult } from './run-process.ts';
+
+/** The same command line within this process: what a command does, without the time of starting one. */
+export async function invoke(words: readonly string[], options: ProcessOptions = {}): Promise<ProcessResult> {
+  const stop = new AbortController();
+  const result = { stdout: '', stderr: '' };
+  const sink = (name: keyof typeof result) => ({
+    write: (text: string) => {
+      result[name] += text;
+      const { signalWhen } = options;
+      if (signalWhen !== undefined && (result.stdout + result.stderr).includes(signalWhen.text)) stop.abort();
+      return true;
+    },
+  });
+  const code = await runCli(words, {
+    env: options.env ?? {},
+    stdin: Readable.from(options.input === undefined ? [] : [options.input]),
+    stdout: sink('stdout'),
+    stderr: sink('stderr'),
+    clock: systemClock,
+    random: systemRandom,
+    signal: stop.signal,
+  });
+  return { code, ...result };
+}
