@@ -1,0 +1,163 @@
+import type { CallOptions } from '../domain/call.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { TillsyncError } from '../domain/errors.ts';
+import type { Endpoint, PlatformLimits } from '../domain/limits.ts';
+import type { Log } from '../domain/log.ts';
+import type { Platform, WebhookState } from '../domain/platform.ts';
+import type { RateLedger } from '../domain/rate-ledger.ts';
+import type { LockOut, TokenStore } from '../domain/tokens.ts';
+import { expectJsonLike, readAs, readData } from './answers.ts';
+import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
+import { RateBudget } from './rate-budget.ts';
+import { readProductData, readProductPage } from './read-products.ts';
+import { batchData } from './schemas/batch-answer.ts';
+import { orderAllQuery } from './schemas/orders.ts';
+import { productBatchRequest, productChangeItem } from './schemas/product-change.ts';
+import { productGetQuery, productListQuery } from './schemas/product-query.ts';
+import { stockBatchRequest, stockChangeItem } from './schemas/stock-change.ts';
+import { webhookData, webhookPutRequest } from './schemas/webhook.ts';
+import { checkedToSend } from './sent.ts';
+import { TokenKeeper } from './token-keeper.ts';
+import type { Transport } from './transport.ts';
+
+export interface PlatformClientOptions {
+  transport: Transport;
+  ledger: RateLedger;
+  tokens: TokenStore;
+  limits: PlatformLimits;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** The webhook read, which the document does not show. */
+  webhookRead?: { method: string; path: string };
+  /** Request name of the webhook's enable flag, which the document does not show. */
+  webhookEnableFlag?: string;
+  /** Whole time of one call; GET /order/all may carry much and has its own. */
+  timeoutMs?: number;
+  ordersTimeoutMs?: number;
+  refreshTimeoutMs?: number;
+  /** Told once when the platform refuses the tokens, and once when new ones have come. */
+  onLockOut?: (lockOut: LockOut) => void;
+  onHealed?: () => void;
+}
+
+export interface PlatformClient extends Platform {
+  readonly tokens: TokenKeeper;
+  /** Sees a refresh that was sent through to its save, then closes all connections. */
+  close(): Promise<void>;
+}
+
+const TIMEOUT_MS = 30_000;
+const ORDERS_TIMEOUT_MS = 180_000;
+const MIB = 1024 * 1024;
+const BODY_MAX_BYTES = 32 * MIB;
+const ORDERS_BODY_MAX_BYTES = 512 * MIB;
+
+/** The document's endpoints over `transport`, each call within the shared rate budget and with a good token. */
+export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
+  const budget = new RateBudget(options);
+  const keeper = new TokenKeeper({ ...options, store: options.tokens, budget });
+  const calls = new AuthorizedCall({ ...options, budget, keeper });
+  const frame = { timeoutMs: options.timeoutMs ?? TIMEOUT_MS, bodyMaxBytes: BODY_MAX_BYTES };
+  const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'], how?: CallOptions) =>
+    calls.send({ ...frame, endpoint, method: 'GET', path, query }, how);
+  const put = (endpoint: Endpoint, path: string, body: unknown, how?: CallOptions) =>
+    calls.send({ ...frame, endpoint, method: 'PUT', path, body }, how);
+
+  return {
+    tokens: keeper,
+
+    async orderAll({ startDate, endDate, extra }, how) {
+      const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;
+      const answer = await calls.send(
+        {
+          endpoint: 'order.all',
+          method: 'GET',
+          path: '/order/all',
+          query,
+          timeoutMs: options.ordersTimeoutMs ?? ORDERS_TIMEOUT_MS,
+          bodyMaxBytes: ORDERS_BODY_MAX_BYTES,
+        },
+        how,
+      );
+      expectJsonLike(answer);
+      return { body: answer.bytes };
+    },
+
+    async productList(query, how) {
+      const { page, limit, ...rest } = checkedToSend(productListQuery, query);
+      const sent = { ...rest, page: String(page), limit: String(limit) };
+      return readProductPage(await get('product.list', '/product/list', sent, how));
+    },
+
+    async productGet(query, how) {
+      const sent = checkedToSend(productGetQuery, query);
+      return readProductData(await get('product.get', '/product', sent, how));
+    },
+
+    async productPut(item, how) {
+      readData(await put('product.put', '/product', checkedToSend(productChangeItem, item), how));
+    },
+
+    async productStockPut(item, how) {
+      readData(await put('product.stock.put', '/product/stock', checkedToSend(stockChangeItem, item), how));
+    },
+
+    async productBatch(products, how) {
+      const body = checkedToSend(productBatchRequest, { products });
+      const answer = await put('product.batch', '/product/batch', body, how);
+      return readAs(batchData, readData(answer), answer);
+    },
+
+    async productStockBatch(products, how) {
+      const body = checkedToSend(stockBatchRequest, { products });
+      const answer = await put('product.stock.batch', '/product/stock/batch', body, how);
+      return readAs(batchData, readData(answer), answer);
+    },
+
+    ...webhookCalls(options, calls, frame),
+
+    async close() {
+      await keeper.finish();
+      await options.transport.close();
+    },
+  };
+}
+
+/** PUT /webhook, and the read that the document mentions without showing it. */
+function webhookCalls(
+  options: PlatformClientOptions,
+  calls: AuthorizedCall,
+  frame: { timeoutMs: number; bodyMaxBytes: number },
+): Pick<Platform, 'webhookPut' | 'webhookGet'> {
+  const flag = options.webhookEnableFlag ?? 'active';
+  const read = options.webhookRead ?? { method: 'GET', path: '/webhook' };
+  const request = webhookPutRequest(flag);
+  return {
+    async webhookPut({ callbackUrl, secret, active }, how) {
+      const body = checkedToSend(request, {
+        ...(callbackUrl !== undefined && { callbackUrl }),
+        ...(secret !== undefined && { secret }),
+        ...(active !== undefined && { [flag]: active }),
+      });
+      const secrets = secret === undefined ? [] : [secret];
+      const answer = await calls.send(
+        { ...frame, endpoint: 'webhook.put', method: 'PUT', path: '/webhook', body, secrets },
+        how,
+      );
+      return readAs(webhookData, readData(answer, secrets), answer);
+    },
+
+    async webhookGet(how): Promise<WebhookState | null | 'unsupported'> {
+      try {
+        const answer = await calls.send({ ...frame, endpoint: 'webhook.get', ...read }, how);
+        const data = readData(answer);
+        return data === null || data === undefined ? null : readAs(webhookData, data, answer);
+      } catch (error) {
+        const status = error instanceof TillsyncError ? error.httpStatus : undefined;
+        if (status === 404 || status === 405) return 'unsupported';
+        throw error;
+      }
+    },
+  };
+}

@@ -1,0 +1,163 @@
+import { whenFree } from '../domain/busy.ts';
+import type { CallOptions } from '../domain/call.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { formatDuration } from '../domain/duration.ts';
+import { TillsyncError } from '../domain/errors.ts';
+import { type Endpoint, intervalMsOf, type PlatformLimits } from '../domain/limits.ts';
+import type { Log } from '../domain/log.ts';
+import type { LaneTicket, RateLedger } from '../domain/rate-ledger.ts';
+import { judgeForbidden } from './block-rule.ts';
+import { retryAfterMs } from './retry-after.ts';
+
+export interface RateBudgetOptions {
+  ledger: RateLedger;
+  limits: PlatformLimits;
+  clock: Clock;
+  random: Random;
+  log: Log;
+}
+
+export interface EnterOptions extends Pick<CallOptions, 'signal' | 'onWait'> {
+  /** How long the call may take before its lane may be given to somebody else. */
+  holdMs: number;
+  /** Asked before each try; true ends the waiting without a lane. */
+  giveUp?: () => boolean;
+}
+
+/** Even a long wait looks again this often: a block may be lifted, a person may have acted. */
+const LOOK_AGAIN_MS = 60_000;
+const JITTER_MAX_MS = 250;
+const JITTER_SHARE = 0.05;
+
+/** Waits until the shared ledger lets a call through, and tells it how the call ended. */
+export class RateBudget {
+  readonly #o: RateBudgetOptions;
+  /** 429 answers in a row, per endpoint. */
+  readonly #limited = new Map<Endpoint, number>();
+
+  constructor(options: RateBudgetOptions) {
+    this.#o = options;
+  }
+
+  /**
+   * Takes the endpoint's lane, waiting as long as it must. Throws `aborted`, or `forbidden` at once while the
+   * platform refuses this endpoint alone. Undefined only after `giveUp`.
+   */
+  async enter(endpoint: Endpoint, options: EnterOptions): Promise<LaneTicket | undefined> {
+    const { clock, ledger, limits } = this.#o;
+    const { signal, onWait, holdMs, giveUp } = options;
+    for (;;) {
+      if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the call was sent.');
+      if (giveUp?.()) return undefined;
+      const grant = await whenFree(clock, () => ledger.acquire(endpoint, limits, holdMs), undefined, signal);
+      if (grant.granted) return grant.ticket;
+      const { wait } = grant;
+      if (wait.reason === 'blocked') await this.#throwIfForbidden(endpoint, signal);
+      onWait?.(wait);
+      const jitterMs = Math.min(JITTER_MAX_MS, wait.waitMs * JITTER_SHARE) * this.#o.random.next();
+      await clock.sleep(Math.min(wait.waitMs + jitterMs, LOOK_AGAIN_MS), signal);
+    }
+  }
+
+  /** The answer is whole and was a success. */
+  async answered(ticket: LaneTicket): Promise<void> {
+    this.#limited.delete(ticket.endpoint);
+    await this.#settle(ticket, 'answered');
+  }
+
+  /** The call ended in any other way. */
+  async failed(ticket: LaneTicket): Promise<void> {
+    await this.#settle(ticket, 'failed');
+  }
+
+  /** The call was never sent. */
+  async cancel(ticket: LaneTicket): Promise<void> {
+    await this.#note(() => this.#o.ledger.cancel(ticket));
+  }
+
+  /** The platform answered 429: holds the endpoint back and says how that is to be told. */
+  async rateLimited(
+    ticket: LaneTicket,
+    retryAfter: { header: string | undefined; serverNowMs: number },
+  ): Promise<TillsyncError> {
+    const { ledger, limits, random } = this.#o;
+    const { endpoint } = ticket;
+    const before = this.#limited.get(endpoint) ?? 0;
+    this.#limited.set(endpoint, before + 1);
+    const waitMs = retryAfterMs({
+      ...retryAfter,
+      intervalMs: intervalMsOf(endpoint, limits),
+      before,
+      random,
+    });
+    await this.#note(() => ledger.holdBack(endpoint, waitMs));
+    await this.#settle(ticket, 'failed');
+    return new TillsyncError('rate-limited', `The platform asks to wait with ${endpoint} (HTTP 429).`, {
+      httpStatus: 429,
+      retryAfterMs: waitMs,
+      hint: 'tillsync keeps to the published limits; look for another program that uses the same token.',
+    });
+  }
+
+  /** The platform answered 403: stops what must stop, for every process, and says how that is to be told. */
+  async forbidden(ticket: LaneTicket, message: string | undefined): Promise<TillsyncError> {
+    const { ledger, limits, log } = this.#o;
+    const { endpoint } = ticket;
+    const text = message ?? 'HTTP 403';
+    let waitMs = 0;
+    let kind = 'block';
+    await this.#note(() => {
+      const verdict = judgeForbidden(ledger.blockHistory(endpoint, limits), limits, endpoint);
+      ({ waitMs, kind } = verdict);
+      if (kind !== 'known') ledger.block(kind === 'block' ? 'all' : endpoint, waitMs, text, endpoint);
+    });
+    await this.#settle(ticket, 'failed');
+    log.warn({ endpoint, kind, waitMs }, 'The platform answered 403.');
+    return kind === 'forbidden'
+      ? forbiddenError(endpoint, waitMs, text)
+      : blockedError(endpoint, waitMs, text);
+  }
+
+  async #throwIfForbidden(endpoint: Endpoint, signal: AbortSignal | undefined): Promise<void> {
+    const { clock, ledger, limits } = this.#o;
+    const { own } = await whenFree(clock, () => ledger.blockHistory(endpoint, limits), undefined, signal);
+    if (own && own.endedMsAgo < 0) throw forbiddenError(endpoint, -own.endedMsAgo, own.message);
+  }
+
+  #settle(ticket: LaneTicket, outcome: 'answered' | 'failed'): Promise<void> {
+    return this.#note(() => this.#o.ledger.settle(ticket, this.#o.limits, outcome));
+  }
+
+  /** A call's result is not lost because its pacing could not be written: the lane then frees itself later. */
+  async #note(action: () => void): Promise<void> {
+    try {
+      await whenFree(this.#o.clock, action);
+    } catch (error) {
+      this.#o.log.warn({ err: error }, 'The rate budget could not be written.');
+    }
+  }
+}
+
+function blockedError(endpoint: Endpoint, waitMs: number, message: string): TillsyncError {
+  return new TillsyncError(
+    'blocked',
+    `The platform blocked the token (403 to ${endpoint}: ${message}); all calls rest for ${formatDuration(waitMs)}.`,
+    {
+      httpStatus: 403,
+      retryAfterMs: waitMs,
+      hint: 'tillsync goes on by itself; look for another program that uses the same token.',
+    },
+  );
+}
+
+function forbiddenError(endpoint: Endpoint, waitMs: number, message: string): TillsyncError {
+  return new TillsyncError(
+    'forbidden',
+    `The platform does not allow ${endpoint} with this token (403: ${message}), while other calls go through.`,
+    {
+      httpStatus: 403,
+      retryAfterMs: waitMs,
+      hint: "Ask the platform's support to allow it for this company; it is tried again within the hour.",
+    },
+  );
+}

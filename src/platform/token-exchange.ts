@@ -1,0 +1,55 @@
+import type { Clock } from '../domain/clock.ts';
+import type { NewTokenPair } from '../domain/tokens.ts';
+import { expectSuccess, readAs, readData, sentMessage } from './answers.ts';
+import { tokenRefreshData, tokenRefreshRequest } from './schemas/token.ts';
+import { serverDateMs } from './server-date.ts';
+import { datedPair } from './token-times.ts';
+import type { Transport } from './transport.ts';
+
+const BODY_MAX_BYTES = 1024 * 1024;
+
+export type ExchangeResult =
+  | { kind: 'pair'; pair: NewTokenPair }
+  /** 401: invalid, expired or revoked. */
+  | { kind: 'refused' }
+  | { kind: 'rate-limited'; header: string | undefined; serverNowMs: number }
+  | { kind: 'forbidden'; message: string | undefined };
+
+/**
+ * POST /token/refresh, once. What it throws leaves open whether the token was used up, unless `neverSent` says
+ * that nothing left this machine.
+ */
+export async function exchangeToken(options: {
+  transport: Transport;
+  clock: Clock;
+  refreshToken: string;
+  timeoutMs: number;
+}): Promise<ExchangeResult> {
+  const { transport, clock, refreshToken } = options;
+  const answer = await transport.send({
+    method: 'POST',
+    path: '/token/refresh',
+    headers: { 'content-type': 'application/json', accept: 'application/json' },
+    body: JSON.stringify(tokenRefreshRequest.parse({ refreshToken })),
+    timeoutMs: options.timeoutMs,
+    bodyMaxBytes: BODY_MAX_BYTES,
+    freshConnection: true,
+  });
+  const nowMs = clock.nowMs();
+  const clockSkewMs = (serverDateMs(answer.headers) ?? nowMs) - nowMs;
+  const serverNowMs = nowMs + clockSkewMs;
+  if (answer.status === 401) return { kind: 'refused' };
+  if (answer.status === 429)
+    return { kind: 'rate-limited', header: answer.headers['retry-after'], serverNowMs };
+  if (answer.status === 403) return { kind: 'forbidden', message: sentMessage(answer, [refreshToken]) };
+  expectSuccess(answer, [refreshToken]);
+  const data = readAs(tokenRefreshData, readData(answer, [refreshToken]), answer);
+  const pair = datedPair({
+    accessToken: data.token,
+    refreshToken: data.refreshToken,
+    expiresIn: data.expiresIn,
+    nowMs,
+    clockSkewMs,
+  });
+  return { kind: 'pair', pair };
+}

@@ -1,0 +1,263 @@
+import type { CallOptions, Wait } from '../domain/call.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+import type { LockOut, TokenPair, TokenStore } from '../domain/tokens.ts';
+import { type HandedInTokens, seedTokens, setTokens } from './handed-in-tokens.ts';
+import { lockedOutError, noTokensError } from './lock-out.ts';
+import type { RateBudget } from './rate-budget.ts';
+import { RefreshBackoff } from './refresh-backoff.ts';
+import { TokenRefresh } from './token-refresh.ts';
+import { describeTokens, type TokenStatus } from './token-status.ts';
+import { accessLifeMs, accessRestMs, isDue } from './token-times.ts';
+import type { Transport } from './transport.ts';
+
+export interface TokenKeeperOptions {
+  store: TokenStore;
+  budget: RateBudget;
+  transport: Transport;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** How long a refresh may take; long, since giving up on an answer may cost the tokens. */
+  refreshTimeoutMs?: number;
+  /** Told once when a lock-out is met, and once when new tokens have ended it. */
+  onLockOut?: (lockOut: LockOut) => void;
+  onHealed?: () => void;
+}
+
+/** An access token and the generation of the pair it belongs to. */
+export interface AccessToken {
+  token: string;
+  generation: number;
+}
+
+type Waiting = Pick<CallOptions, 'signal' | 'onWait'>;
+
+const REFRESH_TIMEOUT_MS = 20_000;
+/** Part of an access token's life after which it is renewed; spread, so that processes do not do it at once. */
+const DUE_SHARE = 0.45;
+const DUE_SPREAD = 0.1;
+/** A token that ends within this time, or this part of its life, is not worth sending. */
+const REST_MIN_MS = 2_000;
+const REST_MIN_SHARE = 0.05;
+/** How long calls whose token still works wait for its renewal, counted from its beginning. */
+const PATIENCE_MS = 5_000;
+const LONGEST_WAIT_MS = 86_400_000;
+/** A 401 to a token renewed so recently is not cured by renewing it again. */
+const JUST_RENEWED_MS = 60_000;
+
+/**
+ * Keeps an access token at hand. The store is read before every call, so what another process or a person put
+ * there counts at once.
+ */
+export class TokenKeeper {
+  readonly #o: TokenKeeperOptions;
+  readonly #refresh: TokenRefresh;
+  readonly #backoff: RefreshBackoff;
+  readonly #onWaits = new Set<(wait: Wait) => void>();
+  #underWay: { sinceMonoMs: number; done: Promise<void> } | undefined;
+  /** Platform's wall clock minus ours, newer than what the store says. */
+  #skewMs: number | undefined;
+  /** Generation whose access token got a 401. */
+  #rejected = 0;
+  #renewed = { generation: 0, atMonoMs: 0 };
+  #due = { generation: -1, share: 0 };
+  #lockedOut: { generation: number; lockOut: LockOut } | undefined;
+  #finished = false;
+
+  constructor(options: TokenKeeperOptions) {
+    this.#o = options;
+    this.#backoff = new RefreshBackoff(options);
+    this.#refresh = new TokenRefresh({
+      ...options,
+      timeoutMs: options.refreshTimeoutMs ?? REFRESH_TIMEOUT_MS,
+    });
+  }
+
+  /**
+   * Returns when `current` has a token, renewing it near half of its life. Throws `auth-required` when only a
+   * person can help, or why a renewal that cannot be done without did not work.
+   */
+  async ready(options: Waiting = {}): Promise<void> {
+    const pair = this.#pair();
+    const usable = this.#isUsable(pair);
+    if (usable && !this.#isDue(pair)) return;
+    if (this.#finished || this.#backoff.restMs(pair.generation) > 0) {
+      if (usable) return;
+      throw this.#finished ? stopped() : this.#backoff.error(pair.generation);
+    }
+    try {
+      await this.#join(pair.generation, options, usable ? PATIENCE_MS : undefined);
+    } catch (error) {
+      if (!usable || hasCode(error, 'auth-required', 'aborted')) throw error;
+    }
+  }
+
+  /** The token to send now, if it is good; looks at the store alone. Throws `auth-required`. */
+  current(): AccessToken | undefined {
+    const pair = this.#pair();
+    if (!this.#isUsable(pair) || pair.accessToken === null) return undefined;
+    return { token: pair.accessToken, generation: pair.generation };
+  }
+
+  /** The platform answered 401 to `access`: `ready` brings another. Throws `unauthorized` if that is no use. */
+  reject(access: AccessToken): void {
+    const pair = this.#pair();
+    if (pair.generation !== access.generation) return;
+    if (this.#wasJustRenewed(pair)) throw uselessRenewal();
+    this.#rejected = access.generation;
+  }
+
+  /** Renews the pair now, on a person's word. */
+  async refresh(options: Waiting = {}): Promise<void> {
+    await this.#join(this.#pair().generation, options, undefined);
+    this.#pair();
+  }
+
+  /** `seedTokens`: tokens from the environment or from credentials. */
+  seed(tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
+    return seedTokens(this.#o, tokens);
+  }
+
+  /** `setTokens`: tokens on a person's word. */
+  set(tokens: HandedInTokens): Promise<void> {
+    return setTokens(this.#o, tokens);
+  }
+
+  /** Learns the platform's wall clock from the Date of any answer. */
+  observeServerDate(serverNowMs: number | undefined): void {
+    if (serverNowMs !== undefined) this.#skewMs = serverNowMs - this.#o.clock.nowMs();
+  }
+
+  describe(): TokenStatus {
+    const { store } = this.#o;
+    const pair = store.read();
+    return describeTokens(pair, store.readIntent()?.startedAtMs ?? null, pair ? this.#serverNowMs(pair) : 0);
+  }
+
+  /** Begins no refresh any more and waits for the one that was sent. */
+  async finish(): Promise<void> {
+    this.#finished = true;
+    this.#refresh.stop();
+    await this.#underWay?.done.catch(() => undefined);
+  }
+
+  /** The pair in the store, telling a lock-out and its end once each. */
+  #pair(): TokenPair {
+    const pair = this.#o.store.read();
+    if (!pair) throw noTokensError();
+    const noted = this.#lockedOut?.generation === pair.generation ? this.#lockedOut.lockOut : null;
+    const lockOut = pair.lockedOut ?? noted;
+    if (lockOut) {
+      this.#meetLockOut(pair.generation, lockOut);
+      throw lockedOutError(lockOut);
+    }
+    if (this.#lockedOut) {
+      this.#lockedOut = undefined;
+      this.#o.log.info({ generation: pair.generation }, 'New tokens have ended the lock-out.');
+      this.#o.onHealed?.();
+    }
+    return pair;
+  }
+
+  #meetLockOut(generation: number, lockOut: LockOut): void {
+    if (this.#lockedOut?.generation === generation) return;
+    this.#lockedOut = { generation, lockOut };
+    const { message, hint } = lockedOutError(lockOut);
+    this.#o.log.error({ generation, cause: lockOut.cause, hint }, message);
+    this.#o.onLockOut?.(lockOut);
+  }
+
+  #isUsable(pair: TokenPair): boolean {
+    if (pair.accessToken === null || pair.generation === this.#rejected) return false;
+    // Servers whose clocks differ must not make one refresh follow on the other.
+    if (this.#wasJustRenewed(pair)) return true;
+    const restMinMs = Math.min(REST_MIN_MS, accessLifeMs(pair) * REST_MIN_SHARE);
+    return accessRestMs(pair, this.#serverNowMs(pair)) > restMinMs;
+  }
+
+  #wasJustRenewed(pair: TokenPair): boolean {
+    const { generation, atMonoMs } = this.#renewed;
+    const ageMs = this.#o.clock.monotonicMs() - atMonoMs;
+    return (
+      pair.generation === generation && ageMs < Math.min(JUST_RENEWED_MS, accessLifeMs(pair) * DUE_SHARE)
+    );
+  }
+
+  #isDue(pair: TokenPair): boolean {
+    if (this.#wasJustRenewed(pair)) return false;
+    if (this.#due.generation !== pair.generation) {
+      this.#due = { generation: pair.generation, share: DUE_SHARE + DUE_SPREAD * this.#o.random.next() };
+    }
+    return isDue(pair, this.#serverNowMs(pair), this.#due.share);
+  }
+
+  #serverNowMs(pair: TokenPair): number {
+    return this.#o.clock.nowMs() + (this.#skewMs ?? pair.clockSkewMs);
+  }
+
+  /** Waits for the one refresh of this process, beginning it if there is none; leaving early does not end it. */
+  async #join(
+    generation: number,
+    { signal, onWait }: Waiting,
+    patienceMs: number | undefined,
+  ): Promise<void> {
+    if (this.#finished) throw stopped();
+    const { clock } = this.#o;
+    this.#underWay ??= { sinceMonoMs: clock.monotonicMs(), done: this.#replace(generation) };
+    const { sinceMonoMs, done } = this.#underWay;
+    const left = new AbortController();
+    const leaving = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
+    if (onWait) this.#onWaits.add(onWait);
+    try {
+      const endMonoMs = patienceMs === undefined ? Number.POSITIVE_INFINITY : sinceMonoMs + patienceMs;
+      const waitMs = Math.min(endMonoMs - clock.monotonicMs(), LONGEST_WAIT_MS);
+      await Promise.race([done, clock.sleep(waitMs, leaving)]);
+      if (signal?.aborted) throw stopped();
+    } finally {
+      left.abort();
+      if (onWait) this.#onWaits.delete(onWait);
+    }
+  }
+
+  async #replace(generation: number): Promise<void> {
+    const { clock, log, store } = this.#o;
+    try {
+      const rotated = await this.#refresh.replace(generation, (wait) => {
+        for (const onWait of this.#onWaits) onWait(wait);
+      });
+      this.#skewMs = undefined;
+      if (rotated) this.#renewed = { generation: generation + 1, atMonoMs: clock.monotonicMs() };
+    } catch (error) {
+      const told = asTillsyncError(error);
+      if (told.code === 'auth-required') {
+        this.#meetLockOut(generation, store.read()?.lockedOut ?? { atMs: clock.nowMs(), cause: 'refused' });
+      } else if (told.code !== 'aborted') {
+        const waitMs = this.#backoff.failed(generation, told);
+        log.warn(
+          { err: told, waitMs },
+          'The tokens could not be renewed; the same token is tried again later.',
+        );
+      }
+      throw told;
+    } finally {
+      this.#underWay = undefined;
+    }
+  }
+}
+
+function stopped(): TillsyncError {
+  return new TillsyncError('aborted', 'Stopped while waiting for the tokens.');
+}
+
+function uselessRenewal(): TillsyncError {
+  return new TillsyncError(
+    'unauthorized',
+    'The platform answers 401 to an access token it issued just now.',
+    {
+      httpStatus: 401,
+      hint: 'Check that the tokens belong to this company, and ask the platform for help.',
+    },
+  );
+}

@@ -1,0 +1,168 @@
+import { whenFree } from '../domain/busy.ts';
+import type { Wait } from '../domain/call.ts';
+import type { Clock } from '../domain/clock.ts';
+import { hasCode, TillsyncError } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+import type { LaneTicket } from '../domain/rate-ledger.ts';
+import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../domain/tokens.ts';
+import { lockedOutError } from './lock-out.ts';
+import { neverSent } from './network-fault.ts';
+import type { RateBudget } from './rate-budget.ts';
+import { type ExchangeResult, exchangeToken } from './token-exchange.ts';
+import type { Transport } from './transport.ts';
+
+export interface TokenRefreshOptions {
+  store: TokenStore;
+  budget: RateBudget;
+  transport: Transport;
+  clock: Clock;
+  log: Log;
+  timeoutMs: number;
+}
+
+/** What the lease outlives the request by: the save, and a slow disk. */
+const HOLD_BEYOND_TIMEOUT_MS = 15_000;
+const LEASE_POLL_MS = 100;
+const SAVE_RETRY_FIRST_MS = 50;
+const SAVE_RETRY_LONGEST_MS = 5_000;
+/** How long a stopping process keeps trying to save a pair. */
+const SAVE_WHILE_STOPPING_MS = 8_000;
+
+/**
+ * One rotation of the pair, with all processes in mind. Between the platform's answer and the save lies the one
+ * moment whose loss cannot be mended, so the order is: prove that the disk takes writes by an intent, send on a
+ * connection of its own, save, and only then do anything else.
+ */
+export class TokenRefresh {
+  readonly #o: TokenRefreshOptions;
+  readonly #stopping = new AbortController();
+
+  constructor(options: TokenRefreshOptions) {
+    this.#o = options;
+  }
+
+  /** Ends waits; a request that was sent is seen through to its save. */
+  stop(): void {
+    this.#stopping.abort();
+  }
+
+  /**
+   * Returns once the pair of `generation` is replaced or locked out: true when this call rotated it. Throws
+   * `auth-required` when the platform refuses the token, else why it did not work this time.
+   */
+  async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
+    const { store, budget, clock } = this.#o;
+    const signal = this.#stopping.signal;
+    const holdMs = this.#o.timeoutMs + HOLD_BEYOND_TIMEOUT_MS;
+    const isOver = () => {
+      const pair = store.read();
+      return pair?.generation !== generation || pair.lockedOut !== null;
+    };
+    for (;;) {
+      const ticket = await budget.enter('token.refresh', { holdMs, signal, onWait, giveUp: isOver });
+      if (!ticket) return false;
+      let fence: number | undefined;
+      try {
+        fence = await whenFree(clock, () => store.acquireLease(holdMs));
+      } finally {
+        if (fence === undefined) await budget.cancel(ticket);
+      }
+      if (fence === undefined) {
+        onWait({ endpoint: 'token.refresh', reason: 'refreshing', waitMs: LEASE_POLL_MS });
+        await clock.sleep(LEASE_POLL_MS, signal);
+        continue;
+      }
+      const held = fence;
+      try {
+        return await this.#rotate(generation, ticket);
+      } finally {
+        // A lease that cannot be released ends by itself.
+        await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);
+      }
+    }
+  }
+
+  async #rotate(generation: number, ticket: LaneTicket): Promise<boolean> {
+    const { store, budget, clock } = this.#o;
+    let pair: TokenPair | null;
+    let openIntent: boolean;
+    try {
+      pair = store.read();
+      openIntent = store.readIntent()?.generation === generation;
+      if (pair?.generation !== generation || pair.lockedOut) {
+        await budget.cancel(ticket);
+        return false;
+      }
+      await whenFree(clock, () => store.writeIntent(generation));
+    } catch (error) {
+      await budget.cancel(ticket);
+      throw error;
+    }
+    const { refreshToken } = pair;
+    const dropIntent = async () => {
+      if (!openIntent) await whenFree(clock, () => store.clearIntent(generation)).catch(() => undefined);
+    };
+    let result: ExchangeResult;
+    try {
+      result = await exchangeToken({ ...this.#o, refreshToken });
+    } catch (error) {
+      if (neverSent(error)) await dropIntent();
+      await budget.failed(ticket);
+      throw error;
+    }
+    switch (result.kind) {
+      case 'pair':
+        await this.#save(result.pair, generation);
+        await budget.answered(ticket);
+        return true;
+      case 'refused':
+        await this.#refused(generation, openIntent, ticket);
+        return false;
+      case 'rate-limited':
+        await dropIntent();
+        throw await budget.rateLimited(ticket, result);
+      case 'forbidden':
+        await dropIntent();
+        throw await budget.forbidden(ticket, result.message);
+    }
+  }
+
+  /** The pair exists only in this process now: no fault of the disk is a reason to give it up. */
+  async #save(pair: NewTokenPair, generation: number): Promise<void> {
+    const { store, clock, log } = this.#o;
+    let stopAtMs: number | undefined;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        if (await whenFree(clock, () => store.save(pair, generation))) {
+          log.info({ generation: generation + 1 }, 'The tokens were renewed.');
+        } else {
+          log.warn({ generation }, 'Renewed tokens were dropped: newer ones are in the store.');
+        }
+        return;
+      } catch (error) {
+        if (!(error instanceof TillsyncError) || !error.code.startsWith('storage-')) throw error;
+        if (attempt === 0)
+          log.error({ err: error }, 'Renewed tokens cannot be saved yet; they are kept in memory.');
+        if (this.#stopping.signal.aborted) stopAtMs ??= clock.monotonicMs() + SAVE_WHILE_STOPPING_MS;
+        if (stopAtMs !== undefined && clock.monotonicMs() >= stopAtMs) throw error;
+      }
+      const pauseMs = Math.min(SAVE_RETRY_FIRST_MS * 2 ** Math.min(attempt, 10), SAVE_RETRY_LONGEST_MS);
+      await clock.sleep(stopAtMs === undefined ? pauseMs : Math.min(pauseMs, 250));
+    }
+  }
+
+  async #refused(generation: number, openIntent: boolean, ticket: LaneTicket): Promise<void> {
+    const { store, budget, clock, log } = this.#o;
+    await budget.failed(ticket);
+    // A holder that was frozen beyond its lease may have rotated and saved meanwhile.
+    if ((await whenFree(clock, () => store.read()))?.generation !== generation) return;
+    const lockOut: LockOut = { atMs: clock.nowMs(), cause: openIntent ? 'reply-lost' : 'refused' };
+    try {
+      await whenFree(clock, () => store.markLockedOut(generation, lockOut));
+    } catch (error) {
+      if (!hasCode(error, 'storage-busy', 'storage-full', 'storage-readonly', 'storage-failed')) throw error;
+      log.error({ err: error }, 'The lock-out could not be written.');
+    }
+    throw lockedOutError(lockOut);
+  }
+}

@@ -1,0 +1,30 @@
+/** How one request reaches the platform; tests and simulations pass one that lives in the process. */
+export interface Transport {
+  /**
+   * Sends once, without retry, and reads the whole answer. Throws `platform-unreachable` when no whole answer
+   * came in time, `platform-garbled` when it is larger than `bodyMaxBytes`, `aborted` when the signal ended it.
+   */
+  send(request: TransportRequest): Promise<TransportAnswer>;
+  close(): Promise<void>;
+}
+
+export interface TransportRequest {
+  method: string;
+  /** Below the base address, with its query. */
+  path: string;
+  headers: Record<string, string>;
+  body?: string;
+  /** From the first attempt to connect to the last byte of the answer. */
+  timeoutMs: number;
+  bodyMaxBytes: number;
+  signal?: AbortSignal;
+  /** Not on a kept-alive connection: one that the other side is just closing would leave its fate unknown. */
+  freshConnection?: boolean;
+}
+
+export interface TransportAnswer {
+  status: number;
+  /** Names in lower case. */
+  headers: Record<string, string>;
+  bytes: Uint8Array;
+}
