@@ -3,6 +3,7 @@ import { Command } from 'commander';
 import type { Cli } from './cli.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
 import { configCheckCommand } from './commands/config-check.ts';
+import { demoCommand } from './commands/demo.ts';
 import { feedTailCommand } from './commands/feed-tail.ts';
 import { orderListCommand } from './commands/order-list.ts';
 import { orderShowCommand } from './commands/order-show.ts';
@@ -28,6 +29,7 @@ export function createProgram(cli: Cli): Command {
     for (const command of commands) parent.addCommand(command);
     program.addCommand(parent);
   };
+  program.addCommand(demoCommand(cli));
   program.addCommand(sandboxCommand(cli));
   group('config', 'Check the configuration', [configCheckCommand(cli)]);
   program.addCommand(statusCommand(cli));

@@ -59,6 +59,12 @@ export class Progress {
     void this.#tick(wait, this.#countdown.signal);
   }
 
+  /** A line that stays, above what is being shown. */
+  note(text: string): void {
+    this.#stream.write(`${this.#stream.isTTY ? `\r${CLEAR_TO_END}` : ''}${printable(text)}\n`);
+    this.#lastPlain = '';
+  }
+
   /** Clears the line; nothing of it stays on a terminal. */
   end(): void {
     this.#countdown.abort();

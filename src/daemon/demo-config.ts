@@ -1,0 +1,57 @@
+import type { Config } from '../config/config-type.ts';
+import type { PlatformLimits } from '../domain/limits.ts';
+
+/** The platform's rules in a hurry, so that a few seconds show what takes minutes in a store. */
+export const DEMO_LIMITS: PlatformLimits = {
+  endpointIntervalMs: 200,
+  ordersIntervalMs: 4_000,
+  windowMs: 300_000,
+  requestsPerWindow: 1_000,
+  ordersPerWindow: 100,
+};
+
+export interface DemoPlace {
+  baseUrl: string;
+  directory: string;
+  webhookPort: number;
+}
+
+/** A store's configuration for the sandbox at `baseUrl`. */
+export function demoConfig({ baseUrl, directory, webhookPort }: DemoPlace): Config {
+  return {
+    platform: {
+      baseUrl,
+      timeoutMs: 10_000,
+      webhookReadMethod: 'GET',
+      webhookReadPath: '/webhook',
+      webhookActiveField: 'active',
+    },
+    storage: { directory, group: '' },
+    webhook: {
+      enabled: true,
+      host: '127.0.0.1',
+      port: webhookPort,
+      path: '/webhook',
+      callbackUrl: `http://127.0.0.1:${webhookPort}/webhook`,
+      tlsCertFile: '',
+      tlsKeyFile: '',
+      bodyLimitBytes: 1024 * 1024,
+    },
+    orders: {
+      poll: '*/4 * * * * *',
+      timezone: 'America/Santiago',
+      lookbackDays: 1,
+      wideDays: 30,
+      wideEveryMs: 3_600_000,
+      pageParameter: '',
+      listPath: '',
+      fields: {},
+    },
+    catalog: { sweep: '30 4 * * *', pageSize: 100 },
+    branches: [{ subsidiaryId: 'sub-1' }, { externalId: 'B2' }],
+    outbox: { lingerMs: 250 },
+    local: { host: '127.0.0.1', port: 0 },
+    limits: DEMO_LIMITS,
+    log: { level: 'silent', pretty: false },
+  };
+}

@@ -1,0 +1,188 @@
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Clock, Random } from '../domain/clock.ts';
+import { type Log, silentLog } from '../domain/log.ts';
+import type { SandboxControl } from '../sandbox/control.ts';
+import { type Sandbox, startSandbox } from '../sandbox/server.ts';
+import {
+  runTraffic,
+  type TrafficEvent,
+  type TrafficSummary,
+  UNRELIABLE_WEBHOOK,
+} from '../sandbox/traffic.ts';
+import { type Daemon, startDaemon } from './daemon.ts';
+import { type Comparison, compareOrders, MIRRORED_ROWS, type MirroredRow } from './demo-compare.ts';
+import { DEMO_LIMITS, demoConfig } from './demo-config.ts';
+
+const SECRET = 'demo-webhook-secret';
+/** What the end of a demo needs: a last poll and a comparison. */
+const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
+const VIEW_EVERY_MS = 500;
+
+export interface DemoOptions {
+  clock: Clock;
+  random: Random;
+  log?: Log;
+  /** Ends the demo; it still compares and sums up. */
+  signal: AbortSignal;
+  /** Ends by itself after about this long; undefined: runs until the signal. */
+  durationMs?: number;
+  onView?: (view: DemoView) => void;
+  onEvent?: (text: string) => void;
+}
+
+/** What people watch while it runs. */
+export interface DemoView {
+  atPlatform: number;
+  inMirror: number;
+  callbacks: number;
+  polls: number;
+  refreshes: number;
+}
+
+export interface DemoSummary extends Comparison {
+  traffic: TrafficSummary;
+  /** Notifications the platform sent, and those it lost on purpose. */
+  callbacks: number;
+  polls: number;
+  refreshes: number;
+  restarts: number;
+  /** Calls that broke a limit of the platform, and uses of dead refresh tokens: both should be 0. */
+  violations: number;
+  deadTokenUses: number;
+}
+
+/** Runs the whole daemon against the platform in small, restarts it in the middle, and compares both sides. */
+export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
+  const { clock, random, signal, durationMs } = options;
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-demo-'));
+  const sandbox = await startSandbox({ clock, random, limits: DEMO_LIMITS, accessTokenLifetimeMs: 20_000 });
+  const ends = new AbortController();
+  const trafficMs = durationMs === undefined ? undefined : Math.max(durationMs - CLOSING_MS, durationMs / 2);
+  if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
+  signal.addEventListener('abort', () => ends.abort(), { once: true });
+  const { refreshToken } = sandbox.issueTokens();
+  const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort: await freePort() });
+  const start = () =>
+    startDaemon({
+      config,
+      secrets: { refreshToken, webhookSecrets: [SECRET] },
+      clock,
+      random,
+      log: options.log ?? silentLog,
+    });
+  let daemon = await start();
+  try {
+    const running = playTraffic(options, sandbox, ends.signal);
+    const watching = watch(options, sandbox, () => daemon, ends.signal);
+    await clock.sleep((trafficMs ?? 30_000) / 2, ends.signal);
+    let restarts = 0;
+    if (!ends.signal.aborted) {
+      options.onEvent?.('tillsync is stopped and started again while orders come in');
+      await daemon.stop();
+      daemon = await start();
+      restarts = 1;
+    }
+    const traffic = await running;
+    await watching;
+    await catchUp(options, sandbox, daemon);
+    return { ...(await sumUp(sandbox, daemon)), traffic, restarts };
+  } finally {
+    await daemon.stop();
+    await sandbox.close();
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** A port that is free now; a restart must find the same one again, since the platform goes on calling it. */
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
+
+async function playTraffic(
+  options: DemoOptions,
+  sandbox: Sandbox,
+  signal: AbortSignal,
+): Promise<TrafficSummary> {
+  const { clock, random, onEvent } = options;
+  sandbox.control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
+  const tell = ({ kind, order }: TrafficEvent) =>
+    onEvent?.(`order #${order.code} ${WORDS[kind]} (${order.status})`);
+  return await runTraffic({
+    clock,
+    random,
+    control: sandbox.control,
+    signal,
+    plan: { orderEveryMs: 500, stepEveryMs: 250 },
+    onEvent: tell,
+  });
+}
+
+const WORDS: Record<TrafficEvent['kind'], string> = {
+  created: 'came in',
+  hidden: 'is hidden from the webhook',
+  advanced: 'moved on',
+  changed: 'was changed without a callback',
+  repeated: 'was announced again',
+};
+
+async function watch(
+  options: DemoOptions,
+  { control }: Sandbox,
+  daemon: () => Daemon,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      options.onView?.({
+        ...figures(control),
+        atPlatform: control.orders().length,
+        inMirror: rowsOf(daemon()).length,
+      });
+    } catch {
+      // Between stop and start there is no open mirror to look into.
+    }
+    await options.clock.sleep(VIEW_EVERY_MS, signal);
+  }
+}
+
+/** Makes the platform reliable again, lets it finish, and waits for a poll that began after that. */
+async function catchUp({ clock, onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
+  onEvent?.('no more changes; waiting for the last poll');
+  control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
+  await control.settled();
+  await daemon.parts.orderPoll.poll({ wide: true });
+  await clock.sleep(0);
+}
+
+async function sumUp(
+  { control }: Sandbox,
+  daemon: Daemon,
+): Promise<Omit<DemoSummary, 'traffic' | 'restarts'>> {
+  return {
+    ...compareOrders(control.orders(), rowsOf(daemon)),
+    ...figures(control),
+    violations: control.violations().length,
+    deadTokenUses: control.deadRefreshUses().length,
+  };
+}
+
+function figures(control: SandboxControl) {
+  return {
+    callbacks: control.deliveries().length,
+    polls: control.calls('order.all').length,
+    refreshes: control.calls('token.refresh').length,
+  };
+}
+
+function rowsOf(daemon: Daemon): MirroredRow[] {
+  return daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+}

@@ -1,0 +1,147 @@
+import type { Config } from '../config/config-type.ts';
+import type { Secrets } from '../config/secrets.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import type { Log } from '../domain/log.ts';
+import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
+import { createHttpTransport } from '../platform/http-transport.ts';
+import type { TokenKeeper } from '../platform/token-keeper.ts';
+import type { Transport } from '../platform/transport.ts';
+import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
+import { openState, type State } from '../store/state/open-state.ts';
+import { OrderPoll } from '../sync/order-poll.ts';
+import { WebhookRegistration } from '../sync/webhook-registration.ts';
+import { WebhookSecrets } from '../sync/webhook-secrets.ts';
+import { openWhenFree } from './open-when-free.ts';
+import { Releasers } from './releasers.ts';
+import { prepareStorage } from './storage-directory.ts';
+
+export interface PartsOptions {
+  config: Config;
+  secrets: Secrets;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** Another way to the platform than HTTP, for a simulation in one process. */
+  transport?: Transport;
+}
+
+/** What the daemon and every command beside it work with; both build it here, so both keep the same rules. */
+export interface Parts {
+  config: Config;
+  state: State;
+  mirror: Mirror;
+  platform: PlatformClient;
+  orderPoll: OrderPoll;
+  webhookSecrets: WebhookSecrets;
+  webhookRegistration: WebhookRegistration;
+  /** Waits for a token refresh under way, writes what is pending, closes. */
+  close(): Promise<void>;
+}
+
+/** Opens the databases and builds what works on them. Throws `storage-…`, `config-invalid`. */
+export async function openParts(options: PartsOptions): Promise<Parts> {
+  const releasers = new Releasers(options.log);
+  try {
+    return await build(options, releasers);
+  } catch (error) {
+    await releasers.release();
+    throw error;
+  }
+}
+
+async function build(options: PartsOptions, releasers: Releasers): Promise<Parts> {
+  const { config, secrets, clock, log } = options;
+  const paths = prepareStorage(config.storage.directory);
+  const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
+  releasers.push('state.db', () => state.close());
+  const mirror = await openWhenFree(clock, () =>
+    openMirror({
+      path: paths.mirror,
+      clock,
+      group: config.storage.group === '' ? undefined : config.storage.group,
+      spellings: config.orders.fields,
+      listPath: config.orders.listPath,
+    }),
+  );
+  releasers.push('mirror.db', () => mirror.close());
+
+  const transport = options.transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
+  const platform = connect(options, state, mirror, transport);
+  releasers.push('connections to the platform', () => platform.close());
+  await seedTokens(platform.tokens, secrets, log);
+
+  const webhookSecrets = new WebhookSecrets({
+    handedIn: secrets.webhookSecrets,
+    store: state.webhook,
+    clock,
+  });
+  return {
+    config,
+    state,
+    mirror,
+    platform,
+    webhookSecrets,
+    orderPoll: new OrderPoll({
+      platform,
+      importer: mirror.importer,
+      memory: mirror,
+      leases: state.leases,
+      freshness: mirror.freshnessBoard,
+      alarms: mirror.alarms,
+      clock,
+      log,
+      settings: config.orders,
+    }),
+    webhookRegistration: new WebhookRegistration({
+      platform,
+      secrets: webhookSecrets,
+      store: state.webhook,
+      callbackUrl: config.webhook.enabled ? config.webhook.callbackUrl : '',
+      alarms: mirror.alarms,
+      clock,
+      log,
+    }),
+    close: () => releasers.release(),
+  };
+}
+
+function connect(
+  { config, clock, random, log }: PartsOptions,
+  state: State,
+  mirror: Mirror,
+  transport: Transport,
+): PlatformClient {
+  const { freshnessBoard, alarms } = mirror;
+  const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
+  return createPlatformClient({
+    transport,
+    ledger: state.ledger,
+    tokens: state.tokens,
+    limits: config.limits,
+    clock,
+    random,
+    log,
+    webhookRead: { method: webhookReadMethod, path: webhookReadPath },
+    webhookEnableFlag: webhookActiveField,
+    timeoutMs,
+    onLockOut(lockOut) {
+      const message =
+        lockOut.cause === 'reply-lost'
+          ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: tillsync auth set'
+          : 'The platform refused the refresh token. Hand in new ones with: tillsync auth set';
+      freshnessBoard.report('auth', 'locked-out', message);
+      alarms.raise('auth.locked-out', message);
+    },
+    onHealed() {
+      freshnessBoard.ok('auth');
+      alarms.lower('auth.locked-out');
+    },
+  });
+}
+
+async function seedTokens(keeper: TokenKeeper, secrets: Secrets, log: Log): Promise<void> {
+  const { refreshToken, accessToken } = secrets;
+  if (refreshToken === undefined) return;
+  const verdict = await keeper.seed({ refreshToken, ...(accessToken !== undefined && { accessToken }) });
+  if (verdict === 'adopted') log.info({}, 'took the tokens that were handed in');
+}
