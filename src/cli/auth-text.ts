@@ -1,66 +1,56 @@
+import type { TokenStatus } from '../daemon/readers.ts';
 import { formatDuration } from '../domain/duration.ts';
-import type { TokenPair } from '../domain/tokens.ts';
 
-/** What may be told of the token pair: everything but the tokens. Times in ISO 8601 UTC. */
+/** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock. */
 export interface AuthReport {
-  state: 'none' | 'ok' | 'locked-out';
+  state: TokenStatus['state'];
   savedAt: string | null;
-  /** On the platform's clock; null: unknown. */
+  /** null: unknown. */
   accessExpiresAt: string | null;
   refreshExpiresAt: string | null;
   /** Rises with each rotation. */
-  generation: number | null;
-  clockSkewMs: number | null;
+  generation: number;
+  /** Platform's wall clock minus ours. */
+  clockSkewMs: number;
   lockedOut: { at: string; cause: 'refused' | 'reply-lost' } | null;
+  /** When a refresh began that is under way, or whose answer was never saved. */
+  openRefreshSince: string | null;
   /** One sentence for a person. */
   message: string;
 }
 
-export function authReport(pair: TokenPair | null, nowMs: number): AuthReport {
-  if (pair === null) {
-    const message = 'No tokens are stored yet. Hand over a refresh token: tillsync auth set < FILE';
-    const nothing = { savedAt: null, accessExpiresAt: null, refreshExpiresAt: null, generation: null };
-    return { state: 'none', ...nothing, clockSkewMs: null, lockedOut: null, message };
-  }
-  const { lockedOut } = pair;
+export function authReport(status: TokenStatus, nowMs: number): AuthReport {
+  const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
-    state: lockedOut === null ? 'ok' : 'locked-out',
-    savedAt: iso(pair.savedAtMs),
-    accessExpiresAt: iso(pair.accessExpiresAtMs),
-    refreshExpiresAt: iso(pair.refreshExpiresAtMs),
-    generation: pair.generation,
-    clockSkewMs: pair.clockSkewMs,
+    state: status.state,
+    savedAt: iso(status.savedAtMs),
+    accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
+    refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
+    generation: status.generation,
+    clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: new Date(lockedOut.atMs).toISOString(), cause: lockedOut.cause },
-    message: sentence(pair, nowMs),
+    openRefreshSince: iso(status.openIntentAtMs),
+    message: sentence(status),
   };
 }
 
-function sentence(pair: TokenPair, nowMs: number): string {
-  if (pair.lockedOut?.cause === 'reply-lost') {
-    return (
-      'The platform refuses the refresh token: its answer to an earlier refresh was lost before it could be saved. ' +
-      'Get a new pair from the company panel and hand it over: tillsync auth set < FILE'
-    );
+const NEW_PAIR = 'Get a new pair from the company panel and hand it over: tillsync auth set < FILE';
+
+function sentence(status: TokenStatus): string {
+  if (status.state === 'none') {
+    return 'No tokens are stored yet. Hand over a refresh token: tillsync auth set < FILE';
   }
-  if (pair.lockedOut !== null) {
-    return (
-      'The platform refuses the refresh token. ' +
-      'Get a new pair from the company panel and hand it over: tillsync auth set < FILE'
-    );
+  if (status.lockedOut?.cause === 'reply-lost') {
+    const why = 'its answer to an earlier refresh was lost before it could be saved';
+    return `The platform refuses the refresh token: ${why}. ${NEW_PAIR}`;
   }
-  const platformNowMs = nowMs + pair.clockSkewMs;
-  const access = rest(
-    'the access token',
-    pair.accessToken === null ? null : pair.accessExpiresAtMs,
-    platformNowMs,
-  );
-  const refresh = rest('the refresh token', pair.refreshExpiresAtMs, platformNowMs);
-  return `All is well: ${access}, ${refresh}.`;
+  if (status.state === 'locked-out') return `The platform refuses the refresh token. ${NEW_PAIR}`;
+  const access = rest('the access token', status.accessExpiresInMs);
+  return `All is well: ${access}, ${rest('the refresh token', status.refreshExpiresInMs)}.`;
 }
 
-function rest(what: string, expiresAtMs: number | null, nowMs: number): string {
-  if (expiresAtMs === null) return `${what} has no known end`;
-  const restMs = expiresAtMs - nowMs;
+function rest(what: string, restMs: number | null): string {
+  if (restMs === null) return `${what} has no known end`;
   return restMs > 0
     ? `${what} is good for ${formatDuration(restMs)}`
     : `${what} ended ${formatDuration(-restMs)} ago`;

@@ -1,6 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
 import type { Cli } from './cli.ts';
+import { authRefreshCommand } from './commands/auth-refresh.ts';
+import { authSetCommand } from './commands/auth-set.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
 import { configCheckCommand } from './commands/config-check.ts';
 import { demoCommand } from './commands/demo.ts';
@@ -8,9 +10,16 @@ import { feedTailCommand } from './commands/feed-tail.ts';
 import { orderListCommand } from './commands/order-list.ts';
 import { orderShowCommand } from './commands/order-show.ts';
 import { quarantineListCommand } from './commands/quarantine-list.ts';
+import { quarantineRetryCommand } from './commands/quarantine-retry.ts';
 import { quarantineShowCommand } from './commands/quarantine-show.ts';
+import { runCommand } from './commands/run.ts';
 import { sandboxCommand } from './commands/sandbox.ts';
 import { statusCommand } from './commands/status.ts';
+import { syncOrdersCommand } from './commands/sync-orders.ts';
+import { webhookRotateSecretCommand } from './commands/webhook-rotate-secret.ts';
+import { webhookSetCommand } from './commands/webhook-set.ts';
+import { webhookShowCommand } from './commands/webhook-show.ts';
+import { webhookTestCommand } from './commands/webhook-test.ts';
 
 /** The whole command line. Commander's own exits become errors, so that only the process's entry ends it. */
 export function createProgram(cli: Cli): Command {
@@ -29,16 +38,29 @@ export function createProgram(cli: Cli): Command {
     for (const command of commands) parent.addCommand(command);
     program.addCommand(parent);
   };
+  program.addCommand(runCommand(cli));
   program.addCommand(demoCommand(cli));
   program.addCommand(sandboxCommand(cli));
   group('config', 'Check the configuration', [configCheckCommand(cli)]);
   program.addCommand(statusCommand(cli));
-  group('auth', 'Hand over tokens and see how they fare', [authStatusCommand(cli)]);
+  group('auth', 'Hand over tokens and see how they fare', [
+    authSetCommand(cli),
+    authStatusCommand(cli),
+    authRefreshCommand(cli),
+  ]);
+  group('sync', 'Ask the platform now', [syncOrdersCommand(cli)]);
   group('order', 'Look at orders of the mirror', [orderListCommand(cli), orderShowCommand(cli)]);
+  group('webhook', 'Look after the webhook at the platform', [
+    webhookShowCommand(cli),
+    webhookSetCommand(cli),
+    webhookRotateSecretCommand(cli),
+    webhookTestCommand(cli),
+  ]);
   group('feed', 'Read the change feed', [feedTailCommand(cli)]);
   group('quarantine', 'Look at what could not be read', [
     quarantineListCommand(cli),
     quarantineShowCommand(cli),
+    quarantineRetryCommand(cli),
   ]);
   prepare(program, cli);
   return program;

@@ -11,7 +11,9 @@ export interface StatusReport {
   storage: string;
   freshness: readonly Freshness[];
   alarms: readonly { key: string; message: string; raisedAt: string }[];
-  auth: AuthReport;
+  /** null when state.db cannot be read; `authFault` says why. */
+  auth: AuthReport | null;
+  authFault?: string;
   waits: readonly Wait[];
   counts: { orders: number; openOrders: number; events: number; quarantine: number };
 }
@@ -38,7 +40,7 @@ export function statusText(report: StatusReport): string {
       `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
     );
   }
-  lines.push('', report.auth.message);
+  lines.push('', report.auth?.message ?? report.authFault ?? '');
   for (const wait of report.waits) lines.push(waitText(wait));
   const { orders, openOrders, events, quarantine } = report.counts;
   lines.push(

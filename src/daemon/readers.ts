@@ -1,13 +1,15 @@
 import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import type { Config } from '../config/config-type.ts';
-import { whenFree } from '../domain/busy.ts';
+import type { Wait } from '../domain/call.ts';
 import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError, TillsyncError } from '../domain/errors.ts';
-import type { RateLedger } from '../domain/rate-ledger.ts';
-import type { TokenStore } from '../domain/tokens.ts';
+import { describeTokens, type TokenStatus } from '../platform/token-status.ts';
 import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
 import { openState, type State } from '../store/state/open-state.ts';
+import { openWhenFree } from './open-when-free.ts';
+import { storagePaths } from './storage-directory.ts';
+
+export type { TokenStatus };
 
 export interface ReadersOptions {
   config: Config;
@@ -17,9 +19,9 @@ export interface ReadersOptions {
 /** What a command needs that only looks: nothing is created, upgraded or written. */
 export interface Readers {
   mirror: Mirror;
-  /** Of state.db; undefined when there is none yet or another user's commands own it, then `stateFault` says so. */
-  state: { tokens: Pick<TokenStore, 'read'>; ledger: Pick<RateLedger, 'waits'> } | undefined;
-  stateFault: string | undefined;
+  /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
+  tokens(): TokenStatus;
+  waits(): Wait[];
   /** Rows of the mirror. */
   counts(): { orders: number; openOrders: number; events: number; quarantine: number };
   close(): Promise<void>;
@@ -28,33 +30,47 @@ export interface Readers {
 /** Opens the stored files for looking, also beside a running daemon. Throws `not-found` before the first start. */
 export async function openReaders({ config, clock }: ReadersOptions): Promise<Readers> {
   const { directory } = config.storage;
-  const path = join(directory, 'mirror.db');
+  const { mirror: path, state: statePath } = storagePaths(directory);
   if (!existsSync(path)) {
     throw new TillsyncError('not-found', `There is no mirror in ${directory} yet.`, {
       hint: 'Start tillsync first (tillsync run), or look into another directory with --config FILE.',
     });
   }
-  const mirror = await whenFree(clock, () => openMirror({ path, clock, readonly: true }));
-  const { state, fault } = await stateOf(join(directory, 'state.db'), clock);
+  const mirror = await openWhenFree(clock, () => openMirror({ path, clock, readonly: true }));
+  const state = await stateOf(statePath, clock);
   return {
     mirror,
-    state,
-    stateFault: fault,
+    tokens: () => {
+      const { tokens } = orThrow(state);
+      const pair = tokens.read();
+      const platformNowMs = clock.nowMs() + (pair?.clockSkewMs ?? 0);
+      return describeTokens(pair, tokens.readIntent()?.startedAtMs ?? null, platformNowMs);
+    },
+    waits: () => orThrow(state).ledger.waits(config.limits),
     counts: () => countsOf(mirror),
     close: async () => {
-      state?.close();
+      if (!(state instanceof TillsyncError)) state.close();
       await mirror.close();
     },
   };
 }
 
-async function stateOf(path: string, clock: Clock): Promise<{ state?: State; fault?: string }> {
-  if (!existsSync(path)) return { fault: 'There is no state.db yet, so nothing is known of tokens.' };
-  try {
-    return { state: await whenFree(clock, () => openState({ path, clock })) };
-  } catch (error) {
-    return { fault: `Nothing can be said of tokens: ${asTillsyncError(error).message}` };
+async function stateOf(path: string, clock: Clock): Promise<State | TillsyncError> {
+  if (!existsSync(path)) {
+    return new TillsyncError('not-found', 'No tokens were ever stored here.', {
+      hint: 'Hand over a refresh token: tillsync auth set < FILE',
+    });
   }
+  try {
+    return await openWhenFree(clock, () => openState({ path, clock }));
+  } catch (error) {
+    return asTillsyncError(error);
+  }
+}
+
+function orThrow(state: State | TillsyncError): State {
+  if (state instanceof TillsyncError) throw state;
+  return state;
 }
 
 function countsOf(mirror: Mirror) {

@@ -4,8 +4,11 @@ import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
 /** The same command line within this process: what a command does, without the time of starting one. */
-export async function invoke(words: readonly string[], options: ProcessOptions = {}): Promise<ProcessResult> {
-  const stop = new AbortController();
+export async function invoke(
+  words: readonly string[],
+  options: ProcessOptions & { stop?: AbortController } = {},
+): Promise<ProcessResult> {
+  const stop = options.stop ?? new AbortController();
   const result = { stdout: '', stderr: '' };
   const sink = (name: keyof typeof result) => ({
     write: (text: string) => {

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { TillsyncError } from '../../domain/errors.ts';
+import { whenFree } from '../../domain/busy.ts';
 import { authReport } from '../auth-text.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
@@ -16,9 +16,8 @@ export function authStatusCommand(cli: Cli): Command {
 }
 
 function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
-  return withReaders(cli, options, ({ state, stateFault }) => {
-    if (state === undefined) throw new TillsyncError('not-found', stateFault ?? 'There is no state.db yet.');
-    const report = authReport(state.tokens.read(), cli.clock.nowMs());
+  return withReaders(cli, options, async (readers) => {
+    const report = authReport(await whenFree(cli.clock, () => readers.tokens()), cli.clock.nowMs());
     if (report.state !== 'ok') cli.endWith(EXIT.authRequired);
     if (options.json) writeJson(cli, report);
     else cli.stdout.write(`${report.message}\n`);

@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import { type DemoSummary, type DemoView, runDemo } from '../../daemon/demo.ts';
+import type { DemoSummary, DemoView } from '../../daemon/demo.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
@@ -19,6 +19,7 @@ export function demoCommand(cli: Cli): Command {
 }
 
 async function run(cli: Cli, options: JsonOption & { seconds?: number }): Promise<void> {
+  const { runDemo } = await import('../../daemon/demo.ts');
   const progress = new Progress({ stream: cli.stderr, clock: cli.clock });
   progress.note('A small platform and tillsync start on this machine. Ctrl-C ends it with a summary.');
   const summary = await runDemo({

@@ -47,16 +47,24 @@ function status(cli: Cli, options: StatusOptions): Promise<void> {
 }
 
 function statusOf(cli: Cli, readers: Readers, config: Config): StatusReport {
-  const { mirror, state, stateFault } = readers;
+  const { mirror } = readers;
   const nowMs = cli.clock.nowMs();
-  const auth = authReport(state?.tokens.read() ?? null, nowMs);
   return {
     at: isoUtc(nowMs),
     storage: config.storage.directory,
     freshness: mirror.freshness(),
     alarms: mirror.raisedAlarms(),
-    auth: stateFault === undefined ? auth : { ...auth, message: stateFault },
-    waits: state?.ledger.waits(config.limits) ?? [],
+    ...authAndWaits(readers, nowMs),
     counts: readers.counts(),
   };
+}
+
+/** state.db belongs to the daemon's user alone; the rest is told without it. */
+function authAndWaits(readers: Readers, nowMs: number): Pick<StatusReport, 'auth' | 'authFault' | 'waits'> {
+  try {
+    return { auth: authReport(readers.tokens(), nowMs), waits: readers.waits() };
+  } catch (error) {
+    if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
+    return { auth: null, authFault: error.message, waits: [] };
+  }
 }

@@ -1,0 +1,46 @@
+import type { Command } from 'commander';
+import type { Cli } from '../cli.ts';
+import { EXIT } from '../exit-code.ts';
+import { type GlobalOptions, newCommand } from '../new-command.ts';
+
+/** What is in flight has this long to end; then the process ends all the same. */
+const STOP_WITHIN_MS = 10_000;
+
+/** `run`: the daemon, in the foreground. */
+export function runCommand(cli: Cli): Command {
+  return newCommand('run', 'Run tillsync in the foreground until it is asked to end', [
+    'run',
+    'run --config /etc/tillsync/second-shop.toml',
+  ]).action((_options, command: Command) => run(cli, command.optsWithGlobals()));
+}
+
+async function run(cli: Cli, options: GlobalOptions): Promise<void> {
+  const { loadSetup } = await import('../../config/setup.ts');
+  const { createLogger } = await import('../../daemon/logger.ts');
+  const { startDaemon } = await import('../../daemon/daemon.ts');
+  const { clock, random, signal } = cli;
+  const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
+  const { refreshToken, accessToken, localApiKey, webhookSecrets } = secrets;
+  const known = [refreshToken, accessToken, localApiKey, ...webhookSecrets];
+  const { log } = createLogger({
+    ...config.log,
+    stream: cli.stdout,
+    clock,
+    secrets: known.filter((secret) => secret !== undefined),
+  });
+  const daemon = await startDaemon({ config, secrets, clock, random, log });
+  if (!signal.aborted) {
+    await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+  }
+  log.info({}, 'asked to end; finishing what is in flight');
+  const waited = new AbortController();
+  const stopped = daemon.stop().then(() => true);
+  const late = clock.sleep(STOP_WITHIN_MS, waited.signal).then(() => false);
+  if (await Promise.race([stopped, late])) {
+    log.info({}, 'tillsync has ended');
+  } else {
+    log.error({}, 'not everything came to its end in time; what was acknowledged is on the disk');
+    cli.endWith(EXIT.failed);
+  }
+  waited.abort();
+}

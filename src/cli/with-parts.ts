@@ -1,0 +1,53 @@
+import type { Config } from '../config/config-type.ts';
+import type { Parts } from '../daemon/parts.ts';
+import type { Cli } from './cli.ts';
+import type { GlobalOptions } from './new-command.ts';
+import { Progress } from './progress.ts';
+
+/** What a command that calls the platform works with. */
+export interface CommandTools {
+  parts: Parts;
+  config: Config;
+  progress: Progress;
+  /** Ends waits and calls at Ctrl-C, and shows on the progress line what is waited for. */
+  call: { signal: AbortSignal; onWait: Progress['wait'] };
+}
+
+/**
+ * For commands that change something or call the platform: builds the daemon's own parts, so that the same
+ * budget, token pair and merge hold beside a running daemon. Warnings of the parts go to standard error.
+ */
+export async function withParts<T>(
+  cli: Cli,
+  options: GlobalOptions,
+  use: (tools: CommandTools) => Promise<T>,
+): Promise<T> {
+  const { loadSetup } = await import('../config/setup.ts');
+  const { openParts } = await import('../daemon/parts.ts');
+  const { createLogger } = await import('../daemon/logger.ts');
+  const { clock, random, signal, stderr } = cli;
+  const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
+  const progress = new Progress({ stream: stderr, clock });
+  const { log } = createLogger({
+    level: 'error',
+    pretty: true,
+    stream: { isTTY: stderr.isTTY, write: (text) => progress.note(text.trimEnd()) },
+    clock,
+    secrets: [
+      ...secrets.webhookSecrets,
+      ...[secrets.refreshToken, secrets.accessToken, secrets.localApiKey].filter((one) => one !== undefined),
+    ],
+  });
+  const parts = await openParts({ config, secrets, clock, random, log });
+  try {
+    return await use({
+      parts,
+      config,
+      progress,
+      call: { signal, onWait: (wait) => progress.wait(wait) },
+    });
+  } finally {
+    progress.end();
+    await parts.close();
+  }
+}

@@ -1,0 +1,256 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
+import { openMirror } from '../../src/store/mirror/mirror.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { invoke } from './invoke.ts';
+import { tillsync } from './run-process.ts';
+
+const SECRET = 'planted-webhook-secret';
+let sandbox: Sandbox;
+let directory: string;
+let env: Record<string, string>;
+
+beforeEach(async () => {
+  const limits = {
+    endpointIntervalMs: 20,
+    ordersIntervalMs: 150,
+    windowMs: 300_000,
+    requestsPerWindow: 1000,
+    ordersPerWindow: 100,
+  };
+  sandbox = await startSandbox({ clock: systemClock, random: seededRandom(11), limits });
+  directory = mkdtempSync(join(tmpdir(), 'tillsync-calling-'));
+  const file = join(directory, 'config.toml');
+  writeFileSync(
+    file,
+    `[platform]
+base_url = "${sandbox.url}"
+[storage]
+directory = "${directory}"
+[webhook]
+listen = "127.0.0.1:0"
+callback_url = "http://127.0.0.1:9/webhook"
+[local]
+listen = "127.0.0.1:0"
+[orders]
+timezone = "America/Santiago"
+[limits]
+endpoint_interval = "20ms"
+orders_interval = "150ms"`,
+  );
+  env = { TILLSYNC_CONFIG: file, TILLSYNC_WEBHOOK_SECRET: SECRET };
+});
+
+afterEach(async () => {
+  expect(sandbox.control.violations()).toEqual([]);
+  await sandbox.close();
+});
+
+const withTokens = () => ({ ...env, TILLSYNC_REFRESH_TOKEN: sandbox.issueTokens().refreshToken });
+
+async function json(words: string[], environment = env, input?: string) {
+  const result = await invoke([...words, '--json'], {
+    env: environment,
+    ...(input !== undefined && { input }),
+  });
+  expect(result.stdout + result.stderr).not.toMatch(/eyJ|planted/);
+  return { ...result, document: JSON.parse(result.stdout) };
+}
+
+describe('tokens', () => {
+  test('are handed over on standard input, never shown, and exchanged', async () => {
+    const pair = sandbox.issueTokens();
+    const set = await json(['auth', 'set'], env, JSON.stringify(pair));
+    expect(set).toMatchObject({ code: 0, document: { state: 'ok', generation: 1 } });
+    const refreshed = await json(['auth', 'refresh']);
+    expect(refreshed).toMatchObject({ code: 0, document: { state: 'ok', generation: 2 } });
+    expect(sandbox.control.deadRefreshUses()).toEqual([]);
+  });
+
+  test('that are not there or refused end with 4', async () => {
+    expect(await json(['sync', 'orders'])).toMatchObject({
+      code: 4,
+      document: { error: { code: 'auth-required' } },
+    });
+    const tokens = withTokens();
+    sandbox.control.revokeRefreshTokens();
+    expect((await json(['auth', 'refresh'], tokens)).code).toBe(4);
+    const status = await json(['auth', 'status']);
+    expect(status).toMatchObject({
+      code: 4,
+      document: { state: 'locked-out', lockedOut: { cause: 'refused' } },
+    });
+    const healed = await invoke(['auth', 'set'], { env, input: sandbox.issueTokens().refreshToken });
+    expect(healed).toMatchObject({ code: 0, stderr: '' });
+    expect((await json(['auth', 'status'])).code).toBe(0);
+    expect((await json(['status'])).document.alarms).toEqual([]);
+  });
+
+  test('that are no tokens change nothing', async () => {
+    const result = await json(['auth', 'set'], env, 'planted and wrong');
+    expect(result).toMatchObject({ code: 2, document: { error: { code: 'usage' } } });
+    expect((await invoke(['status'], { env })).code).toBe(1);
+  });
+});
+
+describe('orders', () => {
+  test('are polled and mirrored, and a second poll says why it waits', async () => {
+    const tokens = withTokens();
+    const order = sandbox.control.createOrder();
+    const first = await json(['sync', 'orders'], tokens);
+    expect(first).toMatchObject({ code: 0, document: { records: 1, created: 1, unreadable: 0 } });
+    const second = await invoke(['sync', 'orders'], { env });
+    expect(second.code).toBe(0);
+    expect(second.stdout).toMatch(/^1 orders of .*: 0 new, 0 changed, 1 as they were\.\n$/);
+    expect(second.stderr).toContain('next order poll allowed in ');
+    const { document } = await json(['order', 'show', order.internalOrderId]);
+    expect(document.order).toMatchObject({ code: order.code, status: order.status });
+  });
+
+  test('of given days are asked for, and impossible days refused', async () => {
+    const { document } = await json(
+      ['sync', 'orders', '--from', '2026-03-01', '--to', '2026-03-02'],
+      withTokens(),
+    );
+    expect(document.window).toEqual({ startDate: '2026-03-01', endDate: '2026-03-02' });
+    for (const words of [
+      ['--from', '2026-02-30'],
+      ['--to', '2026-03-01'],
+      ['--from', '2026-03-02', '--to', '2026-03-01'],
+      ['--from', '2026-03-02', '--wide'],
+    ]) {
+      expect((await json(['sync', 'orders', ...words])).code).toBe(2);
+    }
+  });
+
+  test('that nobody can read end with 3 or 1, wait in quarantine, and are read again', async () => {
+    const tokens = withTokens();
+    await invoke(['sync', 'orders'], { env: tokens });
+    const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: systemClock });
+    const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready' });
+    const reason = 'No order id.';
+    await mirror.keeper.keep(
+      [payload, '{"colour":"red"}'].map((text) => ({
+        kind: 'unreadable',
+        unreadable: { source: 'webhook', receivedAtMs: systemClock.nowMs(), reason, payload: text },
+      })),
+    );
+    await mirror.close();
+    expect((await json(['quarantine', 'retry', '--all'])).code).toBe(3);
+    const learnt = { ...env, TILLSYNC_ORDERS_FIELDS: '{"order_id":["bestellnummer"]}' };
+    const { document, code } = await json(['quarantine', 'retry', '--all'], learnt);
+    expect(code).toBe(3);
+    expect(document.results).toMatchObject([
+      { kept: ['x-1'] },
+      { kept: [], unreadable: [expect.any(String)] },
+    ]);
+    expect((await json(['quarantine', 'list'])).document.quarantine).toHaveLength(1);
+    expect((await json(['order', 'show', 'x-1'])).code).toBe(0);
+    expect((await json(['quarantine', 'retry'])).code).toBe(2);
+    expect((await json(['quarantine', 'retry', '99'])).code).toBe(1);
+  });
+});
+
+describe('the webhook', () => {
+  test('is set, shown, switched off and given a new secret', async () => {
+    const tokens = withTokens();
+    expect((await json(['webhook', 'show'], tokens)).document).toMatchObject({
+      readable: true,
+      webhook: null,
+    });
+    const set = await json(['webhook', 'set']);
+    expect(set.document.webhook).toEqual({
+      callbackUrl: 'http://127.0.0.1:9/webhook',
+      active: true,
+      hasSecret: true,
+    });
+    expect(sandbox.control.webhook()).toMatchObject({ secret: SECRET });
+    expect((await json(['webhook', 'rotate-secret'])).code).toBe(0);
+    const rotated = sandbox.control.webhook()?.secret ?? '';
+    expect(rotated).not.toBe(SECRET);
+    const off = await invoke(['webhook', 'set', '--off', '--url', 'https://shop.test/x'], { env });
+    expect(off.stdout).toMatch(/active: +no/);
+    expect(sandbox.control.webhook()).toEqual({
+      callbackUrl: 'https://shop.test/x',
+      active: false,
+      secret: rotated,
+    });
+    const shown = await invoke(['webhook', 'show'], { env });
+    expect(shown.stderr).toContain('set it with: tillsync webhook set');
+    expect(shown.stdout + shown.stderr + off.stdout).not.toContain(rotated);
+  });
+
+  test('that the platform does not let read is told from memory', async () => {
+    sandbox.control.configure({ webhookReadPath: null });
+    await json(['webhook', 'set'], withTokens());
+    expect((await json(['webhook', 'show'])).document).toMatchObject({
+      readable: false,
+      webhook: null,
+      registered: 'http://127.0.0.1:9/webhook',
+    });
+  });
+
+  test('without an address is wrong usage', async () => {
+    const bare = { ...env, TILLSYNC_WEBHOOK_CALLBACK_URL: '' };
+    expect((await json(['webhook', 'set'], bare)).code).toBe(2);
+    expect((await json(['webhook', 'set', '--url', 'shop.test'], bare)).code).toBe(2);
+  });
+});
+
+describe('the daemon', () => {
+  test('runs as a process, hides secrets from its log, and ends with 0 at SIGTERM', async () => {
+    const tokens = withTokens();
+    const order = sandbox.control.createOrder();
+    const result = await tillsync(['run'], {
+      env: { ...tokens, TILLSYNC_LOG_LEVEL: 'debug' },
+      signalWhen: { text: 'tillsync is running', signal: 'SIGTERM' },
+    });
+    expect(result).toMatchObject({ code: 0, stderr: '' });
+    const lines = result.stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(lines.at(-1)).toMatchObject({ level: 'info', msg: 'tillsync has ended' });
+    expect(result.stdout).not.toMatch(/eyJ|planted/);
+    expect(order.code).toBeGreaterThan(0);
+  });
+
+  test('is tried by webhook test, without a trace', async () => {
+    const port = await freePort();
+    const own = {
+      ...withTokens(),
+      TILLSYNC_WEBHOOK_LISTEN: `127.0.0.1:${port}`,
+      TILLSYNC_WEBHOOK_CALLBACK_URL: `http://127.0.0.1:${port}/webhook`,
+    };
+    const down = await json(['webhook', 'test'], own);
+    expect(down).toMatchObject({ code: 1, document: { ok: false } });
+    const stop = new AbortController();
+    const running = invoke(['run'], { env: { ...own, TILLSYNC_LOG_PRETTY: 'false' }, stop });
+    await expect
+      .poll(async () => (await json(['webhook', 'test'], own)).document, { timeout: 5000 })
+      .toMatchObject({
+        ok: true,
+        results: [
+          { what: 'local', ok: true, message: 'reached, and a wrong secret is refused' },
+          { what: 'local', ok: true, message: 'the secret in use is accepted' },
+          { what: 'public', ok: true },
+        ],
+      });
+    stop.abort();
+    expect((await running).code).toBe(0);
+    expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
+  });
+});
+
+async function freePort(): Promise<number> {
+  const { createServer } = await import('node:net');
+  const server = createServer().listen(0, '127.0.0.1');
+  await new Promise((resolve) => server.once('listening', resolve));
+  const address = server.address();
+  await new Promise((resolve) => server.close(resolve));
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
