@@ -27,7 +27,9 @@ export class RefreshBackoff {
   failed(generation: number, error: TillsyncError): number {
     this.#count = generation === this.#generation ? this.#count + 1 : 1;
     const plainMs = Math.min(FIRST_MS * 2 ** Math.min(this.#count - 1, 10), LONGEST_MS);
-    const waitMs = Math.round(plainMs * (0.75 + 0.5 * this.#random.next()));
+    const waitMs = Math.round(
+      Math.max(plainMs * (0.75 + 0.5 * this.#random.next()), error.retryAfterMs ?? 0),
+    );
     this.#generation = generation;
     this.#untilMonoMs = this.#clock.monotonicMs() + waitMs;
     this.#error = error;

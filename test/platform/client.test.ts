@@ -1,0 +1,162 @@
+import { expect, test } from 'vitest';
+import type { Wait } from '../../src/domain/call.ts';
+import { rig } from './rig.ts';
+
+const range = { startDate: '2026-01-14', endDate: '2026-01-16' };
+
+test('every endpoint of the document works against the platform', async () => {
+  const { sandbox, client, run } = await rig();
+  const platform = client();
+  sandbox.control.createOrder();
+  const { body } = await run(platform.orderAll({ ...range, extra: { page: '1' } }));
+  expect(JSON.parse(Buffer.from(body).toString()).data.docs).toHaveLength(1);
+
+  const list = { subsidiaryId: 'sub-1', page: 1, limit: 5, order: 'asc', orderBy: 'CreatedDate' } as const;
+  const page = await run(platform.productList(list));
+  expect(page).toMatchObject({ page: 1, limit: 5, unreadable: [] });
+  expect(page.docs).toHaveLength(5);
+  const product = page.docs[0]!;
+  const sku = product.children[0]!;
+  expect(sku.stocks.length).toBeGreaterThan(0);
+  expect(JSON.parse(product.raw).id).toBe(product.id);
+
+  expect(await run(platform.productGet({ sku: sku.sku }))).toEqual(product);
+  expect(await run(platform.productGet({ sku: '999999999' }))).toBe(null);
+
+  await run(platform.productPut({ sku: Number(sku.sku), name: 'Renamed', price: 12.5 }));
+  expect((await run(platform.productGet({ sku: sku.sku })))?.name).toBe('Renamed');
+
+  const target = sku.integrations[0]!;
+  const externalId = (target.extId ?? target.productCodePosB ?? target.productIdPosA)!;
+  const stock = { externalId, subsidiaryId: target.subsidiaryId };
+  await run(platform.productStockPut({ ...stock, qty: 77 }));
+  expect(sandbox.control.stockOf(Number(sku.sku), target.subsidiaryId)).toBe(77);
+
+  const products = await run(
+    platform.productBatch([
+      { sku: Number(sku.sku), show: false },
+      { sku: 999_999_999, show: false },
+    ]),
+  );
+  expect(products).toMatchObject({ updated: 1, total: 2, errors: [{ index: 1, sku: 999_999_999 }] });
+  const stocks = await run(
+    platform.productStockBatch([
+      { ...stock, qty: 78 },
+      { externalId: 'nobody', qty: 1 },
+    ]),
+  );
+  expect(stocks).toMatchObject({ updated: 1, total: 2, errors: [{ index: 1, externalId: 'nobody' }] });
+
+  expect(await run(platform.webhookGet())).toBe(null);
+  const webhook = { callbackUrl: 'http://127.0.0.1:9/hook', active: true, hasSecret: true };
+  expect(await run(platform.webhookPut({ callbackUrl: webhook.callbackUrl, secret: 'shh' }))).toEqual(
+    webhook,
+  );
+  expect(await run(platform.webhookGet())).toEqual(webhook);
+  expect(sandbox.control.violations()).toEqual([]);
+});
+
+test('what the document leaves open of the webhook is configurable', async () => {
+  const { sandbox, client, run } = await rig({
+    webhookReadMethod: 'POST',
+    webhookReadPath: '/webhook/config',
+    webhookFlagName: 'enabled',
+  });
+  expect(await run(client().webhookGet())).toBe('unsupported');
+  const platform = client({
+    webhookRead: { method: 'POST', path: '/webhook/config' },
+    webhookEnableFlag: 'enabled',
+  });
+  await run(platform.webhookPut({ callbackUrl: 'http://127.0.0.1:9/hook', active: false }));
+  expect(await run(platform.webhookGet())).toMatchObject({ active: false });
+  expect(sandbox.control.webhook()).toMatchObject({ active: false });
+});
+
+test('what the platform would refuse is not sent', async () => {
+  const { sandbox, client, fault } = await rig();
+  const platform = client();
+  for (const call of [
+    () => platform.productBatch([]),
+    () => platform.productBatch([{ sku: 1 }]),
+    () => platform.productStockPut({ externalId: 'a', qty: Number.NaN }),
+    () => platform.orderAll({ startDate: '2026-01-32', endDate: '2026-02-01' }),
+    () => platform.webhookPut({ callbackUrl: 'nowhere' }),
+  ]) {
+    expect(await fault(call())).toMatchObject({ code: 'platform-refused', retryable: false });
+  }
+  expect(sandbox.control.calls()).toEqual([]);
+});
+
+test('success: false is a refusal with the platform’s own words', async () => {
+  const { client, fault } = await rig();
+  const error = await fault(client().productStockPut({ externalId: 'nobody', qty: 1 }));
+  expect(error.code).toBe('platform-refused');
+  expect(error.message.length).toBeGreaterThan(5);
+});
+
+test.each([
+  ['status', 'platform-failed'],
+  ['drop', 'platform-unreachable'],
+  ['hang', 'platform-unreachable'],
+  ['cut-body', 'platform-unreachable'],
+  ['html', 'platform-garbled'],
+  ['truncated-json', 'platform-garbled'],
+  ['not-success', 'platform-refused'],
+] as const)('%s ends a call with %s, once, and frees its lane', async (kind, code) => {
+  const { sandbox, client, run, fault } = await rig();
+  const platform = client();
+  sandbox.control.setFault({ kind, endpoint: 'product.get', times: 1 });
+  expect((await fault(platform.productGet({ sku: '1' }))).code).toBe(code);
+  expect(sandbox.control.calls('product.get')).toHaveLength(1);
+  await run(platform.productGet({ sku: '1' }));
+  expect(sandbox.control.violations()).toEqual([]);
+});
+
+test('an answer of orders is looked at cheaply only', async () => {
+  const { sandbox, client, run, fault } = await rig();
+  const platform = client();
+  for (const kind of ['html', 'truncated-json'] as const) {
+    sandbox.control.setFault({ kind, endpoint: 'order.all', times: 1 });
+    expect((await fault(platform.orderAll(range))).code).toBe('platform-garbled');
+  }
+  sandbox.control.setFault({ kind: 'wrong-content-type', endpoint: 'order.all', times: 1 });
+  expect((await run(platform.orderAll(range))).body.length).toBeGreaterThan(2);
+});
+
+test('a caller hears why it waits and when its request leaves', async () => {
+  const { clock, client, run } = await rig();
+  const platform = client();
+  await run(platform.orderAll(range));
+  const waits: Wait[] = [];
+  const sentMs: number[] = [];
+  const startMs = clock.monotonicMs();
+  await run(
+    platform.orderAll(range, {
+      onWait: (wait) => waits.push(wait),
+      onSend: () => sentMs.push(clock.monotonicMs() - startMs),
+    }),
+  );
+  expect(waits[0]).toMatchObject({ endpoint: 'order.all', reason: 'interval' });
+  expect(waits[0]!.waitMs).toBeGreaterThan(119_000);
+  expect(sentMs).toHaveLength(1);
+  expect(sentMs[0]).toBeGreaterThanOrEqual(119_900);
+  expect(sentMs[0]).toBeLessThan(122_000);
+});
+
+test('a signal ends a wait and a call under way', async () => {
+  const { clock, sandbox, client, fault, run } = await rig();
+  const platform = client();
+  await run(platform.orderAll(range));
+  const waiting = new AbortController();
+  const wait = platform.orderAll(range, { signal: waiting.signal });
+  await clock.advance(1000);
+  waiting.abort();
+  expect((await fault(wait, 100)).code).toBe('aborted');
+  const calling = new AbortController();
+  sandbox.control.setFault({ kind: 'hang', endpoint: 'product.get' });
+  const call = platform.productGet({ sku: '1' }, { signal: calling.signal });
+  await clock.advance(100);
+  expect(sandbox.control.calls('product.get')).toHaveLength(1);
+  calling.abort();
+  expect((await fault(call, 100)).code).toBe('aborted');
+});
