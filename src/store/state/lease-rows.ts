@@ -2,27 +2,37 @@ import type Database from 'better-sqlite3';
 import type { Leases } from '../../domain/leases.ts';
 import { storing } from '../sqlite.ts';
 import type { BootTime } from './boot-time.ts';
+import type { Holders } from './holder.ts';
 
-/** Named leases; a fence rises with each holder and is never used twice. */
+/** Named leases; a fence rises with each holder and is never used twice. A dead process's lease ends at once. */
 export class LeaseRows implements Leases {
   readonly #db: Database.Database;
   readonly #time: BootTime;
-  readonly #acquire: Database.Statement<[string, number, number], number>;
+  readonly #holders: Holders;
+  readonly #acquire: Database.Statement<[string, number, string, number], number>;
+  readonly #holder: Database.Statement<[string], string>;
+  readonly #free: Database.Statement<[string]>;
   readonly #renew: Database.Statement<[number, string, number]>;
   readonly #release: Database.Statement<[string, number]>;
 
-  constructor(options: { db: Database.Database; time: BootTime }) {
+  constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
     const { db } = options;
     this.#db = db;
     this.#time = options.time;
+    this.#holders = options.holders;
     this.#acquire = db
-      .prepare<[string, number, number], number>(
-        `INSERT INTO leases VALUES (?, 1, 1, ?)
-           ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms
+      .prepare<[string, number, string, number], number>(
+        `INSERT INTO leases VALUES (?, 1, 1, ?, ?)
+           ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms,
+             holder = excluded.holder
              WHERE held = 0 OR until_mono_ms <= ?
          RETURNING fence`,
       )
       .pluck();
+    this.#holder = db
+      .prepare<[string], string>('SELECT holder FROM leases WHERE name = ? AND held = 1')
+      .pluck();
+    this.#free = db.prepare('UPDATE leases SET held = 0 WHERE name = ?');
     this.#renew = db.prepare('UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1');
     this.#release = db.prepare('UPDATE leases SET held = 0 WHERE name = ? AND fence = ?');
   }
@@ -30,7 +40,9 @@ export class LeaseRows implements Leases {
   acquire(name: string, holdMs: number): number | undefined {
     return this.#immediately(() => {
       const nowMs = this.#time.now();
-      return this.#acquire.get(name, nowMs + holdMs, nowMs);
+      const holder = this.#holder.get(name);
+      if (holder !== undefined && !this.#holders.isAlive(holder)) this.#free.run(name);
+      return this.#acquire.get(name, nowMs + holdMs, this.#holders.self, nowMs);
     });
   }
 

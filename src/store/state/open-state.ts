@@ -4,6 +4,7 @@ import type { RateLedger } from '../../domain/rate-ledger.ts';
 import type { TokenStore } from '../../domain/tokens.ts';
 import type { WebhookMemoryStore } from '../../domain/webhook-memory.ts';
 import { BootTime } from './boot-time.ts';
+import { type Holders, systemHolders } from './holder.ts';
 import { LeaseRows } from './lease-rows.ts';
 import { RateRows } from './rate-rows.ts';
 import { openStateFile } from './state-file.ts';
@@ -15,6 +16,8 @@ export interface StateOptions {
   clock: Clock;
   /** How long one statement may block the event loop on another process's lock; callers then retry. */
   busyTimeoutMs?: number;
+  /** Who holds lanes and leases; the machine's processes unless a simulation says otherwise. */
+  holders?: Holders;
 }
 
 /** What all processes of one company share. */
@@ -33,13 +36,13 @@ const BUSY_TIMEOUT_MS = 20;
  * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
  */
 export function openState(options: StateOptions): State {
-  const { clock } = options;
+  const { clock, holders = systemHolders } = options;
   const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
   const { db } = file;
   const time = new BootTime({ db, clock });
-  const leases = new LeaseRows({ db, time });
+  const leases = new LeaseRows({ db, time, holders });
   return {
-    ledger: new RateRows({ db, time }),
+    ledger: new RateRows({ db, time, holders }),
     tokens: new TokenRows({ db, clock, leases }),
     leases,
     webhook: new WebhookRows({ db }),

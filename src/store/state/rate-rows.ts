@@ -10,6 +10,7 @@ import type {
 } from '../../domain/rate-ledger.ts';
 import { storing } from '../sqlite.ts';
 import type { BootTime } from './boot-time.ts';
+import type { Holders } from './holder.ts';
 import { RateStatements } from './rate-statements.ts';
 import { type BlockRow, laneWait } from './rate-wait.ts';
 
@@ -21,21 +22,25 @@ export class RateRows implements RateLedger {
   readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #sql: RateStatements;
+  readonly #holders: Holders;
 
-  constructor(options: { db: Database.Database; time: BootTime }) {
+  constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
     this.#db = options.db;
     this.#time = options.time;
     this.#sql = new RateStatements(options.db);
+    this.#holders = options.holders;
   }
 
   acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant {
     return this.#immediately((nowMs) => {
+      this.#leaveForTheDead(nowMs);
       const wait = this.#wait(endpoint, limits, nowMs);
       if (wait) return { granted: false, wait };
       this.#sql.pruneCalls.run(nowMs - limits.windowMs - 1000);
       // Unsettled, it counts as if answered at the end of its hold.
       const call = this.#sql.addCall.run(endpoint, nowMs + holdMs);
-      const generation = this.#sql.takeLane.get({ endpoint, nowMs, untilMs: nowMs + holdMs }) as number;
+      const lane = { endpoint, nowMs, untilMs: nowMs + holdMs, holder: this.#holders.self };
+      const generation = this.#sql.takeLane.get(lane) as number;
       return { granted: true, ticket: { endpoint, generation, callId: Number(call.lastInsertRowid) } };
     });
   }
@@ -96,9 +101,20 @@ export class RateRows implements RateLedger {
   }
 
   waits(limits: PlatformLimits): Wait[] {
-    return this.#immediately((nowMs) =>
-      ENDPOINTS.flatMap((endpoint) => this.#wait(endpoint, limits, nowMs) ?? []),
-    );
+    return this.#immediately((nowMs) => {
+      this.#leaveForTheDead(nowMs);
+      return ENDPOINTS.flatMap((endpoint) => this.#wait(endpoint, limits, nowMs) ?? []);
+    });
+  }
+
+  /**
+   * A process that died during a call sends nothing any more, and what it sent has left before now: the interval
+   * counts from here, not from the end of its hold. Its call keeps its place in the window for longer.
+   */
+  #leaveForTheDead(nowMs: number): void {
+    for (const { endpoint, holder } of this.#sql.takenLanes.all()) {
+      if (!this.#holders.isAlive(holder)) this.#sql.leaveLane.run(nowMs, endpoint);
+    }
   }
 
   #wait(endpoint: Endpoint, limits: PlatformLimits, nowMs: number): Wait | undefined {

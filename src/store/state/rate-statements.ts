@@ -8,6 +8,8 @@ export class RateStatements {
   readonly lane: Database.Statement<[string], LaneRow>;
   readonly newestTime: Database.Statement<[], number>;
   readonly othersInFlight: Database.Statement<[number, string], number>;
+  /** Lanes that were taken and not left. */
+  readonly takenLanes: Database.Statement<[], { endpoint: string; holder: string }>;
   readonly takeLane: Database.Statement<Named, number>;
   readonly leaveLane: Database.Statement<[number, string]>;
   readonly giveLaneBack: Database.Statement<[string, number]>;
@@ -41,11 +43,15 @@ export class RateStatements {
         'SELECT 1 FROM lanes WHERE taken_until_mono_ms > ? AND endpoint <> ?',
       )
       .pluck();
+    this.takenLanes = db.prepare(
+      'SELECT endpoint, holder FROM lanes WHERE taken_until_mono_ms IS NOT NULL AND holder IS NOT NULL',
+    );
     this.takeLane = db
       .prepare<Named, number>(
-        `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms)
-           VALUES (:endpoint, 1, :nowMs, :untilMs)
-         ON CONFLICT DO UPDATE SET generation = generation + 1, taken_mono_ms = :nowMs, taken_until_mono_ms = :untilMs
+        `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms, holder)
+           VALUES (:endpoint, 1, :nowMs, :untilMs, :holder)
+         ON CONFLICT DO UPDATE SET generation = generation + 1, taken_mono_ms = :nowMs, taken_until_mono_ms = :untilMs,
+           holder = :holder
          RETURNING generation`,
       )
       .pluck();

@@ -6,7 +6,7 @@ CREATE TABLE boot (
   boot_id TEXT NOT NULL
 ) STRICT;
 
--- One lane per endpoint: who is in it, and when its last call was answered.
+-- One lane per endpoint: which process is in it, and when its last call was answered.
 CREATE TABLE lanes (
   endpoint TEXT PRIMARY KEY,
   generation INTEGER NOT NULL,
@@ -14,7 +14,8 @@ CREATE TABLE lanes (
   taken_until_mono_ms REAL,
   settled_mono_ms REAL,
   held_from_mono_ms REAL,
-  held_ms REAL
+  held_ms REAL,
+  holder TEXT
 ) STRICT, WITHOUT ROWID;
 
 -- One row per call of the sliding window; it counts from its answer, or from the end of its hold.
@@ -40,7 +41,8 @@ CREATE TABLE leases (
   name TEXT PRIMARY KEY,
   fence INTEGER NOT NULL,
   held INTEGER NOT NULL,
-  until_mono_ms REAL NOT NULL
+  until_mono_ms REAL NOT NULL,
+  holder TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE tokens (

@@ -1,0 +1,168 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
+import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
+
+let place: Workplace;
+let daemon: Daemon | undefined;
+
+async function start(tokens: { refreshToken?: string } = {}): Promise<Daemon> {
+  daemon = await startDaemon({
+    config: place.config,
+    secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET], ...tokens },
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLog,
+  });
+  return daemon;
+}
+
+async function stop(): Promise<void> {
+  await daemon?.stop();
+  daemon = undefined;
+}
+
+const equal = () => until('mirror and platform are equal', () => place.differences().length === 0);
+const stateOf = (subject: string) =>
+  daemon?.parts.mirror.freshness().find((each) => each.subject === subject);
+const alarms = () => daemon?.parts.mirror.raisedAlarms().map((alarm) => alarm.key);
+
+afterEach(async () => {
+  await stop();
+  await place.close();
+});
+
+describe('orders, end to end', () => {
+  it.each(ORDER_ENVELOPES.map((envelope, i) => [envelope, ORDER_RECORDS[i % ORDER_RECORDS.length]] as const))(
+    'come in by polls alone from an answer of the shape %s with %s records',
+    async (envelope, record) => {
+      place = await openWorkplace(1, { shape: { envelope, ...(record && { record }) } });
+      place.sandbox.control.setWebhookBehaviour({ drop: 1 });
+      for (let i = 0; i < 5; i++) place.sandbox.control.createOrder();
+      await start();
+      await equal();
+      const [first] = place.sandbox.control.orders();
+      place.sandbox.control.advanceOrder(first?.internalOrderId as string, 'cancel');
+      await equal();
+    },
+  );
+
+  it('come in by webhook at once, in the state that the last poll or callback says', async () => {
+    place = await openWorkplace(2);
+    await start();
+    const { control } = place.sandbox;
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    const order = control.createOrder();
+    await control.settled();
+    expect(place.mirrorRows().map((row) => row.status)).toEqual(['pending']);
+    for (const status of ['payment-approved', 'inProcess', 'a-status-of-tomorrow', 'ready']) {
+      control.advanceOrder(order.internalOrderId, status);
+      await control.settled();
+      expect(place.mirrorRows()[0]?.status).toBe(status);
+    }
+    control.setWebhookBehaviour({
+      duplicate: 1,
+      reorder: 0.5,
+      reorderMs: 50,
+      delay: 0.5,
+      delayMs: [10, 200],
+    });
+    for (let i = 0; i < 30; i++) {
+      const { internalOrderId } = control.createOrder({}, { hidden: i % 5 === 0 });
+      for (let step = 0; step < 4; step++) control.advanceOrder(internalOrderId);
+    }
+    await control.settled();
+    await equal();
+  });
+
+  it('survive failing, garbled, cut and refused answers', async () => {
+    place = await openWorkplace(3);
+    const { control } = place.sandbox;
+    const kinds = ['status', 'html', 'truncated-json', 'drop', 'cut-body', 'wrong-content-type'] as const;
+    for (const kind of kinds) control.setFault({ kind, endpoint: 'order.all', times: 1 });
+    control.setWebhookBehaviour({ drop: 1 });
+    control.createOrder();
+    await start();
+    await until('it was tried often enough', () => control.calls('order.all').length >= 4);
+    await equal();
+    expect(control.violations()).toEqual([]);
+  }, 40_000);
+
+  it('keep the old state when an answer has no list, and keep that answer for a person', async () => {
+    place = await openWorkplace(4);
+    const { control } = place.sandbox;
+    control.createOrder();
+    await start();
+    await equal();
+    control.setFault({ kind: 'not-success', endpoint: 'order.all', times: 1 });
+    await until('the poll has failed', () => stateOf('orders.poll')?.state === 'failing');
+    expect(place.mirrorRows()).toHaveLength(1);
+    await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
+  });
+
+  it('go on after access tokens expired, each refresh token used once', async () => {
+    place = await openWorkplace(5, { accessTokenLifetimeMs: 2_500 });
+    const { control } = place.sandbox;
+    await start();
+    await until('three refreshes were needed', () => control.calls('token.refresh').length >= 3, 20_000);
+    control.createOrder({}, { hidden: true });
+    control.expireAccessTokens();
+    await equal();
+    expect(control.deadRefreshUses()).toEqual([]);
+    expect(control.violations()).toEqual([]);
+  }, 30_000);
+
+  it('stop when only a person can help, say so, and go on by themselves with new tokens', async () => {
+    place = await openWorkplace(6, { accessTokenLifetimeMs: 2_500 });
+    const { control } = place.sandbox;
+    await start();
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    await equal();
+    control.revokeRefreshTokens();
+    await until('the lock-out is told', () => stateOf('orders.poll')?.state === 'locked-out');
+    expect(stateOf('auth')?.state).toBe('locked-out');
+    expect(alarms()).toContain('auth.locked-out');
+    const calls = control.calls().length;
+    const order = control.createOrder();
+    await control.settled();
+    expect(place.mirrorRows().map((row) => row.order_id)).toEqual([order.internalOrderId]);
+    await systemClock.sleep(1_500);
+    expect(control.calls()).toHaveLength(calls);
+    const { refreshToken } = place.sandbox.issueTokens();
+    await daemon?.parts.platform.tokens.set({ refreshToken });
+    await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
+    await until('the alarm is down', () => !alarms()?.includes('auth.locked-out'));
+  }, 40_000);
+
+  it('leave a blocked token alone, also after a restart', async () => {
+    place = await openWorkplace(7);
+    const { control } = place.sandbox;
+    await start();
+    await equal();
+    control.setFault({ kind: 'block', endpoint: 'order.all', times: 1 });
+    await until('the block is told', () => stateOf('orders.poll')?.state === 'blocked');
+    const calls = control.calls().length;
+    await stop();
+    await start();
+    await systemClock.sleep(1_000);
+    expect(control.calls()).toHaveLength(calls);
+  }, 40_000);
+
+  it('are found although the webhook is silent, and the silence is told', async () => {
+    place = await openWorkplace(8);
+    const { control } = place.sandbox;
+    await start();
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    await until('two polls passed', () => control.calls('order.all').length >= 2);
+    for (let i = 0; i < 4; i++) {
+      control.createOrder({}, { hidden: true });
+      await systemClock.sleep(500);
+    }
+    await equal();
+    await until('the alarm is raised', () => alarms()?.includes('webhook.silent') ?? false);
+    control.createOrder();
+    await until('the alarm is down', () => !alarms()?.includes('webhook.silent'));
+  }, 40_000);
+});

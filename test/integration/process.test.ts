@@ -1,0 +1,118 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
+
+const SEED = Number(process.env.TILLSYNC_TEST_SEED ?? 7);
+let place: Workplace;
+
+beforeEach(async () => {
+  place = await openWorkplace(SEED);
+});
+afterEach(() => place.close());
+
+/** No rule of the platform was broken, whatever happened. */
+function expectRulesKept(): void {
+  expect(place.sandbox.control.violations()).toEqual([]);
+  expect(place.sandbox.control.deadRefreshUses()).toEqual([]);
+}
+
+/** Orders whose notification was answered 2xx must be in the mirror, with that status or a later one. */
+function lostOrders(): string[] {
+  const rows = new Map(place.mirrorRows().map((row) => [row.order_id, row]));
+  return place.sandbox.control
+    .deliveries()
+    .filter((delivery) => delivery.outcome === 'confirmed' && !rows.has(delivery.orderId))
+    .map((delivery) => delivery.orderId);
+}
+
+describe('tillsync run', () => {
+  it(`loses nothing that it acknowledged, killed at any moment (seed ${SEED})`, async () => {
+    const { control } = place.sandbox;
+    const random = seededRandom(SEED);
+    for (let round = 0; round < 6; round++) {
+      const daemon = await place.run();
+      const endMs = performance.now() + 100 + random.next() * 500;
+      while (performance.now() < endMs) {
+        const order = control.createOrder();
+        if (random.next() < 0.5) control.advanceOrder(order.internalOrderId);
+        await systemClock.sleep(random.next() * 10);
+      }
+      await daemon.end('SIGKILL');
+      await control.settled();
+      expect(lostOrders()).toEqual([]);
+    }
+    expect(control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length).toBeGreaterThan(20);
+    const last = await place.run();
+    await until('mirror and platform are equal', () => place.differences().length === 0);
+    expectRulesKept();
+    expect(await last.end('SIGTERM')).toBe(0);
+    expect(integrity()).toBe('ok');
+  }, 60_000);
+
+  it('is readable with plain SQL after it stopped, and its feed has no hole', async () => {
+    const daemon = await place.run();
+    for (let i = 0; i < 30; i++) place.sandbox.control.createOrder();
+    await until('mirror and platform are equal', () => place.differences().length === 0);
+    const stoppedMs = performance.now();
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    expect(performance.now() - stoppedMs).toBeLessThan(10_000);
+    const db = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
+    const seqs = db.prepare<[], number>('SELECT seq FROM order_events ORDER BY seq').pluck().all();
+    db.close();
+    expect(seqs).toEqual(Array.from({ length: seqs.length }, (_, i) => i + 1));
+    expect(seqs.length).toBeGreaterThanOrEqual(30);
+  });
+
+  it('keeps the limits together with commands beside it, across restarts', async () => {
+    const first = await place.run();
+    const commands = Array.from({ length: 4 }, () => place.command('sync', 'orders', '--json'));
+    await systemClock.sleep(200);
+    await first.end('SIGTERM');
+    const second = await place.run();
+    const results = await Promise.all(commands);
+    for (const { code, stdout } of results) {
+      expect(code).toBe(0);
+      expect(JSON.parse(stdout)).toBeTypeOf('object');
+    }
+    await second.end('SIGKILL');
+    expectRulesKept();
+  }, 40_000);
+
+  it('never shows a secret, in its log or to a reader of the mirror', async () => {
+    const daemon = await place.run();
+    place.sandbox.control.createOrder();
+    await until('the order is here', () => place.mirrorRows().length === 1);
+    await place.command('auth', 'refresh');
+    await daemon.end('SIGTERM');
+    const state = new Database(path.join(place.storage, 'state.db'), { readonly: true });
+    const tokens = state.prepare('SELECT refresh_token, access_token FROM tokens').get() as object;
+    state.close();
+    const secrets = [
+      place.refreshToken,
+      ...Object.values(tokens),
+      place.env.TILLSYNC_WEBHOOK_SECRET,
+    ] as string[];
+    expect(secrets).toHaveLength(4);
+    const mirror = ['mirror.db', 'mirror.db-wal']
+      .map((name) => readFileSync(path.join(place.storage, name), 'latin1'))
+      .join('');
+    for (const secret of secrets) {
+      expect(secret.length).toBeGreaterThan(5);
+      expect(daemon.log()).not.toContain(secret);
+      expect(mirror).not.toContain(secret);
+    }
+  });
+});
+
+function integrity(): unknown {
+  const db = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
+  try {
+    return db.pragma('integrity_check', { simple: true });
+  } finally {
+    db.close();
+  }
+}

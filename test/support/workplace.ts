@@ -1,0 +1,211 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import type { Config } from '../../src/config/config-type.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/daemon/demo-compare.ts';
+import { demoConfig } from '../../src/daemon/demo-config.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import type { PlatformLimits } from '../../src/domain/limits.ts';
+import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
+import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
+import { seededRandom } from './fake-clock.ts';
+
+export const ROOT = path.resolve(import.meta.dirname, '../..');
+export const NODE = path.join(ROOT, 'node_modules/.bin/node');
+export const MAIN = path.join(ROOT, 'src/cli/main.ts');
+export const SECRET = 'workplace-secret';
+
+/** The platform's rules in a hurry. */
+export const QUICK_LIMITS: PlatformLimits = {
+  endpointIntervalMs: 50,
+  ordersIntervalMs: 400,
+  windowMs: 300_000,
+  requestsPerWindow: 5_000,
+  ordersPerWindow: 2_000,
+};
+
+/** A store in a temporary directory, beside a strict platform in the test's own process. */
+export interface Workplace {
+  directory: string;
+  storage: string;
+  configFile: string;
+  config: Config;
+  env: Record<string, string>;
+  refreshToken: string;
+  sandbox: Sandbox;
+  mirrorRows(): MirroredRow[];
+  /** Empty when the mirror equals the platform. */
+  differences(): string[];
+  /** Starts `tillsync run` as a process of its own. */
+  run(): Promise<DaemonProcess>;
+  /** Runs one command to its end. */
+  command(...words: string[]): Promise<CommandResult>;
+  close(): Promise<void>;
+}
+
+export interface DaemonProcess {
+  child: ChildProcess;
+  localUrl: string;
+  log(): string;
+  /** Sends the signal and waits for the end; the exit code, or null after a signal killed it. */
+  end(signal: NodeJS.Signals): Promise<number | null>;
+}
+
+export interface CommandResult {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+export async function openWorkplace(
+  seed: number,
+  sandboxOptions: Partial<SandboxServerOptions> = {},
+): Promise<Workplace> {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-place-'));
+  const storage = path.join(directory, 'storage');
+  const limits = sandboxOptions.limits ?? QUICK_LIMITS;
+  const sandbox = await startSandbox({
+    clock: systemClock,
+    random: seededRandom(seed),
+    limits,
+    ...sandboxOptions,
+  });
+  const [webhookPort, localPort] = [await freePort(), await freePort()];
+  const demo = demoConfig({ baseUrl: sandbox.url, directory: storage, webhookPort });
+  const config: Config = {
+    ...demo,
+    orders: { ...demo.orders, poll: '* * * * * *' },
+    limits,
+    local: { host: '127.0.0.1', port: localPort },
+  };
+  const configFile = path.join(directory, 'config.toml');
+  writeFileSync(configFile, toml(config));
+  const { refreshToken } = sandbox.issueTokens();
+  const env = {
+    PATH: process.env.PATH ?? '',
+    TILLSYNC_CONFIG: configFile,
+    TILLSYNC_REFRESH_TOKEN: refreshToken,
+    TILLSYNC_WEBHOOK_SECRET: SECRET,
+  };
+  const running = new Set<ChildProcess>();
+  const mirrorRows = () => {
+    const db = new Database(path.join(storage, 'mirror.db'), { readonly: true });
+    try {
+      return db.prepare<[], MirroredRow>(MIRRORED_ROWS).all();
+    } finally {
+      db.close();
+    }
+  };
+  return {
+    directory,
+    storage,
+    configFile,
+    config,
+    env,
+    refreshToken,
+    sandbox,
+    mirrorRows,
+    differences: () => compareOrders(sandbox.control.orders(), mirrorRows()).differences,
+    run: () => runDaemon(env, running),
+    command: (...words) => runCommand(env, words),
+    async close() {
+      for (const child of running) child.kill('SIGKILL');
+      await sandbox.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Waits until `condition` holds, looking often; fails with `what` after the deadline. */
+export async function until(what: string, condition: () => boolean | Promise<boolean>, deadlineMs = 15_000) {
+  const endMs = performance.now() + deadlineMs;
+  while (!(await condition())) {
+    if (performance.now() > endMs) throw new Error(`Waited ${deadlineMs} ms in vain until ${what}`);
+    await systemClock.sleep(20);
+  }
+}
+
+function toml(config: Config): string {
+  const { webhook, local, limits, orders } = config;
+  return `
+[platform]
+base_url = "${config.platform.baseUrl}"
+[storage]
+directory = "${config.storage.directory}"
+[webhook]
+listen = "${webhook.host}:${webhook.port}"
+callback_url = "${webhook.callbackUrl}"
+[orders]
+poll = "${orders.poll}"
+timezone = "${orders.timezone}"
+[local]
+listen = "${local.host}:${local.port}"
+[limits]
+endpoint_interval = "${limits.endpointIntervalMs}ms"
+orders_interval = "${limits.ordersIntervalMs}ms"
+window = "${limits.windowMs}ms"
+requests_per_window = ${limits.requestsPerWindow}
+orders_per_window = ${limits.ordersPerWindow}
+[log]
+level = "debug"
+pretty = false
+[[branches]]
+subsidiary_id = "sub-1"
+[[branches]]
+external_id = "B2"
+`;
+}
+
+async function runDaemon(env: Record<string, string>, running: Set<ChildProcess>): Promise<DaemonProcess> {
+  const child = spawn(NODE, [MAIN, 'run'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  running.add(child);
+  let text = '';
+  child.stdout?.on('data', (chunk) => {
+    text += chunk;
+  });
+  child.stderr?.on('data', (chunk) => {
+    text += chunk;
+  });
+  const closed = once(child, 'close').finally(() => running.delete(child));
+  await until(`the daemon runs:\n${text}`, () => {
+    if (child.exitCode !== null) throw new Error(`the daemon ended with ${child.exitCode}:\n${text}`);
+    return text.includes('tillsync is running');
+  });
+  const started = text.split('\n').find((line) => line.includes('tillsync is running')) as string;
+  return {
+    child,
+    localUrl: (JSON.parse(started) as { localUrl: string }).localUrl,
+    log: () => text,
+    async end(signal) {
+      child.kill(signal);
+      await closed;
+      return child.exitCode;
+    },
+  };
+}
+
+async function runCommand(env: Record<string, string>, words: string[]): Promise<CommandResult> {
+  const child = spawn(NODE, [MAIN, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+  let [stdout, stderr] = ['', ''];
+  child.stdout?.on('data', (chunk) => {
+    stdout += chunk;
+  });
+  child.stderr?.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  await once(child, 'close');
+  return { code: child.exitCode, stdout, stderr };
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' && address !== null ? address.port : 0;
+}
