@@ -12,6 +12,8 @@ export interface RateLedger {
    * itself after `holdMs` plus the interval.
    */
   acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant;
+  /** Keeps a lane for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
+  extend(ticket: LaneTicket, holdMs: number): void;
   /**
    * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer also
    * ends what is left of a block, for it proves that the platform lets calls through again.

@@ -31,9 +31,6 @@ export interface PlatformCall {
   secrets?: readonly string[];
 }
 
-/** What a lane outlives its call's timeout by. */
-const HOLD_BEYOND_TIMEOUT_MS = 5_000;
-
 /**
  * Sends a call with a good token at an allowed moment, once; and once more with a fresh token after a 401.
  * Returns an answer of status 2xx, throws for every other.
@@ -49,7 +46,7 @@ export class AuthorizedCall {
     const { budget, keeper, clock } = this.#o;
     for (let attempt = 0; ; attempt++) {
       const { ticket, access } = await this.#enter(call, options);
-      const answer = await this.#attempt(call, options, ticket, access);
+      const answer = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
       const serverNowMs = serverDateMs(answer.headers);
       keeper.observeServerDate(serverNowMs);
       const { status } = answer;
@@ -75,10 +72,9 @@ export class AuthorizedCall {
     options: CallOptions,
   ): Promise<{ ticket: LaneTicket; access: AccessToken }> {
     const { budget, keeper } = this.#o;
-    const holdMs = call.timeoutMs + HOLD_BEYOND_TIMEOUT_MS;
     for (;;) {
       await keeper.ready(options);
-      const ticket = await budget.enter(call.endpoint, { ...options, holdMs });
+      const ticket = await budget.enter(call.endpoint, options);
       if (!ticket) continue;
       let access: AccessToken | undefined;
       try {

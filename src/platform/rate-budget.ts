@@ -18,12 +18,16 @@ export interface RateBudgetOptions {
 }
 
 export interface EnterOptions extends Pick<CallOptions, 'signal' | 'onWait'> {
-  /** How long the call may take before its lane may be given to somebody else. */
-  holdMs: number;
   /** Asked before each try; true ends the waiting without a lane. */
   giveUp?: () => boolean;
 }
 
+/**
+ * How long a lane outlives the last sign of life of its holder: long enough for a busy event loop, short enough
+ * that a restart after a crash need not wait for the timeout of a call that nobody waits for any more.
+ */
+const HOLD_MS = 20_000;
+const SIGN_OF_LIFE_MS = 5_000;
 /** Even a long wait looks again this often: a block may be lifted, a person may have acted. */
 const LOOK_AGAIN_MS = 60_000;
 const JITTER_MAX_MS = 250;
@@ -45,17 +49,28 @@ export class RateBudget {
    */
   async enter(endpoint: Endpoint, options: EnterOptions): Promise<LaneTicket | undefined> {
     const { clock, ledger, limits } = this.#o;
-    const { signal, onWait, holdMs, giveUp } = options;
+    const { signal, onWait, giveUp } = options;
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the call was sent.');
       if (giveUp?.()) return undefined;
-      const grant = await whenFree(clock, () => ledger.acquire(endpoint, limits, holdMs), undefined, signal);
+      const grant = await whenFree(clock, () => ledger.acquire(endpoint, limits, HOLD_MS), undefined, signal);
       if (grant.granted) return grant.ticket;
       const { wait } = grant;
       if (wait.reason === 'blocked') await this.#throwIfForbidden(endpoint, signal);
       onWait?.(wait);
       const jitterMs = Math.min(JITTER_MAX_MS, wait.waitMs * JITTER_SHARE) * this.#o.random.next();
       await clock.sleep(Math.min(wait.waitMs + jitterMs, LOOK_AGAIN_MS), signal);
+    }
+  }
+
+  /** Keeps the lane while `action` runs, however long that takes. */
+  async during<T>(ticket: LaneTicket, action: () => Promise<T>): Promise<T> {
+    const over = new AbortController();
+    void this.#keep(ticket, over.signal);
+    try {
+      return await action();
+    } finally {
+      over.abort();
     }
   }
 
@@ -122,6 +137,16 @@ export class RateBudget {
     const { clock, ledger, limits } = this.#o;
     const { own } = await whenFree(clock, () => ledger.blockHistory(endpoint, limits), undefined, signal);
     if (own && own.endedMsAgo < 0) throw forbiddenError(endpoint, -own.endedMsAgo, own.message);
+  }
+
+  async #keep(ticket: LaneTicket, over: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.#o.clock.sleep(SIGN_OF_LIFE_MS, over);
+      if (over.aborted) return;
+      await this.#note(() => {
+        if (!over.aborted) this.#o.ledger.extend(ticket, HOLD_MS);
+      });
+    }
   }
 
   #settle(ticket: LaneTicket, outcome: 'answered' | 'failed'): Promise<void> {

@@ -20,8 +20,8 @@ export interface TokenRefreshOptions {
   timeoutMs: number;
 }
 
-/** What the lease outlives the request by: the save, and a slow disk. */
-const HOLD_BEYOND_TIMEOUT_MS = 15_000;
+/** What the lease outlives the request by: time for the save. A later save is fenced by the generation. */
+const HOLD_BEYOND_TIMEOUT_MS = 5_000;
 const LEASE_POLL_MS = 100;
 const SAVE_RETRY_FIRST_MS = 50;
 const SAVE_RETRY_LONGEST_MS = 5_000;
@@ -59,7 +59,7 @@ export class TokenRefresh {
       return pair?.generation !== generation || pair.lockedOut !== null;
     };
     for (;;) {
-      const ticket = await budget.enter('token.refresh', { holdMs, signal, onWait, giveUp: isOver });
+      const ticket = await budget.enter('token.refresh', { signal, onWait, giveUp: isOver });
       if (!ticket) return false;
       let fence: number | undefined;
       try {
@@ -74,7 +74,7 @@ export class TokenRefresh {
       }
       const held = fence;
       try {
-        return await this.#rotate(generation, ticket);
+        return await budget.during(ticket, () => this.#rotate(generation, ticket));
       } finally {
         // A lease that cannot be released ends by itself.
         await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);

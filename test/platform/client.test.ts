@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Wait } from '../../src/domain/call.ts';
+import { documentLimits } from '../store/state/temp-state.ts';
 import { rig } from './rig.ts';
 
 const range = { startDate: '2026-01-14', endDate: '2026-01-16' };
@@ -159,4 +160,25 @@ test('a signal ends a wait and a call under way', async () => {
   expect(sandbox.control.calls('product.get')).toHaveLength(1);
   calling.abort();
   expect((await fault(call, 100)).code).toBe('aborted');
+});
+
+test('a call that takes long keeps its lane; one whose process died gives it back soon', async () => {
+  const { clock, sandbox, client, run, fault, state } = await rig();
+  sandbox.control.setFault({ kind: 'hang', endpoint: 'product.get' });
+  const long = fault(client({ timeoutMs: 120_000 }).productGet({ sku: '1' }));
+  await clock.advance(100_000);
+  sandbox.control.clearFaults();
+  const short = client().productGet({ sku: '1' });
+  await clock.advance(10_000);
+  expect(sandbox.control.calls('product.get')).toHaveLength(1);
+  expect((await long).code).toBe('platform-unreachable');
+  await run(short);
+  expect(sandbox.control.calls('product.get')).toHaveLength(2);
+
+  // A process that took the lane as the budget does and died.
+  await clock.advance(1001);
+  expect(state.ledger.acquire('product.get', documentLimits, 20_000).granted).toBe(true);
+  const diedMs = clock.monotonicMs();
+  await run(client().productGet({ sku: '1' }));
+  expect(clock.monotonicMs() - diedMs).toBeLessThan(22_000);
 });

@@ -45,6 +45,14 @@ export class RateRows implements RateLedger {
     });
   }
 
+  extend(ticket: LaneTicket, holdMs: number): void {
+    this.#immediately((nowMs) => {
+      const untilMs = nowMs + holdMs;
+      const kept = this.#sql.extendLane.run(untilMs, ticket.endpoint, ticket.generation);
+      if (kept.changes === 1) this.#sql.dateCall.run(untilMs, ticket.callId);
+    });
+  }
+
   settle(ticket: LaneTicket, _limits: PlatformLimits, outcome: 'answered' | 'failed' = 'failed'): void {
     this.#immediately((nowMs) => {
       this.#sql.dateCall.run(nowMs, ticket.callId);

@@ -11,6 +11,7 @@ export class RateStatements {
   /** Lanes that were taken and not left. */
   readonly takenLanes: Database.Statement<[], { endpoint: string; holder: string }>;
   readonly takeLane: Database.Statement<Named, number>;
+  readonly extendLane: Database.Statement<[number, string, number]>;
   readonly leaveLane: Database.Statement<[number, string]>;
   readonly giveLaneBack: Database.Statement<[string, number]>;
   readonly holdLane: Database.Statement<Named>;
@@ -55,6 +56,10 @@ export class RateStatements {
          RETURNING generation`,
       )
       .pluck();
+    this.extendLane = db.prepare(
+      `UPDATE lanes SET taken_until_mono_ms = ?
+         WHERE endpoint = ? AND generation = ? AND taken_until_mono_ms IS NOT NULL`,
+    );
     this.leaveLane = db.prepare(
       'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = ? WHERE endpoint = ?',
     );

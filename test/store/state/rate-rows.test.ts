@@ -53,6 +53,21 @@ test('a lane whose process died frees itself after its hold and the interval', a
   expect(waitOf(ledger, 'order.all')).toEqual({ reason: 'interval', waitMs: 120_001 });
 });
 
+test('a lane that is kept stays taken, one that was overtaken cannot be kept', async () => {
+  const { clock, ledger, other } = setUp();
+  const ticket = take(ledger, 'product.list');
+  await clock.advance(HOLD_MS);
+  ledger.extend(ticket, HOLD_MS);
+  await clock.advance(HOLD_MS);
+  expect(waitOf(other, 'product.list')).toEqual({ reason: 'in-flight', waitMs: 1001 });
+  await clock.advance(1001);
+  const fresh = take(other, 'product.list');
+  ledger.extend(ticket, 10 * HOLD_MS);
+  other.settle(fresh, limits);
+  ledger.extend(fresh, 10 * HOLD_MS);
+  expect(waitOf(other, 'product.list')).toEqual({ reason: 'interval', waitMs: 1001 });
+});
+
 test('a call that was never sent leaves no trace', async () => {
   const { clock, ledger } = setUp();
   const first = take(ledger, 'product.list');
