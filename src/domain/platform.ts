@@ -1,4 +1,5 @@
 import type { CallOptions } from './call.ts';
+import type { Endpoint } from './limits.ts';
 
 /**
  * The commerce platform as the rest of tillsync sees it: one method per endpoint of the document. Every call
@@ -31,6 +32,8 @@ export interface Platform {
    * `unsupported`: the configured path does not exist on this platform.
    */
   webhookGet(options?: CallOptions): Promise<WebhookState | null | 'unsupported'>;
+  /** How long a call of this endpoint would have to wait now, in milliseconds; 0: it could leave at once. */
+  delayMs(endpoint: Endpoint): Promise<number>;
 }
 
 export interface OrderAllQuery {
@@ -78,6 +81,12 @@ export interface SkuRecord {
     productCodePosB: string | null;
     extId: string | null;
   }[];
+}
+
+/** A product of the mirror that a list did not show, and one of its skus to ask for it; null: none is known. */
+export interface Unlisted {
+  productId: string;
+  sku: string | null;
 }
 
 export interface ProductPage {

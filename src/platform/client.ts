@@ -1,3 +1,4 @@
+import { whenFree } from '../domain/busy.ts';
 import type { CallOptions } from '../domain/call.ts';
 import type { Clock, Random } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
@@ -116,6 +117,11 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
     },
 
     ...webhookCalls(options, calls, frame),
+
+    async delayMs(endpoint) {
+      const waits = await whenFree(options.clock, () => options.ledger.waits(options.limits));
+      return waits.find((wait) => wait.endpoint === endpoint)?.waitMs ?? 0;
+    },
 
     async close() {
       await keeper.finish();

@@ -5,6 +5,7 @@ import { asTillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { Schedule } from '../domain/schedule.ts';
 import type { OrderPoll, PollReport } from './order-poll.ts';
+import { patientSignal } from './patient-signal.ts';
 import { retryDelayMs } from './retry.ts';
 import { Waker } from './waker.ts';
 import type { WebhookWatch } from './webhook-watch.ts';
@@ -90,9 +91,11 @@ export class OrderLoop {
   async #once(signal: AbortSignal): Promise<void> {
     const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
+    const patient = patientSignal(signal, clock);
     try {
       const report = await poll.poll({
-        signal,
+        signal: patient.signal,
+        onSend: patient.onSend,
         wide,
         onWait: (wait) => {
           beat();
@@ -113,6 +116,8 @@ export class OrderLoop {
       const delayMs = retryDelayMs(this.#failures, error, random);
       this.#setDue(Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs));
       this.#logFailure(error);
+    } finally {
+      patient.end();
     }
   }
 

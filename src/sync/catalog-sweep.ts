@@ -1,0 +1,214 @@
+import type { CallOptions } from '../domain/call.ts';
+import type { Branch } from '../domain/catalog-lookup.ts';
+import type { Clock } from '../domain/clock.ts';
+import { hasCode, TillsyncError } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+import type { Platform, ProductPage, ProductRecord, Unlisted } from '../domain/platform.ts';
+
+const TRIES_MAX = 3;
+/** Products missing from a consistent sweep that are asked for one by one; more must be missing twice. */
+const ASK_MAX = 20;
+const PAGES_MAX = 100_000;
+/** The platform's own page size (document, "Default page size"), when it refuses a larger one. */
+const DEFAULT_LIMIT = 20;
+
+/** Taken before the platform is asked; what a newer push or order said is not undone by its answer. */
+export interface ReadMark {
+  push: number;
+  orderSeq: number;
+}
+
+/** Where a sweep goes. Each write is one short durable transaction. */
+export interface CatalogKeeper {
+  readMark(): ReadMark;
+  applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): Promise<{ written: number }>;
+  applyRead(record: ProductRecord, mark: ReadMark): Promise<boolean>;
+  /** Products mirrored for the branch that are not in `seen`, with one sku each to ask for them. */
+  unlisted(branch: Branch, seen: ReadonlySet<string>): Unlisted[];
+  /** Ends a whole and consistent sweep; the number of products marked as vanished. */
+  completeSweep(sweep: {
+    branch: Branch;
+    mark: ReadMark;
+    startedAtMs: number;
+    pages: number;
+    seen: ReadonlySet<string>;
+  }): Promise<number>;
+  /** Keeps an entry that could not be read as a product. */
+  quarantine(text: string): Promise<void>;
+}
+
+export interface CatalogSweepOptions {
+  platform: Pick<Platform, 'productList' | 'productGet'>;
+  keeper: CatalogKeeper;
+  clock: Clock;
+  log: Log;
+  pageSize: number;
+}
+
+export interface SweepRequest extends CallOptions {
+  onProgress?: (done: number, total: number | null) => void;
+}
+
+export interface SweepReport {
+  branch: Branch;
+  products: number;
+  pages: number;
+  written: number;
+  vanished: number;
+  unreadable: number;
+  /** Sweeps that had to be begun again because the list shifted meanwhile. */
+  restarts: number;
+}
+
+interface Pass {
+  mark: ReadMark;
+  startedAtMs: number;
+  pages: number;
+  written: number;
+  unreadable: number;
+  seen: Set<string>;
+  isConsistent: boolean;
+}
+
+/**
+ * Mirrors every product of a branch over GET /product/list, oldest first so that new products join at the end.
+ * A list that shifts while it is read shows in its totals or in a product met twice: it is then read again, and
+ * nothing is taken for vanished from it.
+ */
+export class CatalogSweep {
+  readonly #options: CatalogSweepOptions;
+
+  constructor(options: CatalogSweepOptions) {
+    this.#options = options;
+  }
+
+  /** Errors: those of Platform.productList; `platform-garbled` when the list never held still. */
+  async sweep(branch: Branch, request: SweepRequest = {}): Promise<SweepReport> {
+    const { keeper } = this.#options;
+    let before: ReadonlySet<string> | undefined;
+    let written = 0;
+    for (let restarts = 0; restarts < TRIES_MAX; restarts++) {
+      const pass = await this.#pass(branch, request);
+      written += pass.written;
+      if (!pass.isConsistent) continue;
+      const missing = keeper.unlisted(branch, pass.seen);
+      const twiceMissing = before && missing.every(({ productId }) => before?.has(productId));
+      if (missing.length > ASK_MAX && !twiceMissing) {
+        before = new Set(missing.map(({ productId }) => productId));
+        continue;
+      }
+      if (missing.length <= ASK_MAX) await this.#askFor(missing, pass, request);
+      const { pages, unreadable, seen, mark, startedAtMs } = pass;
+      const vanished = await keeper.completeSweep({ branch, mark, startedAtMs, pages, seen });
+      return { branch, products: seen.size, pages, written, vanished, unreadable, restarts };
+    }
+    throw new TillsyncError(
+      'platform-garbled',
+      `The product list of branch ${branch.subsidiaryId ?? branch.externalId} changed under each of ${TRIES_MAX} readings. What was read is in the mirror; nothing was taken for vanished.`,
+      {
+        hint: 'It is read again at the next sweep; a quieter hour may help (catalog.sweep).',
+        retryable: true,
+      },
+    );
+  }
+
+  async #pass(branch: Branch, request: SweepRequest): Promise<Pass> {
+    const { keeper, clock } = this.#options;
+    const pass: Pass = {
+      mark: keeper.readMark(),
+      startedAtMs: clock.nowMs(),
+      pages: 0,
+      written: 0,
+      unreadable: 0,
+      seen: new Set(),
+      isConsistent: true,
+    };
+    let limit = this.#options.pageSize;
+    let total: number | null = null;
+    for (let page = 1; page <= PAGES_MAX; page++) {
+      const { answer, mark, used } = await this.#page(branch, page, limit, request);
+      limit = used;
+      pass.pages += 1;
+      if (page === 1) total = answer.totalDocs;
+      if (answer.totalDocs !== total) pass.isConsistent = false;
+      await this.#keepPage(branch, answer, mark, pass);
+      request.onProgress?.(pass.seen.size, total);
+      if (isLast(answer, page, limit)) break;
+    }
+    if (total !== null && pass.seen.size + pass.unreadable !== total) pass.isConsistent = false;
+    return pass;
+  }
+
+  async #page(branch: Branch, page: number, limit: number, request: SweepRequest) {
+    const { keeper, platform } = this.#options;
+    let mark = keeper.readMark();
+    const ask = (size: number) =>
+      platform.productList(
+        { ...address(branch), page, limit: size, order: 'asc', orderBy: 'CreatedDate' },
+        {
+          ...callOptions(request),
+          onSend: () => {
+            mark = keeper.readMark();
+          },
+        },
+      );
+    try {
+      return { answer: await ask(limit), mark, used: limit };
+    } catch (error) {
+      if (page > 1 || limit <= DEFAULT_LIMIT || !hasCode(error, 'platform-refused')) throw error;
+      return { answer: await ask(DEFAULT_LIMIT), mark, used: DEFAULT_LIMIT };
+    }
+  }
+
+  async #keepPage(branch: Branch, answer: ProductPage, mark: ReadMark, pass: Pass): Promise<void> {
+    const { keeper } = this.#options;
+    for (const { id } of answer.docs) {
+      if (pass.seen.has(id)) pass.isConsistent = false;
+      pass.seen.add(id);
+    }
+    pass.written += (await keeper.applyPage(branch, answer.docs, mark)).written;
+    for (const text of answer.unreadable) {
+      // A product that was read in part is among the docs too.
+      if (!answer.docs.some(({ raw }) => raw === text)) pass.unreadable += 1;
+      await keeper.quarantine(text);
+    }
+  }
+
+  /** A deletion and a creation at once shift the list without changing its total; asking tells the two apart. */
+  async #askFor(missing: readonly Unlisted[], pass: Pass, request: SweepRequest): Promise<void> {
+    const { keeper, platform } = this.#options;
+    for (const { productId, sku } of missing) {
+      if (sku === null) continue;
+      let mark = keeper.readMark();
+      const record = await platform.productGet(
+        { sku },
+        {
+          ...callOptions(request),
+          onSend: () => {
+            mark = keeper.readMark();
+          },
+        },
+      );
+      if (record?.id !== productId) continue;
+      pass.seen.add(productId);
+      await keeper.applyRead(record, mark);
+    }
+  }
+}
+
+function address(branch: Branch): { subsidiaryId: string } | { externalId: string } {
+  return branch.subsidiaryId === null
+    ? { externalId: branch.externalId ?? '' }
+    : { subsidiaryId: branch.subsidiaryId };
+}
+
+function callOptions({ signal, onWait }: SweepRequest): CallOptions {
+  return { ...(signal && { signal }), ...(onWait && { onWait }) };
+}
+
+function isLast(answer: ProductPage, page: number, asked: number): boolean {
+  if (answer.hasNextPage !== null) return !answer.hasNextPage;
+  if (answer.totalPages !== null) return page >= answer.totalPages;
+  const size = Math.min(asked, answer.limit ?? asked);
+  return answer.docs.length < size;
+}

@@ -1,0 +1,162 @@
+import type { Alarms } from '../domain/alarm.ts';
+import type { ChangeKind } from '../domain/change.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { asTillsyncError } from '../domain/errors.ts';
+import type { FreshnessBoard } from '../domain/freshness.ts';
+import { BATCH_ITEMS_MAX, type Endpoint } from '../domain/limits.ts';
+import type { Log } from '../domain/log.ts';
+import { chooseLane } from '../domain/plan-batch.ts';
+import type { Platform } from '../domain/platform.ts';
+import { patientSignal } from './patient-signal.ts';
+import { type PushPlatform, pushItems, type SentItem, type SentOutcome } from './push-call.ts';
+import { retryDelayMs } from './retry.ts';
+import { Waker } from './waker.ts';
+
+/** Another process may put changes in line too, so an idle line is looked at this often. */
+const LOOK_EVERY_MS = 500;
+const LOCKED_OUT_LOOK_MS = 5_000;
+
+/** The line of changes, as the sender sees it. Each write is one short durable transaction. */
+export interface PushLine {
+  outlook(kind: ChangeKind): { waiting: number; urgent: boolean };
+  claim(kind: ChangeKind, max: number): Promise<{ callId: number | null; items: SentItem[] }>;
+  settle(
+    callId: number,
+    outcomes: readonly SentOutcome[],
+  ): Promise<{ done: number; rejected: number; waiting: number }>;
+}
+
+export interface PushLoopOptions {
+  kind: ChangeKind;
+  platform: PushPlatform & Pick<Platform, 'delayMs'>;
+  line: PushLine;
+  /** False while only a person can bring new tokens, or while another process sends. */
+  mayCall: () => boolean;
+  freshness: FreshnessBoard;
+  alarms: Alarms;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  /** How long a change may wait for company. */
+  lingerMs: number;
+  beat: () => void;
+}
+
+interface Endpoints {
+  batch: Endpoint;
+  single: Endpoint;
+}
+
+const ENDPOINTS: Record<ChangeKind, Endpoints> = {
+  stock: { batch: 'product.stock.batch', single: 'product.stock.put' },
+  product: { batch: 'product.batch', single: 'product.put' },
+};
+
+/**
+ * Sends one kind of changes, one call under way at a time. Changes are claimed only when a call may leave at
+ * once, so each call carries the newest values, sold out first, and as many as there are.
+ */
+export class PushLoop {
+  readonly #options: PushLoopOptions;
+  readonly #waker: Waker;
+  #failures = 0;
+
+  constructor(options: PushLoopOptions) {
+    this.#options = options;
+    this.#waker = new Waker(options.clock);
+  }
+
+  /** A hint that changes were put in line. */
+  wake(): void {
+    this.#waker.wake();
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { beat, mayCall, log, kind } = this.#options;
+    while (!signal.aborted) {
+      beat();
+      if (!mayCall()) await this.#rest(LOCKED_OUT_LOOK_MS, signal);
+      else {
+        try {
+          await this.#once(signal);
+        } catch (error) {
+          if (signal.aborted) return;
+          this.#failures += 1;
+          log.warn({ kind, err: error }, 'sending changes failed; they stay in line');
+          await this.#deafRest(retryDelayMs(this.#failures, error, this.#options.random), signal);
+        }
+      }
+    }
+  }
+
+  async #once(signal: AbortSignal): Promise<void> {
+    const { kind, platform, line, lingerMs } = this.#options;
+    const first = line.outlook(kind);
+    if (first.waiting === 0) return await this.#rest(LOOK_EVERY_MS, signal);
+    if (first.waiting < BATCH_ITEMS_MAX && !first.urgent) await this.#deafRest(lingerMs, signal);
+    const [batchFreeInMs, singleFreeInMs] = await Promise.all([
+      platform.delayMs(ENDPOINTS[kind].batch),
+      platform.delayMs(ENDPOINTS[kind].single),
+    ]);
+    if (signal.aborted) return;
+    const lane = chooseLane({ ...line.outlook(kind), batchFreeInMs, singleFreeInMs });
+    if (lane === 'none') return;
+    const delayMs = lane === 'batch' ? batchFreeInMs : singleFreeInMs;
+    if (delayMs > 0) return await this.#rest(delayMs, signal);
+    await this.#send(lane, signal);
+  }
+
+  async #send(lane: 'batch' | 'single', signal: AbortSignal): Promise<void> {
+    const { kind, platform, line, beat } = this.#options;
+    const { callId, items } = await line.claim(kind, lane === 'batch' ? BATCH_ITEMS_MAX : 1);
+    if (callId === null) return await this.#rest(LOOK_EVERY_MS, signal);
+    const patient = patientSignal(signal, this.#options.clock);
+    const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
+    const { outcomes, trouble } = await pushItems(platform, kind, items, { lane, call });
+    patient.end();
+    const report = await line.settle(callId, outcomes);
+    this.#tell(report, trouble);
+    if (trouble === undefined) {
+      this.#failures = 0;
+    } else if (!signal.aborted) {
+      this.#failures += 1;
+      await this.#deafRest(retryDelayMs(this.#failures, trouble, this.#options.random), signal);
+    }
+  }
+
+  #tell(report: { done: number; rejected: number; waiting: number }, trouble: unknown): void {
+    const { kind, freshness, alarms, log } = this.#options;
+    log[trouble === undefined ? 'info' : 'warn']({ kind, ...report }, 'changes sent');
+    if (report.rejected > 0) {
+      alarms.raise(
+        'outbox.rejected',
+        `The platform refused ${report.rejected} ${kind} change(s). See why: tillsync outbox list --state rejected`,
+      );
+    }
+    if (trouble === undefined) {
+      if (report.done > 0) freshness.ok('outbox.push');
+      return;
+    }
+    const { code, message, hint } = asTillsyncError(trouble);
+    if (code === 'aborted') return;
+    const state = code === 'auth-required' ? 'locked-out' : code === 'blocked' ? 'blocked' : 'failing';
+    freshness.report('outbox.push', state, [message, hint].filter(Boolean).join(' '));
+  }
+
+  /** Waits, until a hint that there is something to send. */
+  async #rest(ms: number, signal: AbortSignal): Promise<void> {
+    const { clock, beat } = this.#options;
+    const endMonoMs = clock.monotonicMs() + ms;
+    await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
+  }
+
+  /** Waits its full time, whatever is put in line meanwhile: for company, or after a failure. */
+  async #deafRest(ms: number, signal: AbortSignal): Promise<void> {
+    const { clock, beat } = this.#options;
+    const endMonoMs = clock.monotonicMs() + ms;
+    for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMonoMs - clock.monotonicMs()) {
+      beat();
+      await clock.sleep(Math.min(restMs, 15_000), signal);
+    }
+  }
+}
