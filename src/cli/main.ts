@@ -5,6 +5,9 @@ import { runCli } from './run-cli.ts';
 /** Exit code of a process that was told twice to end and did not wait for its own end. */
 const FORCED_EXIT = 1;
 
+/** What still holds the process once its command has ended, such as a call that does not let go, is cut off. */
+const LINGER_MS = 1000;
+
 const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
@@ -30,3 +33,4 @@ process.exitCode = await runCli(process.argv.slice(2), {
   random: systemRandom,
   signal: stop.signal,
 });
+setTimeout(() => process.exit(), LINGER_MS).unref();
