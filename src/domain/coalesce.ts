@@ -28,6 +28,42 @@ export function withoutOverruled<T extends ChangeBody>(
   return valueKeys(rest).length === 0 ? undefined : (rest as T);
 }
 
+/** A change that may hold values of several hand-overs, each with the number of its own. */
+export interface Versioned {
+  body: ChangeBody;
+  /** By field; numbers rise with time. */
+  versions: Readonly<Record<string, number>>;
+}
+
+/** Two changes of one target of which neither need be newer as a whole: each field's newest value. */
+export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
+  const [older, newer] = newestIn(a) > newestIn(b) ? [b, a] : [a, b];
+  const body = mergeBodies(older.body, newer.body) as Fields;
+  const versions: Record<string, number> = { ...older.versions, ...newer.versions };
+  for (const field of valueKeys(older.body)) {
+    if ((older.versions[field] ?? 0) <= (newer.versions[field] ?? 0)) continue;
+    body[field] = (older.body as Fields)[field];
+    versions[field] = older.versions[field] ?? 0;
+  }
+  return { body: body as ChangeBody, versions };
+}
+
+/**
+ * What is left of a change beside one for another sku of the same product: without the shared fields of which
+ * the other has a newer value. undefined: nothing.
+ */
+export function withoutNewerShared(change: Versioned, other: Versioned): ChangeBody | undefined {
+  const newer: Fields = {};
+  for (const field of valueKeys(other.body)) {
+    if ((other.versions[field] ?? 0) > (change.versions[field] ?? 0)) newer[field] = true;
+  }
+  return withoutOverruled(change.body, newer as ChangeBody, 'shared');
+}
+
+function newestIn({ body, versions }: Versioned): number {
+  return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
+}
+
 /** The keys of a body that carry values, not its address. */
 export function valueKeys(body: object): string[] {
   return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));

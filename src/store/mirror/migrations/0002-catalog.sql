@@ -1,6 +1,7 @@
 -- Numbers whose type the platform does not state are kept as they were sent: ANY keeps a number a number and a
 -- text a text. `pushed_mark` is the mark of the last push that set the row; what a sweep asked for before that
--- mark is older and does not overwrite it.
+-- mark is older and does not overwrite it. `uncertain`: a push was sent and its answer lost, so the platform may have
+-- another value; not trusted until the platform says it again.
 CREATE TABLE products (
   product_id TEXT PRIMARY KEY,
   name TEXT,
@@ -10,6 +11,7 @@ CREATE TABLE products (
   -- When no branch listed it any more; NULL while it is there.
   vanished_at TEXT,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0,
   updated_at TEXT NOT NULL
 ) STRICT;
 
@@ -21,7 +23,8 @@ CREATE TABLE skus (
   with_discount ANY,
   discount ANY,
   show INTEGER,
-  pushed_mark INTEGER NOT NULL DEFAULT 0
+  pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX skus_by_product ON skus (product_id);
 CREATE INDEX skus_by_barcode ON skus (barcode) WHERE barcode IS NOT NULL;
@@ -34,6 +37,7 @@ CREATE TABLE stocks (
   show INTEGER,
   confirmed_seq INTEGER NOT NULL DEFAULT 0,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (sku, subsidiary_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX stocks_by_subsidiary ON stocks (subsidiary_id);

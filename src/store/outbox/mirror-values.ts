@@ -1,0 +1,73 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody } from '../../domain/change.ts';
+import { saysTheSame } from '../../domain/inventory-diff.ts';
+import { sameNumber } from '../../domain/verify-applied.ts';
+import { fromBit } from '../catalog/sql-value.ts';
+
+interface StockValue {
+  qty: number | string | null;
+  show: number | null;
+  confirmedSeq: number;
+}
+
+interface ProductValue {
+  price: number | string | null;
+  name: string | null;
+  show: number | null;
+  uncertain: number;
+}
+
+/** What the mirror has, for certain, of the things that changes are about. */
+export class MirrorValues {
+  readonly #stock: Database.Statement<[string, string], StockValue>;
+  readonly #product: Database.Statement<[string], ProductValue>;
+  readonly #sweptSeq: Database.Statement<[string], number | null>;
+
+  constructor(db: Database.Database) {
+    this.#stock = db.prepare(`
+      SELECT qty, show, confirmed_seq AS confirmedSeq FROM stocks
+      WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`);
+    this.#product = db.prepare(`
+      SELECT s.price, p.name, p.show, s.uncertain OR p.uncertain AS uncertain
+      FROM skus s JOIN products p USING (product_id)
+      WHERE s.sku = ? AND p.vanished_at IS NULL`);
+    this.#sweptSeq = db
+      .prepare<[string], number | null>('SELECT max(as_of_seq) FROM sweeps WHERE subsidiary_id = ?')
+      .pluck();
+  }
+
+  /**
+   * Whether the stock has the quantity (and visibility) already: then the newest event of the order feed when
+   * the platform confirmed it; undefined when it has not, or the mirror does not know it.
+   */
+  stockConfirmedAt(
+    sku: string,
+    subsidiaryId: string,
+    wanted: { qty: number; show?: boolean | undefined },
+  ): number | undefined {
+    const stock = this.#stock.get(sku, subsidiaryId);
+    if (!stock || !saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted)) return undefined;
+    return Math.max(stock.confirmedSeq, this.#sweptSeq.get(subsidiaryId) ?? 0);
+  }
+
+  /** Whether a stock of zero would be news; it is for one the mirror does not know. */
+  isZero(sku: string | null, subsidiaryId: string | null): boolean {
+    const stock = sku === null || subsidiaryId === null ? undefined : this.#stock.get(sku, subsidiaryId);
+    return stock !== undefined && sameNumber(stock.qty, 0);
+  }
+
+  priceOf(sku: string): number | string | null | undefined {
+    return this.#product.get(sku)?.price;
+  }
+
+  /** Whether the product has every value of the body. A description cannot be seen, so it is never known. */
+  hasProductValues(sku: string, body: Exclude<ChangeBody, { qty: number }>): boolean {
+    const product = this.#product.get(sku);
+    if (!product || product.uncertain === 1 || body.description !== undefined) return false;
+    return (
+      (body.price === undefined || sameNumber(product.price, body.price)) &&
+      (body.name === undefined || product.name === body.name) &&
+      (body.show === undefined || fromBit(product.show) === body.show)
+    );
+  }
+}

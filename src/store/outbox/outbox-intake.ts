@@ -1,0 +1,222 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody, ChangeFault, ChangeKind, ProductChange, StockChange } from '../../domain/change.ts';
+import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { type GuardSettings, guardPrice, guardZeroItems, type Hold } from '../../domain/guard-rails.ts';
+import {
+  type Candidate,
+  literalAddress,
+  literalTarget,
+  type Resolution,
+  type Target,
+} from '../../domain/target.ts';
+import { LineRows } from './line-rows.ts';
+import { MirrorValues } from './mirror-values.ts';
+import { OutboxLine } from './outbox-line.ts';
+import type { Basis, ChangeSource, NewRow } from './outbox-row.ts';
+
+/** A change that was read and resolved, or an item that could not be read and has nobody to be told. */
+export type IntakeItem = { reference?: string | null } & (
+  | { kind: 'stock'; change: StockChange; resolution: Resolution }
+  | { kind: 'product'; change: ProductChange; resolution: Resolution }
+  | { kind: ChangeKind; fault: ChangeFault; value: unknown }
+);
+
+export interface AcceptOptions {
+  source: ChangeSource;
+  guards: GuardSettings;
+  /** Holds the whole hand-over, such as an inventory that lacks too much. */
+  hold?: Hold | undefined;
+}
+
+export interface Acceptance {
+  changeId: number;
+  state: 'pending' | 'held' | 'rejected';
+  /** Why it is held or rejected; null when it waits. */
+  message: string | null;
+  candidates: Candidate[];
+}
+
+type Readable = Exclude<IntakeItem, { fault: ChangeFault }>;
+
+/** Takes changes into the outbox. What it returned is on the disk when the transaction around it is. */
+export class OutboxIntake {
+  readonly #db: Database.Database;
+  readonly #clock: Clock;
+  readonly #line: OutboxLine;
+  readonly #values: MirrorValues;
+  readonly #rows: LineRows;
+  readonly #takeVersions: Database.Statement<[number], number>;
+  readonly #orderSeq: Database.Statement<[], number>;
+  readonly #zeroedAt: Database.Statement<[string, string], string>;
+  readonly #zeroedSince: Database.Statement<[string], number>;
+
+  constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
+    this.#db = db;
+    this.#clock = clock;
+    this.#line = new OutboxLine(db);
+    this.#values = new MirrorValues(db);
+    this.#rows = new LineRows(db);
+    this.#takeVersions = db
+      .prepare<[number], number>(
+        "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value",
+      )
+      .pluck();
+    this.#orderSeq = db
+      .prepare<[], number>(
+        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
+      )
+      .pluck();
+    this.#zeroedAt = db
+      .prepare<[string, string], string>(
+        `SELECT zeroed_at FROM outbox WHERE kind = 'stock' AND zeroed_at IS NOT NULL AND held_guard IS NULL
+         AND (target = ? AND state = 'pending' OR conflict_key = ? AND state = 'sending')`,
+      )
+      .pluck();
+    this.#zeroedSince = db
+      .prepare<[string], number>('SELECT count(*) FROM outbox WHERE zeroed_at >= ? AND held_guard IS NULL')
+      .pluck();
+  }
+
+  /** One acceptance for each item, in order; a bad one takes nothing from its neighbours. */
+  accept(items: readonly IntakeItem[], options: AcceptOptions): Acceptance[] {
+    const at = isoUtc(this.#clock.nowMs());
+    return this.#db
+      .transaction(() => {
+        this.#line.begin();
+        const firstId = (this.#takeVersions.get(items.length) ?? items.length) - items.length + 1;
+        const asOfSeq = this.#orderSeq.get() ?? 0;
+        const zeros = this.#judgeZeros(items, options, at);
+        return items.map((item, i): Acceptance => {
+          const base = {
+            changeId: firstId + i,
+            version: firstId + i,
+            kind: item.kind,
+            source: options.source,
+            reference: item.reference ?? null,
+            createdAt: at,
+            asOfSeq,
+          };
+          if ('fault' in item) return this.#refuse(base, item.value, item.fault.message, unreadTarget);
+          const { change, resolution } = item;
+          if (resolution.state === 'rejected') {
+            const words = literalTarget(change);
+            return {
+              ...this.#refuse(base, bodyFor(item, literalAddress(change)), resolution.message, words),
+              candidates: resolution.candidates,
+            };
+          }
+          return this.#take(base, item, resolution, zeros.get(i), options);
+        });
+      })
+      .immediate();
+  }
+
+  #take(
+    base: Pick<NewRow, 'changeId' | 'version' | 'kind' | 'source' | 'reference' | 'createdAt' | 'asOfSeq'>,
+    item: Readable,
+    resolution: Exclude<Resolution, { state: 'rejected' }>,
+    zero: ZeroVerdict | undefined,
+    options: AcceptOptions,
+  ): Acceptance {
+    const needsRead = resolution.state === 'needs-read';
+    const target = needsRead ? literalTarget(item.change) : resolution.target;
+    const address = needsRead ? literalAddress(item.change) : resolution.address;
+    const body = bodyFor(item, address);
+    const hold = options.hold ?? zero?.hold ?? this.#judgePrice(body, target, options.guards);
+    const row: NewRow = {
+      ...base,
+      target: target.key,
+      conflictKey: target.conflictKey,
+      sku: target.sku,
+      subsidiaryId: target.subsidiaryId,
+      basis: BASIS[resolution.state],
+      body: '',
+      heldGuard: hold?.guard ?? null,
+      message: hold?.message ?? null,
+      zeroedAt: zero?.zeroedAt ?? null,
+    };
+    const changeId = this.#line.putNewest(row, body);
+    return { changeId, state: hold ? 'held' : 'pending', message: hold?.message ?? null, candidates: [] };
+  }
+
+  #refuse(
+    base: Pick<NewRow, 'changeId' | 'createdAt'>,
+    body: unknown,
+    message: string,
+    target: Target,
+  ): Acceptance {
+    this.#rows.insert.run({
+      ...base,
+      target: target.key,
+      conflictKey: target.conflictKey,
+      body: JSON.stringify(body) ?? 'null',
+      state: 'rejected',
+      message,
+      settledAt: base.createdAt,
+      priority: 1,
+      basis: 'as-is',
+      sku: null,
+      subsidiaryId: target.subsidiaryId,
+      heldGuard: null,
+      zeroedAt: null,
+    });
+    return { changeId: base.changeId, state: 'rejected', message, candidates: [] };
+  }
+
+  #judgePrice(body: ChangeBody, target: Target, guards: GuardSettings): Hold | undefined {
+    if (guards.priceFactorMax === 0 || !('price' in body) || body.price === undefined) return undefined;
+    return target.sku === null ? undefined : guardPrice(this.#values.priceOf(target.sku), body.price, guards);
+  }
+
+  /** Which items set a stock to zero that is not yet, or not yet about to be; and whether they are too many. */
+  #judgeZeros(items: readonly IntakeItem[], options: AcceptOptions, at: string): Map<number, ZeroVerdict> {
+    const verdicts = new Map<number, ZeroVerdict>();
+    const fresh = new Map<string, number[]>();
+    for (const [i, item] of items.entries()) {
+      if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
+      if (item.resolution.state === 'rejected') continue;
+      const target =
+        item.resolution.state === 'needs-read' ? literalTarget(item.change) : item.resolution.target;
+      const zeroedAt = this.#zeroedAt.get(target.key, target.key);
+      if (zeroedAt !== undefined) verdicts.set(i, { zeroedAt, hold: undefined });
+      else if (!this.#values.isZero(target.sku, target.subsidiaryId)) {
+        fresh.set(target.key, [...(fresh.get(target.key) ?? []), i]);
+      }
+    }
+    const { guards } = options;
+    if (fresh.size === 0) return verdicts;
+    const since = isoUtc(Date.parse(at) - guards.zeroItemsWindowMs);
+    const withinWindow = guards.zeroItemsMax === 0 ? 0 : (this.#zeroedSince.get(since) ?? 0);
+    const hold = guardZeroItems({ inHandOver: fresh.size, withinWindow }, guards);
+    for (const i of [...fresh.values()].flat()) verdicts.set(i, { zeroedAt: at, hold });
+    return verdicts;
+  }
+}
+
+interface ZeroVerdict {
+  zeroedAt: string;
+  hold: Hold | undefined;
+}
+
+const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, Basis> = {
+  resolved: 'mirror',
+  'as-is': 'as-is',
+  'needs-read': 'needs-read',
+};
+
+const unreadTarget: Target = {
+  key: 'unreadable',
+  conflictKey: 'unreadable',
+  sku: null,
+  productId: null,
+  subsidiaryId: null,
+};
+
+/** The change in the platform's item shape, named by `address`. */
+export function bodyFor(item: Pick<Readable, 'change'>, address: object): ChangeBody {
+  const { sku: _sku, externalId: _externalId, ...rest } = item.change;
+  const values: Record<string, unknown> = { ...rest };
+  delete values.subsidiaryId;
+  delete values.subsidiaryExternalId;
+  return { ...address, ...values } as ChangeBody;
+}

@@ -1,0 +1,188 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody } from '../../domain/change.ts';
+import {
+  hasSharedFields,
+  mergeBodies,
+  mergeVersioned,
+  type Versioned,
+  valueKeys,
+  withoutNewerShared,
+  withoutOverruled,
+} from '../../domain/coalesce.ts';
+import { priorityOf } from '../../domain/plan-batch.ts';
+import { LineRows } from './line-rows.ts';
+import { bodyOf, type LineRow, type NewRow, versioned } from './outbox-row.ts';
+
+/** Where a row goes when its target becomes known. */
+export type NewPlace = Pick<LineRow, 'target' | 'conflictKey' | 'basis' | 'sku' | 'subsidiaryId'> & {
+  body: ChangeBody;
+};
+
+/**
+ * The rule of the line: one waiting change for each target, with the last value of every field; beside it at
+ * most one that a guard rail holds. Transactions are the caller's.
+ */
+export class OutboxLine {
+  readonly #rows: LineRows;
+  #anyHeld = true;
+
+  constructor(db: Database.Database) {
+    this.#rows = new LineRows(db);
+  }
+
+  /** To be called at the start of a transaction that puts many changes in line. */
+  begin(): void {
+    this.#anyHeld = this.#rows.anyHeld.get() === 1;
+  }
+
+  /** The newest word for its target: goes over what waits. Returns the id of the row that carries it. */
+  putNewest(row: NewRow, body: ChangeBody): number {
+    const isHeld = row.heldGuard !== null;
+    const slot = isHeld ? this.#rows.held : this.#rows.waiting;
+    const before = isHeld && !this.#anyHeld ? undefined : slot.get(row.kind, row.target);
+    const changeId = before?.changeId ?? row.changeId;
+    if (before) this.#mergeInto(before, row, body);
+    else this.#insert(row, body);
+    if (isHeld) this.#anyHeld = true;
+    else this.overrule({ ...row, changeId }, body, row.createdAt);
+    return changeId;
+  }
+
+  /** Takes out of held changes and of other skus of the product what a newer change has decided. */
+  overrule(
+    newer: Pick<LineRow, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
+    body: ChangeBody,
+    at: string,
+  ): void {
+    const held = this.#anyHeld ? this.#rows.held.get(newer.kind, newer.target) : undefined;
+    if (held && held.changeId !== newer.changeId) this.#strip(held, body, 'all', newer.changeId, at);
+    if (!hasSharedFields(newer.kind, body)) return;
+    for (const sibling of this.#rows.siblings.all(newer.conflictKey, newer.target)) {
+      this.#strip(sibling, body, 'shared', newer.changeId, at);
+    }
+  }
+
+  /** A change that was under way and did not arrive: back into the line, under everything newer. */
+  putBack(row: LineRow, message: string, at: string): 'waiting' | 'superseded' {
+    const newer = this.#rows.waiting.get(row.kind, row.target);
+    if (newer) {
+      this.#putUnder(row, newer, at);
+      return 'superseded';
+    }
+    const body = bodyOf(row);
+    let rest: ChangeBody | undefined = body;
+    let by = row.changeId;
+    if (hasSharedFields(row.kind, body)) {
+      for (const sibling of this.#rows.siblings.all(row.conflictKey, row.target)) {
+        if (rest === undefined || sibling.heldGuard !== null) continue;
+        rest = withoutOverruled(rest, bodyOf(sibling), 'shared');
+        by = sibling.changeId;
+      }
+    }
+    if (rest === undefined) {
+      this.#supersede(row.changeId, by, at);
+      return 'superseded';
+    }
+    if (rest !== body) this.#rows.setBody.run(JSON.stringify(rest), priorityOf(rest), row.changeId);
+    this.#rows.wait.run(message, row.changeId);
+    return 'waiting';
+  }
+
+  /** A held change goes into the line, over what waited when it was handed over. */
+  release(row: LineRow, message: string, at: string): void {
+    let released = versioned(row);
+    const before = this.#rows.waiting.get(row.kind, row.target);
+    if (before) {
+      released = mergeVersioned(versioned(before), released);
+      this.#supersede(before.changeId, row.changeId, at);
+      this.#place({ ...row, queueSeq: Math.min(before.queueSeq, row.queueSeq) }, released);
+    }
+    this.#rows.wait.run(message, row.changeId);
+    this.overrule(row, released.body, at);
+  }
+
+  /** A waiting or sent row whose target has become known; joins what waits there, each field's newest value. */
+  move(row: LineRow, place: NewPlace, isSending: boolean, at: string): void {
+    const slot = row.heldGuard === null ? this.#rows.waiting : this.#rows.held;
+    const there = isSending ? undefined : slot.get(row.kind, place.target);
+    const { versions } = versioned(row);
+    let moved: Versioned = { body: place.body, versions };
+    let { queueSeq, version } = row;
+    if (there && there.changeId !== row.changeId) {
+      moved = mergeVersioned(moved, versioned(there));
+      queueSeq = Math.min(queueSeq, there.queueSeq);
+      version = Math.max(version, there.version);
+      this.#supersede(there.changeId, row.changeId, at);
+    }
+    const placed = { ...row, ...place, queueSeq, version };
+    this.#place(placed, moved);
+    if (row.heldGuard === null && !isSending) this.#settleSiblings(placed, moved, at);
+  }
+
+  /** Of skus that have just been found to be of one product, the newest value of a shared field stays. */
+  #settleSiblings(row: Omit<LineRow, 'body'>, moved: Versioned, at: string): void {
+    if (!hasSharedFields(row.kind, moved.body)) return;
+    let rest: Versioned | undefined = moved;
+    for (const sibling of this.#rows.siblings.all(row.conflictKey, row.target)) {
+      const other = versioned(sibling);
+      const left = withoutNewerShared(other, moved);
+      if (!left) this.#supersede(sibling.changeId, row.changeId, at);
+      else this.#place(sibling, { ...other, body: left });
+      if (!rest || !left || sibling.heldGuard !== null) continue;
+      const body = withoutNewerShared(rest, other);
+      rest = body && { ...rest, body };
+      if (rest) this.#place(row, rest);
+      else this.#supersede(row.changeId, sibling.changeId, at);
+    }
+  }
+
+  #putUnder(older: LineRow, newer: LineRow, at: string): void {
+    const queueSeq = Math.min(older.queueSeq, newer.queueSeq);
+    this.#place({ ...newer, queueSeq }, mergeVersioned(versioned(older), versioned(newer)));
+    this.#supersede(older.changeId, newer.changeId, at);
+  }
+
+  #place(row: Omit<LineRow, 'body'>, { body, versions }: Versioned): void {
+    const priority = priorityOf(body);
+    const fieldVersions = JSON.stringify(versions);
+    this.#rows.setTarget.run({ ...row, body: JSON.stringify(body), fieldVersions, priority });
+  }
+
+  #insert(row: NewRow, body: ChangeBody): void {
+    const priority = priorityOf(body);
+    this.#rows.insert.run({
+      ...row,
+      body: JSON.stringify(body),
+      state: 'pending',
+      settledAt: null,
+      priority,
+    });
+  }
+
+  #mergeInto(before: LineRow, row: NewRow, newest: ChangeBody): void {
+    const known = bodyOf(before);
+    const body = mergeBodies(known, newest);
+    const isWhole = valueKeys(known).every((field) => Object.hasOwn(newest, field));
+    const fresh = Object.fromEntries(valueKeys(newest).map((field) => [field, row.version]));
+    this.#rows.merge.run({
+      ...row,
+      changeId: before.changeId,
+      body: JSON.stringify(body),
+      fieldVersions: isWhole ? null : JSON.stringify({ ...versioned(before).versions, ...fresh }),
+      priority: priorityOf(body),
+    });
+  }
+
+  #strip(older: LineRow, newer: ChangeBody, scope: 'all' | 'shared', by: number, at: string): void {
+    const body = bodyOf(older);
+    const rest = withoutOverruled(body, newer, scope);
+    if (!rest) this.#supersede(older.changeId, by, at);
+    else if (JSON.stringify(rest) !== older.body) {
+      this.#rows.setBody.run(JSON.stringify(rest), priorityOf(rest), older.changeId);
+    }
+  }
+
+  #supersede(changeId: number, by: number, at: string): void {
+    this.#rows.supersede.run(`Replaced by change ${by}.`, by, at, changeId);
+  }
+}

@@ -1,0 +1,105 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
+import type { OutboxEntry, OutboxState } from './outbox-row.ts';
+
+export interface OutboxFilter {
+  /** `held` is the part of `pending` that waits for a person. */
+  state?: OutboxState | 'held' | undefined;
+  kind?: ChangeKind | undefined;
+  /** Only changes with a lower id, for the next page. */
+  before?: number | undefined;
+  limit: number;
+}
+
+export interface OutboxCounts {
+  /** Waiting, without those that are held. */
+  pending: number;
+  held: number;
+  /** Waiting for their product to be read. */
+  needsRead: number;
+  sending: number;
+  rejected: number;
+  /** When the longest waiting was handed over; null when none waits. */
+  oldestPendingAt: string | null;
+}
+
+const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
+  settled_at AS settledAt, held_guard AS heldGuard, source, reference, replaced, superseded_by AS supersededBy`;
+
+type Row = Omit<OutboxEntry, 'body'> & { body: string };
+
+/** Reads of the outbox for people, the local API and waiting commands. */
+export class OutboxQueries {
+  readonly #list: Database.Statement<[Record<string, unknown>], Row>;
+  readonly #one: Database.Statement<[number], Row>;
+  readonly #byState: Database.Statement<[], { state: string; n: number }>;
+  readonly #pending: Database.Statement<
+    [],
+    { held: number | null; needsRead: number | null; oldestAt: string | null }
+  >;
+
+  constructor(db: Database.Database) {
+    this.#list = db.prepare(`
+      SELECT ${COLUMNS} FROM outbox
+      WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
+        AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
+      ORDER BY change_id DESC LIMIT @limit`);
+    this.#one = db.prepare(`SELECT ${COLUMNS} FROM outbox WHERE change_id = ?`);
+    this.#byState = db.prepare(`
+      SELECT state, count(*) AS n FROM outbox WHERE state IN ('pending', 'sending', 'rejected') GROUP BY state`);
+    this.#pending = db.prepare(`
+      SELECT sum(held_guard IS NOT NULL) AS held,
+        sum(held_guard IS NULL AND basis = 'needs-read') AS needsRead,
+        min(CASE WHEN held_guard IS NULL THEN created_at END) AS oldestAt
+      FROM outbox WHERE state = 'pending'`);
+  }
+
+  /** Newest first. */
+  list(filter: OutboxFilter): OutboxEntry[] {
+    const isHeld = filter.state === 'held';
+    const rows = this.#list.all({
+      before: filter.before ?? Number.MAX_SAFE_INTEGER,
+      state: isHeld ? 'pending' : (filter.state ?? null),
+      held: isHeld ? 1 : null,
+      kind: filter.kind ?? null,
+      limit: filter.limit,
+    });
+    return rows.map(entryOf);
+  }
+
+  get(changeId: number): OutboxEntry | undefined {
+    const row = this.#one.get(changeId);
+    return row && entryOf(row);
+  }
+
+  /** What became of a change: itself, or the one that took its place. */
+  follow(changeId: number): OutboxEntry | undefined {
+    const followed = new Set<number>();
+    let entry = this.get(changeId);
+    while (entry?.supersededBy != null && !followed.has(entry.changeId)) {
+      followed.add(entry.changeId);
+      const next = this.get(entry.supersededBy);
+      if (!next) break;
+      entry = next;
+    }
+    return entry;
+  }
+
+  counts(): OutboxCounts {
+    const byState = new Map(this.#byState.all().map(({ state, n }) => [state, n]));
+    const parts = this.#pending.get();
+    const held = parts?.held ?? 0;
+    return {
+      pending: (byState.get('pending') ?? 0) - held,
+      held,
+      needsRead: parts?.needsRead ?? 0,
+      sending: byState.get('sending') ?? 0,
+      rejected: byState.get('rejected') ?? 0,
+      oldestPendingAt: parts?.oldestAt ?? null,
+    };
+  }
+}
+
+function entryOf(row: Row): OutboxEntry {
+  return { ...row, body: JSON.parse(row.body) as ChangeBody };
+}

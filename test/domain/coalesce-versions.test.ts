@@ -1,0 +1,31 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { mergeBodies, mergeVersioned, type Versioned } from '../../src/domain/coalesce.ts';
+import type { ProductChangeItem } from '../../src/domain/platform.ts';
+
+const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
+
+it('gives the same whether changes were merged as they came or split over two rows and joined later', () => {
+  fc.assert(
+    fc.property(fc.array(fc.tuple(fc.boolean(), values)), (changes) => {
+      const whole = changes.reduce<ProductChangeItem>(
+        (body, [, each]) => mergeBodies(body, { sku: 1, ...each }),
+        {
+          sku: 1,
+        },
+      );
+      const rows = [true, false].map((side): Versioned => {
+        const row = { body: { sku: 1 } as Record<string, unknown>, versions: {} as Record<string, number> };
+        for (const [i, [ofSide, each]] of changes.entries()) {
+          if (ofSide !== side) continue;
+          Object.assign(row.body, each);
+          for (const field of Object.keys(each)) row.versions[field] = i + 1;
+        }
+        return row as Versioned;
+      });
+      const [a, b] = rows as [Versioned, Versioned];
+      expect(mergeVersioned(a, b).body).toEqual(whole);
+      expect(mergeVersioned(b, a)).toEqual(mergeVersioned(a, b));
+    }),
+  );
+});

@@ -1,0 +1,130 @@
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type Database from 'better-sqlite3';
+import { onTestFinished } from 'vitest';
+import { branchDirectory } from '../../../src/domain/catalog-lookup.ts';
+import { GUARDS_OFF, type GuardSettings } from '../../../src/domain/guard-rails.ts';
+import type { ProductRecord } from '../../../src/domain/platform.ts';
+import { readProductChange, readStockChange } from '../../../src/domain/read-change.ts';
+import { resolveProduct } from '../../../src/domain/resolve-product.ts';
+import { resolveStock } from '../../../src/domain/resolve-stock.ts';
+import { CatalogStore } from '../../../src/store/catalog/catalog-store.ts';
+import { MirrorCatalog } from '../../../src/store/catalog/mirror-catalog.ts';
+import { openConnection } from '../../../src/store/mirror/open-connection.ts';
+import { OrderAcks } from '../../../src/store/outbox/order-acks.ts';
+import { OutboxClaims } from '../../../src/store/outbox/outbox-claims.ts';
+import { type KeptChange, OutboxDecisions } from '../../../src/store/outbox/outbox-decisions.ts';
+import { type Acceptance, type IntakeItem, OutboxIntake } from '../../../src/store/outbox/outbox-intake.ts';
+import { OutboxQueries } from '../../../src/store/outbox/outbox-queries.ts';
+import { OutboxSettlement } from '../../../src/store/outbox/outbox-settlement.ts';
+import { FakeClock } from '../../support/fake-clock.ts';
+
+export const BRANCHES = [
+  { subsidiaryId: 's1', externalId: 'B1' },
+  { subsidiaryId: 's2', externalId: 'B2' },
+];
+
+/** A mirror of its own, closed after the test. */
+export function tempMirror(): Database.Database {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-mirror-'));
+  const db = openConnection({ path: join(directory, 'mirror.db'), readonly: false, group: undefined });
+  onTestFinished(() => {
+    db.close();
+  });
+  return db;
+}
+
+export interface Shelf {
+  sku: string;
+  price?: number;
+  /** Branch to [externalId, qty]. */
+  stocks: Record<string, [externalId: string, qty: number]>;
+}
+
+/** A product record as the platform would send it. */
+export function product(id: string, name: string, shelves: Shelf[], extra: object = {}): ProductRecord {
+  const children = shelves.map(({ sku, price = 1000, stocks }) => ({
+    sku,
+    barcode: null,
+    price,
+    withDiscount: false,
+    discount: 0,
+    show: true,
+    stocks: Object.entries(stocks).map(([subsidiaryId, [, qty]]) => ({ subsidiaryId, qty, show: true })),
+    integrations: Object.entries(stocks).map(([subsidiaryId, [extId]]) => ({
+      subsidiaryId,
+      productIdPosA: null,
+      productCodePosB: null,
+      extId,
+    })),
+  }));
+  const content = { id, name, category: 'all', show: true, children };
+  return { ...content, raw: JSON.stringify({ ...content, ...extra }) };
+}
+
+/** Everything of the outgoing direction on one mirror. */
+export function outgoing(db = tempMirror(), branches = BRANCHES) {
+  const clock = new FakeClock();
+  const directory = branchDirectory(branches);
+  const options = { db, clock, branches: directory };
+  const catalog = new MirrorCatalog({ db, branches });
+  const store = new CatalogStore({ db, clock });
+  const intake = new OutboxIntake(options);
+  const resolve = (kept: Omit<KeptChange, 'changeId'>, alreadyRead = false) =>
+    kept.kind === 'stock'
+      ? resolveStock(kept.change as Parameters<typeof resolveStock>[0], {
+          catalog,
+          branches: directory,
+          alreadyRead,
+        })
+      : resolveProduct(kept.change, { catalog, alreadyRead });
+
+  const accept = (
+    kind: 'stock' | 'product',
+    values: unknown[],
+    guards: Partial<GuardSettings> = {},
+    source: 'http' | 'cli' = 'http',
+  ): Acceptance[] => {
+    const items = values.map((value): IntakeItem => {
+      if (kind === 'stock') {
+        const reading = readStockChange(value);
+        if ('fault' in reading) return { kind, fault: reading.fault, value };
+        return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+      }
+      const reading = readProductChange(value);
+      if ('fault' in reading) return { kind, fault: reading.fault, value };
+      return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+    });
+    return intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
+  };
+
+  /** Mirrors a whole sweep of every branch. */
+  const sweep = (records: ProductRecord[]) => {
+    for (const branch of branches) {
+      const mark = store.readMark();
+      store.applyPage(branch, records, mark);
+      const seen = new Set(records.map((record) => record.id));
+      store.completeSweep({ branch, mark, startedAtMs: clock.nowMs(), pages: 1, seen });
+    }
+  };
+
+  return {
+    db,
+    clock,
+    catalog,
+    store,
+    intake,
+    accept,
+    sweep,
+    resolve,
+    claims: new OutboxClaims(options),
+    settlement: new OutboxSettlement(options),
+    decisions: new OutboxDecisions(options),
+    queries: new OutboxQueries(db),
+    acks: new OrderAcks(options),
+  };
+}
+
+/** Whatever waits may leave. */
+export const SEND_ALL = { skipUnchanged: true, holdBack: false, sendAsIs: true };

@@ -1,0 +1,383 @@
+import { describe, expect, it } from 'vitest';
+import { hasCode } from '../../../src/domain/errors.ts';
+import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+
+const TEA = product('p1', 'Tea', [
+  { sku: '10', price: 1000, stocks: { s1: ['A', 5], s2: ['A', 7] } },
+  { sku: '11', price: 2000, stocks: { s1: ['B', 3] } },
+]);
+const many = Array.from({ length: 250 }, (_, i) =>
+  product(`m${i}`, `Many ${i}`, [{ sku: `${1000 + i}`, stocks: { s1: [`M${i}`, 9] } }]),
+);
+
+function swept(records = [TEA]) {
+  const out = outgoing();
+  out.sweep(records);
+  return out;
+}
+
+const done = (items: { changeId: number }[]) =>
+  items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
+
+describe('taking changes in', () => {
+  it('answers each item by itself and keeps the bad ones with their reason', () => {
+    const out = swept();
+    const answers = out.accept('stock', [
+      { externalId: 'B', qty: 1 },
+      { externalId: 'B', qty: -1 },
+      { externalId: 'A', qty: 1 },
+      { externalId: 'A', qty: 2, subsidiaryExternalId: 'B2' },
+    ]);
+    expect(answers.map((each) => each.state)).toEqual(['pending', 'rejected', 'rejected', 'pending']);
+    expect(answers[2]?.candidates).toHaveLength(2);
+    expect(out.queries.counts()).toMatchObject({ pending: 2, rejected: 2 });
+    expect(out.queries.get(answers[1]?.changeId ?? 0)).toMatchObject({ body: { externalId: 'B', qty: -1 } });
+  });
+
+  it('has one waiting row for a target, whatever it is called, with the last values', () => {
+    const out = swept();
+    const [first] = out.accept('product', [{ sku: 10, price: 5, name: 'a' }]);
+    const [second] = out.accept('product', [{ externalId: 'A', price: 6 }]);
+    expect(second?.changeId).toBe(first?.changeId);
+    expect(out.queries.list({ limit: 9 })).toMatchObject([
+      { target: 'sku:10', body: { sku: 10, price: 6, name: 'a' }, replaced: 1 },
+    ]);
+  });
+
+  it("lets a newer name by another sku of the product stand, and leaves each sku's price", () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, price: 5, name: 'old' }]);
+    out.accept('product', [{ sku: 11, name: 'new' }]);
+    expect(out.queries.list({ limit: 9 }).map((each) => each.body)).toEqual([
+      { sku: 11, name: 'new' },
+      { sku: 10, price: 5 },
+    ]);
+  });
+
+  it('never gives a change id twice', () => {
+    const out = swept();
+    const [a] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
+    out.decisions.drop(a?.changeId ?? 0);
+    out.clock.jumpWall(10_000);
+    expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+    const [b] = out.accept('stock', [{ externalId: 'B', qty: 2 }]);
+    expect(b?.changeId).toBeGreaterThan(a?.changeId ?? 0);
+  });
+});
+
+describe('taking changes out', () => {
+  it('sends sold-out stock first, then the oldest, at most a hundred', () => {
+    const out = swept(many);
+    out.accept(
+      'stock',
+      many.map((_, i) => ({ externalId: `M${i}`, qty: i === 200 ? 0 : 5 })),
+    );
+    const claim = out.claims.claim('stock', 100, SEND_ALL);
+    expect(claim.items).toHaveLength(100);
+    expect(claim.items[0]?.body).toEqual({ externalId: 'M200', qty: 0 });
+    expect(claim.items[1]?.body).toEqual({ externalId: 'M0', qty: 5 });
+    expect(claim.more).toBe(true);
+    expect(out.claims.outlook('stock', SEND_ALL)).toEqual({ waiting: 150, urgent: false });
+  });
+
+  it('settles what the platform has already without a call', () => {
+    const out = swept();
+    out.accept('stock', [
+      { externalId: 'B', qty: 3 },
+      { externalId: 'A', qty: 8, subsidiaryId: 's1' },
+    ]);
+    const claim = out.claims.claim('stock', 100, SEND_ALL);
+    expect(claim).toMatchObject({
+      settled: 1,
+      items: [{ body: { externalId: 'A', qty: 8, subsidiaryId: 's1' } }],
+    });
+    out.accept('product', [{ sku: 10, price: 1000, name: 'Tea', show: true }]);
+    expect(out.claims.claim('product', 100, SEND_ALL)).toMatchObject({ callId: null, settled: 1 });
+    out.accept('product', [{ sku: 10, price: 1000, description: '' }]);
+    expect(out.claims.claim('product', 100, SEND_ALL).items).toHaveLength(1);
+  });
+
+  it('does not take the mirror for the platform after an order or a lost answer', () => {
+    const out = swept();
+    order(out, 'o1', 'B1', [['B', 1]]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    const first = out.claims.claim('stock', 100, SEND_ALL);
+    expect(first.items).toHaveLength(1);
+    out.settlement.settle(first.callId ?? 0, done(first.items));
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    const lost = out.claims.claim('stock', 100, SEND_ALL);
+    out.settlement.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
+  });
+
+  it('never has one product under way twice', () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, name: 'x' }]);
+    expect(out.claims.claim('product', 1, SEND_ALL).items).toHaveLength(1);
+    out.accept('product', [
+      { sku: 11, name: 'y' },
+      { sku: 10, price: 7 },
+    ]);
+    expect(out.claims.claim('product', 100, SEND_ALL).items).toEqual([]);
+  });
+
+  it('keeps changes that the mirror cannot place waiting, or sends them by their own words', () => {
+    const out = outgoing();
+    out.accept('stock', [
+      { externalId: 'Z', qty: 1 },
+      { sku: 5, qty: 1 },
+    ]);
+    expect(out.claims.claim('stock', 9, { ...SEND_ALL, sendAsIs: false }).items).toEqual([]);
+    expect(out.claims.claim('stock', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+      { externalId: 'Z', qty: 1 },
+    ]);
+    expect(out.queries.counts()).toMatchObject({ needsRead: 1, sending: 1 });
+  });
+});
+
+describe('settling', () => {
+  it('writes what the platform took into the mirror, and the refusal to the change', () => {
+    const out = swept();
+    out.accept('stock', [
+      { externalId: 'B', qty: 8 },
+      { externalId: 'A', qty: 9, show: false, subsidiaryId: 's1' },
+    ]);
+    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    const [a, b] = items;
+    const report = out.settlement.settle(callId ?? 0, [
+      { changeId: a?.changeId ?? 0, state: 'rejected', message: 'no stock here' },
+      { changeId: b?.changeId ?? 0, state: 'done' },
+    ]);
+    expect(report).toMatchObject({ done: 1, rejected: 1 });
+    const stocks = out.db
+      .prepare('SELECT sku, subsidiary_id, qty, show FROM stocks ORDER BY 1, 2')
+      .raw()
+      .all();
+    expect(stocks).toEqual([
+      ['10', 's1', 9, 0],
+      ['10', 's2', 7, 1],
+      ['11', 's1', 3, 1],
+    ]);
+    expect(out.queries.list({ state: 'rejected', limit: 9 })).toMatchObject([{ message: 'no stock here' }]);
+  });
+
+  it('ignores a late answer to a call that was reclaimed', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 8 }]);
+    const first = out.claims.claim('stock', 100, SEND_ALL);
+    expect(out.settlement.reclaim()).toBe(1);
+    const second = out.claims.claim('stock', 100, SEND_ALL);
+    expect(second.items[0]).toMatchObject({ attempts: 1 });
+    expect(out.settlement.settle(first.callId ?? 0, done(first.items))).toMatchObject({
+      ignored: 1,
+      done: 0,
+    });
+    expect(out.settlement.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
+  });
+
+  it('puts a failed change under a newer one, and says which', () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, price: 5, name: 'x' }]);
+    const { callId, items } = out.claims.claim('product', 100, SEND_ALL);
+    const [newer] = out.accept('product', [{ sku: 10, price: 6 }]);
+    const changeId = items[0]?.changeId ?? 0;
+    expect(out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }])).toMatchObject({
+      superseded: 1,
+    });
+    expect(out.queries.get(changeId)).toMatchObject({ state: 'superseded', supersededBy: newer?.changeId });
+    expect(out.queries.follow(changeId)).toMatchObject({
+      body: { sku: 10, price: 6, name: 'x' },
+      state: 'pending',
+    });
+  });
+});
+
+describe('guard rails', () => {
+  it('hold all of a hand-over that sets too much to zero, and let it go on a word', () => {
+    const out = swept(many);
+    const zeros = many.slice(0, 20).map((_, i) => ({ externalId: `M${i}`, qty: 0 }));
+    const answers = out.accept('stock', [...zeros, { externalId: 'M50', qty: 4 }], { zeroItemsMax: 10 });
+    expect(answers.filter((each) => each.state === 'held')).toHaveLength(20);
+    expect(answers[0]?.message).toContain('20 stocks');
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    out.accept('stock', [{ externalId: 'M3', qty: 6 }], { zeroItemsMax: 10 });
+    expect(out.queries.counts()).toMatchObject({ held: 19, pending: 1 });
+    expect(out.decisions.release({ guard: 'zero-items' })).toBe(19);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
+  });
+
+  it('count a trickle of zeros within the window, but none twice and none that is zero already', () => {
+    const out = swept(many);
+    const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
+    const zero = (i: number) => out.accept('stock', [{ externalId: `M${i}`, qty: 0 }], guards)[0]?.state;
+    expect([zero(0), zero(0), zero(1), zero(1)]).toEqual(['pending', 'pending', 'pending', 'pending']);
+    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    expect(zero(1)).toBe('pending');
+    out.settlement.settle(callId ?? 0, done(items));
+    expect(zero(0)).toBe('pending');
+    expect(zero(2)).toBe('held');
+    out.clock.jumpWall(60_001);
+    expect(zero(3)).toBe('pending');
+  });
+
+  it('hold a price beyond its factor beside what waits, until it is dropped or overruled', () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, price: 1100 }], { priceFactorMax: 2 });
+    const [held] = out.accept('product', [{ sku: 10, price: 10, name: 'x' }], { priceFactorMax: 2 });
+    expect(held).toMatchObject({ state: 'held' });
+    expect(out.queries.list({ state: 'held', limit: 9 })).toMatchObject([{ heldGuard: 'price-factor' }]);
+    out.accept('product', [{ sku: 10, price: 1200 }], { priceFactorMax: 2 });
+    expect(out.queries.get(held?.changeId ?? 0)?.body).toEqual({ sku: 10, name: 'x' });
+    out.decisions.release({ changeId: held?.changeId ?? 0 });
+    expect(out.claims.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+      { sku: 10, price: 1200, name: 'x' },
+    ]);
+  });
+});
+
+describe("a person's decisions", () => {
+  it('retry a rejected change, but never over a newer one', () => {
+    const out = outgoing();
+    out.sweep([TEA]);
+    const [rejected] = out.accept('stock', [{ externalId: 'A', qty: 1 }]);
+    const id = rejected?.changeId ?? 0;
+    expect(out.decisions.retry(id, (kept) => out.resolve(kept))).toMatchObject({ state: 'rejected' });
+    const [again] = out.queries.list({ state: 'rejected', limit: 1 });
+    out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }])]);
+    const retried = out.decisions.retry(again?.changeId ?? 0, (kept) => out.resolve(kept));
+    expect(retried).toMatchObject({ state: 'pending' });
+    expect(out.queries.follow(id)).toMatchObject({ changeId: retried.changeId });
+
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    out.settlement.settle(callId ?? 0, [
+      { changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' },
+    ]);
+    out.accept('stock', [{ externalId: 'A', qty: 2 }]);
+    const failure = catchError(() => out.decisions.retry(retried.changeId, (kept) => out.resolve(kept)));
+    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+  });
+
+  it('cannot drop what is under way, nor decide on what is not there', () => {
+    const out = swept();
+    const [change] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
+    out.claims.claim('stock', 9, SEND_ALL);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.drop(change?.changeId ?? 0)),
+        'usage',
+      ),
+    ).toBe(true);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.drop(99)),
+        'not-found',
+      ),
+    ).toBe(true);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.release({ changeId: change?.changeId ?? 0 })),
+        'usage',
+      ),
+    ).toBe(true);
+  });
+});
+
+describe('stock that is already sold', () => {
+  const RULES = { ...SEND_ALL, holdBack: true };
+  const send = (out: ReturnType<typeof outgoing>) => {
+    const { callId, items } = out.claims.claim('stock', 100, RULES);
+    if (callId !== null) out.settlement.settle(callId, done(items));
+    return items.map((each) => ('qty' in each.body ? each.body.qty : null));
+  };
+
+  it('is held back in its branch until the order is booked, then corrected', () => {
+    const out = swept();
+    expect(send(out)).toEqual([]);
+    order(out, 'o1', 'B1', [['A', 2]]);
+    order(out, 'o2', 'B2', [['A', 1]]);
+    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+    expect(send(out)).toEqual([8]);
+    expect(out.queries.list({ limit: 1 })[0]?.message).toContain('Sent as 8');
+    expect(out.acks.correct()).toBe(0);
+    expect(out.acks.acknowledge(['o1', 'o9'], 'http')).toEqual([
+      { orderId: 'o1', state: 'new' },
+      { orderId: 'o9', state: 'unheard' },
+    ]);
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([10]);
+    expect(out.acks.correct()).toBe(0);
+    expect(out.acks.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
+  });
+
+  it('cannot be undone by a count older than the order that sold the last piece', () => {
+    const out = swept();
+    send(out);
+    out.accept('stock', [{ externalId: 'B', qty: 1 }]);
+    order(out, 'o1', 'B1', [['B', 1]]);
+    out.acks.acknowledge(['o1'], 'inbox');
+    expect(send(out)).toEqual([0]);
+    expect(out.acks.correct()).toBe(0);
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('is corrected when the order is cancelled, and kept when a newer count waits', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([7]);
+    order(out, 'o1', 'B1', [['B', 2]], 'cancel');
+    out.accept('stock', [{ externalId: 'B', qty: 6 }]);
+    expect(out.acks.correct()).toBe(0);
+    expect(send(out)).toEqual([6]);
+  });
+
+  it('counts open orders from before it was switched on, not those that had ended', () => {
+    const out = swept();
+    order(out, 'o1', 'B1', [['B', 1]], 'dispatched');
+    order(out, 'o2', 'B1', [['B', 2]], 'inProcess');
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([7]);
+    out.acks.acknowledge(['o2'], 'cli');
+    out.acks.correct();
+    expect(send(out)).toEqual([9]);
+    expect(out.acks.prune()).toBe(1);
+  });
+});
+
+function catchError(action: () => unknown): unknown {
+  try {
+    action();
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}
+
+/** Mirrors an order as the order store does: its row, its items, an event. */
+function order(
+  out: ReturnType<typeof outgoing>,
+  orderId: string,
+  store: string,
+  items: [externalId: string, quantity: number][],
+  status = 'pending',
+) {
+  const { db } = out;
+  const at = '2026-01-15T12:00:00.000Z';
+  const seq = db
+    .prepare("INSERT INTO order_events (order_id, status, source, observed_at) VALUES (?, ?, 'poll', ?)")
+    .run(orderId, status, at).lastInsertRowid;
+  db.prepare(
+    `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
+       payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, 'poll', '{}')`,
+  ).run(orderId, status, seq, at, store);
+  for (const [line, [externalId, quantity]] of items.entries()) {
+    db.prepare(
+      'INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity) VALUES (?, ?, ?, ?)',
+    ).run(orderId, line, externalId, quantity);
+  }
+}
