@@ -2,8 +2,8 @@
 import { systemClock, systemRandom } from '../daemon/system-clock.ts';
 import { runCli } from './run-cli.ts';
 
-/** Exit code of a process that was told twice to end and did not wait for its own end. */
-const FORCED_EXIT = 1;
+/** Exit code of a process whose command did not come to its own end, such as one told twice to end. */
+const UNFINISHED_EXIT = 1;
 
 /** What still holds the process once its command has ended, such as a call that does not let go, is cut off. */
 const LINGER_MS = 1000;
@@ -12,7 +12,7 @@ const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
     // The first request is kept in order; a person's second one is meant.
-    if (stop.signal.aborted && signal === 'SIGINT') process.exit(FORCED_EXIT);
+    if (stop.signal.aborted && signal === 'SIGINT') process.exit(UNFINISHED_EXIT);
     stop.abort();
   });
 }
@@ -24,7 +24,9 @@ for (const stream of [process.stdout, process.stderr]) {
   });
 }
 
-process.exitCode = await runCli(process.argv.slice(2), {
+// Not awaited here, so that the packaged program can be CommonJS, which Node starts in half the time.
+process.exitCode = UNFINISHED_EXIT;
+void runCli(process.argv.slice(2), {
   env: process.env,
   stdin: process.stdin,
   stdout: process.stdout,
@@ -32,5 +34,7 @@ process.exitCode = await runCli(process.argv.slice(2), {
   clock: systemClock,
   random: systemRandom,
   signal: stop.signal,
+}).then((code) => {
+  process.exitCode = code;
+  setTimeout(() => process.exit(), LINGER_MS).unref();
 });
-setTimeout(() => process.exit(), LINGER_MS).unref();
