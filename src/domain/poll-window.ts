@@ -30,7 +30,8 @@ export function pollWindow(input: PollWindowInput): PollWindow {
   let start = addDays(today, -input.lookbackDays);
   if (input.reachBackToMs !== null && input.reachBackToMs < input.nowMs) {
     const reach = dateIn(input.timezone, input.reachBackToMs);
-    if (reach < start) start = reach < floor ? floor : reach;
+    // Dates in this form compare as text.
+    if (reach < start) start = [reach, floor].toSorted()[1] as string;
   }
   return { startDate: addDays(start, -1), endDate: addDays(today, 1) };
 }
