@@ -1,7 +1,9 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import { answer } from './answer.ts';
 import type { GroupCommit } from './group-commit.ts';
 import { type NotificationReader, readNotification } from './notification.ts';
 import { readRequestBody } from './request-body.ts';
@@ -30,49 +32,41 @@ export interface CallbackRouteOptions {
 export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
   const { gate, commits, clock, log, bodyLimitBytes, read, isClosing } = options;
 
-  const onRequest = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
-    let admitted: boolean;
+  const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
     try {
-      admitted = gate.admits(request.raw.headers[SECRET_HEADER]);
+      if (gate.admits(request.raw.headers[SECRET_HEADER])) done();
+      else answer(raw, 401, '{"error":"wrong or missing x-webhook-secret"}');
     } catch (error) {
       log.error({ err: error }, 'the webhook secret could not be read; a notification is put off');
-      putOff(reply);
-      return;
+      putOff(raw);
     }
-    if (!admitted) {
-      answer(reply, 401, '{"error":"wrong or missing x-webhook-secret"}');
-      return;
-    }
-    // Whatever the content type says, the bytes decide; Fastify would refuse one that it cannot parse.
-    delete request.raw.headers['content-type'];
-    done();
   };
 
-  const handler = async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
-    const body = await readRequestBody(request.raw, bodyLimitBytes);
-    if (body === 'cut-off') return reply.hijack();
-    if (body === 'too-large') return answer(reply, 413, '{"error":"the notification is too large"}');
-    const { entry, isJson } = readNotification(body, { read, receivedAtMs: clock.nowMs() });
-    try {
-      await commits.add(entry, body.length);
-    } catch (error) {
-      log.debug({ code: asTillsyncError(error).code }, 'a notification is put off');
-      return putOff(reply);
+  const receive = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const body = await readRequestBody(request, bodyLimitBytes);
+    if (body === 'cut-off') return;
+    if (body === 'too-large') {
+      answer(response, 413, '{"error":"the notification is too large"}');
+      return;
     }
-    if (isClosing()) reply.header('connection', 'close');
-    if (!isJson) return answer(reply, 400, '{"error":"the body is not JSON"}');
-    return answer(reply, 200, '{"ok":true}');
+    const { entry, isJson } = readNotification(body, { read, receivedAtMs: clock.nowMs() });
+    await commits.add(entry, body.length);
+    const closing = isClosing() ? { connection: 'close' } : undefined;
+    if (isJson) answer(response, 200, '{"ok":true}', closing);
+    else answer(response, 400, '{"error":"the body is not JSON"}', closing);
+  };
+
+  const handler = ({ raw: request }: FastifyRequest, { raw: response }: FastifyReply): void => {
+    receive(request, response).catch((error) => {
+      log.debug({ code: asTillsyncError(error).code }, 'a notification is put off');
+      putOff(response);
+    });
   };
 
   return { method: 'POST', url: options.path, onRequest, handler };
 }
 
-/** A short JSON answer that tells nothing of the inside. */
-export function answer(reply: FastifyReply, status: number, json: string): FastifyReply {
-  return reply.code(status).header('content-type', 'application/json; charset=utf-8').send(json);
-}
-
-function putOff(reply: FastifyReply): FastifyReply {
-  reply.header('retry-after', String(RETRY_AFTER_S));
-  return answer(reply, 503, '{"error":"could not be kept, send it again"}');
+function putOff(response: ServerResponse): void {
+  const retryAfter = { 'retry-after': String(RETRY_AFTER_S) };
+  answer(response, 503, '{"error":"could not be kept, send it again"}', retryAfter);
 }

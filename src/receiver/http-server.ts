@@ -2,7 +2,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import type { Log } from '../domain/log.ts';
-import { answer } from './callback-route.ts';
+import { answer } from './answer.ts';
 
 export interface TlsFiles {
   cert: string;
@@ -29,6 +29,8 @@ const DEFAULT_LIMITS: HttpServerLimits = {
   checkEveryMs: 2_000,
   connectionsMax: 1_000,
 };
+
+const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
 
 export interface HttpServerOptions {
   /** The only path there is; anything but POST on it is 405. */
@@ -58,23 +60,22 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     routerOptions: { ignoreTrailingSlash: true },
     clientErrorHandler,
     frameworkErrors: (_error, _request, reply) => {
-      answer(reply as Parameters<typeof answer>[0], 400, '{"error":"bad request"}');
+      answer(reply.raw, 400, '{"error":"bad request"}');
     },
   }) as unknown as FastifyInstance;
   app.server.maxConnections = limits.connectionsMax;
   dropSilentOnClose(app);
 
-  // The route reads the body itself; everywhere else it is let go by unread.
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('*', (_request, _payload, done) => done(null));
-  app.setNotFoundHandler((request, reply) => {
-    if (pathOf(request.url) !== pathOf(options.path)) return answer(reply, 404, '{"error":"not found"}');
-    return answer(reply.header('allow', 'POST'), 405, '{"error":"only POST is allowed here"}');
+  // The route reads the body itself, whatever its content type says; everywhere else it goes by unread.
+  for (const method of METHODS_WITH_BODY)
+    app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  app.setNotFoundHandler(({ url }, { raw }) => {
+    if (pathOf(url) !== pathOf(options.path)) answer(raw, 404, '{"error":"not found"}');
+    else answer(raw, 405, '{"error":"only POST is allowed here"}', { allow: 'POST' });
   });
-  app.setErrorHandler((error, _request, reply) => {
-    const status = statusOf(error);
-    if (status >= 500) options.log.error({ err: error }, 'a callback could not be handled');
-    return answer(reply, status, status >= 500 ? '{"error":"internal"}' : '{"error":"bad request"}');
+  app.setErrorHandler((error, _request, { raw }) => {
+    options.log.error({ err: error }, 'a callback could not be handled');
+    answer(raw, 500, '{"error":"internal"}');
   });
   return app;
 }
@@ -95,11 +96,6 @@ function dropSilentOnClose(app: FastifyInstance): void {
 function pathOf(url: string): string {
   const path = url.split('?', 1)[0] ?? '';
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
-}
-
-function statusOf(error: unknown): number {
-  const status = error instanceof Error && 'statusCode' in error ? Number(error.statusCode) : 500;
-  return status >= 400 && status < 600 ? status : 500;
 }
 
 const STATUS_OF_CLIENT_ERROR: Record<string, number> = {

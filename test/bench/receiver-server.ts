@@ -22,7 +22,7 @@ process.stdout.write(`${server.url}\n`);
 process.stdin.resume().on('end', () => void server.close());
 
 async function tillsync() {
-  const { keeper, close } = await openBenchKeeper(directory);
+  const { keeper, close } = openBenchKeeper(directory);
   const receiver = createReceiver({
     host: '127.0.0.1',
     port: 0,
@@ -40,7 +40,7 @@ async function tillsync() {
 
 /** Fastify as anyone would write it: check the secret, parse, answer; with `storing` a commit before each answer. */
 async function plain(storing: boolean) {
-  const store = storing ? await openBenchKeeper(directory) : undefined;
+  const store = storing ? openBenchKeeper(directory) : undefined;
   const wanted = createHash('sha256').update(secret).digest();
   const app = Fastify();
   app.addHook('onRequest', async (request, reply) => {
