@@ -1,0 +1,89 @@
+import type Database from 'better-sqlite3';
+import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
+import type { StockChange } from '../../domain/change.ts';
+import type { KnownStock } from '../../domain/inventory-diff.ts';
+
+type StockValues = [
+  sku: string,
+  subsidiaryId: string,
+  qty: number | string | null,
+  show: number | null,
+  uncertain: number,
+];
+type MappingValues = [
+  sku: string,
+  subsidiaryId: string,
+  extId: string | null,
+  posA: string | null,
+  posB: string | null,
+];
+
+/**
+ * Every stock entry of the mirror, held in memory while one whole inventory is planned, so that tens of
+ * thousands of lines need no query each.
+ */
+export class InventoryIndex {
+  /** By target key; what a whole inventory is compared with. */
+  readonly stocks = new Map<string, KnownStock>();
+  /** Place of each externalId; null where it stands for several. */
+  readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
+  readonly #branches: BranchDirectory;
+
+  /** `subsidiaryIds`: the branches that the inventory counts; undefined: all. */
+  constructor(options: {
+    db: Database.Database;
+    branches: BranchDirectory;
+    subsidiaryIds?: ReadonlySet<string> | undefined;
+  }) {
+    const { db, subsidiaryIds } = options;
+    this.#branches = options.branches;
+    const living = 'JOIN skus s USING (sku) JOIN products p USING (product_id) WHERE p.vanished_at IS NULL';
+    const stocks = db
+      .prepare<[], StockValues>(
+        `SELECT k.sku, k.subsidiary_id, k.qty, k.show, k.uncertain FROM stocks k ${living}`,
+      )
+      .raw();
+    for (const [sku, subsidiaryId, qty, show, uncertain] of stocks.iterate()) {
+      if (subsidiaryIds && !subsidiaryIds.has(subsidiaryId)) continue;
+      const known = { qty: uncertain === 1 ? null : qty, show: show === null ? null : show !== 0 };
+      this.stocks.set(`sku:${sku}@${subsidiaryId}`, known);
+    }
+    const mappings = db
+      .prepare<[], MappingValues>(
+        `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b
+         FROM integrations i ${living}`,
+      )
+      .raw();
+    for (const [sku, subsidiaryId, extId, posA, posB] of mappings.iterate()) {
+      const place = { key: `sku:${sku}@${subsidiaryId}`, subsidiaryId };
+      if (extId !== null) this.#add(extId, place);
+      if (posA !== null) this.#add(posA, place);
+      if (posB !== null) this.#add(posB, place);
+    }
+  }
+
+  /**
+   * Target key of a change, as `resolveStock` would find it, in the plain case: named by an externalId that
+   * stands for one stock entry. undefined: resolve it.
+   */
+  keyOf(change: StockChange): string | undefined {
+    if (change.externalId === undefined || change.sku !== undefined) return undefined;
+    const place = this.#places.get(change.externalId);
+    if (!place) return undefined;
+    const { subsidiaryId, subsidiaryExternalId } = change;
+    if (subsidiaryId !== undefined && subsidiaryId !== place.subsidiaryId) return undefined;
+    if (
+      subsidiaryExternalId !== undefined &&
+      this.#branches.idOf(subsidiaryExternalId) !== place.subsidiaryId
+    ) {
+      return undefined;
+    }
+    return place.key;
+  }
+
+  #add(externalId: string, place: { key: string; subsidiaryId: string }): void {
+    const before = this.#places.get(externalId);
+    if (before === undefined) this.#places.set(externalId, place);
+    else if (before?.key !== place.key) this.#places.set(externalId, null);
+  }
+}
