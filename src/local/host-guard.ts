@@ -1,4 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { TillsyncError } from '../domain/errors.ts';
+import { errorBody } from './api-error.ts';
 import { hostOf, isLoopbackName } from './loopback.ts';
 
 /**
@@ -13,6 +15,10 @@ export function hostGuard(names: readonly string[]) {
       done();
       return;
     }
-    reply.code(403).send({ error: 'This address is not served under that name; use 127.0.0.1.' });
+    reply.code(403).send(errorBody(refused));
   };
 }
+
+const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
+  hint: 'Use 127.0.0.1.',
+});

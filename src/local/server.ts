@@ -2,6 +2,7 @@ import Fastify, { type FastifyInstance, type FastifyPluginAsync } from 'fastify'
 import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import { sendError } from './api-error.ts';
 import { hostGuard } from './host-guard.ts';
 import { isLoopbackName } from './loopback.ts';
 
@@ -35,15 +36,8 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     exposeHeadRoutes: true,
   }) as unknown as FastifyInstance;
   if (isLoopbackName(host)) app.addHook('onRequest', hostGuard([host]));
-  app.setNotFoundHandler((_request, reply) => reply.code(404).send({ error: 'There is nothing here.' }));
-  app.setErrorHandler((error, _request, reply) => {
-    const status = error instanceof Error && 'statusCode' in error ? Number(error.statusCode) : 500;
-    if (status >= 400 && status < 500) {
-      return reply.code(status).send({ error: error instanceof Error ? error.message : 'bad request' });
-    }
-    log.error({ err: error }, 'a local request could not be handled');
-    return reply.code(500).send({ error: 'Internal error; the log has the details.' });
-  });
+  app.setNotFoundHandler(({ method, url }, reply) => sendError(reply, nothingAt(method, url), log));
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error, log));
   for (const plugin of plugins) app.register(plugin);
 
   return {
@@ -57,6 +51,13 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
       waiting.abort();
     },
   };
+}
+
+function nothingAt(method: string, url: string): TillsyncError {
+  const path = url.split('?', 1)[0];
+  return new TillsyncError('not-found', `There is nothing at ${method} ${path}.`, {
+    hint: 'GET /v1/openapi.json tells what there is.',
+  });
 }
 
 async function listen(

@@ -1,0 +1,306 @@
+import { Agent, request } from 'undici';
+import { TillsyncError } from '../../src/domain/errors.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import type { MirroredOrder } from '../../src/domain/mirrored-order.ts';
+import type { MirroredProduct, ProductFilter } from '../../src/domain/mirrored-product.ts';
+import type { OrderEvent } from '../../src/domain/order.ts';
+import { ackRoutes } from '../../src/local/ack-routes.ts';
+import { localApi } from '../../src/local/api.ts';
+import type { ChangeBatch, TakenChange } from '../../src/local/change-intake.ts';
+import { changeRoutes } from '../../src/local/change-routes.ts';
+import { ChangeSignal } from '../../src/local/change-signal.ts';
+import { orderRoutes } from '../../src/local/order-routes.ts';
+import { type OutboxChange, type OutboxListFilter, outboxRoutes } from '../../src/local/outbox-routes.ts';
+import { productRoutes } from '../../src/local/product-routes.ts';
+import { createLocalServer } from '../../src/local/server.ts';
+import { type StatusSource, statusRoutes } from '../../src/local/status-routes.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+export interface ApiAnswer {
+  status: number;
+  headers: Record<string, string | string[] | undefined>;
+  text: string;
+  // biome-ignore lint/suspicious/noExplicitAny: tests look into answers freely
+  body: any;
+}
+
+export interface ApiRigOptions {
+  host?: string;
+  apiKey?: string;
+  limitBytes?: number;
+  handOversMax?: number;
+  streamsMax?: number;
+}
+
+const NO_TEXTS = [
+  'storeExternalId',
+  'websiteId',
+  'name',
+  'createdAt',
+  'deliveryType',
+  'deliveryTime',
+  'scheduledFor',
+  'addressAddress',
+  'addressStreetNumber',
+  'addressStreetAddress',
+  'addressCountry',
+  'addressState',
+  'addressCity',
+  'addressZipCode',
+  'addressPhoneNumber',
+  'addressDetails',
+  'customerFirstName',
+  'customerLastName',
+  'customerEmail',
+  'customerPhoneNumber',
+  'code',
+  'amountToPay',
+  'amount',
+  'deliveryFee',
+  'couponDiscount',
+  'isScheduled',
+  'addressLat',
+  'addressLng',
+] as const;
+
+export function sampleOrder(orderId: string, seq: number, status: string): MirroredOrder {
+  const nothing = Object.fromEntries(NO_TEXTS.map((field) => [field, null]));
+  const item = {
+    productExternalId: 'A1',
+    productName: 'Agua',
+    quantity: 2,
+    comment: null,
+    unitPrice: 1000,
+    baseUnitPrice: 1000,
+    productPrice: '2000',
+    productBasePrice: 2000,
+    modifiers: [
+      {
+        name: 'Sauce',
+        shortName: null,
+        description: '[]',
+        optionId: 'o1',
+        optionExternalId: null,
+        optionName: 'Hot',
+        optionPrice: 200,
+        quantity: 1,
+      },
+    ],
+  };
+  return {
+    ...nothing,
+    orderId,
+    seq,
+    status,
+    updatedAt: '2026-01-15T12:00:00.000Z',
+    items: [item],
+  } as unknown as MirroredOrder;
+}
+
+/** The mirror and the outbox in memory, behind the real API on a free port. */
+export async function openApi(options: ApiRigOptions = {}) {
+  const clock = new FakeClock();
+  const signal = new ChangeSignal();
+  const events: OrderEvent[] = [];
+  const orders = new Map<string, MirroredOrder>();
+  const state = {
+    reads: 0,
+    failure: undefined as TillsyncError | undefined,
+    taken: [] as ChangeBatch[],
+    take: undefined as undefined | ((batch: ChangeBatch) => Promise<TakenChange[]>),
+    acked: [] as string[],
+    filters: [] as (ProductFilter | OutboxListFilter)[],
+    products: [] as MirroredProduct[],
+    changes: [] as OutboxChange[],
+    decisions: [] as string[],
+    tokensFail: undefined as TillsyncError | undefined,
+  };
+  let nextId = 1;
+  const source = {
+    eventsAfter(seq: number, limit: number) {
+      state.reads += 1;
+      if (state.failure) throw state.failure;
+      return events.filter((event) => event.seq > seq).slice(0, limit);
+    },
+    newestSeq: () => events.at(-1)?.seq ?? 0,
+    order: (orderId: string) => orders.get(orderId),
+    orderPayload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
+  };
+  const families = [
+    orderRoutes({
+      source,
+      onChange: signal.subscribe,
+      clock,
+      log: silentLog,
+      ...(options.streamsMax === undefined ? {} : { streamsMax: options.streamsMax }),
+    }),
+    ackRoutes({
+      async acknowledge(orderIds) {
+        state.acked.push(...orderIds);
+        return orderIds.map((orderId) => ({ orderId, state: orders.has(orderId) ? 'new' : 'unheard' }));
+      },
+    }),
+    productRoutes({
+      clock,
+      products(filter) {
+        state.filters.push(filter);
+        return state.products
+          .filter(({ productId }) => productId > (filter.after ?? ''))
+          .slice(0, filter.limit);
+      },
+    }),
+    changeRoutes({
+      async take(batch) {
+        state.taken.push(batch);
+        if (state.take) return state.take(batch);
+        return batch.changes.map(() => ({
+          changeId: nextId++,
+          state: 'pending',
+          message: null,
+          candidates: [],
+        }));
+      },
+      ...(options.limitBytes === undefined ? {} : { limitBytes: options.limitBytes }),
+      ...(options.handOversMax === undefined ? {} : { handOversMax: options.handOversMax }),
+    }),
+    outboxRoutes({ clock, outbox: memoryDesk(state) }),
+    statusRoutes({ clock, versions: { tillsync: '1.0.0', node: 'v24' }, status: memoryStatus(state) }),
+  ];
+  const { host = '127.0.0.1', apiKey } = options;
+  const server = createLocalServer({
+    host,
+    port: 0,
+    clock,
+    log: silentLog,
+    plugins: [localApi({ apiKey, families, version: '1.0.0' })],
+  });
+  const { port } = await server.listen();
+  const dispatcher = new Agent();
+  const url = `http://127.0.0.1:${port}`;
+  const call = async (
+    path: string,
+    {
+      method = 'GET',
+      headers = {},
+      body,
+    }: { method?: string; headers?: Record<string, string>; body?: unknown } = {},
+  ): Promise<ApiAnswer> => {
+    const isRaw = typeof body === 'string' || body instanceof Uint8Array || body === undefined;
+    const answer = await request(`${url}${path}`, {
+      dispatcher,
+      method: method as 'GET',
+      headers: { ...(body === undefined ? {} : { 'content-type': 'application/json' }), ...headers },
+      body: isRaw ? ((body as string | Uint8Array | undefined) ?? null) : JSON.stringify(body),
+    });
+    const text = await answer.body.text();
+    const isJson = String(answer.headers['content-type']).startsWith('application/json');
+    return {
+      status: answer.statusCode,
+      headers: answer.headers,
+      text,
+      body: isJson && text !== '' ? JSON.parse(text) : undefined,
+    };
+  };
+  const addEvent = (orderId: string, status: string) => {
+    const seq = (events.at(-1)?.seq ?? 0) + 1;
+    orders.set(orderId, sampleOrder(orderId, seq, status));
+    events.push({
+      seq,
+      orderId,
+      status,
+      previousStatus: null,
+      source: 'webhook',
+      observedAt: '2026-01-15T12:00:00.000Z',
+    });
+    return seq;
+  };
+  return {
+    clock,
+    signal,
+    events,
+    orders,
+    state,
+    url,
+    port,
+    server,
+    dispatcher,
+    call,
+    addEvent,
+    post: (path: string, body: unknown, headers = {}) => call(path, { method: 'POST', body, headers }),
+    async close() {
+      await server.close();
+      await dispatcher.destroy();
+    },
+  };
+}
+
+export type ApiRig = Awaited<ReturnType<typeof openApi>>;
+
+export function sampleChange(changeId: number, state: OutboxChange['state'] = 'pending'): OutboxChange {
+  return {
+    changeId,
+    kind: 'stock',
+    target: `sku:${changeId}@s1`,
+    body: { externalId: `E${changeId}`, qty: 1 },
+    state,
+    attempts: 0,
+    message: null,
+    createdAt: '2026-01-15T12:00:00.000Z',
+    settledAt: null,
+    heldGuard: null,
+    source: 'http',
+    reference: null,
+    replaced: 0,
+    supersededBy: null,
+  };
+}
+
+function memoryDesk(state: {
+  changes: OutboxChange[];
+  filters: (ProductFilter | OutboxListFilter)[];
+  decisions: string[];
+}) {
+  const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
+  return {
+    list(filter: OutboxListFilter) {
+      state.filters.push(filter);
+      const { before = Number.MAX_SAFE_INTEGER } = filter;
+      return state.changes.filter(({ changeId }) => changeId < before).slice(0, filter.limit);
+    },
+    get,
+    follow: (changeId: number) => get(get(changeId)?.supersededBy ?? changeId),
+    async retry(changeId: number) {
+      if (get(changeId)?.state !== 'rejected')
+        throw new TillsyncError('usage', 'Only a rejected one is retried.');
+      state.decisions.push(`retry ${changeId}`);
+    },
+    async drop(changeId: number) {
+      state.decisions.push(`drop ${changeId}`);
+    },
+    async release(which: { changeId: number } | { guard: string | null }) {
+      state.decisions.push(`release ${JSON.stringify(which)}`);
+      return 3;
+    },
+  };
+}
+
+function memoryStatus(state: { tokensFail: TillsyncError | undefined }): StatusSource {
+  return {
+    freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
+    raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
+    tokens() {
+      if (state.tokensFail) throw state.tokensFail;
+      return { state: 'ok', savedAtMs: 0, accessExpiresInMs: 5, refreshExpiresInMs: null, lockedOut: null };
+    },
+    waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }],
+    counts: () => ({ orders: 1, openOrders: 1, events: 2, quarantine: 0, products: 3 }),
+    outboxCounts: () => ({
+      pending: 1,
+      held: 0,
+      needsRead: 0,
+      sending: 0,
+      rejected: 0,
+      oldestPendingAt: null,
+    }),
+  };
+}
