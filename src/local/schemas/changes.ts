@@ -2,12 +2,14 @@ import { z } from 'zod';
 
 export const ITEMS_MAX = 100_000;
 
-const id = z.string().min(1).max(200);
+const sound = /^[^\0\uFFFD]*$/;
+const id = z.string().max(200).regex(/\S/).regex(sound);
 const sku = z.union([
   z.number().int().min(0),
   z
     .string()
     .regex(/^(0|[1-9]\d*)$/)
+    .refine((digits) => Number.isSafeInteger(Number(digits)))
     .describe('Digits without leading zeros'),
 ]);
 const value = z.number().min(0).max(Number.MAX_SAFE_INTEGER);
@@ -35,8 +37,8 @@ export const productItem = z
     externalId: id.optional().describe('Integration id of the product'),
     sku: sku.optional(),
     price: value.optional(),
-    name: z.string().regex(/\S/).max(100_000).optional(),
-    description: z.string().max(100_000).optional().describe('An empty text clears it'),
+    name: z.string().regex(/\S/).regex(sound).max(100_000).optional(),
+    description: z.string().regex(sound).max(100_000).optional().describe('An empty text clears it'),
     show: z.boolean().optional().describe('Visibility of the whole product'),
   })
   .refine(names, oneName)
