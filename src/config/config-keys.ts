@@ -72,6 +72,16 @@ export const SECTIONS: SectionSpecs = {
   outbox: {
     lingerMs: spec('linger', value.duration(0, MINUTE), '250ms'),
   },
+  stock: {
+    holdBackUnbooked: spec('hold_back_unbooked', value.boolean, false),
+    skipUnchanged: spec('skip_unchanged', value.boolean, true),
+  },
+  guard: {
+    zeroItemsMax: spec('zero_items_max', value.wholeNumber(0, 1_000_000), 100),
+    zeroItemsWindowMs: spec('zero_items_window', value.duration(SECOND, DAY), '10m'),
+    priceFactorMax: spec('price_factor_max', value.decimal(0, 1_000_000), 10),
+    missingShareMax: spec('missing_share_max', value.decimal(0, 1), 0.5),
+  },
   local: {
     listen: spec('listen', value.listen, '127.0.0.1:8788'),
   },

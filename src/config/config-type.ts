@@ -1,3 +1,4 @@
+import type { GuardSettings } from '../domain/guard-rails.ts';
 import type { PlatformLimits } from '../domain/limits.ts';
 
 /** Everything an operator may set, checked and frozen. Durations in milliseconds, sizes in bytes. */
@@ -10,6 +11,9 @@ export interface Config {
   /** The company's branches, which the platform's API cannot list. */
   readonly branches: readonly BranchConfig[];
   readonly outbox: OutboxConfig;
+  readonly stock: StockConfig;
+  /** When a hand-over is held back for a person. */
+  readonly guard: Readonly<GuardSettings>;
   readonly local: LocalConfig;
   readonly limits: Readonly<PlatformLimits>;
   readonly log: LogConfig;
@@ -79,6 +83,13 @@ export interface BranchConfig {
 
 export interface OutboxConfig {
   readonly lingerMs: number;
+}
+
+export interface StockConfig {
+  /** Reduce a counted quantity by what online orders took that the POS has not acknowledged yet. */
+  readonly holdBackUnbooked: boolean;
+  /** Settle a value that the mirror has already without a call. */
+  readonly skipUnchanged: boolean;
 }
 
 export interface LocalConfig {

@@ -35,6 +35,12 @@ export function wholeNumber(min: number, max: number) {
   );
 }
 
+export function decimal(min: number, max: number) {
+  return reading(`a number from ${min} to ${max}`, (value) =>
+    typeof value === 'number' && value >= min && value <= max ? value : undefined,
+  );
+}
+
 export function oneOf<const T extends readonly (string | boolean)[]>(...values: T) {
   return reading(
     `one of ${values.map((value) => JSON.stringify(value)).join(', ')}`,

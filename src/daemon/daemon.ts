@@ -11,6 +11,7 @@ import { GapWatch } from '../sync/gap-watch.ts';
 import { OrderLoop } from '../sync/order-loop.ts';
 import { webhookLoop } from '../sync/webhook-loop.ts';
 import { WebhookWatch } from '../sync/webhook-watch.ts';
+import { outgoingLoops } from './outgoing.ts';
 import { openParts, type Parts, type PartsOptions } from './parts.ts';
 import { Releasers } from './releasers.ts';
 import { type SupervisedLoop, supervise } from './supervisor.ts';
@@ -75,6 +76,9 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Daemo
       supervisor,
     ),
   );
+  for (const { name, run } of outgoingLoops(options, parts, () => mayCall(parts))) {
+    loops.push(supervise(name, run, supervisor));
+  }
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
     await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);

@@ -50,6 +50,8 @@ export function demoConfig({ baseUrl, directory, webhookPort }: DemoPlace): Conf
     catalog: { sweep: '30 4 * * *', pageSize: 100 },
     branches: [{ subsidiaryId: 'sub-1' }, { externalId: 'B2' }],
     outbox: { lingerMs: 250 },
+    stock: { holdBackUnbooked: true, skipUnchanged: true },
+    guard: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
     local: { host: '127.0.0.1', port: 0 },
     limits: DEMO_LIMITS,
     log: { level: 'silent', pretty: false },

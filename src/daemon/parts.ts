@@ -1,5 +1,6 @@
 import type { Config } from '../config/config-type.ts';
 import type { Secrets } from '../config/secrets.ts';
+import type { Branch } from '../domain/catalog-lookup.ts';
 import type { Clock, Random } from '../domain/clock.ts';
 import type { Log } from '../domain/log.ts';
 import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
@@ -8,10 +9,14 @@ import type { TokenKeeper } from '../platform/token-keeper.ts';
 import type { Transport } from '../platform/transport.ts';
 import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
 import { openState, type State } from '../store/state/open-state.ts';
+import { CatalogSweep } from '../sync/catalog-sweep.ts';
 import { OrderPoll } from '../sync/order-poll.ts';
 import { WebhookRegistration } from '../sync/webhook-registration.ts';
 import { WebhookSecrets } from '../sync/webhook-secrets.ts';
+import { ChangeDesk } from './change-desk.ts';
+import { MirrorStores } from './mirror-stores.ts';
 import { openWhenFree } from './open-when-free.ts';
+import { catalogKeeper } from './outbox-wiring.ts';
 import { Releasers } from './releasers.ts';
 import { prepareStorage } from './storage-directory.ts';
 
@@ -34,6 +39,13 @@ export interface Parts {
   orderPoll: OrderPoll;
   webhookSecrets: WebhookSecrets;
   webhookRegistration: WebhookRegistration;
+  branches: readonly Branch[];
+  /** Catalogue and outbox in the mirror. */
+  stores: MirrorStores;
+  changeDesk: ChangeDesk;
+  catalogSweep: CatalogSweep;
+  /** Called after changes were put in line by this process. */
+  onLine: Set<() => void>;
   /** Waits for a token refresh under way, writes what is pending, closes. */
   close(): Promise<void>;
 }
@@ -70,6 +82,23 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   releasers.push('connections to the platform', () => platform.close());
   await seedTokens(platform.tokens, secrets, log);
 
+  const branches = config.branches.map(
+    ({ subsidiaryId = null, externalId = null }): Branch => ({ subsidiaryId, externalId }),
+  );
+  const stores = new MirrorStores({ mirror, branches, clock });
+  const onLine = new Set<() => void>();
+  const { holdBackUnbooked: holdBack } = config.stock;
+  const changeDesk = new ChangeDesk({
+    stores,
+    guards: config.guard,
+    holdBack,
+    onTaken: () => {
+      for (const listener of onLine) listener();
+    },
+  });
+  const { pageSize } = config.catalog;
+  const keeper = catalogKeeper(stores, mirror, clock);
+
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
     store: state.webhook,
@@ -81,6 +110,11 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     mirror,
     platform,
     webhookSecrets,
+    branches,
+    stores,
+    changeDesk,
+    onLine,
+    catalogSweep: new CatalogSweep({ platform, keeper, clock, log, pageSize }),
     orderPoll: new OrderPoll({
       platform,
       importer: mirror.importer,

@@ -1,0 +1,114 @@
+import type { ChangeFault, ChangeKind, ProductChange, StockChange } from '../domain/change.ts';
+import type { Guard, GuardSettings, Hold } from '../domain/guard-rails.ts';
+import { resolveProduct } from '../domain/resolve-product.ts';
+import { resolveStock } from '../domain/resolve-stock.ts';
+import type { Resolution } from '../domain/target.ts';
+import type { Acceptance, IntakeItem } from '../store/outbox/outbox-intake.ts';
+import type { OutboxCounts, OutboxFilter } from '../store/outbox/outbox-queries.ts';
+import type { ChangeSource, OutboxEntry } from '../store/outbox/outbox-row.ts';
+import type { AckResult } from '../store/outbox/unbooked-orders.ts';
+import type { MirrorStores, Stores } from './mirror-stores.ts';
+
+/** A change as it was handed over by any way in; `reference` is what its giver knows it by. */
+export type HandedOver = { reference?: string | null } & (
+  | { kind: 'stock'; change: StockChange }
+  | { kind: 'product'; change: ProductChange }
+  | { kind: ChangeKind; fault: ChangeFault; value: unknown }
+);
+
+export interface ChangeDeskOptions {
+  stores: MirrorStores;
+  guards: GuardSettings;
+  holdBack: boolean;
+  /** Told after changes were put in line, so that they are sent soon. */
+  onTaken: () => void;
+}
+
+/** Where every way in hands changes over, and where people decide about them. */
+export class ChangeDesk {
+  readonly #options: ChangeDeskOptions;
+
+  constructor(options: ChangeDeskOptions) {
+    this.#options = options;
+  }
+
+  /** Takes changes in one durable transaction; one acceptance for each, in order. */
+  async take(items: readonly HandedOver[], source: ChangeSource, hold?: Hold): Promise<Acceptance[]> {
+    const { stores, guards, onTaken } = this.#options;
+    const accepted = await stores.write((at) =>
+      at.intake.accept(
+        items.map((item) => this.#resolved(at, item)),
+        { source, guards, hold },
+      ),
+    );
+    onTaken();
+    return accepted;
+  }
+
+  /** Records durably that the POS has booked these orders, and corrects what was held back for them. */
+  async acknowledge(orderIds: readonly string[], source: ChangeSource): Promise<AckResult[]> {
+    const { stores, holdBack, onTaken } = this.#options;
+    const results = await stores.write(({ acks }) => {
+      const noted = acks.acknowledge(orderIds, source);
+      if (holdBack) acks.correct();
+      return noted;
+    });
+    onTaken();
+    return results;
+  }
+
+  list(filter: OutboxFilter): OutboxEntry[] {
+    return this.#options.stores.read(({ queries }) => queries.list(filter));
+  }
+
+  get(changeId: number): OutboxEntry | undefined {
+    return this.#options.stores.read(({ queries }) => queries.get(changeId));
+  }
+
+  /** The change itself, or the one that took its place in the end. */
+  follow(changeId: number): OutboxEntry | undefined {
+    return this.#options.stores.read(({ queries }) => queries.follow(changeId));
+  }
+
+  counts(): OutboxCounts {
+    return this.#options.stores.read(({ queries }) => queries.counts());
+  }
+
+  /** Hands a rejected change over once more, as a new one. */
+  async retry(changeId: number): Promise<void> {
+    const { stores, onTaken } = this.#options;
+    await stores.write((at) => at.decisions.retry(changeId, (kept) => this.resolve(at, kept)));
+    onTaken();
+  }
+
+  /** Gives up a change that waits, is held or was rejected. */
+  async drop(changeId: number): Promise<void> {
+    await this.#options.stores.write(({ decisions }) => decisions.drop(changeId));
+  }
+
+  /** Lets held changes go; returns how many. */
+  async release(which: { changeId: number } | { guard: Guard | null }): Promise<number> {
+    const released = await this.#options.stores.write(({ decisions }) => decisions.release(which));
+    this.#options.onTaken();
+    return released;
+  }
+
+  /** Finds the target of a change in the mirror; `alreadyRead`: its product was just read from the platform. */
+  resolve(
+    { lookup }: Pick<Stores, 'lookup'>,
+    item: { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange },
+    alreadyRead = false,
+  ): Resolution {
+    const branches = this.#options.stores.directory;
+    return item.kind === 'stock'
+      ? resolveStock(item.change, { catalog: lookup, branches, alreadyRead })
+      : resolveProduct(item.change, { catalog: lookup, alreadyRead });
+  }
+
+  #resolved(at: Stores, item: HandedOver): IntakeItem {
+    if ('fault' in item) return item;
+    return item.kind === 'stock'
+      ? { ...item, resolution: this.resolve(at, item) }
+      : { ...item, resolution: this.resolve(at, item) };
+  }
+}

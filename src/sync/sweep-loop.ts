@@ -1,0 +1,85 @@
+import type { Alarms } from '../domain/alarm.ts';
+import type { Branch } from '../domain/catalog-lookup.ts';
+import type { Clock, Random } from '../domain/clock.ts';
+import { asTillsyncError } from '../domain/errors.ts';
+import type { FreshnessBoard } from '../domain/freshness.ts';
+import type { Log } from '../domain/log.ts';
+import type { Schedule } from '../domain/schedule.ts';
+import type { CatalogSweep, SweepReport, SweepRequest } from './catalog-sweep.ts';
+import { retryDelayMs } from './retry.ts';
+import { Waker } from './waker.ts';
+
+const LOCKED_OUT_LOOK_MS = 5_000;
+
+export interface SweepAllOptions {
+  sweep: Pick<CatalogSweep, 'sweep'>;
+  branches: readonly Branch[];
+  freshness: FreshnessBoard;
+  alarms: Alarms;
+  /** Called after all branches were swept: changes that waited for it can find their targets. */
+  onComplete: () => Promise<void>;
+}
+
+export interface SweepLoopOptions extends SweepAllOptions {
+  schedule: Schedule;
+  /** Whether every branch was swept before; if not, the first sweep is due at once. */
+  isComplete: () => boolean;
+  /** False while only a person can bring new tokens. */
+  mayCall: () => boolean;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  beat: () => void;
+}
+
+/** Sweeps every configured branch once and reports how it fared. Throws what stopped it. */
+export async function sweepAll(options: SweepAllOptions, request: SweepRequest): Promise<SweepReport[]> {
+  const { sweep, branches, freshness, alarms, onComplete } = options;
+  const reports: SweepReport[] = [];
+  try {
+    for (const branch of branches) reports.push(await sweep.sweep(branch, request));
+    await onComplete();
+  } catch (error) {
+    const { code, message, hint } = asTillsyncError(error);
+    if (code !== 'aborted') {
+      const text = [message, hint].filter(Boolean).join(' ');
+      const state = code === 'auth-required' ? 'locked-out' : code === 'blocked' ? 'blocked' : 'failing';
+      freshness.report('catalog.sweep', state, text);
+      alarms.raise('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
+    }
+    throw error;
+  }
+  freshness.ok('catalog.sweep');
+  alarms.lower('catalog.incomplete');
+  return reports;
+}
+
+/** Keeps the catalogue swept: at once while a branch was never swept, then by the schedule. */
+export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
+  const { branches, schedule, isComplete, mayCall, clock, random, log, freshness, beat } = options;
+  if (branches.length === 0) {
+    freshness.report('catalog.sweep', 'off', 'No branches are configured, so no catalogue is mirrored.');
+  }
+  const waker = new Waker(clock);
+  let dueMs = isComplete() || branches.length === 0 ? schedule.nextAfter(clock.nowMs()) : clock.nowMs();
+  let failures = 0;
+  while (!signal.aborted) {
+    await waker.until(() => dueMs, signal, beat);
+    if (signal.aborted) return;
+    if (branches.length === 0) dueMs = schedule.nextAfter(clock.nowMs());
+    else if (!mayCall()) dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
+    else {
+      try {
+        const reports = await sweepAll(options, { signal, onWait: beat, onProgress: beat });
+        log.info({ branches: reports }, 'catalogue swept');
+        failures = 0;
+        dueMs = schedule.nextAfter(clock.nowMs());
+      } catch (error) {
+        if (signal.aborted) return;
+        failures += 1;
+        log.warn({ err: error, failures }, 'the catalogue was not swept whole');
+        dueMs = clock.nowMs() + retryDelayMs(failures, error, random);
+      }
+    }
+  }
+}
