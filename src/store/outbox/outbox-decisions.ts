@@ -1,19 +1,17 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody, ChangeKind, ProductChange, StockChange } from '../../domain/change.ts';
+import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { GUARDS_OFF, type Guard } from '../../domain/guard-rails.ts';
 import { readProductChange, readStockChange } from '../../domain/read-change.ts';
+import type { NamedChange } from '../../domain/resolve-change.ts';
 import type { Resolution } from '../../domain/target.ts';
 import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbox-intake.ts';
 import { OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState } from './outbox-row.ts';
 
 /** A change with its own words, so that its target can be looked for (again). */
-export type KeptChange = { changeId: number } & (
-  | { kind: 'stock'; change: StockChange }
-  | { kind: 'product'; change: ProductChange }
-);
+export type KeptChange = { changeId: number } & NamedChange;
 
 /** Finds the target of a change; `alreadyRead` as in `resolveStock`. */
 export type Resolve = (change: KeptChange) => Resolution;

@@ -7,14 +7,13 @@ import { branchDirectory } from '../../../src/domain/catalog-lookup.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../../src/domain/guard-rails.ts';
 import type { ProductRecord } from '../../../src/domain/platform.ts';
 import { readProductChange, readStockChange } from '../../../src/domain/read-change.ts';
-import { resolveProduct } from '../../../src/domain/resolve-product.ts';
-import { resolveStock } from '../../../src/domain/resolve-stock.ts';
+import { type NamedChange, resolveChange } from '../../../src/domain/resolve-change.ts';
 import { CatalogStore } from '../../../src/store/catalog/catalog-store.ts';
 import { MirrorCatalog } from '../../../src/store/catalog/mirror-catalog.ts';
 import { openConnection } from '../../../src/store/mirror/open-connection.ts';
 import { OrderAcks } from '../../../src/store/outbox/order-acks.ts';
 import { OutboxClaims } from '../../../src/store/outbox/outbox-claims.ts';
-import { type KeptChange, OutboxDecisions } from '../../../src/store/outbox/outbox-decisions.ts';
+import { OutboxDecisions } from '../../../src/store/outbox/outbox-decisions.ts';
 import { type Acceptance, type IntakeItem, OutboxIntake } from '../../../src/store/outbox/outbox-intake.ts';
 import { OutboxQueries } from '../../../src/store/outbox/outbox-queries.ts';
 import { OutboxSettlement } from '../../../src/store/outbox/outbox-settlement.ts';
@@ -71,14 +70,8 @@ export function outgoing(db = tempMirror(), branches = BRANCHES) {
   const catalog = new MirrorCatalog({ db, branches });
   const store = new CatalogStore({ db, clock });
   const intake = new OutboxIntake(options);
-  const resolve = (kept: Omit<KeptChange, 'changeId'>, alreadyRead = false) =>
-    kept.kind === 'stock'
-      ? resolveStock(kept.change as Parameters<typeof resolveStock>[0], {
-          catalog,
-          branches: directory,
-          alreadyRead,
-        })
-      : resolveProduct(kept.change, { catalog, alreadyRead });
+  const resolve = (named: NamedChange, alreadyRead = false) =>
+    resolveChange(named, { catalog, branches: directory, alreadyRead });
 
   const accept = (
     kind: 'stock' | 'product',

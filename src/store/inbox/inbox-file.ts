@@ -1,0 +1,108 @@
+import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type Database from 'better-sqlite3';
+import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { TillsyncError } from '../../domain/errors.ts';
+import { openDatabase, storing, syncPath } from '../sqlite.ts';
+
+const INBOX_MODE = 0o660;
+const DIRECTORY_MODE = 0o2770;
+const BUSY_TIMEOUT_MS = 50;
+const SCHEMA_VERSION = 1;
+const SCHEMA = new URL('./schema.sql', import.meta.url);
+
+export interface OpenInbox {
+  db: Database.Database;
+  /** Tells whether the path still leads to the open file. */
+  inode: number;
+}
+
+/**
+ * Opens the inbox, making directory, file and tables where they are missing. Keeps a rollback journal: a POS that
+ * dies is rolled back by whoever opens next, and a file deleted under an open handle is noticed. Throws
+ * `storage-corrupt` when the file is no sound inbox, `storage-newer` when a newer tillsync made it.
+ */
+export function openInboxFile(path: string): OpenInbox {
+  storing(() => makeDirectory(dirname(path)));
+  const db = openDatabase({
+    path,
+    mode: INBOX_MODE,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { journal_mode: 'delete' },
+  });
+  try {
+    storing(() => {
+      bringToSchema(db, path);
+      refuseUnsound(db, path);
+    });
+    return { db, inode: statSync(path).ino };
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+/** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */
+export function setAside(path: string, clock: Clock): string {
+  const stamp = isoUtc(clock.nowMs()).replace(/[-:]/g, '').replace(/\..*/, 'Z');
+  let kept = `${path}.damaged-${stamp}`;
+  for (let n = 2; existsSync(kept); n++) kept = `${path}.damaged-${stamp}-${n}`;
+  return storing(() => {
+    if (existsSync(path)) renameSync(path, kept);
+    for (const suffix of ['-journal', '-wal', '-shm']) {
+      if (existsSync(path + suffix)) renameSync(path + suffix, kept + suffix);
+    }
+    syncPath(dirname(path));
+    return kept;
+  });
+}
+
+/** The number of the file that the path leads to; 0 when there is none. */
+export function inodeAt(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
+}
+
+function makeDirectory(directory: string): void {
+  if (existsSync(directory)) return;
+  mkdirSync(directory, { recursive: true, mode: 0o770 });
+  try {
+    chmodSync(directory, DIRECTORY_MODE);
+  } catch {
+    // A hardened service may not set the group bit itself; below a directory that has it, it is there already.
+    chmodSync(directory, statSync(directory).mode | 0o770);
+  }
+}
+
+function bringToSchema(db: Database.Database, path: string): void {
+  const version = () => Number(db.pragma('user_version', { simple: true }));
+  if (version() === SCHEMA_VERSION) return;
+  db.transaction(() => {
+    if (version() === SCHEMA_VERSION) return;
+    if (version() > SCHEMA_VERSION) {
+      throw new TillsyncError(
+        'storage-newer',
+        `${path} was made by a newer tillsync; it was left untouched.`,
+        {
+          hint: 'Install the newer tillsync again, or move the file away.',
+        },
+      );
+    }
+    const tables = db.prepare<[], number>('SELECT count(*) FROM sqlite_master').pluck().get() ?? 0;
+    if (tables > 0) throw unsound(path, 'It is a database, but no inbox');
+    db.exec(readFileSync(SCHEMA, 'utf8'));
+    db.pragma(`user_version = ${SCHEMA_VERSION}`);
+  }).immediate();
+}
+
+function refuseUnsound(db: Database.Database, path: string): void {
+  const verdict = db.pragma('quick_check(1)', { simple: true });
+  if (verdict !== 'ok') throw unsound(path, `SQLite says: ${String(verdict)}`);
+  for (const table of ['stock_changes', 'product_changes', 'order_acks']) {
+    const found = db.prepare("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?").get(table);
+    if (!found) throw unsound(path, `It has no table ${table}`);
+  }
+}
+
+function unsound(path: string, why: string): TillsyncError {
+  return new TillsyncError('storage-corrupt', `The inbox ${path} cannot be used. ${why}.`);
+}

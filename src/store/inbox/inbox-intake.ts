@@ -1,0 +1,71 @@
+import type Database from 'better-sqlite3';
+import { type Branch, branchDirectory } from '../../domain/catalog-lookup.ts';
+import type { Clock } from '../../domain/clock.ts';
+import type { GuardSettings } from '../../domain/guard-rails.ts';
+import { readProductChange, readStockChange } from '../../domain/read-change.ts';
+import { type ResolveOptions, resolveChange } from '../../domain/resolve-change.ts';
+import { MirrorCatalog } from '../catalog/mirror-catalog.ts';
+import { OrderAcks } from '../outbox/order-acks.ts';
+import { type Acceptance, type IntakeItem, OutboxIntake } from '../outbox/outbox-intake.ts';
+import type { AckResult } from '../outbox/unbooked-orders.ts';
+import { InboxCopy } from './inbox-copy.ts';
+import type { InboxBatch, InboxChange } from './inbox-rows.ts';
+
+export interface InboxReport {
+  accepted: Acceptance[];
+  acks: AckResult[];
+  /** Rows that had been taken in before. */
+  repeated: number;
+}
+
+/** Copies rows of the inbox into the outbox, each once, in one transaction of the mirror. */
+export class InboxIntake {
+  readonly #db: Database.Database;
+  readonly #copy: InboxCopy;
+  readonly #intake: OutboxIntake;
+  readonly #acks: OrderAcks;
+  readonly #resolving: ResolveOptions;
+
+  constructor({ db, clock, branches }: { db: Database.Database; clock: Clock; branches: readonly Branch[] }) {
+    const directory = branchDirectory(branches);
+    this.#db = db;
+    this.#copy = new InboxCopy({ db, clock });
+    this.#intake = new OutboxIntake({ db, clock });
+    this.#acks = new OrderAcks({ db, clock, branches: directory });
+    this.#resolving = { catalog: new MirrorCatalog({ db, branches }), branches: directory };
+  }
+
+  /** First the counts, then the acknowledgements that say that these counts include them. */
+  takeIn(batch: InboxBatch, guards: GuardSettings): InboxReport {
+    return this.#db
+      .transaction(() => {
+        const fresh = this.#copy.take(batch);
+        const items = fresh.changes.map((row) => this.#itemOf(row));
+        const accepted = this.#intake.accept(items, { source: 'inbox', guards });
+        const orderIds = fresh.acks.map((ack) => ack.orderId);
+        const acks = this.#acks.acknowledge(orderIds, 'inbox');
+        const all = batch.changes.length + batch.acks.length;
+        return { accepted, acks, repeated: all - accepted.length - acks.length };
+      })
+      .immediate();
+  }
+
+  /** To be called when the inbox no longer has the rows of the batch. */
+  forget(batch: InboxBatch): void {
+    this.#db.transaction(() => this.#copy.forget(batch)).immediate();
+  }
+
+  /** A row that no check of the inbox could catch is kept as rejected, since nobody else would tell the POS. */
+  #itemOf({ kind, value, reference }: InboxChange): IntakeItem {
+    if (kind === 'stock') {
+      const reading = readStockChange(value);
+      if ('fault' in reading) return { kind, fault: reading.fault, value, reference };
+      const { change } = reading;
+      return { kind, change, reference, resolution: resolveChange({ kind, change }, this.#resolving) };
+    }
+    const reading = readProductChange(value);
+    if ('fault' in reading) return { kind, fault: reading.fault, value, reference };
+    const { change } = reading;
+    return { kind, change, reference, resolution: resolveChange({ kind, change }, this.#resolving) };
+  }
+}

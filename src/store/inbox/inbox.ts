@@ -1,0 +1,120 @@
+import type { Clock } from '../../domain/clock.ts';
+import { hasCode } from '../../domain/errors.ts';
+import { storing } from '../sqlite.ts';
+import { inodeAt, type OpenInbox, openInboxFile, setAside } from './inbox-file.ts';
+import { type InboxBatch, InboxRows } from './inbox-rows.ts';
+
+export interface InboxOptions {
+  /** `inbox/inbox.db` in the storage directory. */
+  path: string;
+  clock: Clock;
+  /** Told when the file was found damaged, deleted or replaced; a sentence for a person. */
+  onTrouble: (trouble: InboxTrouble) => void;
+}
+
+/**
+ * - `damaged`: it could not be used; it is kept at `keptAt`, and a new one is in its place
+ * - `deleted`: somebody removed it; a new one is in its place
+ * - `replaced`: somebody put another file there, which is used now
+ */
+export interface InboxTrouble {
+  kind: 'damaged' | 'deleted' | 'replaced';
+  keptAt: string | null;
+  message: string;
+}
+
+/**
+ * The database into which a POS inserts by SQL. It belongs to another Unix user as much as to tillsync, so it may
+ * be locked, damaged, deleted or replaced at any time; none of that stops more than the inbox. Methods throw
+ * `storage-busy` while a POS holds its lock, after at most 50 ms.
+ */
+export class Inbox {
+  readonly #options: InboxOptions;
+  #open: (OpenInbox & { rows: InboxRows }) | undefined;
+  #wasOpen = false;
+
+  constructor(options: InboxOptions) {
+    this.#options = options;
+  }
+
+  /** Makes the file where it is missing, so that a POS can insert. */
+  prepare(): void {
+    this.#use(() => undefined);
+  }
+
+  /**
+   * The oldest rows, at most `limit` of each table. Acknowledgements are given only when no count is left
+   * behind, so that a count inserted before an acknowledgement is never taken in after it.
+   */
+  read(limit = 1000): InboxBatch {
+    return this.#use((rows) => rows.read(limit));
+  }
+
+  /** Empties what was copied. Rows that are gone already are no matter. */
+  remove(batch: InboxBatch): void {
+    this.#use((rows) => rows.remove(batch));
+  }
+
+  close(): void {
+    this.#open?.db.close();
+    this.#open = undefined;
+  }
+
+  #use<T>(action: (rows: InboxRows) => T): T {
+    try {
+      return this.#run(action);
+    } catch (error) {
+      // The handle leads to a file that was deleted or moved between the check and the write.
+      if (hasCode(error, 'storage-readonly') && this.#open && !this.#isThere(this.#open)) {
+        return this.#run(action);
+      }
+      if (!hasCode(error, 'storage-corrupt')) throw error;
+      this.close();
+      this.#wasOpen = false;
+      const keptAt = setAside(this.#options.path, this.#options.clock);
+      this.#options.onTrouble({
+        kind: 'damaged',
+        keptAt,
+        message: `${error.message} It is kept as ${keptAt}; a new inbox is in its place. Changes that were not taken in yet are in the old file.`,
+      });
+      return this.#run(action);
+    }
+  }
+
+  #run<T>(action: (rows: InboxRows) => T): T {
+    const { rows } = this.#current();
+    return storing(() => action(rows));
+  }
+
+  #current(): { rows: InboxRows } {
+    if (this.#open && this.#isThere(this.#open)) return this.#open;
+    const inode = inodeAt(this.#options.path);
+    const wasOpen = this.#wasOpen;
+    this.close();
+    const opened = openInboxFile(this.#options.path);
+    try {
+      this.#open = { ...opened, rows: storing(() => new InboxRows(opened.db)) };
+    } catch (error) {
+      opened.db.close();
+      throw error;
+    }
+    this.#wasOpen = true;
+    if (wasOpen) this.#tellOfNewFile(inode === 0 ? 'deleted' : 'replaced');
+    return this.#open;
+  }
+
+  #isThere(open: OpenInbox): boolean {
+    return inodeAt(this.#options.path) === open.inode;
+  }
+
+  #tellOfNewFile(kind: 'deleted' | 'replaced'): void {
+    const { path, onTrouble } = this.#options;
+    const what =
+      kind === 'deleted' ? 'was deleted; a new one is in its place' : 'was replaced; the new one is used';
+    onTrouble({
+      kind,
+      keptAt: null,
+      message: `The inbox ${path} ${what}. Changes that were not taken in yet went with the old file.`,
+    });
+  }
+}
