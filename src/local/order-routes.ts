@@ -116,6 +116,8 @@ class OpenStreams {
       ...(reply.getHeaders() as Record<string, string>),
       'content-type': 'text/event-stream; charset=utf-8',
       'x-accel-buffering': 'no',
+      // An ended stream leaves no idle connection for which closing would have to wait.
+      connection: 'close',
     });
     this.#open += 1;
     try {
