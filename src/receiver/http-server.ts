@@ -1,4 +1,3 @@
-import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import type { Log } from '../domain/log.ts';
@@ -98,10 +97,11 @@ function pathOf(url: string): string {
   return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
 }
 
-const STATUS_OF_CLIENT_ERROR: Record<string, number> = {
+/** Written out: importing a value from `node:http` loads Node's whole fetch with it. */
+const LINE_OF_CLIENT_ERROR: Record<string, string> = {
   // Headers beyond 16 KiB are no secret of ours; what cannot prove itself is refused as such.
-  HPE_HEADER_OVERFLOW: 401,
-  ERR_HTTP_REQUEST_TIMEOUT: 408,
+  HPE_HEADER_OVERFLOW: '401 Unauthorized',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
 };
 
 /** Answers what Node could not take for a request. */
@@ -110,10 +110,10 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
     socket.destroy();
     return;
   }
-  const status = STATUS_OF_CLIENT_ERROR[error.code] ?? 400;
+  const line = LINE_OF_CLIENT_ERROR[error.code] ?? '400 Bad Request';
   const json = '{"error":"bad request"}';
   socket.end(
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nContent-Type: application/json\r\n` +
+    `HTTP/1.1 ${line}\r\nContent-Type: application/json\r\n` +
       `Content-Length: ${json.length}\r\nConnection: close\r\n\r\n${json}`,
     () => socket.destroy(),
   );
