@@ -6,6 +6,7 @@ import { asTillsyncError, TillsyncError } from '../domain/errors.ts';
 import { describeTokens, type TokenStatus } from '../platform/token-status.ts';
 import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
 import { openState, type State } from '../store/state/open-state.ts';
+import { type MirrorCounts, mirrorCounts } from './mirror-counts.ts';
 import { openWhenFree } from './open-when-free.ts';
 import { storagePaths } from './storage-directory.ts';
 
@@ -23,7 +24,7 @@ export interface Readers {
   tokens(): TokenStatus;
   waits(): Wait[];
   /** Rows of the mirror. */
-  counts(): { orders: number; openOrders: number; events: number; quarantine: number };
+  counts(): MirrorCounts;
   close(): Promise<void>;
 }
 
@@ -47,7 +48,7 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
       return describeTokens(pair, tokens.readIntent()?.startedAtMs ?? null, platformNowMs);
     },
     waits: () => orThrow(state).ledger.waits(config.limits),
-    counts: () => countsOf(mirror),
+    counts: () => mirrorCounts(mirror),
     close: async () => {
       if (!(state instanceof TillsyncError)) state.close();
       await mirror.close();
@@ -71,19 +72,4 @@ async function stateOf(path: string, clock: Clock): Promise<State | TillsyncErro
 function orThrow(state: State | TillsyncError): State {
   if (state instanceof TillsyncError) throw state;
   return state;
-}
-
-function countsOf(mirror: Mirror) {
-  const open = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";
-  const counts = mirror.read(({ db }) =>
-    db
-      .prepare<[], { orders: number; openOrders: number; quarantine: number }>(
-        `SELECT (SELECT count(*) FROM orders) AS orders,
-           (SELECT count(*) FROM orders WHERE ${open}) AS openOrders,
-           (SELECT count(*) FROM quarantine) AS quarantine`,
-      )
-      .get(),
-  );
-  const { orders = 0, openOrders = 0, quarantine = 0 } = counts ?? {};
-  return { orders, openOrders, events: mirror.newestSeq(), quarantine };
 }

@@ -1,0 +1,80 @@
+import type { FastifyPluginAsync } from 'fastify';
+import type { Config } from '../config/config-type.ts';
+import type { Clock } from '../domain/clock.ts';
+import type { Log } from '../domain/log.ts';
+import type { RateLedger } from '../domain/rate-ledger.ts';
+import { ackRoutes } from '../local/ack-routes.ts';
+import { localApi } from '../local/api.ts';
+import type { ChangeBatch } from '../local/change-intake.ts';
+import { changeRoutes } from '../local/change-routes.ts';
+import type { ChangeSignal } from '../local/change-signal.ts';
+import { orderRoutes } from '../local/order-routes.ts';
+import { outboxRoutes } from '../local/outbox-routes.ts';
+import { productRoutes } from '../local/product-routes.ts';
+import { type StatusSource, statusRoutes } from '../local/status-routes.ts';
+import type { TokenStatus } from '../platform/token-status.ts';
+import type { Mirror } from '../store/mirror/mirror.ts';
+import type { ChangeDesk, HandedOver } from './change-desk.ts';
+import { mirrorCounts } from './mirror-counts.ts';
+import type { MirrorStores } from './mirror-stores.ts';
+
+export interface LocalApiWiring {
+  parts: {
+    config: Pick<Config, 'limits'>;
+    mirror: Mirror;
+    stores: MirrorStores;
+    changeDesk: ChangeDesk;
+    state: { ledger: Pick<RateLedger, 'waits'> };
+    platform: { tokens: { describe(): TokenStatus } };
+  };
+  apiKey: string | undefined;
+  /** To be notified whenever this process changed the mirror. */
+  changes: ChangeSignal;
+  /** Of tillsync. */
+  version: string;
+  clock: Clock;
+  log: Log;
+}
+
+/** The local API on what the daemon has open. */
+export function localApiPlugin(wiring: LocalApiWiring): FastifyPluginAsync {
+  const { parts, changes, apiKey, version, clock, log } = wiring;
+  const { mirror, stores, changeDesk } = parts;
+  const families = [
+    statusRoutes({
+      status: statusSource(parts),
+      versions: { tillsync: version, node: process.version },
+      clock,
+    }),
+    orderRoutes({ source: mirror, onChange: changes.subscribe, clock, log }),
+    ackRoutes({ acknowledge: (orderIds) => changeDesk.acknowledge(orderIds, 'http') }),
+    productRoutes({
+      products: (filter) => stores.read(({ catalogQueries }) => catalogQueries.products(filter)),
+      clock,
+    }),
+    changeRoutes({ take: (batch) => changeDesk.take(handedOver(batch), 'http') }),
+    outboxRoutes({ outbox: changeDesk, clock }),
+  ];
+  return localApi({ apiKey, families, version });
+}
+
+function handedOver(batch: ChangeBatch): HandedOver[] {
+  return batch.kind === 'stock'
+    ? batch.changes.map((change) => ({ kind: 'stock', change }))
+    : batch.changes.map((change) => ({ kind: 'product', change }));
+}
+
+function statusSource(parts: LocalApiWiring['parts']): StatusSource {
+  const { mirror, stores, changeDesk, state, platform, config } = parts;
+  return {
+    freshness: () => mirror.freshness(),
+    raisedAlarms: () => mirror.raisedAlarms(),
+    tokens: () => platform.tokens.describe(),
+    waits: () => state.ledger.waits(config.limits),
+    counts: () => ({
+      ...mirrorCounts(mirror),
+      products: stores.read(({ catalogQueries }) => catalogQueries.counts().products),
+    }),
+    outboxCounts: () => changeDesk.counts(),
+  };
+}
