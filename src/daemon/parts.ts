@@ -9,7 +9,7 @@ import type { TokenKeeper } from '../platform/token-keeper.ts';
 import type { Transport } from '../platform/transport.ts';
 import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
 import { openState, type State } from '../store/state/open-state.ts';
-import { CatalogSweep } from '../sync/catalog-sweep.ts';
+import { LeasedSweep } from '../sync/leased-sweep.ts';
 import { OrderPoll } from '../sync/order-poll.ts';
 import { WebhookRegistration } from '../sync/webhook-registration.ts';
 import { WebhookSecrets } from '../sync/webhook-secrets.ts';
@@ -43,7 +43,7 @@ export interface Parts {
   /** Catalogue and outbox in the mirror. */
   stores: MirrorStores;
   changeDesk: ChangeDesk;
-  catalogSweep: CatalogSweep;
+  catalogSweep: LeasedSweep;
   /** Called after changes were put in line by this process. */
   onLine: Set<() => void>;
   /** Waits for a token refresh under way, writes what is pending, closes. */
@@ -114,7 +114,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     stores,
     changeDesk,
     onLine,
-    catalogSweep: new CatalogSweep({ platform, keeper, clock, log, pageSize }),
+    catalogSweep: new LeasedSweep({ platform, keeper, leases: state.leases, clock, log, pageSize }),
     orderPoll: new OrderPoll({
       platform,
       importer: mirror.importer,

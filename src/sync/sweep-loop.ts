@@ -5,14 +5,15 @@ import { asTillsyncError } from '../domain/errors.ts';
 import type { FreshnessBoard } from '../domain/freshness.ts';
 import type { Log } from '../domain/log.ts';
 import type { Schedule } from '../domain/schedule.ts';
-import type { CatalogSweep, SweepReport, SweepRequest } from './catalog-sweep.ts';
+import type { SweepReport } from './catalog-sweep.ts';
+import type { LeasedSweep, LeasedSweepRequest } from './leased-sweep.ts';
 import { retryDelayMs } from './retry.ts';
 import { Waker } from './waker.ts';
 
 const LOCKED_OUT_LOOK_MS = 5_000;
 
 export interface SweepAllOptions {
-  sweep: Pick<CatalogSweep, 'sweep'>;
+  sweep: Pick<LeasedSweep, 'sweep'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
@@ -33,7 +34,10 @@ export interface SweepLoopOptions extends SweepAllOptions {
 }
 
 /** Sweeps every configured branch once and reports how it fared. Throws what stopped it. */
-export async function sweepAll(options: SweepAllOptions, request: SweepRequest): Promise<SweepReport[]> {
+export async function sweepAll(
+  options: SweepAllOptions,
+  request: LeasedSweepRequest,
+): Promise<SweepReport[]> {
   const { sweep, branches, freshness, alarms, onComplete } = options;
   const reports: SweepReport[] = [];
   try {
@@ -70,7 +74,12 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     else if (!mayCall()) dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
     else {
       try {
-        const reports = await sweepAll(options, { signal, onWait: beat, onProgress: beat });
+        const reports = await sweepAll(options, {
+          signal,
+          onWait: beat,
+          onBusy: beat,
+          onProgress: beat,
+        });
         log.info({ branches: reports }, 'catalogue swept');
         failures = 0;
         dueMs = schedule.nextAfter(clock.nowMs());
