@@ -63,7 +63,7 @@ export function resolveStock(change: StockChange, options: ResolveStockOptions):
   if (!place || countPlaces(places) > 1) {
     return rejected('ambiguous', `${nameOf(change)} may mean several places; name one of`, places);
   }
-  return at(place, places, change, branch, catalog);
+  return at(place, { places, mappings, change, branch, catalog });
 }
 
 interface NamedBranch {
@@ -85,20 +85,24 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
   return { id: id ?? ofExternalId, externalId };
 }
 
+interface Found {
+  /** The mappings of the place. */
+  places: CatalogMapping[];
+  /** All mappings of the change's own name. */
+  mappings: CatalogMapping[];
+  change: StockChange;
+  branch: NamedBranch;
+  catalog: CatalogLookup;
+}
+
 /** The change for one stock entry, named so that the platform can mean no other. */
-function at(
-  place: CatalogMapping,
-  places: CatalogMapping[],
-  change: StockChange,
-  branch: NamedBranch,
-  catalog: CatalogLookup,
-): Resolution {
+function at(place: CatalogMapping, { places, mappings, change, branch, catalog }: Found): Resolution {
   const wanted =
     change.externalId === undefined
       ? MAPPING_FIELDS.flatMap((field) => places.filter((each) => each.field === field))
       : [place];
   for (const { externalId } of wanted) {
-    const all = catalog.byExternalId(externalId);
+    const all = externalId === change.externalId ? mappings : catalog.byExternalId(externalId);
     if (all.some((each) => each.subsidiaryId === place.subsidiaryId && each.sku !== place.sku)) continue;
     const severalBranches = all.some((each) => each.subsidiaryId !== place.subsidiaryId);
     const needsBranch = severalBranches || branch.id !== undefined;

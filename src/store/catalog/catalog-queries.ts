@@ -16,7 +16,7 @@ const HEAD = `p.product_id AS productId, p.name, p.category, p.show, p.vanished_
   p.updated_at AS updatedAt`;
 
 const BY_EXTERNAL_ID = `
-  SELECT s.product_id FROM integrations i JOIN skus s USING (sku)
+  SELECT i.product_id FROM integrations i
   WHERE i.ext_id = @externalId OR i.product_id_pos_a = @externalId OR i.product_code_pos_b = @externalId`;
 
 /** Reads of the catalogue for people and the local API. */
@@ -87,7 +87,7 @@ export class CatalogQueries {
     const skus = this.#skus.all(head.productId).map((row): MirroredSku => {
       const { sku, barcode, price, withDiscount, discount } = row;
       const stocks = this.#rows.stocks.all(sku).map(stockOf);
-      const integrations: MappingRow[] = this.#rows.mappings.all(sku);
+      const integrations = this.#rows.mappings.all(sku).map(mappingOf);
       return { sku, barcode, price, withDiscount, discount, show: fromBit(row.show), stocks, integrations };
     });
     return { ...head, show: fromBit(head.show), skus };
@@ -96,4 +96,8 @@ export class CatalogQueries {
 
 function stockOf({ subsidiaryId, qty, show }: StockRow): MirroredSku['stocks'][number] {
   return { subsidiaryId, qty, show: fromBit(show) };
+}
+
+function mappingOf({ productId: _, ...mapping }: MappingRow): MirroredSku['integrations'][number] {
+  return mapping;
 }

@@ -54,6 +54,7 @@ export class CatalogStore {
   readonly #listed: Database.Statement<[string], Unlisted>;
   readonly #dropListing: Database.Statement<[string, string]>;
   readonly #markVanished: Database.Statement<[string, string, string]>;
+  readonly #dropMappings: Database.Statement<[string]>;
   readonly #putSweep: Database.Statement;
   readonly #sweeps: Database.Statement<[], SweepRow>;
   readonly #mark: Database.Statement<[], ReadMark>;
@@ -79,6 +80,8 @@ export class CatalogStore {
     this.#markVanished = db.prepare(`
       UPDATE products SET vanished_at = ?, updated_at = ? WHERE product_id = ? AND vanished_at IS NULL
         AND NOT EXISTS (SELECT 1 FROM branch_products b WHERE b.product_id = products.product_id)`);
+    this.#dropMappings = db.prepare(`
+      DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`);
     this.#putSweep = db.prepare(`
       INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
       VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @asOfSeq, @pages, @products)
@@ -138,7 +141,9 @@ export class CatalogStore {
       let vanished = 0;
       for (const { productId } of this.unlisted(sweep.branch, sweep.seen)) {
         this.#dropListing.run(key, productId);
-        vanished += this.#markVanished.run(at, at, productId).changes;
+        if (this.#markVanished.run(at, at, productId).changes === 0) continue;
+        this.#dropMappings.run(productId);
+        vanished += 1;
       }
       this.#putSweep.run({
         branch: key,

@@ -3,19 +3,15 @@ import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
 import type { StockChange } from '../../domain/change.ts';
 import type { KnownStock } from '../../domain/inventory-diff.ts';
 
-type StockValues = [
-  sku: string,
-  subsidiaryId: string,
-  qty: number | string | null,
-  show: number | null,
-  uncertain: number,
-];
-type MappingValues = [
+type Row = [
   sku: string,
   subsidiaryId: string,
   extId: string | null,
   posA: string | null,
   posB: string | null,
+  uncertain: number | null,
+  qty: number | string | null,
+  show: number | null,
 ];
 
 /**
@@ -23,7 +19,7 @@ type MappingValues = [
  * thousands of lines need no query each.
  */
 export class InventoryIndex {
-  /** By target key; what a whole inventory is compared with. */
+  /** By target key, of stock that a change can name; what a whole inventory is compared with. */
   readonly stocks = new Map<string, KnownStock>();
   /** Place of each externalId; null where it stands for several. */
   readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
@@ -37,28 +33,21 @@ export class InventoryIndex {
   }) {
     const { db, subsidiaryIds } = options;
     this.#branches = options.branches;
-    const living = 'JOIN skus s USING (sku) JOIN products p USING (product_id) WHERE p.vanished_at IS NULL';
-    const stocks = db
-      .prepare<[], StockValues>(
-        `SELECT k.sku, k.subsidiary_id, k.qty, k.show, k.uncertain FROM stocks k ${living}`,
+    const rows = db
+      .prepare<[], Row>(
+        `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b, k.uncertain, k.qty,
+           k.show
+         FROM integrations i LEFT JOIN stocks k USING (sku, subsidiary_id)`,
       )
       .raw();
-    for (const [sku, subsidiaryId, qty, show, uncertain] of stocks.iterate()) {
-      if (subsidiaryIds && !subsidiaryIds.has(subsidiaryId)) continue;
-      const known = { qty: uncertain === 1 ? null : qty, show: show === null ? null : show !== 0 };
-      this.stocks.set(`sku:${sku}@${subsidiaryId}`, known);
-    }
-    const mappings = db
-      .prepare<[], MappingValues>(
-        `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b
-         FROM integrations i ${living}`,
-      )
-      .raw();
-    for (const [sku, subsidiaryId, extId, posA, posB] of mappings.iterate()) {
+    for (const [sku, subsidiaryId, extId, posA, posB, uncertain, qty, show] of rows.iterate()) {
       const place = { key: `sku:${sku}@${subsidiaryId}`, subsidiaryId };
       if (extId !== null) this.#add(extId, place);
       if (posA !== null) this.#add(posA, place);
       if (posB !== null) this.#add(posB, place);
+      if (uncertain === null || (subsidiaryIds && !subsidiaryIds.has(subsidiaryId))) continue;
+      const known = { qty: uncertain === 1 ? null : qty, show: show === null ? null : show !== 0 };
+      this.stocks.set(place.key, known);
     }
   }
 

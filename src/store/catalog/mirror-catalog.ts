@@ -8,24 +8,26 @@ import {
 } from '../../domain/catalog-lookup.ts';
 import { branchKey } from './catalog-store.ts';
 
-type Row = { sku: string; productId: string; subsidiaryId: string } & Record<MappingField, string | null>;
+type Row = [sku: string, productId: string, subsidiaryId: string, field: number];
+type SkuRow = { sku: string; productId: string; subsidiaryId: string } & Record<MappingField, string | null>;
+
+const COLUMNS: Record<MappingField, string> = {
+  extId: 'ext_id',
+  productIdPosA: 'product_id_pos_a',
+  productCodePosB: 'product_code_pos_b',
+};
 
 /** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
   readonly #sweeps: Database.Statement<[], string>;
   readonly #product: Database.Statement<[string], string>;
-  readonly #ofSku: Database.Statement<[string], Row>;
-  readonly #ofExternalId: Database.Statement<[string, string, string], Row>;
+  readonly #ofSku: Database.Statement<[string], SkuRow>;
+  readonly #byExternalId: Database.Statement<string[], Row>;
   #isComplete = false;
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
     this.#branches = branches.map(branchKey);
-    const select = `
-      SELECT i.sku, s.product_id AS productId, i.subsidiary_id AS subsidiaryId, i.ext_id AS extId,
-        i.product_id_pos_a AS productIdPosA, i.product_code_pos_b AS productCodePosB
-      FROM integrations i CROSS JOIN skus s USING (sku)
-        CROSS JOIN products p ON p.product_id = s.product_id AND p.vanished_at IS NULL`;
     this.#sweeps = db.prepare<[], string>('SELECT branch FROM sweeps').pluck();
     this.#product = db
       .prepare<[string], string>(
@@ -33,10 +35,15 @@ export class MirrorCatalog implements CatalogLookup {
          WHERE s.sku = ? AND p.vanished_at IS NULL`,
       )
       .pluck();
-    this.#ofSku = db.prepare(`${select} WHERE i.sku = ? ORDER BY i.subsidiary_id, i.rowid`);
-    this.#ofExternalId = db.prepare(`
-      ${select} WHERE i.ext_id = ? OR i.product_id_pos_a = ? OR i.product_code_pos_b = ?
-      ORDER BY i.subsidiary_id, i.sku, i.rowid`);
+    this.#ofSku = db.prepare(`
+      SELECT sku, product_id AS productId, subsidiary_id AS subsidiaryId, ext_id AS extId,
+        product_id_pos_a AS productIdPosA, product_code_pos_b AS productCodePosB
+      FROM integrations WHERE sku = ?`);
+    const byField = MAPPING_FIELDS.map(
+      (field, i) =>
+        `SELECT sku, product_id, subsidiary_id, ${i} FROM integrations WHERE ${COLUMNS[field]} = ?`,
+    );
+    this.#byExternalId = db.prepare<string[], Row>(byField.join(' UNION ALL ')).raw();
   }
 
   get isComplete(): boolean {
@@ -51,23 +58,30 @@ export class MirrorCatalog implements CatalogLookup {
   }
 
   mappingsOf(sku: string): CatalogMapping[] {
-    return this.#ofSku.all(sku).flatMap((row) => mappings(row));
+    const list: CatalogMapping[] = [];
+    for (const { productId, subsidiaryId, ...row } of this.#ofSku.all(sku)) {
+      for (const field of MAPPING_FIELDS) {
+        const externalId = row[field];
+        if (externalId) list.push({ sku, productId, subsidiaryId, field, externalId });
+      }
+    }
+    return list.sort(byPlace);
   }
 
   byExternalId(externalId: string): CatalogMapping[] {
-    return this.#ofExternalId
-      .all(externalId, externalId, externalId)
-      .flatMap((row) => mappings(row, externalId));
+    const list: CatalogMapping[] = [];
+    for (const [sku, productId, subsidiaryId, i] of this.#byExternalId.all(
+      externalId,
+      externalId,
+      externalId,
+    )) {
+      list.push({ sku, productId, subsidiaryId, field: MAPPING_FIELDS[i] ?? 'extId', externalId });
+    }
+    return list.length > 1 ? list.sort(byPlace) : list;
   }
 }
 
-function mappings(row: Row, wanted?: string): CatalogMapping[] {
-  const { sku, productId, subsidiaryId } = row;
-  const list: CatalogMapping[] = [];
-  for (const field of MAPPING_FIELDS) {
-    const externalId = row[field];
-    if (externalId === null || externalId === '' || (wanted !== undefined && externalId !== wanted)) continue;
-    list.push({ sku, productId, subsidiaryId, field, externalId });
-  }
-  return list;
+function byPlace(a: CatalogMapping, b: CatalogMapping): number {
+  if (a.subsidiaryId !== b.subsidiaryId) return a.subsidiaryId < b.subsidiaryId ? -1 : 1;
+  return a.sku < b.sku ? -1 : Number(a.sku > b.sku);
 }

@@ -31,6 +31,7 @@ export interface StockRow {
 }
 
 export interface MappingRow {
+  productId: string;
   subsidiaryId: string;
   productIdPosA: string | null;
   productCodePosB: string | null;
@@ -86,11 +87,11 @@ export class ProductRows {
     this.dropStock = db.prepare('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?');
     this.mappings = db.prepare(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
-        product_code_pos_b AS productCodePosB, ext_id AS extId
+        product_code_pos_b AS productCodePosB, ext_id AS extId, product_id AS productId
       FROM integrations WHERE sku = ? ORDER BY rowid`);
     this.addMapping = db.prepare(`
-      INSERT INTO integrations (sku, subsidiary_id, product_id_pos_a, product_code_pos_b, ext_id)
-      VALUES (@sku, @subsidiaryId, @productIdPosA, @productCodePosB, @extId)`);
+      INSERT INTO integrations (sku, subsidiary_id, product_id_pos_a, product_code_pos_b, ext_id, product_id)
+      VALUES (@sku, @subsidiaryId, @productIdPosA, @productCodePosB, @extId, @productId)`);
     this.dropMappings = db.prepare('DELETE FROM integrations WHERE sku = ? AND subsidiary_id = ?');
     this.dropSku = db.prepare('DELETE FROM skus WHERE sku = ?');
   }

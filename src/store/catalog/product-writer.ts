@@ -40,7 +40,7 @@ export class ProductWriter {
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);
       this.#writeStocks(child, context);
-      this.#writeMappings(child, context);
+      this.#writeMappings(record.id, child, context);
     }
     this.#dropAbsent(record, context);
     this.#writeProduct(record, context);
@@ -130,9 +130,9 @@ export class ProductWriter {
     }
   }
 
-  #writeMappings(child: SkuRecord, context: WriteContext): void {
+  #writeMappings(productId: string, child: SkuRecord, context: WriteContext): void {
     const stored = group(this.#rows.mappings.all(child.sku));
-    const sent = group(child.integrations);
+    const sent = group(child.integrations.map((mapping) => ({ ...mapping, productId })));
     for (const [subsidiaryId, mappings] of sent) {
       const before = stored.get(subsidiaryId);
       if (before && JSON.stringify(before.map(plain)) === JSON.stringify(mappings.map(plain))) continue;
@@ -140,7 +140,14 @@ export class ProductWriter {
       if (before) this.#rows.dropMappings.run(child.sku, subsidiaryId);
       for (const mapping of mappings) {
         const { productIdPosA, productCodePosB, extId } = mapping;
-        this.#rows.addMapping.run({ sku: child.sku, subsidiaryId, productIdPosA, productCodePosB, extId });
+        this.#rows.addMapping.run({
+          sku: child.sku,
+          subsidiaryId,
+          productIdPosA,
+          productCodePosB,
+          extId,
+          productId,
+        } satisfies Bound);
       }
     }
     for (const subsidiaryId of stored.keys()) {
@@ -187,5 +194,5 @@ function group(mappings: readonly MappingRow[]): Map<string, MappingRow[]> {
 }
 
 function plain(mapping: MappingRow): (string | null)[] {
-  return [mapping.productIdPosA, mapping.productCodePosB, mapping.extId];
+  return [mapping.productIdPosA, mapping.productCodePosB, mapping.extId, mapping.productId];
 }

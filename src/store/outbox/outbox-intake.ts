@@ -47,7 +47,7 @@ export class OutboxIntake {
   readonly #rows: LineRows;
   readonly #takeVersions: Database.Statement<[number], number>;
   readonly #orderSeq: Database.Statement<[], number>;
-  readonly #zeroedAt: Database.Statement<[string, string], string>;
+  readonly #zeroedAt: Database.Statement<[string], string>[];
   readonly #zeroedSince: Database.Statement<[string], number>;
 
   constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
@@ -66,12 +66,11 @@ export class OutboxIntake {
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
       )
       .pluck();
-    this.#zeroedAt = db
-      .prepare<[string, string], string>(
-        `SELECT zeroed_at FROM outbox WHERE kind = 'stock' AND zeroed_at IS NOT NULL AND held_guard IS NULL
-         AND (target = ? AND state = 'pending' OR conflict_key = ? AND state = 'sending')`,
-      )
-      .pluck();
+    const zeroed = "SELECT zeroed_at FROM outbox WHERE kind = 'stock' AND";
+    this.#zeroedAt = [
+      `${zeroed} target = ? AND state = 'pending' AND held_guard IS NULL AND zeroed_at IS NOT NULL`,
+      `${zeroed} conflict_key = ? AND state = 'sending' AND zeroed_at IS NOT NULL`,
+    ].map((query) => db.prepare<[string], string>(query).pluck());
     this.#zeroedSince = db
       .prepare<[string], number>('SELECT count(*) FROM outbox WHERE zeroed_at >= ? AND held_guard IS NULL')
       .pluck();
@@ -150,6 +149,7 @@ export class OutboxIntake {
       target: target.key,
       conflictKey: target.conflictKey,
       body: JSON.stringify(body) ?? 'null',
+      fields: '',
       state: 'rejected',
       message,
       settledAt: base.createdAt,
@@ -177,7 +177,7 @@ export class OutboxIntake {
       if (item.resolution.state === 'rejected') continue;
       const target =
         item.resolution.state === 'needs-read' ? literalTarget(item.change) : item.resolution.target;
-      const zeroedAt = this.#zeroedAt.get(target.key, target.key);
+      const zeroedAt = this.#zeroedAt.map((query) => query.get(target.key)).find((at) => at !== undefined);
       if (zeroedAt !== undefined) verdicts.set(i, { zeroedAt, hold: undefined });
       else if (!this.#values.isZero(target.sku, target.subsidiaryId)) {
         fresh.set(target.key, [...(fresh.get(target.key) ?? []), i]);

@@ -9,9 +9,8 @@ import {
   withoutNewerShared,
   withoutOverruled,
 } from '../../domain/coalesce.ts';
-import { priorityOf } from '../../domain/plan-batch.ts';
 import { LineRows } from './line-rows.ts';
-import { bodyOf, type LineRow, type NewRow, versioned } from './outbox-row.ts';
+import { bodyColumns, bodyOf, type LineRow, type NewRow, versioned } from './outbox-row.ts';
 
 /** Where a row goes when its target becomes known. */
 export type NewPlace = Pick<LineRow, 'target' | 'conflictKey' | 'basis' | 'sku' | 'subsidiaryId'> & {
@@ -37,14 +36,9 @@ export class OutboxLine {
 
   /** The newest word for its target: goes over what waits. Returns the id of the row that carries it. */
   putNewest(row: NewRow, body: ChangeBody): number {
-    const isHeld = row.heldGuard !== null;
-    const slot = isHeld ? this.#rows.held : this.#rows.waiting;
-    const before = isHeld && !this.#anyHeld ? undefined : slot.get(row.kind, row.target);
-    const changeId = before?.changeId ?? row.changeId;
-    if (before) this.#mergeInto(before, row, body);
-    else this.#insert(row, body);
-    if (isHeld) this.#anyHeld = true;
-    else this.overrule({ ...row, changeId }, body, row.createdAt);
+    if (row.heldGuard !== null) return this.#putHeld(row, body);
+    const changeId = this.#upsert(row, body) ?? this.#mergeInto(this.#rows.waiting, row, body);
+    this.overrule({ ...row, changeId }, body, row.createdAt);
     return changeId;
   }
 
@@ -83,7 +77,7 @@ export class OutboxLine {
       this.#supersede(row.changeId, by, at);
       return 'superseded';
     }
-    if (rest !== body) this.#rows.setBody.run(JSON.stringify(rest), priorityOf(rest), row.changeId);
+    if (rest !== body) this.#setBody(row.changeId, rest);
     this.#rows.wait.run(message, row.changeId);
     return 'waiting';
   }
@@ -143,34 +137,38 @@ export class OutboxLine {
   }
 
   #place(row: Omit<LineRow, 'body'>, { body, versions }: Versioned): void {
-    const priority = priorityOf(body);
-    const fieldVersions = JSON.stringify(versions);
-    this.#rows.setTarget.run({ ...row, body: JSON.stringify(body), fieldVersions, priority });
+    this.#rows.setTarget.run({ ...row, ...bodyColumns(body), fieldVersions: JSON.stringify(versions) });
   }
 
-  #insert(row: NewRow, body: ChangeBody): void {
-    const priority = priorityOf(body);
-    this.#rows.insert.run({
-      ...row,
-      body: JSON.stringify(body),
-      state: 'pending',
-      settledAt: null,
-      priority,
-    });
+  #upsert(row: NewRow, newest: ChangeBody): number | undefined {
+    const { body, fields, priority } = bodyColumns(newest);
+    const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = row;
+    const { source, reference, version, zeroedAt, asOfSeq } = row;
+    const taken = [version, conflictKey, body, priority, basis, sku, subsidiaryId, source, reference];
+    return this.#rows.upsert.get(
+      ...[...taken, zeroedAt, asOfSeq, changeId, kind, target, fields, createdAt, changeId],
+    );
   }
 
-  #mergeInto(before: LineRow, row: NewRow, newest: ChangeBody): void {
-    const known = bodyOf(before);
-    const body = mergeBodies(known, newest);
-    const isWhole = valueKeys(known).every((field) => Object.hasOwn(newest, field));
+  #putHeld(row: NewRow, body: ChangeBody): number {
+    const isFirst = !this.#anyHeld || this.#rows.held.get(row.kind, row.target) === undefined;
+    this.#anyHeld = true;
+    if (!isFirst) return this.#mergeInto(this.#rows.held, row, body);
+    this.#rows.insert.run({ ...row, ...bodyColumns(body), state: 'pending', settledAt: null });
+    return row.changeId;
+  }
+
+  #mergeInto(slot: LineRows['waiting'], row: NewRow, newest: ChangeBody): number {
+    const before = slot.get(row.kind, row.target);
+    if (!before) return row.changeId;
     const fresh = Object.fromEntries(valueKeys(newest).map((field) => [field, row.version]));
     this.#rows.merge.run({
       ...row,
+      ...bodyColumns(mergeBodies(bodyOf(before), newest)),
       changeId: before.changeId,
-      body: JSON.stringify(body),
-      fieldVersions: isWhole ? null : JSON.stringify({ ...versioned(before).versions, ...fresh }),
-      priority: priorityOf(body),
+      fieldVersions: JSON.stringify({ ...versioned(before).versions, ...fresh }),
     });
+    return before.changeId;
   }
 
   #strip(older: LineRow, newer: ChangeBody, scope: 'all' | 'shared', by: number, at: string): void {
@@ -178,8 +176,13 @@ export class OutboxLine {
     const rest = withoutOverruled(body, newer, scope);
     if (!rest) this.#supersede(older.changeId, by, at);
     else if (JSON.stringify(rest) !== older.body) {
-      this.#rows.setBody.run(JSON.stringify(rest), priorityOf(rest), older.changeId);
+      this.#setBody(older.changeId, rest);
     }
+  }
+
+  #setBody(changeId: number, rest: ChangeBody): void {
+    const { body, fields, priority } = bodyColumns(rest);
+    this.#rows.setBody.run(body, fields, priority, changeId);
   }
 
   #supersede(changeId: number, by: number, at: string): void {

@@ -1,6 +1,7 @@
 import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
 import { type Versioned, valueKeys } from '../../domain/coalesce.ts';
 import type { Guard } from '../../domain/guard-rails.ts';
+import { priorityOf } from '../../domain/plan-batch.ts';
 
 export type OutboxState = 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
 
@@ -71,4 +72,14 @@ export function versioned(row: Pick<LineRow, 'body' | 'version' | 'fieldVersions
 
 export function bodyOf(row: { body: string }): ChangeBody {
   return JSON.parse(row.body) as ChangeBody;
+}
+
+/** What of a row follows from its body. */
+export function bodyColumns(body: ChangeBody): { body: string; fields: string; priority: number } {
+  return { body: JSON.stringify(body), fields: fieldsOf(body), priority: priorityOf(body) };
+}
+
+function fieldsOf(body: ChangeBody): string {
+  const keys = valueKeys(body);
+  return keys.length === 1 ? (keys[0] as string) : keys.sort().join();
 }

@@ -69,7 +69,8 @@ export class StockRules {
     }
     const wanted = { qty: stock.qty, show: body.show };
     const confirmedAt = this.#values.stockConfirmedAt(row.sku, row.subsidiaryId, wanted);
-    const isUnchanged = confirmedAt !== undefined && this.#sold.isUntouchedSince(confirmedAt, externalIds);
+    const isUnchanged =
+      confirmedAt !== undefined && this.#sold.isUntouchedSince(confirmedAt, row.sku, externalIds);
     return { isUnchanged, stock };
   }
 

@@ -7,12 +7,12 @@ CREATE TABLE products (
   name TEXT,
   category TEXT,
   show INTEGER,
-  payload TEXT NOT NULL,
-  -- When no branch listed it any more; NULL while it is there.
+  -- When no branch listed it any more; NULL while it is there. A vanished product has no integrations.
   vanished_at TEXT,
   pushed_mark INTEGER NOT NULL DEFAULT 0,
   uncertain INTEGER NOT NULL DEFAULT 0,
-  updated_at TEXT NOT NULL
+  updated_at TEXT NOT NULL,
+  payload TEXT NOT NULL
 ) STRICT;
 
 CREATE TABLE skus (
@@ -48,12 +48,17 @@ CREATE TABLE integrations (
   subsidiary_id TEXT NOT NULL,
   product_id_pos_a TEXT,
   product_code_pos_b TEXT,
-  ext_id TEXT
+  ext_id TEXT,
+  product_id TEXT NOT NULL
 ) STRICT;
 CREATE INDEX integrations_by_sku ON integrations (sku);
-CREATE INDEX integrations_by_ext_id ON integrations (ext_id) WHERE ext_id IS NOT NULL;
-CREATE INDEX integrations_by_pos_a ON integrations (product_id_pos_a) WHERE product_id_pos_a IS NOT NULL;
-CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b) WHERE product_code_pos_b IS NOT NULL;
+-- Each index alone answers which product an externalId stands for; every change that is handed over asks.
+CREATE INDEX integrations_by_ext_id ON integrations (ext_id, sku, subsidiary_id, product_id)
+  WHERE ext_id IS NOT NULL;
+CREATE INDEX integrations_by_pos_a ON integrations (product_id_pos_a, sku, subsidiary_id, product_id)
+  WHERE product_id_pos_a IS NOT NULL;
+CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b, sku, subsidiary_id, product_id)
+  WHERE product_code_pos_b IS NOT NULL;
 
 -- Which branch lists which product, and the digest of the record there; NULL when the mirror has moved on since.
 CREATE TABLE branch_products (

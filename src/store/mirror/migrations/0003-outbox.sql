@@ -8,6 +8,8 @@ CREATE TABLE outbox (
   conflict_key TEXT NOT NULL,
   -- The platform's own item shape. For a stock the quantity as the POS counted it; `sent_qty` is what was sent.
   body TEXT NOT NULL,
+  -- Names of the values in the body; a change with the same ones takes the place of a waiting one whole.
+  fields TEXT NOT NULL,
   state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'done', 'rejected', 'superseded')),
   attempts INTEGER NOT NULL DEFAULT 0,
   message TEXT,
