@@ -2,7 +2,7 @@ import type { OrderFields, OrderReading } from './order.ts';
 import { readItems } from './order-items.ts';
 import { WRAPPER_NAMES } from './order-spellings.ts';
 import { nameValues, readValues } from './read-fields.ts';
-import { isRecord } from './sent-value.ts';
+import { INEXACT_ID, isRecord } from './sent-value.ts';
 import type { OrderSpellings } from './spelling-tree.ts';
 
 /**
@@ -14,9 +14,13 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
   if (!isRecord(value)) return { unreadable: `An order was expected, found ${kindOf(value)}.` };
   const values = readValues(unwrap(value, spellings), spellings.order);
   const [orderId, items] = values;
+  if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
   if (typeof orderId !== 'string')
     return { unreadable: `No order id was found; its names are: ${namesOf(value)}.` };
-  const reading: OrderReading = { orderId, fields: nameValues(values, spellings.order, 2) as OrderFields };
+  const reading: OrderReading = {
+    orderId,
+    fields: nameValues(values, spellings.order, 2) as OrderFields,
+  };
   if (Array.isArray(items)) reading.items = readItems(items, spellings);
   return reading;
 }
@@ -24,7 +28,9 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
 /** The same from JSON text, keeping ids exact that are numbers too large for JavaScript. */
 export function readOrderText(raw: string, spellings: OrderSpellings): OrderReading | { unreadable: string } {
   try {
-    return readOrder(LONG_NUMBER.test(raw) ? JSON.parse(raw, keepLongNumbers) : JSON.parse(raw), spellings);
+    const reading = readOrder(JSON.parse(raw), spellings);
+    if ('orderId' in reading || !LONG_NUMBER.test(raw)) return reading;
+    return readOrder(JSON.parse(raw, keepLongNumbers), spellings);
   } catch {
     return { unreadable: 'It is not JSON.' };
   }

@@ -6,13 +6,13 @@ import type { SpellingNode, SpellingTree } from './spelling-tree.ts';
  * order of `tree.fields`, undefined for what was not sent.
  */
 export function readValues(value: Record<string, unknown>, tree: SpellingTree): unknown[] {
-  const values: unknown[] = new Array(tree.fields.length).fill(undefined);
+  const values = tree.empty.slice();
   walk(value, tree.names, values, { ranks: undefined });
   return values;
 }
 
 /** Values that were sent by the names of their fields, from the slot `from` on. */
-export function nameValues(values: unknown[], tree: SpellingTree, from = 0): Record<string, unknown> {
+export function nameValues(values: unknown[], tree: SpellingTree, from: number): Record<string, unknown> {
   const found: Record<string, unknown> = {};
   for (let slot = from; slot < values.length; slot++) {
     if (values[slot] !== undefined) found[tree.fields[slot] as string] = values[slot];

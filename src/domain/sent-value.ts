@@ -23,23 +23,33 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 
 const ID_LENGTH_MAX = 512;
 
-/** Ids are texts in the mirror; a number too large to be exact is not an id. */
+/** What stands for an id that was a number too large to be exact; no id begins with a space. */
+export const INEXACT_ID = ' inexact';
+
+/** Ids are texts in the mirror. */
 function readId(value: unknown): string | null | undefined {
   if (value === null) return null;
-  if (typeof value === 'number') return Number.isSafeInteger(value) ? String(value) : undefined;
+  if (typeof value === 'number') return readNumericId(value);
   if (typeof value !== 'string') return undefined;
-  const id = value.trim();
+  const id = value.trim().toWellFormed();
   return id === '' || id.length > ID_LENGTH_MAX ? undefined : id;
+}
+
+function readNumericId(value: number): string | undefined {
+  if (Number.isSafeInteger(value)) return String(value);
+  return Number.isInteger(value) ? INEXACT_ID : undefined;
 }
 
 function readText(value: unknown): string | null | undefined {
   if (value === null) return null;
-  if (typeof value === 'string') return value;
+  // Half a surrogate pair could be sent escaped, and would come back from the database as another text.
+  if (typeof value === 'string') return value.toWellFormed();
   return typeof value === 'number' && Number.isFinite(value) ? String(value) : undefined;
 }
 
 function readAmount(value: unknown): number | string | null | undefined {
-  if (value === null || typeof value === 'string') return value;
+  if (value === null) return null;
+  if (typeof value === 'string') return value.toWellFormed();
   return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
 }
 
@@ -75,7 +85,7 @@ function readTime(value: unknown): string | null | undefined {
   // Already as the mirror writes times, or so wrong that it stays as sent: the same text either way.
   if (value === '' || (value.length === 24 && UTC_WITH_MS.test(value))) return value;
   if (/^\d{10}(\d{3})?$/.test(value)) return epochTime(Number(value)) ?? value;
-  if (!ISO_WITH_ZONE.test(value)) return value;
+  if (!ISO_WITH_ZONE.test(value)) return value.toWellFormed();
   const normal = value
     .replace(' ', 'T')
     .replace(',', '.')

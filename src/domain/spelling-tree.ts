@@ -32,6 +32,8 @@ export interface SpellingNode {
 
 export interface SpellingTree {
   fields: readonly string[];
+  /** As many slots as fields, with nothing in them. */
+  empty: readonly unknown[];
   names: ReadonlyMap<string, SpellingNode>;
 }
 
@@ -84,7 +86,7 @@ function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTr
       }
     }
   }
-  return { fields, names };
+  return { fields, names, empty: fields.map(() => undefined) };
 }
 
 function nodeAt(root: Map<string, SpellingNode>, names: string[]): SpellingNode {

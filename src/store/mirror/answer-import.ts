@@ -21,8 +21,13 @@ export interface AnswerImportOptions {
 
 /** One record that has to be written. */
 export type PreparedRecord =
-  | { kind: 'order'; observation: OrderObservation; digest: string }
+  | { kind: 'order'; observation: OrderObservation; digest: string; known: boolean }
   | { kind: 'unreadable'; unreadable: Unreadable };
+
+export interface WrittenRecord {
+  outcome: OrderOutcome;
+  orderId: string;
+}
 
 const CREATED_IDS_MAX = 1_000;
 
@@ -99,7 +104,9 @@ export class AnswerImport {
     const digest = this.#options.digests.of(recordBytes(this.#buffer, list, index));
     const from = list.starts[index] as number;
     const to = list.ends[index] as number;
-    const guess = this.#guess.guess(this.#buffer.toString('latin1', from, to));
+    const guess = this.#guess.guess(
+      this.#buffer.toString('latin1', from, Math.min(to, from + this.#guess.reach)),
+    );
     const guessed = guess === undefined ? undefined : rows.digestOf(guess);
     if (guess !== undefined && guessed?.pollDigest === digest) {
       this.#noteUnchanged(guess, guessed.code);
@@ -108,9 +115,10 @@ export class AnswerImport {
     const raw = this.#textOf(list, index);
     const reading = readOrderText(raw, this.#options.spellings);
     if ('unreadable' in reading) return this.#unreadable(raw, reading.unreadable);
+    let known = guessed;
     if (reading.orderId !== guess) {
       this.#guess.learn(raw, reading.orderId);
-      const known = rows.digestOf(reading.orderId);
+      known = rows.digestOf(reading.orderId);
       if (known?.pollDigest === digest) {
         this.#noteUnchanged(reading.orderId, known.code);
         return undefined;
@@ -122,7 +130,12 @@ export class AnswerImport {
       return undefined;
     }
     const { observedAtMs, asOfSeq } = this.#options;
-    return { kind: 'order', digest, observation: { source: 'poll', observedAtMs, asOfSeq, raw, reading } };
+    return {
+      kind: 'order',
+      digest,
+      known: known !== undefined,
+      observation: { source: 'poll', observedAtMs, asOfSeq, raw, reading },
+    };
   }
 
   #noteUnchanged(orderId: string, code: number | null): void {
@@ -150,41 +163,30 @@ export class AnswerImport {
   }
 
   /**
-   * Within a transaction: writes the prepared records from `from` on, at least one, until `stop` says so. Gives
-   * the outcome of each that was written.
+   * Within a transaction: writes what was prepared and gives the outcome of each. `samePrepared`: it was prepared
+   * within this very transaction, so an order that was not known then is not known now.
    */
-  write(
-    prepared: readonly PreparedRecord[],
-    from: number,
-    stop: () => boolean,
-  ): (OrderOutcome | undefined)[] {
+  write(prepared: readonly PreparedRecord[], samePrepared: boolean): WrittenRecord[] {
     const { merge, quarantine } = this.#options.tables;
-    const outcomes: (OrderOutcome | undefined)[] = [];
-    for (let i = from; i < prepared.length && (i === from || !stop()); i++) {
-      const record = prepared[i] as PreparedRecord;
-      if (record.kind === 'order') outcomes.push(merge.apply(record.observation, record.digest));
-      else outcomes.push(quarantine.add(record.unreadable) as undefined);
+    const written: WrittenRecord[] = [];
+    for (const record of prepared) {
+      if (record.kind === 'unreadable') quarantine.add(record.unreadable);
+      else {
+        const { observation, digest, known } = record;
+        const outcome = merge.apply(observation, digest, samePrepared && !known);
+        written.push({ outcome, orderId: observation.reading.orderId });
+      }
     }
-    return outcomes;
+    return written;
   }
 
   /** After the commit. */
-  count(
-    prepared: readonly PreparedRecord[],
-    from: number,
-    outcomes: readonly (OrderOutcome | undefined)[],
-  ): void {
-    for (const [i, outcome] of outcomes.entries()) {
-      if (outcome === undefined || outcome === 'held') continue;
+  count(written: readonly WrittenRecord[]): void {
+    for (const { outcome, orderId } of written) {
+      if (outcome === 'held') continue;
       this.report[outcome] += 1;
-      const record = prepared[from + i];
-      if (
-        outcome === 'created' &&
-        record?.kind === 'order' &&
-        this.report.createdIds.length < CREATED_IDS_MAX
-      ) {
-        this.report.createdIds.push(record.observation.reading.orderId);
-      }
+      const { createdIds } = this.report;
+      if (outcome === 'created' && createdIds.length < CREATED_IDS_MAX) createdIds.push(orderId);
     }
   }
 

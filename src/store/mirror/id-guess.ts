@@ -5,6 +5,12 @@
 export class IdGuess {
   #quotedName = '';
   #occurrence = 0;
+  #reach = 0;
+
+  /** How much of a record's text has to be seen for a guess. */
+  get reach(): number {
+    return this.#reach;
+  }
 
   /** Remembers the first name in `text` that is followed by this id. */
   learn(text: string, orderId: string): void {
@@ -15,6 +21,7 @@ export class IdGuess {
       if (name === undefined) continue;
       this.#quotedName = name;
       this.#occurrence = 0;
+      this.#reach = Math.max(this.#reach, at + id.length + SLACK);
       for (let seen = text.indexOf(name); seen !== -1 && seen < at; seen = text.indexOf(name, seen + 1)) {
         this.#occurrence++;
       }
@@ -35,5 +42,8 @@ export class IdGuess {
     return match?.[1] ?? match?.[2];
   }
 }
+
+/** Ids and what stands before them differ in length from record to record. */
+const SLACK = 128;
 
 const VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;

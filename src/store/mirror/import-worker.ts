@@ -11,10 +11,13 @@ import { PollDigests } from './poll-digests.ts';
 import { truncateWal, walBytes } from './wal-care.ts';
 import { WriteGate } from './write-gate.ts';
 
-/** Records between two looks at the gate; also the most in one transaction. */
-const CHUNK_RECORDS = 256;
+/** Records between two looks at the gate; few enough to stay in the processor's cache. */
+const CHUNK_RECORDS = 32;
+/** Most records in one transaction; it ends sooner when the main thread wants the lock. */
+const TRANSACTION_RECORDS = 512;
 /** How large the log may grow before its content moves to the database; that takes no write lock. */
-const CHECKPOINT_BYTES = 8 * 1024 * 1024;
+const CHECKPOINT_BYTES = 4 * 1024 * 1024;
+const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
@@ -24,6 +27,7 @@ class ImportWork {
   readonly #gate: WriteGate;
   readonly #db: Database.Database;
   readonly #answer: AnswerImport;
+  #told = 0;
 
   constructor(task: ImportTask, db: Database.Database) {
     this.#task = task;
@@ -45,32 +49,44 @@ class ImportWork {
     const prepare = this.#db.transaction(() => answer.prepare(CHUNK_RECORDS));
     while (!answer.finished) {
       if (this.#gate.aborted) throw importAborted();
-      this.#write(this.#whenFree(() => prepare.deferred()));
+      const prepared = this.#whenFree(() => prepare.deferred());
+      if (prepared.length > 0) this.#write(prepared);
       if (walBytes(this.#task.path) > CHECKPOINT_BYTES) this.#checkpoint();
-      post({ kind: 'progress', done: answer.done, total: report.records });
+      this.#progress();
     }
     truncateWal(this.#db);
     post({ kind: 'report', report });
   }
 
+  /** Begins with what was prepared and goes on as long as every chunk has something to write. */
   #write(prepared: readonly PreparedRecord[]): void {
-    const gate = this.#gate;
-    const write = this.#db.transaction((from: number) =>
-      this.#answer.write(prepared, from, () => gate.wanted),
-    );
-    for (let at = 0; at < prepared.length; ) {
-      if (gate.aborted) throw importAborted();
-      const outcomes = this.#whenFree(() => {
-        gate.beginWork();
-        try {
-          return write.immediate(at);
-        } finally {
-          gate.endWork();
-        }
-      });
-      this.#answer.count(prepared, at, outcomes);
-      at += outcomes.length;
-    }
+    const answer = this.#answer;
+    const transaction = this.#db.transaction(() => {
+      const written = answer.write(prepared, false);
+      const end = answer.done + TRANSACTION_RECORDS;
+      while (!answer.finished && answer.done < end && !this.#gate.wanted) {
+        const next = answer.prepare(CHUNK_RECORDS);
+        if (next.length === 0) break;
+        written.push(...answer.write(next, true));
+      }
+      return written;
+    });
+    const written = this.#whenFree(() => {
+      this.#gate.beginWork();
+      try {
+        return transaction.immediate();
+      } finally {
+        this.#gate.endWork();
+      }
+    });
+    answer.count(written);
+  }
+
+  #progress(): void {
+    const { done, report } = this.#answer;
+    if (done < this.#told + PROGRESS_RECORDS && done < report.records) return;
+    this.#told = done;
+    post({ kind: 'progress', done, total: report.records });
   }
 
   /** Waits for other processes. Callbacks wait for them as well, but not for this thread's patience. */

@@ -11,6 +11,7 @@ export class OrderMerge {
   readonly rows: OrderRows;
   readonly held: HeldRows;
   readonly #addEvent: Database.Statement;
+  #lastIso = { epochMs: Number.NaN, text: '' };
 
   constructor(db: Database.Database) {
     this.rows = new OrderRows(db);
@@ -20,10 +21,13 @@ export class OrderMerge {
     );
   }
 
-  /** `pollDigest` names the record a poll read, under the rules it was read by; see `PollDigests`. */
-  apply(observation: OrderObservation, pollDigest: string | null): OrderOutcome {
+  /**
+   * `pollDigest` names the record a poll read, under the rules it was read by; see `PollDigests`. `isNew` spares the look for an order
+   * that this transaction has already looked for in vain.
+   */
+  apply(observation: OrderObservation, pollDigest: string | null, isNew = false): OrderOutcome {
     const { reading, source } = observation;
-    const known = this.rows.known(reading.orderId);
+    const known = isNew ? undefined : this.rows.known(reading.orderId);
     const values = fieldValues(reading.fields, known?.values);
     const sameItems = !known || !reading.items || this.rows.hasItems(reading.orderId, reading.items);
     const outcome = mergeOutcome(known && mergeView(known), {
@@ -35,7 +39,7 @@ export class OrderMerge {
     if (!known || outcome === 'created' || outcome === 'changed') {
       const previousStatus = known ? known.values[STATUS_AT] : null;
       const status = values[STATUS_AT] as string | null;
-      const observedAt = isoUtc(observation.observedAtMs);
+      const observedAt = this.#iso(observation.observedAtMs);
       const { lastInsertRowid } = this.#addEvent.run(
         reading.orderId,
         status,
@@ -70,6 +74,12 @@ export class OrderMerge {
       this.held.resolve(reading.orderId, values[STATUS_AT] as string | null, observation.observedAtMs);
     }
     return outcome;
+  }
+
+  /** All records of a poll have the same time. */
+  #iso(epochMs: number): string {
+    if (epochMs !== this.#lastIso.epochMs) this.#lastIso = { epochMs, text: isoUtc(epochMs) };
+    return this.#lastIso.text;
   }
 
   /** Same content: another spelling of it is kept when it comes from where the payload came from. */

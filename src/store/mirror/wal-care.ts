@@ -60,6 +60,7 @@ export function walBytes(path: string): number {
 
 /** At busy timeout 0: with any other, a reader would make this block every writer. */
 export function truncateWal(db: Database.Database): void {
+  if (walBytes(db.name) === 0) return;
   const timeoutMs = Number(db.pragma('busy_timeout', { simple: true }));
   db.pragma('busy_timeout = 0');
   try {

@@ -1,0 +1,234 @@
+import { readFileSync, statSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import {
+  importJson,
+  OBSERVED_MS,
+  observation,
+  openTestMirror,
+  poll,
+  receive,
+  sampleNotification,
+} from './open-test-mirror.ts';
+
+const orders = (count: number, changes: Record<string, unknown> = {}) =>
+  Array.from({ length: count }, (_, i) => sampleNotification(i + 1, changes));
+/** Large enough for the worker thread. */
+const MANY = 1_500;
+
+describe.each([
+  ['a small answer', 30],
+  ['a large answer', MANY],
+])('%s', (_size, count) => {
+  it('is mirrored whole and reported', async () => {
+    const { mirror } = openTestMirror();
+    const report = await poll(mirror, orders(count));
+    expect({ ...report, createdIds: report.createdIds.length }).toEqual({
+      listFound: true,
+      records: count,
+      created: count,
+      changed: 0,
+      confirmed: 0,
+      superseded: 0,
+      unreadable: 0,
+      createdIds: Math.min(count, 1000),
+      morePages: false,
+      codes: { min: 1, max: count },
+    });
+    expect(mirror.orders({ limit: count + 1 })).toHaveLength(count);
+    expect(mirror.newestSeq()).toBe(count);
+    const { reading } = observation('poll', sampleNotification(count));
+    expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
+  });
+
+  it('writes nothing when it comes again', async () => {
+    const { mirror, path } = openTestMirror();
+    await poll(mirror, [...orders(count), { nobody: 'can read this' }]);
+    const before = contents(path);
+    const report = await poll(mirror, [...orders(count), { nobody: 'can read this' }]);
+    expect(report).toMatchObject({ created: 0, changed: 0, confirmed: count, unreadable: 1 });
+    expect(report.codes).toEqual({ min: 1, max: count });
+    expect(contents(path)).toEqual(before);
+  });
+
+  it('applies what changed and only that', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, orders(count));
+    const later = orders(count).map((order, i) => (i % 10 === 0 ? { ...order, status: 'ready' } : order));
+    expect(await poll(mirror, later)).toMatchObject({
+      changed: Math.ceil(count / 10),
+      confirmed: count - Math.ceil(count / 10),
+    });
+    expect(mirror.newestSeq()).toBe(count + Math.ceil(count / 10));
+  });
+
+  it('stops between two transactions when it is told to, and keeps what it did', async () => {
+    const { mirror } = openTestMirror();
+    const abort = new AbortController();
+    const body = new Uint8Array(Buffer.from(JSON.stringify(orders(count))));
+    const run = mirror.importer.importAnswer(body, {
+      observedAtMs: OBSERVED_MS,
+      asOfSeq: 0,
+      signal: abort.signal,
+      onProgress: () => abort.abort(),
+    });
+    await expect(run).rejects.toMatchObject({ code: 'aborted' });
+    const kept = mirror.orders({ limit: 9_999 }).length;
+    expect(kept).toBeGreaterThan(0);
+    expect(kept).toBeLessThan(count);
+    expect(await poll(mirror, orders(count))).toMatchObject({ created: count - kept, confirmed: kept });
+  });
+
+  it('changes nothing when it is cut off', async () => {
+    const { mirror } = openTestMirror();
+    const text = JSON.stringify({ data: orders(count) });
+    await expect(importJson(mirror, text.slice(0, -2))).rejects.toMatchObject({ code: 'platform-garbled' });
+    expect(mirror.newestSeq()).toBe(0);
+    expect(mirror.quarantineList(9)).toEqual([]);
+  });
+
+  it('goes whole into quarantine, once, when no list is in it', async () => {
+    const { mirror } = openTestMirror();
+    const answer = { sucursales: orders(count).map(() => ({ id: 'b', name: 'x'.repeat(1000) })) };
+    for (let i = 0; i < 2; i++)
+      expect(await importJson(mirror, answer)).toMatchObject({ listFound: false, records: 0 });
+    const [entry, ...others] = mirror.quarantineList(9);
+    expect(others).toEqual([]);
+    expect(mirror.quarantineGet(entry!.quarantineId)?.payload).toBe(JSON.stringify(answer));
+  });
+});
+
+describe('a poll', () => {
+  it('never takes back what a webhook brought after it was asked', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, orders(1));
+    const asOfSeq = mirror.newestSeq();
+    await receive(mirror, sampleNotification(1, { status: 'ready' }));
+    expect(await poll(mirror, orders(1), asOfSeq)).toMatchObject({ superseded: 1 });
+    expect(mirror.orders({ limit: 1 })[0]?.status).toBe('ready');
+    expect(await poll(mirror, orders(1))).toMatchObject({ changed: 1 });
+    expect(mirror.orders({ limit: 1 })[0]?.status).toBe('pending');
+  });
+
+  it('notes that it confirms a webhook, once, and leaves its payload', async () => {
+    const { mirror, path } = openTestMirror();
+    await receive(mirror, sampleNotification(1));
+    const record = { ...sampleNotification(1), extra: true };
+    expect(await poll(mirror, [record])).toMatchObject({ confirmed: 1 });
+    expect(mirror.orderPayload('65a100000000000000000001')).toBe(JSON.stringify(sampleNotification(1)));
+    const before = contents(path);
+    expect(await poll(mirror, [record])).toMatchObject({ confirmed: 1 });
+    expect(contents(path)).toEqual(before);
+  });
+
+  it('keeps a new spelling of its own without an event', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, orders(1));
+    await poll(mirror, [{ ...sampleNotification(1), extra: 'new' }]);
+    expect(mirror.orderPayload('65a100000000000000000001')).toContain('"extra":"new"');
+    expect(mirror.newestSeq()).toBe(1);
+  });
+
+  it('keeps records exactly, ids too large for numbers included', async () => {
+    const { mirror } = openTestMirror();
+    const record = '{ "id" : 12345678901234567890, "status":"ready", "total" : 1.50 , "items":[]}';
+    await importJson(mirror, `{"orders":[${record},{"id":12345678901234567891,"status":"ready"}]}`);
+    expect(mirror.orderPayload('12345678901234567890')).toBe(record);
+    expect(mirror.orders({ limit: 9 })).toHaveLength(2);
+    expect(await importJson(mirror, `{"orders":[${record}]}`)).toMatchObject({ confirmed: 1 });
+  });
+
+  it('takes the first of two records of one order', async () => {
+    const { mirror } = openTestMirror();
+    const twice = [sampleNotification(1), sampleNotification(1, { status: 'ready' })];
+    expect(await poll(mirror, twice)).toMatchObject({ created: 1, superseded: 1 });
+    expect(await poll(mirror, twice)).toMatchObject({ confirmed: 1, superseded: 1, changed: 0 });
+    expect(mirror.newestSeq()).toBe(1);
+  });
+
+  it('quarantines single records nobody can read and mirrors the others', async () => {
+    const { mirror } = openTestMirror();
+    const report = await poll(mirror, [
+      sampleNotification(1),
+      { status: 'lost' },
+      null,
+      sampleNotification(2),
+    ]);
+    expect(report).toMatchObject({ created: 2, unreadable: 2, records: 4 });
+    expect(
+      mirror.quarantineList(9).map(({ quarantineId }) => mirror.quarantineGet(quarantineId)?.payload),
+    ).toEqual(['null', '{"status":"lost"}']);
+  });
+
+  it('finds ids behind another id of the same name without reading records again', async () => {
+    const { mirror, path } = openTestMirror();
+    const records = [1, 2, 3].map((n) => ({
+      user: { _id: `user-${n}` },
+      _id: `order-${n}`,
+      status: 'ready',
+      code: n,
+    }));
+    await poll(mirror, records);
+    const before = contents(path);
+    expect(await poll(mirror, records)).toMatchObject({ confirmed: 3, codes: { min: 1, max: 3 } });
+    expect(contents(path)).toEqual(before);
+  });
+
+  it('reads every record again when the spellings changed', async () => {
+    const first = openTestMirror();
+    const records = orders(2).map((order) => ({ ...order, mood: 'happy' }));
+    await poll(first.mirror, records);
+    await first.mirror.close();
+    const { mirror } = openTestMirror({ path: first.path, spellings: { name: ['mood'] } });
+    expect(await poll(mirror, records)).toMatchObject({ changed: 2 });
+    expect(mirror.orders({ limit: 1 })[0]?.name).toBe('happy');
+  });
+
+  it('is told of further pages', async () => {
+    const { mirror } = openTestMirror();
+    const report = await importJson(mirror, { data: { docs: orders(2), hasNextPage: true } });
+    expect(report).toMatchObject({ listFound: true, morePages: true });
+  });
+});
+
+describe('callbacks during a large import', () => {
+  it('are kept between its transactions, and its older word does not undo them', async () => {
+    const { mirror } = openTestMirror();
+    const run = poll(mirror, orders(MANY), 0);
+    let kept = 0;
+    let importing = true;
+    void run.finally(() => {
+      importing = false;
+    });
+    while (importing && kept < MANY) {
+      const changed = sampleNotification(MANY - kept, { status: 'ready' });
+      await receive(mirror, changed);
+      kept += 1;
+      await setImmediate();
+    }
+    const report = await run;
+    expect(kept).toBeGreaterThan(3);
+    expect(report.created + report.superseded + report.changed + report.confirmed).toBe(MANY);
+    for (let i = 0; i < kept; i++) {
+      const id = `65a1${String(MANY - i).padStart(20, '0')}`;
+      expect(mirror.order(id)?.status).toBe('ready');
+    }
+  });
+
+  it('end with it when the mirror is closed', async () => {
+    const { mirror } = openTestMirror();
+    const run = poll(mirror, orders(MANY));
+    const settled = expect(run).rejects.toMatchObject({ code: 'aborted' });
+    await receive(mirror, sampleNotification(1));
+    await mirror.close();
+    await settled;
+    await expect(receive(mirror, sampleNotification(2))).rejects.toMatchObject({ code: 'aborted' });
+  });
+});
+
+function contents(path: string): unknown[] {
+  return [path, `${path}-wal`].map((file) => [
+    readFileSync(file).toString('base64').length,
+    statSync(file).mtimeMs,
+  ]);
+}
