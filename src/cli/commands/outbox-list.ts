@@ -1,0 +1,49 @@
+import { type Command, Option } from 'commander';
+import type { OutboxFilter } from '../../daemon/read-stores.ts';
+import { outboxTable } from '../change-text.ts';
+import type { Cli } from '../cli.ts';
+import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
+import { writeJson } from '../output.ts';
+import { withReaders } from '../with-readers.ts';
+
+interface OutboxListOptions extends GlobalOptions, JsonOption {
+  state?: Exclude<OutboxFilter['state'], undefined>;
+  kind?: 'stock' | 'product';
+  limit: number;
+  before?: number;
+}
+
+const STATES = ['pending', 'held', 'sending', 'done', 'rejected', 'superseded'];
+
+/** `outbox list`: the changes on their way to the platform, and what became of them. */
+export function outboxListCommand(cli: Cli): Command {
+  return newResultCommand('list', 'List changes for the platform, the newest first', [
+    'outbox list --state rejected',
+    'outbox list --state held --kind stock --json',
+  ])
+    .addOption(
+      new Option(
+        '--state <state>',
+        'only in this state; `held` is the part of `pending` that waits for a person',
+      ).choices(STATES),
+    )
+    .addOption(new Option('--kind <kind>', 'only of this kind').choices(['stock', 'product']))
+    .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1), 20)
+    .option('--before <change>', 'only changes with a lower id', wholeNumberOption('--before', 1))
+    .action((_options, command: Command) => list(cli, command.optsWithGlobals()));
+}
+
+function list(cli: Cli, options: OutboxListOptions): Promise<void> {
+  const { state, kind, before, limit } = options;
+  return withReaders(cli, options, async ({ mirror }, config) => {
+    const { readStores } = await import('../../daemon/read-stores.ts');
+    const { changes, counts } = readStores(mirror, config, cli.clock).read(({ queries }) => ({
+      changes: queries.list({ state, kind, before, limit }),
+      counts: queries.counts(),
+    }));
+    if (options.json) return writeJson(cli, { counts, changes });
+    const { pending, held, sending, rejected } = counts;
+    cli.stderr.write(`${pending} wait, ${held} are held, ${sending} are under way, ${rejected} rejected.\n`);
+    if (changes.length > 0) cli.stdout.write(outboxTable(changes, config.orders.timezone));
+  });
+}
