@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { Command } from 'commander';
+import { programVersion } from '../daemon/version.ts';
 import type { Cli } from './cli.ts';
 import { authRefreshCommand } from './commands/auth-refresh.ts';
 import { authSetCommand } from './commands/auth-set.ts';
@@ -25,7 +25,7 @@ import { webhookTestCommand } from './commands/webhook-test.ts';
 export function createProgram(cli: Cli): Command {
   const program = new Command('tillsync')
     .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
-    .version(version(), '--version', 'print the version')
+    .version(programVersion(), '--version', 'print the version')
     .option('--config <file>', 'configuration file (else $TILLSYNC_CONFIG, else /etc/tillsync/config.toml)')
     .addHelpText(
       'after',
@@ -79,9 +79,4 @@ function prepare(command: Command, cli: Cli): void {
     })
     .showHelpAfterError('Help, with examples: add --help');
   for (const inner of command.commands) prepare(inner, cli);
-}
-
-function version(): string {
-  const text = readFileSync(new URL('../../package.json', import.meta.url), 'utf8');
-  return String((JSON.parse(text) as { version?: unknown }).version);
 }

@@ -4,31 +4,42 @@ import { cronSchedule } from '../config/schedule.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import { readOrder } from '../domain/order-reader.ts';
 import { compileSpellings } from '../domain/spelling-tree.ts';
-import { healthRoutes } from '../local/health.ts';
+import { ChangeSignal } from '../local/change-signal.ts';
+import { healthRoutes, type LoopBeat, stalledLoops } from '../local/health.ts';
 import { createLocalServer } from '../local/server.ts';
 import { createReceiver, type Receiver } from '../receiver/receiver.ts';
 import { GapWatch } from '../sync/gap-watch.ts';
 import { OrderLoop } from '../sync/order-loop.ts';
 import { webhookLoop } from '../sync/webhook-loop.ts';
 import { WebhookWatch } from '../sync/webhook-watch.ts';
+import { listenForCallbacks } from './callback-listeners.ts';
+import { localApiPlugin } from './local-api.ts';
 import { outgoingLoops } from './outgoing.ts';
 import { openParts, type Parts, type PartsOptions } from './parts.ts';
 import { Releasers } from './releasers.ts';
 import { type SupervisedLoop, supervise } from './supervisor.ts';
+import { programVersion } from './version.ts';
 
 const STALE_AFTER_MS = 600_000;
+
+export interface DaemonOptions extends PartsOptions {
+  /** A listening socket for callbacks that is open already and outlives this process. */
+  callbackSocketFd?: number | undefined;
+}
 
 export interface Daemon {
   /** Where callbacks are received; null when the webhook is switched off. */
   webhookUrl: string | null;
   localUrl: string;
   parts: Parts;
+  /** Names of the loops that have been silent for longer than they may; a restart may help. */
+  stalledLoops(): string[];
   /** Takes no new work, finishes what is in flight, closes everything. */
   stop(): Promise<void>;
 }
 
 /** Starts the whole daemon: databases, listeners, loops. Throws after closing what was open already. */
-export async function startDaemon(options: PartsOptions): Promise<Daemon> {
+export async function startDaemon(options: DaemonOptions): Promise<Daemon> {
   const releasers = new Releasers(options.log);
   try {
     return await build(options, releasers);
@@ -38,12 +49,15 @@ export async function startDaemon(options: PartsOptions): Promise<Daemon> {
   }
 }
 
-async function build(options: PartsOptions, releasers: Releasers): Promise<Daemon> {
-  const { config, clock, log } = options;
+async function build(options: DaemonOptions, releasers: Releasers): Promise<Daemon> {
+  const { config, secrets, clock, log } = options;
+  const version = programVersion();
   const parts = await openParts(options);
   releasers.push('storage', () => parts.close());
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
+  const loopsAlive = (): LoopBeat[] =>
+    loops.map((loop) => ({ name: loop.name, lastBeatMs: loop.lastBeatMs() }));
   const orders = createOrders(options, parts);
 
   const local = createLocalServer({
@@ -54,16 +68,24 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Daemo
     plugins: [
       healthRoutes({
         clock,
-        loopsAlive: () => loops.map((loop) => ({ name: loop.name, lastBeatMs: loop.lastBeatMs() })),
+        loopsAlive,
         notReady: () => notReady(parts, stopping.signal),
       }),
+      localApiPlugin({ parts, apiKey: secrets.localApiKey, changes: orders.changes, version, clock, log }),
     ],
   });
   releasers.push('local listener', () => local.close());
   const { url: localUrl } = await local.listen();
 
-  const receiver = config.webhook.enabled ? buildReceiver(options, parts, orders) : undefined;
-  const webhookUrl = (await receiver?.listen())?.url ?? null;
+  const receiver = config.webhook.enabled
+    ? await listenForCallbacks({
+        receiver: (listenFd) => buildReceiver(options, parts, orders, listenFd),
+        inheritedFd: options.callbackSocketFd,
+        ...config.webhook,
+        log,
+      })
+    : undefined;
+  const webhookUrl = receiver?.url ?? null;
   if (!receiver) parts.mirror.freshnessBoard.report('orders.webhook', 'off', 'The webhook is switched off.');
   else warnWithoutSecret(parts, options);
 
@@ -84,7 +106,13 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Daemo
     await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);
   });
   log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
-  return { webhookUrl, localUrl, parts, stop: () => releasers.release() };
+  return {
+    webhookUrl,
+    localUrl,
+    parts,
+    stalledLoops: () => stalledLoops({ clock, loopsAlive }),
+    stop: () => releasers.release(),
+  };
 }
 
 /** False while only a person can bring new tokens. */
@@ -96,13 +124,19 @@ function createOrders({ config, clock, random, log }: PartsOptions, parts: Parts
   const { mirror, orderPoll } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
   const watch = new WebhookWatch({ enabled: config.webhook.enabled, freshness, alarms, log });
+  const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
   let current: OrderLoop | undefined;
   const loop = (beat: () => void) => {
     current = new OrderLoop({
       poll: orderPoll,
       schedule: cronSchedule(config.orders.poll, config.orders.timezone),
-      watch,
+      watch: {
+        polled(createdIds) {
+          watch.polled(createdIds);
+          changes.notify();
+        },
+      },
       newGaps: (report) => gaps.newGaps(report.codes),
       mayCall: () => mayCall(parts),
       alarms,
@@ -115,12 +149,17 @@ function createOrders({ config, clock, random, log }: PartsOptions, parts: Parts
     });
     return current;
   };
-  return { watch, loop, wake: () => current?.wake() };
+  return { watch, loop, changes, wake: () => current?.wake() };
 }
 
 type Orders = ReturnType<typeof createOrders>;
 
-function buildReceiver({ config, clock, log }: PartsOptions, parts: Parts, orders: Orders): Receiver {
+function buildReceiver(
+  { config, clock, log }: PartsOptions,
+  parts: Parts,
+  orders: Orders,
+  listenFd: number | undefined,
+): Receiver {
   const { mirror, webhookSecrets } = parts;
   const { host, port, path, bodyLimitBytes } = config.webhook;
   const spellings = compileSpellings(config.orders.fields);
@@ -135,7 +174,9 @@ function buildReceiver({ config, clock, log }: PartsOptions, parts: Parts, order
     clock,
     log,
     tls: tlsFiles(config),
+    listenFd,
     onKept(kept) {
+      orders.changes.notify();
       for (const { entry, outcome } of kept) {
         if (entry.kind === 'order') orders.watch.announced(entry.observation.reading.orderId);
         // What the webhook cannot settle, a poll can.

@@ -16,11 +16,14 @@ import {
 import { type Daemon, startDaemon } from './daemon.ts';
 import { type Comparison, compareOrders, MIRRORED_ROWS, type MirroredRow } from './demo-compare.ts';
 import { DEMO_LIMITS, demoConfig } from './demo-config.ts';
+import { DemoPos, type DemoPosSummary } from './demo-pos.ts';
 
 const SECRET = 'demo-webhook-secret';
 /** What the end of a demo needs: a last poll and a comparison. */
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
 const VIEW_EVERY_MS = 500;
+const PUSH_DEADLINE_MS = 10_000;
+const PUSH_ENDPOINTS = ['product.put', 'product.stock.put', 'product.batch', 'product.stock.batch'] as const;
 
 export interface DemoOptions {
   clock: Clock;
@@ -53,6 +56,10 @@ export interface DemoSummary extends Comparison {
   /** Calls that broke a limit of the platform, and uses of dead refresh tokens: both should be 0. */
   violations: number;
   deadTokenUses: number;
+  /** The other direction: what the simulated POS did, and how many of its stocks the platform has equal. */
+  pos: Omit<DemoPosSummary, 'counts'> & { stocks: number; stocksEqual: number };
+  /** Calls that carried changes to the platform. */
+  pushCalls: number;
 }
 
 /** Runs the whole daemon against the platform in small, restarts it in the middle, and compares both sides. */
@@ -76,7 +83,14 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
     });
   let daemon = await start();
   try {
+    const pos = new DemoPos({
+      localUrl: () => daemon.localUrl,
+      clock,
+      random,
+      onEvent: (text) => options.onEvent?.(text),
+    });
     const running = playTraffic(options, sandbox, ends.signal);
+    const trading = pos.trade(ends.signal);
     const watching = watch(options, sandbox, () => daemon, ends.signal);
     await clock.sleep((trafficMs ?? 30_000) / 2, ends.signal);
     let restarts = 0;
@@ -88,8 +102,10 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
     }
     const traffic = await running;
     await watching;
+    await trading;
     await catchUp(options, sandbox, daemon);
-    return { ...(await sumUp(sandbox, daemon)), traffic, restarts };
+    const sold = await lastWord(options, pos, sandbox, daemon);
+    return { ...sumUp(sandbox, daemon), pos: sold, traffic, restarts };
   } finally {
     await daemon.stop();
     await sandbox.close();
@@ -155,23 +171,37 @@ async function watch(
 }
 
 /** Makes the platform reliable again, lets it finish, and waits for a poll that began after that. */
-async function catchUp({ clock, onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
+async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
   onEvent?.('no more changes; waiting for the last poll');
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await control.settled();
   await daemon.parts.orderPoll.poll({ wide: true });
-  await clock.sleep(0);
 }
 
-async function sumUp(
+/** The POS hands over every count once more; then the platform must have them all. */
+async function lastWord(
+  { clock }: DemoOptions,
+  pos: DemoPos,
   { control }: Sandbox,
-  daemon: Daemon,
-): Promise<Omit<DemoSummary, 'traffic' | 'restarts'>> {
+  { parts }: Daemon,
+): Promise<DemoSummary['pos']> {
+  const { counts, ...did } = await pos.close();
+  for (let waitedMs = 0; waitedMs < PUSH_DEADLINE_MS; waitedMs += 100) {
+    const { pending, sending, needsRead } = parts.changeDesk.counts();
+    if (pending + sending + needsRead === 0) break;
+    await clock.sleep(100);
+  }
+  const equal = counts.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty);
+  return { ...did, stocks: counts.length, stocksEqual: equal.length };
+}
+
+function sumUp({ control }: Sandbox, daemon: Daemon): Omit<DemoSummary, 'traffic' | 'restarts' | 'pos'> {
   return {
     ...compareOrders(control.orders(), rowsOf(daemon)),
     ...figures(control),
     violations: control.violations().length,
     deadTokenUses: control.deadRefreshUses().length,
+    pushCalls: PUSH_ENDPOINTS.reduce((sum, endpoint) => sum + control.calls(endpoint).length, 0),
   };
 }
 

@@ -4,6 +4,7 @@ import type { Clock } from '../domain/clock.ts';
 import { CatalogQueries } from '../store/catalog/catalog-queries.ts';
 import { CatalogStore } from '../store/catalog/catalog-store.ts';
 import { MirrorCatalog } from '../store/catalog/mirror-catalog.ts';
+import { InboxIntake } from '../store/inbox/inbox-intake.ts';
 import type { Mirror } from '../store/mirror/mirror.ts';
 import { OrderAcks } from '../store/outbox/order-acks.ts';
 import { OutboxClaims } from '../store/outbox/outbox-claims.ts';
@@ -24,6 +25,7 @@ export interface Stores {
   decisions: OutboxDecisions;
   queries: OutboxQueries;
   acks: OrderAcks;
+  inbox: InboxIntake;
 }
 
 export interface MirrorStoresOptions {
@@ -69,6 +71,7 @@ export class MirrorStores {
       decisions: new OutboxDecisions({ db, clock }),
       queries: new OutboxQueries(db),
       acks: new OrderAcks({ db, clock, branches: directory }),
+      inbox: new InboxIntake({ db, clock, branches }),
     };
     this.#stores.set(db, stores);
     return stores;

@@ -78,7 +78,8 @@ export function outboxChores(
       }),
     correct: () => (holdBack ? stores.write(({ acks }) => acks.correct()) : Promise.resolve(0)),
     newestSeq: () => mirror.newestSeq(),
-    prune: () => stores.write(({ decisions }) => decisions.prune(clock.nowMs() - SETTLED_KEPT_MS)),
+    prune: () =>
+      stores.write(({ decisions, acks }) => decisions.prune(clock.nowMs() - SETTLED_KEPT_MS) + acks.prune()),
   };
 }
 

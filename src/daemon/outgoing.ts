@@ -1,7 +1,9 @@
 import { cronSchedule } from '../config/schedule.ts';
+import { inboxLoop } from '../sync/inbox-loop.ts';
 import { OutboxCare } from '../sync/outbox-care.ts';
 import { PushLoop } from '../sync/push-loop.ts';
 import { sweepLoop } from '../sync/sweep-loop.ts';
+import { inboxWiring } from './inbox-wiring.ts';
 import { outboxChores, pushLine, retargetAsIs } from './outbox-wiring.ts';
 import type { Parts, PartsOptions } from './parts.ts';
 
@@ -58,6 +60,17 @@ export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () =
       }
     };
   };
+  const inbox: NamedLoop['run'] = async (signal, beat) => {
+    const { takeIn, close } = inboxWiring({ config, stores, alarms, clock, log });
+    const told = () => {
+      for (const listener of onLine) listener();
+    };
+    try {
+      await inboxLoop({ takeIn, alarms, onLine: told, clock, log, beat }, signal);
+    } finally {
+      close();
+    }
+  };
   const catalog: NamedLoop['run'] = (signal, beat) =>
     sweepLoop(
       {
@@ -77,6 +90,7 @@ export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () =
       signal,
     );
   return [
+    { name: 'inbox', run: inbox },
     { name: 'outbox', run: careLoop },
     { name: 'push.stock', run: pushOf('stock') },
     { name: 'push.product', run: pushOf('product') },

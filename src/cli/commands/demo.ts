@@ -51,11 +51,13 @@ function viewText({ atPlatform, inMirror, callbacks, polls, refreshes }: DemoVie
 }
 
 function isGood(summary: DemoSummary): boolean {
-  return summary.differences.length === 0 && summary.violations === 0 && summary.deadTokenUses === 0;
+  const { differences, pos, violations, deadTokenUses } = summary;
+  const isEqual = differences.length === 0 && pos.stocksEqual === pos.stocks;
+  return isEqual && violations === 0 && deadTokenUses === 0;
 }
 
 function summaryText(summary: DemoSummary): string {
-  const { traffic } = summary;
+  const { traffic, pos } = summary;
   const table = fields([
     ['orders at the platform', String(summary.atPlatform)],
     ['orders in the mirror', String(summary.inMirror)],
@@ -66,6 +68,11 @@ function summaryText(summary: DemoSummary): string {
     ['announced again', String(traffic.repeated)],
     ['callbacks sent', String(summary.callbacks)],
     ['order polls', String(summary.polls)],
+    ['orders booked by the POS', String(pos.booked)],
+    ['sold over the counter', String(pos.soldOverTheCounter)],
+    ['stock counts handed over', String(pos.pushed)],
+    ['calls that carried them', String(summary.pushCalls)],
+    ['stocks equal on both sides', `${pos.stocksEqual} of ${pos.stocks}`],
     ['token refreshes', String(summary.refreshes)],
     ['restarts in between', String(summary.restarts)],
     ['limits broken', String(summary.violations)],
@@ -73,7 +80,7 @@ function summaryText(summary: DemoSummary): string {
   ]);
   const differences = summary.differences.slice(0, 20).map((text) => `  ${text}\n`);
   const verdict = isGood(summary)
-    ? 'The mirror equals the platform, order by order, and no rule was broken.\n'
+    ? 'Mirror and platform are equal, order by order and stock by stock, and no rule was broken.\n'
     : `Not equal, or a rule was broken:\n${differences.join('')}`;
   return `\n${table}\n${verdict}`;
 }

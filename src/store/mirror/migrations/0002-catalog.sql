@@ -15,6 +15,8 @@ CREATE TABLE products (
   payload TEXT NOT NULL
 ) STRICT;
 
+CREATE INDEX products_by_name ON products (name);
+
 CREATE TABLE skus (
   sku TEXT PRIMARY KEY,
   product_id TEXT NOT NULL,

@@ -1,0 +1,52 @@
+import { join } from 'node:path';
+import type { Config } from '../config/config-type.ts';
+import type { Alarms } from '../domain/alarm.ts';
+import type { Clock } from '../domain/clock.ts';
+import type { Log } from '../domain/log.ts';
+import { Inbox } from '../store/inbox/inbox.ts';
+import type { InboxTaken } from '../sync/inbox-loop.ts';
+import type { MirrorStores } from './mirror-stores.ts';
+
+const ROWS_AT_ONCE = 1_000;
+
+export interface InboxWiringOptions {
+  config: Config;
+  stores: MirrorStores;
+  alarms: Alarms;
+  clock: Clock;
+  log: Log;
+}
+
+/** The inbox database of a SQL-only POS, as the loop wants it. */
+export function inboxWiring({ config, stores, alarms, clock, log }: InboxWiringOptions) {
+  const inbox = new Inbox({
+    path: join(config.storage.directory, 'inbox', 'inbox.db'),
+    clock,
+    onTrouble: (trouble) => {
+      log.error({ ...trouble }, trouble.message);
+      alarms.raise('inbox.damaged', trouble.message);
+    },
+  });
+  return {
+    close: () => inbox.close(),
+    async takeIn(): Promise<InboxTaken> {
+      const batch = inbox.read(ROWS_AT_ONCE);
+      const rows = batch.changes.length + batch.acks.length;
+      if (rows === 0) return { taken: 0, rejected: 0, acknowledged: 0, more: false };
+      // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
+      const report = await stores.write((at) => {
+        const taken = at.inbox.takeIn(batch, config.guard);
+        if (taken.acks.length > 0 && config.stock.holdBackUnbooked) at.acks.correct();
+        return taken;
+      });
+      inbox.remove(batch);
+      await stores.write((at) => at.inbox.forget(batch));
+      return {
+        taken: report.accepted.length,
+        rejected: report.accepted.filter(({ state }) => state === 'rejected').length,
+        acknowledged: report.acks.length,
+        more: rows >= ROWS_AT_ONCE,
+      };
+    },
+  };
+}

@@ -1,0 +1,56 @@
+import type { Alarms } from '../domain/alarm.ts';
+import type { Clock } from '../domain/clock.ts';
+import { asTillsyncError, hasCode } from '../domain/errors.ts';
+import type { Log } from '../domain/log.ts';
+
+const LOOK_EVERY_MS = 500;
+const FAILED_REST_MS = 5_000;
+
+/** What came out of one look into the inbox. */
+export interface InboxTaken {
+  taken: number;
+  rejected: number;
+  acknowledged: number;
+  /** Whether more rows may be waiting. */
+  more: boolean;
+}
+
+export interface InboxLoopOptions {
+  /** Copies what a POS has inserted, durably and each row once, then empties it. */
+  takeIn: () => Promise<InboxTaken>;
+  alarms: Alarms;
+  /** Told when changes were put in line. */
+  onLine: () => void;
+  clock: Clock;
+  log: Log;
+  beat: () => void;
+}
+
+/** Empties the inbox into the outbox. A POS that holds its lock, or breaks the file, stops this loop alone. */
+export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal): Promise<void> {
+  const { takeIn, alarms, onLine, clock, log, beat } = options;
+  let isFailing = false;
+  while (!signal.aborted) {
+    beat();
+    try {
+      const report = await takeIn();
+      if (report.taken + report.acknowledged > 0) {
+        log.info({ ...report }, 'took changes from the inbox');
+        onLine();
+      }
+      if (isFailing) alarms.lower('inbox.damaged');
+      isFailing = false;
+      if (!report.more) await clock.sleep(LOOK_EVERY_MS, signal);
+    } catch (error) {
+      if (hasCode(error, 'storage-busy')) {
+        await clock.sleep(LOOK_EVERY_MS, signal);
+        continue;
+      }
+      const { message, hint } = asTillsyncError(error);
+      if (!isFailing) log.error({ err: error }, 'the inbox cannot be used; everything else goes on');
+      isFailing = true;
+      alarms.raise('inbox.damaged', [message, hint].filter(Boolean).join(' '));
+      await clock.sleep(FAILED_REST_MS, signal);
+    }
+  }
+}
