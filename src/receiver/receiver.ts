@@ -35,9 +35,16 @@ export interface ReceiverOptions {
   limits?: Partial<HttpServerLimits>;
 }
 
+export interface Listening {
+  url: string;
+  /** The address found open, or the path of a Unix socket. */
+  host: string;
+  port: number;
+}
+
 export interface Receiver {
   /** Throws `config-invalid` when the address cannot be listened on. */
-  listen(): Promise<{ url: string; port: number }>;
+  listen(): Promise<Listening>;
   /** Takes no new connection, finishes what is under way, and cuts off what is not done after `deadlineMs`. */
   close(deadlineMs?: number): Promise<void>;
 }
@@ -78,10 +85,7 @@ function tell(options: ReceiverOptions, kept: readonly Kept[]): void {
   options.onKept?.(kept);
 }
 
-async function listen(
-  app: FastifyInstance,
-  options: ReceiverOptions,
-): Promise<{ url: string; port: number }> {
+async function listen(app: FastifyInstance, options: ReceiverOptions): Promise<Listening> {
   const { host, port, path, listenFd } = options;
   try {
     const place = listenFd === undefined ? { host, port } : { host: '127.0.0.1', fd: listenFd };
@@ -95,7 +99,10 @@ async function listen(
     });
   }
   const address = app.server.address();
-  const found = typeof address === 'object' && address !== null ? address.port : port;
+  const found =
+    typeof address === 'object' && address !== null
+      ? { host: address.address, port: address.port }
+      : { host: address ?? host, port };
   const name = host.includes(':') ? `[${host}]` : host;
-  return { url: `${options.tls ? 'https' : 'http'}://${name}:${found}${path}`, port: found };
+  return { url: `${options.tls ? 'https' : 'http'}://${name}:${found.port}${path}`, ...found };
 }

@@ -1,3 +1,4 @@
+import { flushCompileCache } from 'node:module';
 import type { Command } from 'commander';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
@@ -18,6 +19,9 @@ async function run(cli: Cli, options: GlobalOptions): Promise<void> {
   const { loadSetup } = await import('../../config/setup.ts');
   const { createLogger } = await import('../../daemon/logger.ts');
   const { startDaemon } = await import('../../daemon/daemon.ts');
+  const { inheritedSocket } = await import('../../daemon/listen-fds.ts');
+  const { serviceManager } = await import('../../daemon/sd-notify.ts');
+  const { watchdogLoop } = await import('../../daemon/watchdog.ts');
   const { clock, random, signal } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
   const { refreshToken, accessToken, localApiKey, webhookSecrets } = secrets;
@@ -28,10 +32,17 @@ async function run(cli: Cli, options: GlobalOptions): Promise<void> {
     clock,
     secrets: known.filter((secret) => secret !== undefined),
   });
-  const daemon = await startDaemon({ config, secrets, clock, random, log });
+  const manager = serviceManager({ env: cli.env, pid: process.pid });
+  const callbackSocketFd = inheritedSocket(cli.env, process.pid);
+  const daemon = await startDaemon({ config, secrets, clock, random, log, callbackSocketFd });
+  manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });
+  void watchdogLoop({ manager, stalledLoops: daemon.stalledLoops, clock, log, signal });
+  // A process that is killed leaves no cache behind by itself; without one this does nothing.
+  flushCompileCache();
   if (!signal.aborted) {
     await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
   }
+  manager.tell({ STOPPING: '1', STATUS: 'Finishing what is in flight' });
   log.info({}, 'asked to end; finishing what is in flight');
   const waited = new AbortController();
   const stopped = daemon.stop().then(() => true);
