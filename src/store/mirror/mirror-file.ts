@@ -5,7 +5,7 @@ import type { Clock } from '../../domain/clock.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
 import { storing, toStorageError } from '../sqlite.ts';
 import { type MirrorTables, mirrorTables } from './mirror-tables.ts';
-import { openConnection, openKeeper } from './open-connection.ts';
+import { closeLeavingFiles, openConnection, openKeeper } from './open-connection.ts';
 import { truncateWal } from './wal-care.ts';
 import { WriteGate } from './write-gate.ts';
 
@@ -132,7 +132,7 @@ export class MirrorFile {
         run: <T>(action: (tables: MirrorTables) => T) => transaction.immediate(action) as T,
       };
     } catch (error) {
-      db.close();
+      closeLeavingFiles(db, this.#options);
       throw error;
     }
   }

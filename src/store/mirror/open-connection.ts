@@ -37,9 +37,21 @@ export function openConnection(options: ConnectionOptions): Database.Database {
     if (gid !== undefined) storing(() => giveTo(gid, `${path}-wal`, `${path}-shm`));
     return db;
   } catch (error) {
-    db.close();
+    closeLeavingFiles(db, options);
     throw error;
   }
+}
+
+/** Closes a connection that is of no use, without taking -wal and -shm from the readers of the mirror. */
+export function closeLeavingFiles(db: Database.Database, { path, readonly }: ConnectionOptions): void {
+  let keeper: Database.Database | undefined;
+  try {
+    if (!readonly) keeper = openKeeper(path);
+  } catch {
+    // A file that cannot be read has no readers to think of.
+  }
+  db.close();
+  keeper?.close();
 }
 
 /** For the import's worker thread, on a mirror that is open. */
