@@ -143,6 +143,8 @@ describe('orders, end to end', () => {
     await equal();
     control.setFault({ kind: 'block', endpoint: 'order.all', times: 1 });
     await until('the block is told', () => stateOf('orders.poll')?.state === 'blocked');
+    // What had left before the block may still arrive.
+    await systemClock.sleep(300);
     const calls = control.calls().length;
     await stop();
     await start();

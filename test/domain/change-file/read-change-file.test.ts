@@ -183,7 +183,8 @@ describe('any file', () => {
   const change = fc.record({
     externalId: fc
       .string({ minLength: 1, unit: 'grapheme' })
-      .filter((id) => id.trim() !== '' && !id.includes('\0')),
+      // NUL and the replacement character are refused: the one breaks readers, the other shows a wrong encoding.
+      .filter((id) => id.trim() !== '' && !/[\0\uFFFD]/.test(id)),
     qty: fc.oneof(
       fc.nat(),
       fc.float({ min: 0, max: 1000, noNaN: true }).map((n) => Number(n.toFixed(3))),
