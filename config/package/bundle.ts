@@ -1,0 +1,88 @@
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import path from 'node:path';
+import { type BuildOptions, build, type Plugin } from 'esbuild';
+import { leanPackages } from './lean-packages.ts';
+import { readPackage } from './read-package.ts';
+import { type Findings, sourceUrls } from './source-urls.ts';
+
+export interface BundleOptions {
+  /** The repository. */
+  root: string;
+  /** Where the program goes; made when missing. */
+  directory: string;
+}
+
+const NATIVE = 'better_sqlite3.node';
+
+/**
+ * The program as few files: `main.cjs`, one bundle for each worker, the native SQLite, and what is read at run
+ * time. CommonJS, because Node starts it in half the time of ES modules. Gives the files that were bundled.
+ */
+export async function bundle({ root, directory }: BundleOptions): Promise<string[]> {
+  mkdirSync(directory, { recursive: true });
+  const findings: Findings = { workers: new Map(), data: new Map(), packages: new Set() };
+  const inputs = new Set<string>();
+  const make = async (source: string, output: string, contents?: string) => {
+    const entry: BuildOptions =
+      contents === undefined
+        ? { entryPoints: [source] }
+        : { stdin: { contents, resolveDir: path.dirname(source), sourcefile: source, loader: 'js' } };
+    const result = await build({
+      ...entry,
+      outfile: path.join(directory, output),
+      bundle: true,
+      platform: 'node',
+      target: 'node24',
+      format: 'cjs',
+      minifySyntax: true,
+      minifyWhitespace: true,
+      banner: { js: `const bundleUrl = require('node:url').pathToFileURL(__filename).href;` },
+      define: { 'import.meta.url': 'bundleUrl' },
+      legalComments: 'none',
+      logLevel: 'warning',
+      metafile: true,
+      plugins: [nativeSqlite(root), leanPackages(), sourceUrls({ root, findings })],
+    });
+    for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(input));
+  };
+  await make(path.join(root, 'src/cli/main.ts'), 'main.cjs');
+  const done = new Set<string>();
+  for (const [source, output] of findings.workers) {
+    if (!done.has(source)) await make(source, output);
+    done.add(source);
+  }
+  for (const name of findings.packages) {
+    await make(createRequire(path.join(root, 'package.json')).resolve(name), `node_modules/${name}/index.js`);
+  }
+  for (const [source, place] of findings.data) {
+    cpSync(source, path.join(directory, place), { recursive: true, filter: (file) => !file.endsWith('.ts') });
+  }
+  cpSync(
+    path.join(root, 'node_modules/better-sqlite3/prebuilds/linux-x64.node'),
+    path.join(directory, NATIVE),
+  );
+  cpSync(path.join(import.meta.dirname, 'start.cjs'), path.join(directory, 'start.cjs'));
+  writeFileSync(path.join(directory, 'package.json'), packageJson(root));
+  return [...inputs].sort();
+}
+
+function packageJson(root: string): string {
+  const { name, version } = readPackage(root);
+  return `${JSON.stringify({ name, version, type: 'commonjs' }, null, 2)}\n`;
+}
+
+/**
+ * better-sqlite3 looks for its binary in places that only a checkout has; its entry for one platform names the
+ * file, which is left beside the bundles.
+ */
+function nativeSqlite(root: string): Plugin {
+  const entry = path.join(root, 'node_modules/better-sqlite3/lib/linux-x64.js');
+  return {
+    name: 'native-sqlite',
+    setup(build) {
+      build.onResolve({ filter: /^better-sqlite3$/ }, () => ({ path: entry }));
+      build.onResolve({ filter: /\.node$/ }, () => ({ path: `./${NATIVE}`, external: true }));
+    },
+  };
+}

@@ -1,0 +1,51 @@
+import type { Command } from 'commander';
+import { createProgram } from '../../src/cli/program.ts';
+import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+
+/** One command as the man page and the completion show it. */
+export interface CommandFacts {
+  /** Words that call it, without `tillsync`; empty for the program itself. */
+  words: string[];
+  usage: string;
+  description: string;
+  options: { flags: string; long: string; takesValue: boolean; description: string }[];
+  commands: CommandFacts[];
+}
+
+/** The command line as the program itself has it, so that no page of it can lag behind. */
+export function commandTree(): CommandFacts {
+  const silent = { write: () => true };
+  const program = createProgram({
+    env: {},
+    stdin: { async *[Symbol.asyncIterator]() {} },
+    stdout: silent,
+    stderr: silent,
+    clock: systemClock,
+    random: systemRandom,
+    signal: new AbortController().signal,
+    endWith() {},
+  });
+  return factsOf(program, []);
+}
+
+function factsOf(command: Command, words: string[]): CommandFacts {
+  return {
+    words,
+    usage: command.usage(),
+    description: command.description(),
+    options: command.options
+      .filter((option) => !option.hidden)
+      .map(({ flags, long, required, optional, description }) => ({
+        flags,
+        long: long ?? flags,
+        takesValue: required || optional,
+        description,
+      })),
+    commands: command.commands.map((inner) => factsOf(inner, [...words, inner.name()])),
+  };
+}
+
+/** The command and all below it. */
+export function everyCommand(root: CommandFacts): CommandFacts[] {
+  return [root, ...root.commands.flatMap(everyCommand)];
+}

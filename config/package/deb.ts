@@ -1,0 +1,71 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import type { PackageFacts } from './read-package.ts';
+
+export interface DebOptions {
+  /** The laid out tree; gets the control files. */
+  stage: string;
+  /** Directory of the maintainer scripts. */
+  scripts: string;
+  facts: PackageFacts;
+  /** The file to write. */
+  output: string;
+  /** Seconds since the epoch that every file is dated to at most. */
+  epoch: number;
+}
+
+const SCRIPTS = ['postinst', 'prerm', 'postrm'];
+
+/** Adds the control files and packs the tree; the same tree and epoch give the same bytes. */
+export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): void {
+  const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
+    .filter((name) => statSync(path.join(stage, name)).isFile())
+    .sort();
+  for (const name of readdirSync(stage, { recursive: true, encoding: 'utf8' })) {
+    const file = path.join(stage, name);
+    if (statSync(file).isDirectory()) chmodSync(file, 0o755);
+    else chmodSync(file, statSync(file).mode & 0o100 ? 0o755 : 0o644);
+  }
+  const control = path.join(stage, 'DEBIAN');
+  mkdirSync(control, { mode: 0o755 });
+  const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
+  writeFileSync(path.join(control, 'control'), controlFile(facts, kib));
+  const conffiles = files.filter((name) => name.startsWith('etc/'));
+  writeFileSync(path.join(control, 'conffiles'), conffiles.map((name) => `/${name}\n`).join(''));
+  const sums = files
+    .filter((name) => !conffiles.includes(name))
+    .map((name) => `${md5(stage, name)}  ${name}\n`);
+  writeFileSync(path.join(control, 'md5sums'), sums.join(''));
+  for (const name of SCRIPTS) {
+    cpSync(path.join(scripts, name), path.join(control, name));
+    chmodSync(path.join(control, name), 0o755);
+  }
+  // One thread: the packed bytes depend on how the work is split.
+  execFileSync('dpkg-deb', ['--root-owner-group', '--threads-max=1', '-Zxz', '--build', stage, output], {
+    env: { ...process.env, SOURCE_DATE_EPOCH: String(epoch) },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+}
+
+function md5(stage: string, name: string): string {
+  return createHash('md5')
+    .update(readFileSync(path.join(stage, name)))
+    .digest('hex');
+}
+
+function controlFile({ name, version, description }: PackageFacts, kib: number): string {
+  return `Package: ${name}
+Version: ${version}
+Architecture: amd64
+Maintainer: tillsync maintainers <tillsync@localhost>
+Installed-Size: ${kib}
+Depends: libc6 (>= 2.28), libgcc-s1, libstdc++6 (>= 9), passwd
+Section: net
+Priority: optional
+Description: ${description}
+ A service that polls the ordering platform, receives its callbacks and keeps a local
+ SQLite mirror that the point of sale reads at any time. It carries its own Node.
+`;
+}

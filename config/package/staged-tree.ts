@@ -1,0 +1,65 @@
+import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { bundle } from './bundle.ts';
+import { commandTree } from './command-tree.ts';
+import { bashCompletion, fishCompletion, zshCompletion } from './completion.ts';
+import { licences } from './licences.ts';
+import { manPage } from './man-page.ts';
+import type { PackageFacts } from './read-package.ts';
+
+export interface StagedTreeOptions {
+  /** The repository. */
+  root: string;
+  /** An empty directory that becomes the machine's root at install. */
+  stage: string;
+  facts: PackageFacts;
+  date: Date;
+}
+
+const HOME = 'usr/lib/tillsync';
+const UNITS = ['tillsync.service', 'tillsync.socket', 'tillsync@.service', 'tillsync@.socket'];
+const PLAIN = 0o644;
+const PROGRAM = 0o755;
+
+/** Lays out every file of the package, each with its mode. */
+export async function stageTree({ root, stage, facts, date }: StagedTreeOptions): Promise<void> {
+  const put = (place: string, content: string | Uint8Array, mode = PLAIN) => {
+    const file = path.join(stage, place);
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, content);
+    chmodSync(file, mode);
+  };
+  const copy = (source: string, place: string, mode = PLAIN) =>
+    put(place, readFileSync(path.join(root, source)), mode);
+
+  const home = path.join(stage, HOME);
+  const inputs = await bundle({ root, directory: home });
+  copy('node_modules/node/bin/node', `${HOME}/node`, PROGRAM);
+  copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
+  copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
+  copy('config/tillsync.sample.toml', 'etc/tillsync/config.toml');
+
+  for (const unit of UNITS) copy(`systemd/${unit}`, `lib/systemd/system/${unit}`);
+  copy('systemd/tillsync-generator', 'lib/systemd/system-generators/tillsync-generator', PROGRAM);
+  copy('systemd/tillsync.tmpfiles', 'usr/lib/tmpfiles.d/tillsync.conf');
+
+  const program = commandTree();
+  put('usr/share/man/man1/tillsync.1.gz', zipped(manPage({ program, facts, date })));
+  put('usr/share/bash-completion/completions/tillsync', bashCompletion(program));
+  put('usr/share/zsh/vendor-completions/_tillsync', zshCompletion());
+  put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(program));
+  put('usr/share/doc/tillsync/copyright', licences({ root, inputs }));
+  put('usr/share/doc/tillsync/changelog.gz', zipped(changelog(facts, date)));
+  const readme = path.join(root, 'README.md');
+  if (existsSync(readme)) cpSync(readme, path.join(stage, 'usr/share/doc/tillsync/README.md'));
+}
+
+function zipped(text: string): Uint8Array {
+  return gzipSync(text, { level: 9 });
+}
+
+function changelog({ name, version }: PackageFacts, date: Date): string {
+  const when = date.toUTCString().replace('GMT', '+0000');
+  return `${name} (${version}) stable; urgency=medium\n\n  * Version ${version}.\n\n -- ${name} <${name}@localhost>  ${when}\n`;
+}
