@@ -6,16 +6,26 @@ import { authSetCommand } from './commands/auth-set.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
 import { configCheckCommand } from './commands/config-check.ts';
 import { demoCommand } from './commands/demo.ts';
+import { feedAckCommand } from './commands/feed-ack.ts';
 import { feedTailCommand } from './commands/feed-tail.ts';
 import { orderListCommand } from './commands/order-list.ts';
 import { orderShowCommand } from './commands/order-show.ts';
+import { outboxDropCommand } from './commands/outbox-drop.ts';
+import { outboxListCommand } from './commands/outbox-list.ts';
+import { outboxReleaseCommand } from './commands/outbox-release.ts';
+import { outboxRetryCommand } from './commands/outbox-retry.ts';
+import { productSetCommand } from './commands/product-set.ts';
+import { productShowCommand } from './commands/product-show.ts';
+import { pushProductsCommand, pushStockCommand } from './commands/push.ts';
 import { quarantineListCommand } from './commands/quarantine-list.ts';
 import { quarantineRetryCommand } from './commands/quarantine-retry.ts';
 import { quarantineShowCommand } from './commands/quarantine-show.ts';
 import { runCommand } from './commands/run.ts';
 import { sandboxCommand } from './commands/sandbox.ts';
 import { statusCommand } from './commands/status.ts';
+import { stockSetCommand } from './commands/stock-set.ts';
 import { syncOrdersCommand } from './commands/sync-orders.ts';
+import { syncProductsCommand } from './commands/sync-products.ts';
 import { webhookRotateSecretCommand } from './commands/webhook-rotate-secret.ts';
 import { webhookSetCommand } from './commands/webhook-set.ts';
 import { webhookShowCommand } from './commands/webhook-show.ts';
@@ -48,15 +58,27 @@ export function createProgram(cli: Cli): Command {
     authStatusCommand(cli),
     authRefreshCommand(cli),
   ]);
-  group('sync', 'Ask the platform now', [syncOrdersCommand(cli)]);
+  group('sync', 'Ask the platform now', [syncOrdersCommand(cli), syncProductsCommand(cli)]);
   group('order', 'Look at orders of the mirror', [orderListCommand(cli), orderShowCommand(cli)]);
+  group('product', 'Look at products and change them', [productShowCommand(cli), productSetCommand(cli)]);
+  group('stock', 'Change stock', [stockSetCommand(cli)]);
+  group('push', 'Hand over many changes from a file', [pushStockCommand(cli), pushProductsCommand(cli)]);
+  group('outbox', 'Look at changes on their way to the platform, and decide about them', [
+    outboxListCommand(cli),
+    outboxRetryCommand(cli),
+    outboxDropCommand(cli),
+    outboxReleaseCommand(cli),
+  ]);
   group('webhook', 'Look after the webhook at the platform', [
     webhookShowCommand(cli),
     webhookSetCommand(cli),
     webhookRotateSecretCommand(cli),
     webhookTestCommand(cli),
   ]);
-  group('feed', 'Read the change feed', [feedTailCommand(cli)]);
+  group('feed', 'Read the change feed, and acknowledge what was booked', [
+    feedTailCommand(cli),
+    feedAckCommand(cli),
+  ]);
   group('quarantine', 'Look at what could not be read', [
     quarantineListCommand(cli),
     quarantineShowCommand(cli),

@@ -1,5 +1,6 @@
 import type { Config } from '../config/config-type.ts';
 import type { Parts } from '../daemon/parts.ts';
+import type { Log } from '../domain/log.ts';
 import type { Cli } from './cli.ts';
 import type { GlobalOptions } from './new-command.ts';
 import { Progress } from './progress.ts';
@@ -9,6 +10,8 @@ export interface CommandTools {
   parts: Parts;
   config: Config;
   progress: Progress;
+  /** What the parts log to; warnings are for the daemon's log, errors show above the progress line. */
+  log: Log;
   /** Ends waits and calls at Ctrl-C, and shows on the progress line what is waited for. */
   call: { signal: AbortSignal; onWait: Progress['wait'] };
 }
@@ -44,6 +47,7 @@ export async function withParts<T>(
       parts,
       config,
       progress,
+      log,
       call: { signal, onWait: (wait) => progress.wait(wait) },
     });
   } finally {

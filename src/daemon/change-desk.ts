@@ -24,6 +24,21 @@ export interface ChangeDeskOptions {
   onTaken: () => void;
 }
 
+/** Why a hand-over is held for a person: all of it, or its stocks that go to zero. */
+export interface HandOverHolds {
+  all?: Hold | undefined;
+  zeros?: Hold | undefined;
+}
+
+export interface TakeMany {
+  /** Holds all of it. */
+  hold?: Hold | undefined;
+  onProgress?: (done: number, total: number) => void;
+}
+
+/** Changes of one transaction. */
+const PART = 500;
+
 /** Where every way in hands changes over, and where people decide about them. */
 export class ChangeDesk {
   readonly #options: ChangeDeskOptions;
@@ -33,16 +48,52 @@ export class ChangeDesk {
   }
 
   /** Takes changes in one durable transaction; one acceptance for each, in order. */
-  async take(items: readonly HandedOver[], source: ChangeSource, hold?: Hold): Promise<Acceptance[]> {
+  async take(
+    items: readonly HandedOver[],
+    source: ChangeSource,
+    holds: HandOverHolds = {},
+  ): Promise<Acceptance[]> {
     const { stores, guards, onTaken } = this.#options;
     const accepted = await stores.write((at) =>
       at.intake.accept(
         items.map((item) => this.#resolved(at, item)),
-        { source, guards, hold },
+        { source, guards, hold: holds.all, zeroHold: holds.zeros },
       ),
     );
     onTaken();
     return accepted;
+  }
+
+  /**
+   * Takes many changes of one hand-over in transactions of 500, so that nobody waits long for the disk; the guard
+   * rails judge it as a whole. When the disk refuses on the way, what was taken stays taken.
+   */
+  async takeMany(
+    items: readonly HandedOver[],
+    source: ChangeSource,
+    how: TakeMany = {},
+  ): Promise<Acceptance[]> {
+    const { hold: all, onProgress } = how;
+    const zeros = items.length > PART ? this.zeroHold(items) : undefined;
+    const accepted: Acceptance[] = [];
+    for (let start = 0; start < items.length; start += PART) {
+      accepted.push(...(await this.take(items.slice(start, start + PART), source, { all, zeros })));
+      onProgress?.(accepted.length, items.length);
+    }
+    return accepted;
+  }
+
+  /** Why the stocks that go to zero would be held, were all of `items` handed over at once. */
+  zeroHold(items: readonly HandedOver[]): Hold | undefined {
+    const { stores, guards } = this.#options;
+    const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
+    if (guards.zeroItemsMax === 0 || zeros.length === 0) return undefined;
+    return stores.read((at) =>
+      at.intake.holdForZeros(
+        zeros.map((item) => this.#resolved(at, item)),
+        guards,
+      ),
+    );
   }
 
   /** Records durably that the POS has booked these orders, and corrects what was held back for them. */

@@ -1,11 +1,10 @@
 import { cronSchedule } from '../config/schedule.ts';
 import { inboxLoop } from '../sync/inbox-loop.ts';
-import { OutboxCare } from '../sync/outbox-care.ts';
-import { PushLoop } from '../sync/push-loop.ts';
 import { sweepLoop } from '../sync/sweep-loop.ts';
 import { inboxWiring } from './inbox-wiring.ts';
-import { outboxChores, pushLine, retargetAsIs } from './outbox-wiring.ts';
+import { retargetAsIs } from './outbox-wiring.ts';
 import type { Parts, PartsOptions } from './parts.ts';
+import { Sender } from './sender.ts';
 
 /** A loop to be supervised. */
 export interface NamedLoop {
@@ -16,50 +15,9 @@ export interface NamedLoop {
 /** The catalogue's sweep and everything that sends changes. */
 export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () => boolean): NamedLoop[] {
   const { config, clock, random, log } = options;
-  const { mirror, stores, changeDesk, platform, branches, onLine } = parts;
+  const { mirror, stores, changeDesk, branches, onLine } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
-  const { holdBackUnbooked: holdBack, skipUnchanged } = config.stock;
-  const line = pushLine(stores, { holdBack, skipUnchanged, hasBranches: branches.length > 0 });
-  let care: OutboxCare | undefined;
-  const careLoop: NamedLoop['run'] = (signal, beat) => {
-    care = new OutboxCare({
-      platform,
-      chores: outboxChores(stores, changeDesk, mirror, { holdBack, clock }),
-      leases: parts.state.leases,
-      mayCall,
-      onLine: () => {
-        for (const listener of onLine) listener();
-      },
-      clock,
-      log,
-      beat,
-    });
-    return care.run(signal);
-  };
-  const pushOf = (kind: 'stock' | 'product'): NamedLoop['run'] => {
-    return async (signal, beat) => {
-      const loop = new PushLoop({
-        kind,
-        platform,
-        line,
-        mayCall: () => care?.maySend ?? false,
-        freshness,
-        alarms,
-        clock,
-        random,
-        log,
-        lingerMs: config.outbox.lingerMs,
-        beat,
-      });
-      const wake = () => loop.wake();
-      onLine.add(wake);
-      try {
-        await loop.run(signal);
-      } finally {
-        onLine.delete(wake);
-      }
-    };
-  };
+  const sender = new Sender({ parts, config, clock, random, log, mayCall });
   const inbox: NamedLoop['run'] = async (signal, beat) => {
     const { takeIn, close } = inboxWiring({ config, stores, alarms, clock, log });
     const told = () => {
@@ -91,9 +49,9 @@ export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () =
     );
   return [
     { name: 'inbox', run: inbox },
-    { name: 'outbox', run: careLoop },
-    { name: 'push.stock', run: pushOf('stock') },
-    { name: 'push.product', run: pushOf('product') },
+    { name: 'outbox', run: (signal, beat) => sender.care(beat).run(signal) },
+    { name: 'push.stock', run: (signal, beat) => sender.push('stock', signal, beat) },
+    { name: 'push.product', run: (signal, beat) => sender.push('product', signal, beat) },
     { name: 'catalog', run: catalog },
   ];
 }

@@ -26,6 +26,11 @@ export interface AcceptOptions {
   guards: GuardSettings;
   /** Holds the whole hand-over, such as an inventory that lacks too much. */
   hold?: Hold | undefined;
+  /**
+   * Holds every stock that goes to zero: for one part of a hand-over that, taken as a whole, takes too many to
+   * zero (`holdForZeros`).
+   */
+  zeroHold?: Hold | undefined;
 }
 
 export interface Acceptance {
@@ -110,6 +115,13 @@ export class OutboxIntake {
       .immediate();
   }
 
+  /** Why the stocks that go to zero would be held, were all of `items` handed over at once. Writes nothing. */
+  holdForZeros(items: readonly IntakeItem[], guards: GuardSettings): Hold | undefined {
+    const verdicts = this.#judgeZeros(items, { source: 'cli', guards }, isoUtc(this.#clock.nowMs()));
+    for (const { hold } of verdicts.values()) if (hold) return hold;
+    return undefined;
+  }
+
   #take(
     base: Pick<NewRow, 'changeId' | 'version' | 'kind' | 'source' | 'reference' | 'createdAt' | 'asOfSeq'>,
     item: Readable,
@@ -187,7 +199,7 @@ export class OutboxIntake {
     if (fresh.size === 0) return verdicts;
     const since = isoUtc(Date.parse(at) - guards.zeroItemsWindowMs);
     const withinWindow = guards.zeroItemsMax === 0 ? 0 : (this.#zeroedSince.get(since) ?? 0);
-    const hold = guardZeroItems({ inHandOver: fresh.size, withinWindow }, guards);
+    const hold = options.zeroHold ?? guardZeroItems({ inHandOver: fresh.size, withinWindow }, guards);
     for (const i of [...fresh.values()].flat()) verdicts.set(i, { zeroedAt: at, hold });
     return verdicts;
   }

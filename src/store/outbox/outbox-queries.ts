@@ -32,6 +32,7 @@ type Row = Omit<OutboxEntry, 'body'> & { body: string };
 export class OutboxQueries {
   readonly #list: Database.Statement<[Record<string, unknown>], Row>;
   readonly #one: Database.Statement<[number], Row>;
+  readonly #open: Database.Statement<[], [number, number]>;
   readonly #byState: Database.Statement<[], { state: string; n: number }>;
   readonly #pending: Database.Statement<
     [],
@@ -45,6 +46,13 @@ export class OutboxQueries {
         AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
       ORDER BY change_id DESC LIMIT @limit`);
     this.#one = db.prepare(`SELECT ${COLUMNS} FROM outbox WHERE change_id = ?`);
+    this.#open = db
+      .prepare<[], [number, number]>(
+        `SELECT change_id, 0 FROM outbox WHERE state = 'pending' AND held_guard IS NULL
+         UNION ALL SELECT change_id, 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL
+         UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
+      )
+      .raw();
     this.#byState = db.prepare(`
       SELECT state, count(*) AS n FROM outbox WHERE state IN ('pending', 'sending', 'rejected') GROUP BY state`);
     this.#pending = db.prepare(`
@@ -70,6 +78,11 @@ export class OutboxQueries {
   get(changeId: number): OutboxEntry | undefined {
     const row = this.#one.get(changeId);
     return row && entryOf(row);
+  }
+
+  /** Every change that is not settled yet, and whether it is held for a person. */
+  open(): Map<number, { isHeld: boolean }> {
+    return new Map(this.#open.all().map(([changeId, held]) => [changeId, { isHeld: held === 1 }]));
   }
 
   /** What became of a change: itself, or the one that took its place. */

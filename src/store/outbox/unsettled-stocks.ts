@@ -1,0 +1,90 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody } from '../../domain/change.ts';
+import { bodyOf } from './outbox-row.ts';
+
+type Place = [sku: string, subsidiaryId: string];
+
+/**
+ * Stocks of which the mirror's quantity is not the platform's last word: a change for them is on its way, or
+ * orders took something since the platform confirmed them, or are not booked yet. A count for one of them is
+ * never passed over as unchanged; the sender judges it when its turn comes.
+ */
+export class UnsettledStocks {
+  readonly #targets: Database.Statement<[], string>;
+  readonly #unresolved: Database.Statement<[], { body: string }>;
+  readonly #floor: Database.Statement<[], number | null>;
+  readonly #sold: Database.Statement<[number], [externalId: string, seq: number]>;
+  readonly #unbooked: Database.Statement<[], string>;
+  readonly #places: Database.Statement<[string, string, string], [...Place, confirmedSeq: number]>;
+  readonly #placesOfSku: Database.Statement<[string], Place>;
+
+  constructor(db: Database.Database) {
+    // In parts, each of which an index answers: what is settled stays for a month.
+    const open = ['pending', 'sending'].map((state) => `kind = 'stock' AND state = '${state}'`);
+    this.#targets = db
+      .prepare<[], string>(
+        `SELECT target FROM outbox WHERE ${open[0]} AND held_guard IS NULL
+         UNION ALL SELECT target FROM outbox WHERE ${open[0]} AND held_guard IS NOT NULL
+         UNION ALL SELECT target FROM outbox WHERE ${open[1]}`,
+      )
+      .pluck();
+    this.#unresolved = db.prepare(`
+      SELECT body FROM outbox WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock'`);
+    const confirmed = `max(k.confirmed_seq, coalesce(
+      (SELECT max(as_of_seq) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))`;
+    this.#floor = db.prepare<[], number | null>(`SELECT min(${confirmed}) FROM stocks k`).pluck();
+    this.#sold = db
+      .prepare<[number], [string, number]>(
+        `SELECT i.product_external_id, max(e.seq) FROM order_events e JOIN order_items i USING (order_id)
+         WHERE e.seq > ? AND i.product_external_id IS NOT NULL GROUP BY 1`,
+      )
+      .raw();
+    this.#unbooked = db
+      .prepare<[], string>(
+        `SELECT DISTINCT i.product_external_id FROM order_items i
+         WHERE i.product_external_id IS NOT NULL AND (
+           i.order_id IN (SELECT order_id FROM unbooked_orders WHERE acknowledged = 0)
+           OR i.order_id IN (SELECT order_id FROM order_events
+             WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`,
+      )
+      .pluck();
+    this.#places = db
+      .prepare<[string, string, string], [...Place, number]>(
+        `SELECT i.sku, i.subsidiary_id, ${confirmed}
+         FROM integrations i JOIN stocks k USING (sku, subsidiary_id)
+         WHERE i.ext_id = ? OR i.product_id_pos_a = ? OR i.product_code_pos_b = ?`,
+      )
+      .raw();
+    this.#placesOfSku = db
+      .prepare<[string], Place>('SELECT sku, subsidiary_id FROM stocks WHERE sku = ?')
+      .raw();
+  }
+
+  /** Target keys. `holdBack`: whether orders that are not booked yet reduce a count. */
+  keys({ holdBack }: { holdBack: boolean }): Set<string> {
+    const keys = new Set(this.#targets.iterate());
+    for (const row of this.#unresolved.iterate()) this.#addNamed(bodyOf(row), keys);
+    for (const [externalId, seq] of this.#sold.all(this.#floor.get() ?? 0)) {
+      for (const [sku, subsidiaryId, confirmedSeq] of this.#placesOf(externalId)) {
+        if (confirmedSeq < seq) keys.add(`sku:${sku}@${subsidiaryId}`);
+      }
+    }
+    if (holdBack) for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
+    return keys;
+  }
+
+  #addNamed(body: ChangeBody | { externalId: string }, keys: Set<string>): void {
+    const { externalId } = body;
+    if (externalId !== undefined) {
+      for (const [sku, subsidiaryId] of this.#placesOf(externalId)) keys.add(`sku:${sku}@${subsidiaryId}`);
+    }
+    if (!('sku' in body) || body.sku === undefined) return;
+    for (const [sku, subsidiaryId] of this.#placesOfSku.all(String(body.sku))) {
+      keys.add(`sku:${sku}@${subsidiaryId}`);
+    }
+  }
+
+  #placesOf(externalId: string) {
+    return this.#places.all(externalId, externalId, externalId);
+  }
+}
