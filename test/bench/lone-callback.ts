@@ -1,58 +1,56 @@
 import { mkdtempSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import path from 'node:path';
-import Database from 'better-sqlite3';
+import { oneRowCommit, sameRowsCommit } from './bare-commits.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
-/** One callback at a time: what waiting for company costs when there is none. */
-export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult> {
+/**
+ * One callback at a time: what waiting for company costs when there is none. The bare commit is measured both
+ * as one row and as the rows that the mirror keeps of an order.
+ */
+export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
   const directory = mkdtempSync(path.join(parent, 'lone-'));
   const servers = [await startServer('bare', directory), await startServer('tillsync', directory)];
   const [bare, ours] = await Promise.all(servers.map(({ url }) => LoneClient.connect(url)));
-  const commit = bareCommit(path.join(directory, 'bare.db'));
-  const times: Record<'bare' | 'ours' | 'commit', number[]> = { bare: [], ours: [], commit: [] };
+  const commits = [oneRowCommit(directory), await sameRowsCommit(directory)] as const;
+  const times = {
+    bare: [] as number[],
+    ours: [] as number[],
+    oneRow: [] as number[],
+    sameRows: [] as number[],
+  };
   if (!bare || !ours) throw new Error('unreachable');
   try {
-    // In turns, so that all three find the caches alike: a lone callback comes to a machine that did other things.
+    // In turns, so that all find the caches alike: a lone callback comes to a machine that did other things.
     for (let n = 0; n < (options.quick ? 2_000 : 10_000); n++) {
       times.bare.push(await bare.post(`b${n}`));
-      times.commit.push(commit.run(`c${n}`));
+      times.oneRow.push(commits[0].run(`c${n}`));
       times.ours.push(await ours.post(`o${n}`));
+      times.sameRows.push(commits[1].run(`c${n}`));
     }
   } finally {
     bare.close();
     ours.close();
-    commit.close();
+    for (const commit of commits) commit.close();
     for (const server of servers) await server.stop();
   }
-  const p50 = { bare: median(times.bare), ours: median(times.ours), commit: median(times.commit) };
-  const us = (ms: number) => `${Math.round(ms * 1000)} µs`;
-  return {
-    name: 'lone callback p50 / (bare commit + bare request)',
-    ratio: p50.ours / (p50.commit + p50.bare),
-    bound: '<= 1.3',
-    detail: `callback ${us(p50.ours)}, commit of one row ${us(p50.commit)}, request without storing ${us(p50.bare)}`,
-  };
+  const [request, callback] = [median(times.bare), median(times.ours)];
+  return [
+    ratio('bare commit of the same rows', callback, median(times.sameRows), request),
+    ratio('bare commit of one row', callback, median(times.oneRow), request),
+  ];
 }
 
-/** One row with the order's text, durable: the least that any receiver must do. */
-function bareCommit(file: string) {
-  const db = new Database(file);
-  db.pragma('journal_mode = WAL');
-  db.pragma('synchronous = FULL');
-  db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, payload TEXT)');
-  const insert = db.prepare('INSERT INTO rows VALUES (?, ?)');
+function ratio(what: string, callbackMs: number, commitMs: number, requestMs: number): BenchResult {
+  const us = (ms: number) => `${Math.round(ms * 1000)} µs`;
   return {
-    run(id: string): number {
-      const text = sampleOrder(id, 1234);
-      const beganMs = performance.now();
-      insert.run(id, text);
-      return performance.now() - beganMs;
-    },
-    close: () => db.close(),
+    name: `lone callback p50 / (${what} + bare request)`,
+    ratio: callbackMs / (commitMs + requestMs),
+    bound: '<= 1.3',
+    detail: `callback ${us(callbackMs)}, ${what} ${us(commitMs)}, request without storing ${us(requestMs)}`,
   };
 }
 

@@ -3,10 +3,9 @@ import Fastify from 'fastify';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import type { OrderKeeper } from '../../src/domain/order-intake.ts';
-import { readOrder } from '../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
 import { createReceiver } from '../../src/receiver/receiver.ts';
 import { openBenchKeeper } from './bench-keeper.ts';
+import { readSample } from './sample-order.ts';
 
 /*
  * The servers that the receiver bench compares, each in a process of its own:
@@ -14,8 +13,6 @@ import { openBenchKeeper } from './bench-keeper.ts';
  * Prints its URL; ends in order when standard input does.
  */
 const [mode = '', directory = '', secret = ''] = process.argv.slice(2);
-const spellings = compileSpellings();
-const read = (value: unknown) => readOrder(value, spellings);
 
 const server = mode === 'tillsync' ? await tillsync() : await plain(mode === 'per-request');
 process.stdout.write(`${server.url}\n`);
@@ -29,7 +26,7 @@ async function tillsync() {
     path: '/webhook',
     secrets: () => [secret],
     keeper,
-    read,
+    read: readSample,
     clock: systemClock,
     log: silentLog,
     bodyLimitBytes: 1_048_576,
@@ -56,7 +53,7 @@ async function plain(storing: boolean) {
 }
 
 async function keepOne(keeper: OrderKeeper, value: unknown): Promise<void> {
-  const reading = read(value);
+  const reading = readSample(value);
   if ('unreadable' in reading) throw new Error(reading.unreadable);
   const observation = {
     source: 'webhook',

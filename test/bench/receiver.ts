@@ -20,7 +20,7 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
     for (const newConnections of [false, true]) {
       results.push(...(await compare(directory, newConnections, options)));
     }
-    results.push(await measureLone(directory, options));
+    results.push(...(await measureLone(directory, options)));
     return results;
   } finally {
     rmSync(directory, { recursive: true });

@@ -1,3 +1,11 @@
+import { readOrder } from '../../src/domain/order-reader.ts';
+import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+
+const spellings = compileSpellings();
+
+/** Reads notifications as the daemon does. */
+export const readSample = (value: unknown) => readOrder(value, spellings);
+
 /** A notification as the document shows it: about 1.9 kB, three items, one with modifiers. */
 export function sampleOrder(orderId: string, code: number): string {
   return JSON.stringify({

@@ -1,0 +1,82 @@
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { readNotification } from '../../src/receiver/notification.ts';
+import { openMirror } from '../../src/store/mirror/mirror.ts';
+import { openBenchKeeper } from './bench-keeper.ts';
+import { readSample, sampleOrder } from './sample-order.ts';
+
+export interface BareCommit {
+  /** Milliseconds of one durable commit of one new order. */
+  run(id: string): number;
+  close(): void;
+}
+
+/** One row with the order's text: the least that any durable receiver must do. */
+export function oneRowCommit(directory: string): BareCommit {
+  const db = durable(path.join(directory, 'one-row.db'));
+  db.exec('CREATE TABLE rows (id TEXT PRIMARY KEY, payload TEXT)');
+  const insert = db.prepare('INSERT INTO rows VALUES (?, ?)');
+  return {
+    run: (id) => timed(sampleOrder(id, 1234), (text) => insert.run(id, text)),
+    close: () => db.close(),
+  };
+}
+
+const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
+
+/** The rows that the mirror keeps of the order, with its indexes, inserted blindly in one transaction. */
+export async function sameRowsCommit(directory: string): Promise<BareCommit> {
+  const template = await mirrorOne(path.join(directory, 'template'));
+  const file = path.join(directory, 'same-rows', 'mirror.db');
+  await openMirror({ path: file, clock: systemClock }).close();
+  const db = durable(file);
+  const inserts = TABLES.flatMap((table) =>
+    (template.get(table) ?? []).map((row) => {
+      const values = row.map((value) => (Number.isInteger(value) ? BigInt(value as number) : value));
+      const statement = db.prepare(`INSERT INTO ${table} VALUES (${values.map(() => '?')})`);
+      return { table, statement, values };
+    }),
+  );
+  const write = db.transaction((id: string, text: string) => {
+    for (const { table, statement, values } of inserts) {
+      const row = values.map((value) => (value === TEMPLATE_ID ? id : value === templateText ? text : value));
+      if (table === 'order_events') row[0] = null;
+      statement.run(row);
+    }
+  });
+  return {
+    run: (id) => timed(sampleOrder(id, 1234), (text) => write.immediate(id, text)),
+    close: () => db.close(),
+  };
+}
+
+const TEMPLATE_ID = 'TEMPLATE';
+const templateText = sampleOrder(TEMPLATE_ID, 1234);
+
+async function mirrorOne(directory: string): Promise<Map<string, unknown[][]>> {
+  const { keeper, close } = openBenchKeeper(directory);
+  const { entry } = readNotification(Buffer.from(templateText), {
+    read: readSample,
+    receivedAtMs: Date.now(),
+  });
+  await keeper.keep([entry]);
+  await close();
+  const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });
+  const rows = TABLES.map((table) => [table, db.prepare(`SELECT * FROM ${table}`).raw().all()] as const);
+  db.close();
+  return new Map(rows as [string, unknown[][]][]);
+}
+
+function durable(file: string): Database.Database {
+  const db = new Database(file);
+  db.pragma('journal_mode = WAL');
+  db.pragma('synchronous = FULL');
+  return db;
+}
+
+function timed(text: string, commit: (text: string) => void): number {
+  const beganMs = performance.now();
+  commit(text);
+  return performance.now() - beganMs;
+}
