@@ -1,4 +1,3 @@
-import { join } from 'node:path';
 import type { Config } from '../config/config-type.ts';
 import type { Alarms } from '../domain/alarm.ts';
 import type { Clock } from '../domain/clock.ts';
@@ -6,6 +5,7 @@ import type { Log } from '../domain/log.ts';
 import { Inbox } from '../store/inbox/inbox.ts';
 import type { InboxTaken } from '../sync/inbox-loop.ts';
 import type { MirrorStores } from './mirror-stores.ts';
+import { storagePaths } from './storage-directory.ts';
 
 const ROWS_AT_ONCE = 1_000;
 
@@ -20,7 +20,8 @@ export interface InboxWiringOptions {
 /** The inbox database of a SQL-only POS, as the loop wants it. */
 export function inboxWiring({ config, stores, alarms, clock, log }: InboxWiringOptions) {
   const inbox = new Inbox({
-    path: join(config.storage.directory, 'inbox', 'inbox.db'),
+    path: storagePaths(config.storage.directory).inbox,
+    group: config.storage.group === '' ? undefined : config.storage.group,
     clock,
     onTrouble: (trouble) => {
       log.error({ ...trouble }, trouble.message);

@@ -63,14 +63,15 @@ export async function openParts(options: PartsOptions): Promise<Parts> {
 
 async function build(options: PartsOptions, releasers: Releasers): Promise<Parts> {
   const { config, secrets, clock, log } = options;
-  const paths = prepareStorage(config.storage.directory);
+  const group = config.storage.group === '' ? undefined : config.storage.group;
+  const paths = prepareStorage(config.storage.directory, group);
   const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
   releasers.push('state.db', () => state.close());
   const mirror = await openWhenFree(clock, () =>
     openMirror({
       path: paths.mirror,
       clock,
-      group: config.storage.group === '' ? undefined : config.storage.group,
+      group,
       spellings: config.orders.fields,
       listPath: config.orders.listPath,
     }),

@@ -40,8 +40,8 @@ export interface Workplace {
   mirrorRows(): MirroredRow[];
   /** Empty when the mirror equals the platform. */
   differences(): string[];
-  /** Starts `tillsync run` as a process of its own. */
-  run(): Promise<DaemonProcess>;
+  /** Starts `tillsync run` as a process of its own, under the command in `under`, such as setpriv. */
+  run(...under: string[]): Promise<DaemonProcess>;
   /** Runs one command to its end. */
   command(...words: string[]): Promise<CommandResult>;
   close(): Promise<void>;
@@ -110,7 +110,7 @@ export async function openWorkplace(
     sandbox,
     mirrorRows,
     differences: () => compareOrders(sandbox.control.orders(), mirrorRows()).differences,
-    run: () => runDaemon(env, running),
+    run: (...under) => runDaemon(env, running, under),
     command: (...words) => runCommand(env, words),
     async close() {
       for (const child of running) child.kill('SIGKILL');
@@ -160,8 +160,13 @@ external_id = "B2"
 `;
 }
 
-async function runDaemon(env: Record<string, string>, running: Set<ChildProcess>): Promise<DaemonProcess> {
-  const child = spawn(NODE, [MAIN, 'run'], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+async function runDaemon(
+  env: Record<string, string>,
+  running: Set<ChildProcess>,
+  under: readonly string[],
+): Promise<DaemonProcess> {
+  const [program = NODE, ...words] = [...under, NODE, MAIN, 'run'];
+  const child = spawn(program, words, { env, stdio: ['ignore', 'pipe', 'pipe'] });
   running.add(child);
   let text = '';
   child.stdout?.on('data', (chunk) => {

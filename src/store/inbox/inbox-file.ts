@@ -1,9 +1,10 @@
-import { chmodSync, existsSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import { openDatabase, storing, syncPath } from '../sqlite.ts';
+import { createWithMode, openDatabase, storing, syncPath } from '../sqlite.ts';
+import { giveToGroup, groupId } from '../unix-group.ts';
 
 const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
@@ -22,8 +23,15 @@ export interface OpenInbox {
  * dies is rolled back by whoever opens next, and a file deleted under an open handle is noticed. Throws
  * `storage-corrupt` when the file is no sound inbox, `storage-newer` when a newer tillsync made it.
  */
-export function openInboxFile(path: string): OpenInbox {
-  storing(() => makeDirectory(dirname(path)));
+export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
+  const gid = group === undefined ? undefined : groupId(group);
+  storing(() => {
+    makeDirectory(dirname(path), gid);
+    const there = lstatSync(path, { throwIfNoEntry: false });
+    // Whoever may write the directory could lead tillsync to a file that is none of theirs.
+    if (there && !there.isFile()) throw unsound(path, 'It is no plain file');
+    if (createWithMode(path, INBOX_MODE) && gid !== undefined) giveToGroup(gid, path);
+  });
   const db = openDatabase({
     path,
     mode: INBOX_MODE,
@@ -62,14 +70,22 @@ export function inodeAt(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-function makeDirectory(directory: string): void {
-  if (existsSync(directory)) return;
-  mkdirSync(directory, { recursive: true, mode: 0o770 });
+function makeDirectory(directory: string, gid: number | undefined): void {
+  const isNew = !existsSync(directory);
+  if (isNew) {
+    const umask = process.umask(0);
+    try {
+      mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE & 0o777 });
+    } finally {
+      process.umask(umask);
+    }
+  }
+  if (gid !== undefined) giveToGroup(gid, directory);
+  if (!isNew || (statSync(directory).mode & 0o7777) === DIRECTORY_MODE) return;
   try {
     chmodSync(directory, DIRECTORY_MODE);
   } catch {
-    // A hardened service may not set the group bit itself; below a directory that has it, it is there already.
-    chmodSync(directory, statSync(directory).mode | 0o770);
+    // A hardened service may not set the group bit itself. Below a directory that has it, it is there already.
   }
 }
 

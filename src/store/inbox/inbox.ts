@@ -7,6 +7,8 @@ import { type InboxBatch, InboxRows } from './inbox-rows.ts';
 export interface InboxOptions {
   /** `inbox/inbox.db` in the storage directory. */
   path: string;
+  /** Unix group, by name or number, that may insert; left out: the storage directory decides. */
+  group?: string | undefined;
   clock: Clock;
   /** Told when the file was found damaged, deleted or replaced; a sentence for a person. */
   onTrouble: (trouble: InboxTrouble) => void;
@@ -91,7 +93,7 @@ export class Inbox {
     const inode = inodeAt(this.#options.path);
     const wasOpen = this.#wasOpen;
     this.close();
-    const opened = openInboxFile(this.#options.path);
+    const opened = openInboxFile(this.#options);
     try {
       this.#open = { ...opened, rows: storing(() => new InboxRows(opened.db)) };
     } catch (error) {

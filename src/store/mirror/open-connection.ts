@@ -1,9 +1,9 @@
-import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
-import { TillsyncError } from '../../domain/errors.ts';
 import { migrate } from '../migrate.ts';
 import { createWithMode, openDatabase, storing } from '../sqlite.ts';
+import { giveToGroup, groupId } from '../unix-group.ts';
 
 export const MIRROR_MODE = 0o640;
 const DIRECTORY_MODE = 0o2750;
@@ -34,7 +34,7 @@ export function openConnection(options: ConnectionOptions): Database.Database {
       name: 'mirror.db',
       keepCopyAt: `${path}.before-upgrade`,
     });
-    if (gid !== undefined) storing(() => giveTo(gid, `${path}-wal`, `${path}-shm`));
+    if (gid !== undefined) storing(() => giveToGroup(gid, `${path}-wal`, `${path}-shm`));
     return db;
   } catch (error) {
     closeLeavingFiles(db, options);
@@ -78,29 +78,8 @@ function create(path: string, gid: number | undefined): void {
   const directory = dirname(path);
   if (!existsSync(directory)) {
     mkdirSync(directory, { recursive: true });
-    if (gid !== undefined) giveTo(gid, directory);
+    if (gid !== undefined) giveToGroup(gid, directory);
     chmodSync(directory, DIRECTORY_MODE);
   }
-  if (createWithMode(path, MIRROR_MODE) && gid !== undefined) giveTo(gid, path);
-}
-
-function giveTo(gid: number, ...paths: string[]): void {
-  for (const path of paths) {
-    const { uid, gid: before } = statSync(path);
-    if (before !== gid) chownSync(path, uid, gid);
-  }
-}
-
-function groupId(group: string): number {
-  if (/^\d+$/.test(group)) return Number(group);
-  const line = readFileSync('/etc/group', 'utf8')
-    .split('\n')
-    .find((each) => each.startsWith(`${group}:`));
-  const gid = Number(line?.split(':')[2]);
-  if (line === undefined || !Number.isInteger(gid)) {
-    throw new TillsyncError('config-invalid', `There is no group "${group}" on this machine.`, {
-      hint: 'Name the group whose members may read the mirror, or leave it out.',
-    });
-  }
-  return gid;
+  if (createWithMode(path, MIRROR_MODE) && gid !== undefined) giveToGroup(gid, path);
 }
