@@ -17,8 +17,11 @@ import { ChangeDesk } from './change-desk.ts';
 import { MirrorStores } from './mirror-stores.ts';
 import { openWhenFree } from './open-when-free.ts';
 import { catalogKeeper } from './outbox-wiring.ts';
+import { PlatformAlarms } from './platform-alarms.ts';
 import { Releasers } from './releasers.ts';
 import { prepareStorage } from './storage-directory.ts';
+
+const NEW_TOKENS = 'New tokens were handed over and are used with the next call.';
 
 export interface PartsOptions {
   config: Config;
@@ -81,7 +84,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   const transport = options.transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
   const platform = connect(options, state, mirror, transport);
   releasers.push('connections to the platform', () => platform.close());
-  await seedTokens(platform.tokens, secrets, log);
+  await seedTokens(platform.tokens, secrets, mirror, log);
 
   const branches = config.branches.map(
     ({ subsidiaryId = null, externalId = null }): Branch => ({ subsidiaryId, externalId }),
@@ -121,6 +124,11 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
       importer: mirror.importer,
       memory: mirror,
       leases: state.leases,
+      // Without usable tokens the call itself says so at once.
+      nextWait: () =>
+        platform.tokens.describe().state === 'ok'
+          ? state.ledger.waits(config.limits).find(({ endpoint }) => endpoint === 'order.all')
+          : undefined,
       freshness: mirror.freshnessBoard,
       alarms: mirror.alarms,
       clock,
@@ -147,6 +155,7 @@ function connect(
   transport: Transport,
 ): PlatformClient {
   const { freshnessBoard, alarms } = mirror;
+  const platformAlarms = new PlatformAlarms({ alarms, ledger: state.ledger, limits: config.limits });
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
   return createPlatformClient({
     transport,
@@ -168,15 +177,29 @@ function connect(
       alarms.raise('auth.locked-out', message);
     },
     onHealed() {
+      freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
+      alarms.lower('auth.locked-out');
+    },
+    onAccepted() {
       freshnessBoard.ok('auth');
       alarms.lower('auth.locked-out');
     },
+    onForbidden: (told) => platformAlarms.forbidden(told),
+    onAnswered: (endpoint) => platformAlarms.answered(endpoint),
   });
 }
 
-async function seedTokens(keeper: TokenKeeper, secrets: Secrets, log: Log): Promise<void> {
+async function seedTokens(
+  keeper: TokenKeeper,
+  secrets: Secrets,
+  { freshnessBoard, alarms }: Pick<Mirror, 'freshnessBoard' | 'alarms'>,
+  log: Log,
+): Promise<void> {
   const { refreshToken, accessToken } = secrets;
   if (refreshToken === undefined) return;
   const verdict = await keeper.seed({ refreshToken, ...(accessToken !== undefined && { accessToken }) });
-  if (verdict === 'adopted') log.info({}, 'took the tokens that were handed in');
+  if (verdict !== 'adopted') return;
+  log.info({}, 'took the tokens that were handed in');
+  alarms.lower('auth.locked-out');
+  freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
 }

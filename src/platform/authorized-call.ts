@@ -56,7 +56,9 @@ export class AuthorizedCall {
         const header = answer.headers['retry-after'];
         throw await budget.rateLimited(ticket, { header, serverNowMs: serverNowMs ?? clock.nowMs() });
       }
-      await (status >= 200 && status < 300 ? budget.answered(ticket) : budget.failed(ticket));
+      const isSuccess = status >= 200 && status < 300;
+      await (isSuccess ? budget.answered(ticket) : budget.failed(ticket));
+      if (isSuccess) keeper.accepted(access);
       if (status !== 401) {
         expectSuccess(answer, secrets);
         return answer;

@@ -9,7 +9,7 @@ import type { RateLedger } from '../domain/rate-ledger.ts';
 import type { LockOut, TokenStore } from '../domain/tokens.ts';
 import { expectJsonLike, readAs, readData } from './answers.ts';
 import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
-import { RateBudget } from './rate-budget.ts';
+import { type ForbiddenNote, RateBudget } from './rate-budget.ts';
 import { readProductData, readProductPage } from './read-products.ts';
 import { batchData } from './schemas/batch-answer.ts';
 import { orderAllQuery } from './schemas/orders.ts';
@@ -40,6 +40,11 @@ export interface PlatformClientOptions {
   /** Told once when the platform refuses the tokens, and once when new ones have come. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
+  /** Told once for each token pair that the platform has taken. */
+  onAccepted?: () => void;
+  /** Told of each 403 that holds something back, and of each 2xx. */
+  onForbidden?: (told: ForbiddenNote) => void;
+  onAnswered?: (endpoint: Endpoint) => void;
 }
 
 export interface PlatformClient extends Platform {

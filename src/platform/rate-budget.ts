@@ -15,6 +15,15 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
+  onForbidden?: (told: ForbiddenNote) => void;
+  onAnswered?: (endpoint: Endpoint) => void;
+}
+
+/** What a 403 brought about: a block of everything, or of this endpoint alone. */
+export interface ForbiddenNote {
+  kind: 'block' | 'forbidden';
+  endpoint: Endpoint;
+  error: TillsyncError;
 }
 
 export interface EnterOptions extends Pick<CallOptions, 'signal' | 'onWait'> {
@@ -78,6 +87,7 @@ export class RateBudget {
   async answered(ticket: LaneTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
     await this.#settle(ticket, 'answered');
+    this.#o.onAnswered?.(ticket.endpoint);
   }
 
   /** The call ended in any other way. */
@@ -128,9 +138,10 @@ export class RateBudget {
     });
     await this.#settle(ticket, 'failed');
     log.warn({ endpoint, kind, waitMs }, 'The platform answered 403.');
-    return kind === 'forbidden'
-      ? forbiddenError(endpoint, waitMs, text)
-      : blockedError(endpoint, waitMs, text);
+    const error =
+      kind === 'forbidden' ? forbiddenError(endpoint, waitMs, text) : blockedError(endpoint, waitMs, text);
+    this.#o.onForbidden?.({ kind: kind === 'forbidden' ? kind : 'block', endpoint, error });
+    return error;
   }
 
   async #throwIfForbidden(endpoint: Endpoint, signal: AbortSignal | undefined): Promise<void> {

@@ -24,6 +24,8 @@ export interface TokenKeeperOptions {
   /** Told once when a lock-out is met, and once when new tokens have ended it. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
+  /** Told once for each pair whose access token the platform has taken. */
+  onAccepted?: () => void;
 }
 
 /** An access token and the generation of the pair it belongs to. */
@@ -61,6 +63,8 @@ export class TokenKeeper {
   #skewMs: number | undefined;
   /** Generation whose access token got a 401. */
   #rejected = 0;
+  /** Generation whose access token got a 2xx. */
+  #accepted = 0;
   #renewed = { generation: 0, atMonoMs: 0 };
   #due = { generation: -1, share: 0 };
   #lockedOut: { generation: number; lockOut: LockOut } | undefined;
@@ -107,6 +111,13 @@ export class TokenKeeper {
     if (pair.generation !== access.generation) return;
     if (this.#wasJustRenewed(pair)) throw uselessRenewal();
     this.#rejected = access.generation;
+  }
+
+  /** The platform answered 2xx to `access`. */
+  accepted(access: AccessToken): void {
+    if (this.#accepted === access.generation) return;
+    this.#accepted = access.generation;
+    this.#o.onAccepted?.();
   }
 
   /** Renews the pair now, on a person's word. */

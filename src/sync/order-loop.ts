@@ -12,6 +12,8 @@ import type { WebhookWatch } from './webhook-watch.ts';
 
 /** How soon new tokens from a person are noticed. */
 const LOCKED_OUT_LOOK_MS = 5_000;
+/** Enough for a poll that a person waits for to go first; see OrderPoll. */
+const GIVE_WAY_MS = 500;
 /** A difference between the clocks that slow correction cannot explain. */
 const CLOCK_JUMP_MS = 2_000;
 
@@ -97,8 +99,10 @@ export class OrderLoop {
         signal: patient.signal,
         onSend: patient.onSend,
         wide,
+        giveWayMs: GIVE_WAY_MS,
         onWait: (wait) => {
           beat();
+          this.#tellIfStale(`the next one is allowed in ${formatDuration(wait.waitMs)}.`);
           log.debug({ ...wait }, `next order poll allowed in ${formatDuration(wait.waitMs)}`);
         },
         onProgress: beat,
@@ -139,7 +143,7 @@ export class OrderLoop {
   }
 
   #logFailure(error: unknown): void {
-    const { log, alarms, clock, staleAfterMs } = this.#options;
+    const { log } = this.#options;
     const known = asTillsyncError(error);
     const fields = { code: known.code, failures: this.#failures, hint: known.hint };
     if (known.code === 'auth-required') {
@@ -149,13 +153,15 @@ export class OrderLoop {
     } else {
       log.warn(fields, `order poll failed: ${known.message}`);
     }
+    this.#tellIfStale(known.message);
+  }
+
+  #tellIfStale(why: string): void {
+    const { log, alarms, clock, staleAfterMs } = this.#options;
     const silentMs = clock.monotonicMs() - this.#lastOkMonoMs;
     if (silentMs < staleAfterMs) return;
     try {
-      alarms.raise(
-        'orders.stale',
-        `No complete order poll for ${formatDuration(silentMs)}: ${known.message}`,
-      );
+      alarms.raise('orders.stale', `No complete order poll for ${formatDuration(silentMs)}: ${why}`);
     } catch (storageError) {
       log.error({ err: storageError }, 'the alarm for missing polls could not be stored');
     }

@@ -1,6 +1,6 @@
 import type { Alarms } from '../domain/alarm.ts';
 import { whenFree } from '../domain/busy.ts';
-import type { CallOptions } from '../domain/call.ts';
+import type { CallOptions, Wait } from '../domain/call.ts';
 import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../domain/errors.ts';
 import type { FreshnessBoard, FreshnessState } from '../domain/freshness.ts';
@@ -12,6 +12,10 @@ import { type PollWindow, pollWindow } from '../domain/poll-window.ts';
 
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;
+const LEASE_LOOK_MS = 500;
+/** A long wait is looked at again this often: a person may have acted. */
+const LOOK_AGAIN_MS = 60_000;
+const STORE_PATIENCE_MS = 10_000;
 const PAGES_MAX = 1_000;
 
 /** What a poll has to know of the mirror before it asks. */
@@ -37,6 +41,8 @@ export interface OrderPollOptions {
   importer: OrderImporter;
   memory: PollMemory;
   leases: Leases;
+  /** What holds GET /order/all back now, for all processes; undefined: nothing. */
+  nextWait: () => Wait | undefined;
   freshness: FreshnessBoard;
   alarms: Alarms;
   clock: Clock;
@@ -49,6 +55,8 @@ export interface PollRequest extends CallOptions {
   window?: PollWindow;
   /** Reach back to the oldest open order, not only to the look-back. */
   wide?: boolean;
+  /** Rests this long once a poll is allowed, so that one that a person waits for goes first. */
+  giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
 }
 
@@ -68,7 +76,7 @@ export class OrderPoll {
   /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
   async poll(request: PollRequest = {}): Promise<PollReport> {
     const { leases, clock } = this.#options;
-    const fence = await this.#lease(request.signal);
+    const fence = await this.#turn(request);
     try {
       const report = await this.#pages(request, fence);
       await whenFree(clock, () => this.#settle(report));
@@ -81,14 +89,32 @@ export class OrderPoll {
     }
   }
 
-  async #lease(signal: AbortSignal | undefined): Promise<number> {
-    const { leases, clock } = this.#options;
+  /**
+   * Waits for the rate budget first and for the lease then: whoever has the lease polls, and nobody holds it for
+   * minutes before it may.
+   */
+  async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<number> {
+    const { leases, clock, nextWait } = this.#options;
+    let gaveWay = giveWayMs === 0;
     for (;;) {
-      const fence = await whenFree(clock, () => leases.acquire(LEASE, LEASE_HOLD_MS), 10_000, signal);
+      if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
+      const wait = await whenFree(clock, nextWait, STORE_PATIENCE_MS, signal);
+      // A block may be of this endpoint alone, which the call itself tells at once.
+      if (wait && wait.reason !== 'blocked') {
+        onWait?.(wait);
+        await clock.sleep(Math.min(wait.waitMs, LOOK_AGAIN_MS), signal);
+        continue;
+      }
+      if (!gaveWay) {
+        gaveWay = true;
+        await clock.sleep(giveWayMs, signal);
+        continue;
+      }
+      const acquire = () => leases.acquire(LEASE, LEASE_HOLD_MS);
+      const fence = await whenFree(clock, acquire, STORE_PATIENCE_MS, signal);
       if (fence !== undefined) return fence;
-      if (signal?.aborted)
-        throw new TillsyncError('aborted', 'Stopped while another process polls the orders.');
-      await clock.sleep(500, signal);
+      onWait?.(wait ?? { endpoint: 'order.all', reason: 'in-flight', waitMs: LEASE_HOLD_MS });
+      await clock.sleep(LEASE_LOOK_MS, signal);
     }
   }
 

@@ -346,6 +346,26 @@ test('tokens of the environment yield to rotated ones, and help after a lock-out
   expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
 });
 
+test('the platform taking a pair is told once for each pair', async () => {
+  const r = await rig({ seeded: false });
+  let told = 0;
+  const onAccepted = () => {
+    told += 1;
+  };
+  const platform = r.client({ onAccepted });
+  await platform.tokens.seed({ refreshToken: r.sandbox.issueTokens().refreshToken });
+  await r.run(platform.productGet(sku));
+  await r.run(platform.productGet(sku));
+  expect(told).toBe(1);
+  r.sandbox.control.revokeRefreshTokens();
+  r.sandbox.control.expireAccessTokens();
+  await r.fault(platform.productGet(sku));
+  expect(told).toBe(1);
+  await platform.tokens.set({ refreshToken: r.sandbox.issueTokens().refreshToken });
+  await r.run(platform.productGet(sku));
+  expect(told).toBe(2);
+});
+
 test('no log line and no error carries a token or a secret', async () => {
   const r = await rig();
   const platform = r.client();

@@ -128,4 +128,20 @@ describe('OrderLoop', () => {
     expect(calls).toHaveLength(3);
     await stop();
   });
+
+  it('tells that the orders are stale also while a poll only waits for its turn', async () => {
+    const { clock, alarms, stop } = setUp(async ({ onWait, signal }) => {
+      await Promise.resolve();
+      while (!signal?.aborted) {
+        onWait?.({ endpoint: 'order.all', reason: 'blocked', waitMs: 60_000 });
+        await clock.sleep(60_000, signal);
+      }
+      return report;
+    });
+    await clock.advance(540_000);
+    expect(alarms).toEqual([]);
+    await clock.advance(60_000);
+    expect(alarms[0]).toBe('orders.stale');
+    await stop();
+  });
 });
