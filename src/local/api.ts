@@ -26,13 +26,15 @@ export function localApi({ apiKey, families, version }: LocalApiOptions): Fastif
         });
         acceptJsonOnly(app);
         for (const { plugin } of families) await app.register(plugin);
-        const document = JSON.stringify(
-          openApiDocument(
-            families.flatMap(({ docs }) => docs),
-            version,
-          ),
-        );
+        // Made when somebody asks: few do, and it takes memory.
+        let document: string | undefined;
         app.get('/openapi.json', (_request, reply) => {
+          document ??= JSON.stringify(
+            openApiDocument(
+              families.flatMap(({ docs }) => docs),
+              version,
+            ),
+          );
           reply.type('application/json; charset=utf-8');
           return reply.send(document);
         });
