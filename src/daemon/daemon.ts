@@ -13,6 +13,7 @@ import { OrderLoop } from '../sync/order-loop.ts';
 import { webhookLoop } from '../sync/webhook-loop.ts';
 import { WebhookWatch } from '../sync/webhook-watch.ts';
 import { listenForCallbacks } from './callback-listeners.ts';
+import { CallbackStanding } from './callback-standing.ts';
 import { localApiPlugin } from './local-api.ts';
 import { outgoingLoops } from './outgoing.ts';
 import { openParts, type Parts, type PartsOptions } from './parts.ts';
@@ -86,8 +87,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
       })
     : undefined;
   const webhookUrl = receiver?.url ?? null;
-  if (!receiver) parts.mirror.freshnessBoard.report('orders.webhook', 'off', 'The webhook is switched off.');
-  else warnWithoutSecret(parts, options);
+  orders.standing.begin({
+    enabled: receiver !== undefined,
+    hasSecret: parts.webhookSecrets.accepted().length > 0,
+  });
 
   const supervisor = { clock, log, signal: stopping.signal };
   loops.push(supervise('orders', (signal, beat) => orders.loop(beat).run(signal), supervisor));
@@ -124,6 +127,7 @@ function createOrders({ config, clock, random, log }: PartsOptions, parts: Parts
   const { mirror, orderPoll } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
   const watch = new WebhookWatch({ enabled: config.webhook.enabled, freshness, alarms, log });
+  const standing = new CallbackStanding({ mirror, clock, log });
   const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
   let current: OrderLoop | undefined;
@@ -134,6 +138,7 @@ function createOrders({ config, clock, random, log }: PartsOptions, parts: Parts
       watch: {
         polled(createdIds) {
           watch.polled(createdIds);
+          standing.settle();
           changes.notify();
         },
       },
@@ -149,7 +154,7 @@ function createOrders({ config, clock, random, log }: PartsOptions, parts: Parts
     });
     return current;
   };
-  return { watch, loop, changes, wake: () => current?.wake() };
+  return { watch, standing, loop, changes, wake: () => current?.wake() };
 }
 
 type Orders = ReturnType<typeof createOrders>;
@@ -183,10 +188,7 @@ function buildReceiver(
         if (outcome === 'held') orders.wake();
       }
     },
-    onUnreadable(reason) {
-      const message = `A callback with the right secret could not be read as an order: ${reason} It was kept; look at it with \`tillsync quarantine list\`.`;
-      mirror.alarms.raise('webhook.unreadable', message);
-    },
+    onUnreadable: (reason) => orders.standing.unreadable(reason),
   });
 }
 
@@ -205,14 +207,6 @@ function tlsFiles(config: Config): { cert: string; key: string } | undefined {
 
 function registrationLoop({ clock, random, log }: PartsOptions, parts: Parts, beat: () => void) {
   return { registration: parts.webhookRegistration, mayCall: () => mayCall(parts), clock, random, log, beat };
-}
-
-function warnWithoutSecret(parts: Parts, { log }: PartsOptions): void {
-  if (parts.webhookSecrets.accepted().length > 0) return;
-  const message =
-    'No webhook secret is configured, so every callback is refused; orders come by polling. Hand in webhook-secret.';
-  log.warn({}, message);
-  parts.mirror.freshnessBoard.report('orders.webhook', 'degraded', message);
 }
 
 function notReady(parts: Parts, stopping: AbortSignal): string[] {

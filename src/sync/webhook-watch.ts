@@ -22,6 +22,8 @@ export class WebhookWatch {
   #pending: string[] = [];
   #silentInARow = 0;
   #primed = false;
+  /** Whether any came since the start; the first one also ends an alarm that an earlier run raised. */
+  #heard = false;
 
   constructor(options: WebhookWatchOptions) {
     this.#options = options;
@@ -34,11 +36,11 @@ export class WebhookWatch {
       const [oldest] = this.#announced;
       if (oldest !== undefined) this.#announced.delete(oldest);
     }
-    if (this.#silentInARow > 0) {
-      this.#silentInARow = 0;
-      this.#options.alarms.lower('webhook.silent');
-      this.#options.freshness.ok('orders.webhook');
-    }
+    if (this.#heard && this.#silentInARow === 0) return;
+    this.#options.alarms.lower('webhook.silent');
+    if (this.#silentInARow > 0) this.#options.freshness.ok('orders.webhook');
+    this.#heard = true;
+    this.#silentInARow = 0;
   }
 
   /** A complete poll created these orders. The first after a start may bring what was missed while it was down. */

@@ -184,4 +184,11 @@ describe('WebhookWatch', () => {
     expect(alarms.size).toBe(0);
     expect(reports.at(-1)).toBe('orders.webhook ok');
   });
+
+  it('ends an alarm of an earlier run with the first callback', () => {
+    const { watch, alarms } = watchSetUp();
+    alarms.add('webhook.silent');
+    watch.announced('a');
+    expect(alarms.size).toBe(0);
+  });
 });
