@@ -2,11 +2,13 @@ import type { Alarms } from '../domain/alarm.ts';
 import { whenFree } from '../domain/busy.ts';
 import type { CallOptions } from '../domain/call.ts';
 import type { Clock } from '../domain/clock.ts';
-import { TillsyncError } from '../domain/errors.ts';
+import { hasCode, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { Platform, WebhookChange, WebhookState } from '../domain/platform.ts';
 import type { WebhookMemoryStore } from '../domain/webhook-memory.ts';
 import { digest, SECRETS_CACHE_MS, type WebhookSecrets } from './webhook-secrets.ts';
+
+const NOT_IMPLEMENTED = 501;
 
 export interface WebhookRegistrationOptions {
   platform: Pick<Platform, 'webhookGet' | 'webhookPut'>;
@@ -43,7 +45,7 @@ export class WebhookRegistration {
     const sameAsLast =
       last?.callbackUrl === callbackUrl &&
       last.secretDigest === (secret === undefined ? null : digest(secret));
-    const seen = await this.show(call);
+    const seen = await this.#look(call);
     const sameThere =
       seen === 'unsupported' ||
       (seen?.callbackUrl === callbackUrl &&
@@ -62,7 +64,7 @@ export class WebhookRegistration {
   async compare(call?: CallOptions): Promise<void> {
     const { callbackUrl, alarms } = this.#options;
     if (callbackUrl === '') return;
-    const seen = await this.show(call);
+    const seen = await this.#look(call);
     if (seen === 'unsupported') return;
     if (seen?.callbackUrl === callbackUrl && seen.active !== false) {
       alarms.lower('webhook.mismatch');
@@ -109,6 +111,21 @@ export class WebhookRegistration {
     const state = await this.set({ ...(callbackUrl !== '' && { callbackUrl }), secret }, call);
     await secrets.commit(secret);
     return state;
+  }
+
+  /** As `show`; whatever an unknown address answers, a web page or a refusal, is taken for no read at all. */
+  async #look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+    try {
+      return await this.show(call);
+    } catch (error) {
+      const isNoRead =
+        hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden') ||
+        (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED);
+      if (!isNoRead) throw error;
+      const { code, message } = error;
+      this.#options.log.info({ code }, `the webhook cannot be read at the platform: ${message}`);
+      return 'unsupported';
+    }
   }
 
   #check(change: WebhookChange, state: WebhookState): void {

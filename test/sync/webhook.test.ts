@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { type ErrorCode, TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import type { WebhookChange, WebhookState } from '../../src/domain/platform.ts';
 import { NO_WEBHOOK_MEMORY, type WebhookMemory } from '../../src/domain/webhook-memory.ts';
@@ -29,7 +30,9 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
     there,
     loseAnswer: false,
     ignoresActive: false,
+    readFault: undefined as TillsyncError | undefined,
     async webhookGet() {
+      if (platform.readFault) throw platform.readFault;
       return platform.there;
     },
     async webhookPut(change: WebhookChange): Promise<WebhookState> {
@@ -64,6 +67,27 @@ describe('WebhookRegistration', () => {
     expect(puts).toEqual([{ callbackUrl: URL_HERE, active: true, secret: 's1' }]);
     expect(await registration.ensure()).toBe('equal');
     expect(puts).toHaveLength(1);
+  });
+
+  it.each<[ErrorCode, number]>([
+    ['platform-refused', 400],
+    ['platform-garbled', 200],
+    ['platform-failed', 501],
+    ['forbidden', 403],
+  ])('registers also where the read is not offered and answers %s', async (code, httpStatus) => {
+    const { registration, puts, platform } = setUp(['s1']);
+    platform.readFault = new TillsyncError(code, 'Cannot GET /webhook', { httpStatus });
+    expect(await registration.ensure()).toBe('registered');
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+    await registration.compare();
+  });
+
+  it('registers nothing while it cannot know what is there', async () => {
+    const { registration, puts, platform } = setUp(['s1']);
+    platform.readFault = new TillsyncError('platform-failed', 'down', { httpStatus: 503 });
+    await expect(registration.ensure()).rejects.toMatchObject({ code: 'platform-failed' });
+    expect(puts).toEqual([]);
   });
 
   it('registers again after the handed-in secret changed, or somebody changed the address', async () => {
