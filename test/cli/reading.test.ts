@@ -96,6 +96,9 @@ describe('orders', () => {
     const { document } = await json('order', 'list', '--open', '--limit', '5');
     expect(document.orders).toMatchObject([{ orderId: '2', status: 'ready', items: [{ quantity: 2 }] }]);
     expect((await json('order', 'list', '--status', 'nowhere')).document).toEqual({ orders: [] });
+    const before = await json('order', 'list', '--before', '2026-01-02T01:00:00+02:00');
+    expect(before.document.orders.map((order: { orderId: string }) => order.orderId)).toEqual(['1']);
+    expect((await invoke(['order', 'list', '--before', 'yesterday'], { env })).code).toBe(2);
   });
 
   test('are shown whole, also as received', async () => {
@@ -133,7 +136,7 @@ describe('the feed', () => {
         .trim()
         .split('\n')
         .map((line) => JSON.parse(line).seq),
-    ).toEqual([1]);
+    ).toEqual([3]);
   });
 
   test('is followed until the process is asked to end', async () => {

@@ -27,7 +27,7 @@ export function feedTailCommand(cli: Cli): Command {
   ])
     .option(
       '--after <seq>',
-      `events after this one; without it the last ${TAIL}`,
+      `events after this one; without it the last ${TAIL}, or as many as --limit says`,
       wholeNumberOption('--after', 0),
     )
     .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1))
@@ -47,7 +47,8 @@ function tail(cli: Cli, options: FeedTailOptions): Promise<void> {
   }
   return withReaders(cli, options, async ({ mirror }) => {
     const newestSeq = mirror.newestSeq();
-    const after = options.after ?? Math.max(0, newestSeq - TAIL);
+    const tail = follow ? TAIL : (limit ?? TAIL);
+    const after = options.after ?? Math.max(0, newestSeq - tail);
     const events: OrderEvent[] = [];
     for await (const event of feed({
       mirror,

@@ -1,4 +1,6 @@
 import type { Command } from 'commander';
+import { isoUtc } from '../../domain/clock.ts';
+import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { orderTable } from '../order-text.ts';
@@ -21,8 +23,18 @@ export function orderListCommand(cli: Cli): Command {
     .option('--status <status>', 'only orders in this status')
     .option('--open', 'only orders whose life has not ended')
     .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1), 20)
-    .option('--before <time>', 'only orders created before this time (ISO 8601, UTC)')
+    .option('--before <time>', 'only orders created before this time (ISO 8601, UTC)', timeOption)
     .action((_options, command: Command) => list(cli, command.optsWithGlobals()));
+}
+
+/** As the mirror writes times, so that they compare as text. */
+function timeOption(text: string): string {
+  const ms = /^\d{4}-\d{2}-\d{2}/.test(text) ? Date.parse(text) : Number.NaN;
+  if (!Number.isNaN(ms)) return isoUtc(ms);
+  throw new TillsyncError(
+    'usage',
+    `--before: found "${text}"; allowed: a time such as 2026-03-01 or 2026-03-01T12:00:00Z.`,
+  );
 }
 
 function list(cli: Cli, options: OrderListOptions): Promise<void> {
