@@ -12,11 +12,11 @@ import { truncateWal, walBytes } from './wal-care.ts';
 import { WriteGate } from './write-gate.ts';
 
 /** Records between two looks at the gate; few enough to stay in the processor's cache. */
-const CHUNK_RECORDS = 32;
+const CHUNK_RECORDS = 16;
 /** Most records in one transaction; it ends sooner when the main thread wants the lock. */
-const TRANSACTION_RECORDS = 512;
+const TRANSACTION_RECORDS = 1024;
 /** How large the log may grow before its content moves to the database; that takes no write lock. */
-const CHECKPOINT_BYTES = 4 * 1024 * 1024;
+const CHECKPOINT_BYTES = 1024 * 1024;
 const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
@@ -64,7 +64,7 @@ class ImportWork {
     const transaction = this.#db.transaction(() => {
       const written = answer.write(prepared, false);
       const end = answer.done + TRANSACTION_RECORDS;
-      while (!answer.finished && answer.done < end && !this.#gate.wanted) {
+      while (!answer.finished && answer.done < end && !this.#gate.wanted && !this.#gate.aborted) {
         const next = answer.prepare(CHUNK_RECORDS);
         if (next.length === 0) break;
         written.push(...answer.write(next, true));

@@ -85,12 +85,14 @@ export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length;
 }
 
-/** Numbers are bound as reals, which a reader in a column without a type would see as `1500.0`. */
-export function bound(row: readonly Value[]): (Value | bigint)[] {
-  const values: (Value | bigint)[] = new Array(row.length);
+/**
+ * For binding, in place: numbers are bound as reals, which a reader in a column without a type would see as
+ * `1500.0`.
+ */
+export function bound(row: (Value | bigint)[]): (Value | bigint)[] {
   for (let i = 0; i < row.length; i++) {
-    const value = row[i] as Value;
-    values[i] = typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value;
+    const value = row[i];
+    if (typeof value === 'number' && Number.isSafeInteger(value)) row[i] = BigInt(value);
   }
-  return values;
+  return row;
 }

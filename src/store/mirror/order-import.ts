@@ -13,8 +13,7 @@ const INLINE_BYTES_MAX = 1024 * 1024;
 const INLINE_CHUNK_RECORDS = 20;
 /** Room for the records of a chunk to die young; with V8's own size the import takes a sixth more time. */
 const YOUNG_GENERATION_MB = 128;
-/** Pages of log at which the main thread's commits move it to the database; during an import the worker does. */
-const CHECKPOINT_PAGES = 1_000;
+/** So much log that during an import the worker moves it to the database, never a callback's commit. */
 const CHECKPOINT_PAGES_IMPORT = 16_000;
 
 export interface OrderImportOptions {
@@ -97,7 +96,11 @@ export class OrderImport implements OrderImporter {
       asOfSeq,
       gate: file.gate.memory,
     };
-    file.read(({ db }) => db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES_IMPORT}`));
+    const checkpointPages = file.read(({ db }) => {
+      const before = db.pragma('wal_autocheckpoint', { simple: true });
+      db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES_IMPORT}`);
+      return Number(before);
+    });
     const abort = () => file.gate.abort();
     signal?.addEventListener('abort', abort);
     try {
@@ -105,16 +108,16 @@ export class OrderImport implements OrderImporter {
     } finally {
       signal?.removeEventListener('abort', abort);
       file.gate.reset();
-      if (!file.closed) restoreCheckpoints(file);
+      if (!file.closed) restoreCheckpoints(file, checkpointPages);
     }
   }
 }
 
-function restoreCheckpoints(file: MirrorFile): void {
+function restoreCheckpoints(file: MirrorFile, pages: number): void {
   try {
-    file.read(({ db }) => db.pragma(`wal_autocheckpoint = ${CHECKPOINT_PAGES}`));
+    file.read(({ db }) => db.pragma(`wal_autocheckpoint = ${pages}`));
   } catch {
-    // A connection that is opened anew has SQLite's own default, which is the same.
+    // A connection that is opened anew has it right.
   }
 }
 

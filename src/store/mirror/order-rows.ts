@@ -90,11 +90,11 @@ export class OrderRows {
   }
 
   insert(order: OrderWrite): void {
-    this.#insert.run(written(order));
+    this.#insert.run(...written(order));
   }
 
   update(order: OrderWrite): void {
-    this.#update.run(written(order));
+    this.#update.run(...written(order));
   }
 
   updatePayload(orderId: string, payload: string, pollDigest: string | null): void {
@@ -119,10 +119,10 @@ export class OrderRows {
   insertItems(orderId: string, items: readonly OrderItem[]): void {
     for (let i = 0; i < items.length; i++) {
       const item = items[i] as OrderItem;
-      this.#insertItem.run(bound(itemRow(orderId, i + 1, item)));
+      this.#insertItem.run(...bound(itemRow(orderId, i + 1, item)));
       for (let j = 0; j < item.modifiers.length; j++) {
         const modifier = item.modifiers[j] as OrderItem['modifiers'][number];
-        this.#insertModifier.run(bound(modifierRow(orderId, i + 1, j + 1, modifier)));
+        this.#insertModifier.run(...bound(modifierRow(orderId, i + 1, j + 1, modifier)));
       }
     }
   }
@@ -136,7 +136,5 @@ export class OrderRows {
 
 function written(order: OrderWrite): unknown[] {
   const { values, seq, source, pollDigest, payload, updatedAt, orderId } = order;
-  const row = bound(values);
-  row.push(seq, source, pollDigest, source, payload, updatedAt, orderId);
-  return row;
+  return bound([...values, seq, source, pollDigest, source, payload, updatedAt, orderId]);
 }

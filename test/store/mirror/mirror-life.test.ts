@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { systemClock } from '../../../src/daemon/system-clock.ts';
 import { openMirror } from '../../../src/store/mirror/mirror.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { openTestMirror, poll, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';
@@ -122,7 +123,7 @@ describe('a mirror that is killed again and again', () => {
 
 describe('the feed of a reader that reads while it is written', () => {
   it('skips no seq, repeats none, and uses none again after events are deleted', async () => {
-    const { mirror, path } = openTestMirror();
+    const { mirror, path } = openTestMirror({ clock: systemClock });
     const writer = startKeeper(path, '1');
     await said(writer, 1);
     const reader = new Database(path, { readonly: true });

@@ -66,7 +66,7 @@ describe('quarantine', () => {
       bytes: 32 * 1024 * 1024,
       reason: expect.stringContaining(`of its ${33 * 1024 * 1024 + 1} bytes`),
     });
-    await mirror.keeper.keep(Array.from({ length: 10_010 }, (_, i) => unreadable(`small ${i}`)));
+    await mirror.keeper.keep(Array.from({ length: 10_005 }, (_, i) => unreadable(`small ${i}`)));
     expect(mirror.quarantineList(20_000).length).toBeLessThanOrEqual(10_000);
   });
 });

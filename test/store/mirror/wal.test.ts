@@ -60,10 +60,11 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
 
 it('an import leaves the log empty', async () => {
   const { mirror, path } = openTestMirror();
-  await poll(
+  const report = await poll(
     mirror,
     Array.from({ length: 3_000 }, (_, i) => sampleNotification(i)),
   );
+  expect(report.createdIds).toHaveLength(1_000);
   expect(mirror.walBytes()).toBe(0);
   const db = new Database(path, { readonly: true });
   expect(db.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(3_000);

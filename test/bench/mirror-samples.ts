@@ -1,0 +1,55 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { isoUtc } from '../../src/domain/clock.ts';
+import type { OrderReading } from '../../src/domain/order.ts';
+import type { IntakeEntry } from '../../src/domain/order-intake.ts';
+import { readOrderText } from '../../src/domain/order-reader.ts';
+import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+
+/** Size of an order in the measurements that the bounds come from. */
+const ORDER_BYTES = 1930;
+
+/** An order with three items; `status` and `number` are all that differ. */
+export function benchOrder(number: number, status = 'inProcess'): Record<string, unknown> {
+  const createdAt = isoUtc(Date.UTC(2026, 0, 1) + number * 60_000);
+  const order = sampleNotification(number, { status, createdAt, note: '' });
+  order.note = 'x'.repeat(Math.max(0, ORDER_BYTES - JSON.stringify(order).length));
+  return order;
+}
+
+/** An answer of GET /order/all with `count` orders. */
+export function benchAnswer(count: number): Uint8Array {
+  const parts: string[] = ['{"success":true,"data":['];
+  for (let i = 0; i < count; i++) parts.push(i > 0 ? ',' : '', JSON.stringify(benchOrder(i)));
+  parts.push(']}');
+  return new Uint8Array(Buffer.from(parts.join('')));
+}
+
+export function percentile(values: readonly number[], share: number): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? Number.NaN;
+}
+
+const spellings = compileSpellings();
+
+/** The order as a webhook brings it, read from its text as the receiver does. */
+export function benchEntry(number: number, status?: string): IntakeEntry {
+  const raw = JSON.stringify(benchOrder(number, status));
+  const reading = readOrderText(raw, spellings) as OrderReading;
+  return {
+    kind: 'order',
+    observation: { source: 'webhook', observedAtMs: Date.UTC(2026, 5, 1), raw, reading },
+  };
+}
+
+/** Runs with a directory of its own, removed afterwards. */
+export async function inDirectory<T>(action: (directory: string) => Promise<T>): Promise<T> {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-bench-'));
+  try {
+    return await action(directory);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
