@@ -6,6 +6,7 @@ import { authSetCommand } from './commands/auth-set.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
 import { configCheckCommand } from './commands/config-check.ts';
 import { demoCommand } from './commands/demo.ts';
+import { diffCommand } from './commands/diff.ts';
 import { feedAckCommand } from './commands/feed-ack.ts';
 import { feedTailCommand } from './commands/feed-tail.ts';
 import { orderListCommand } from './commands/order-list.ts';
@@ -59,6 +60,7 @@ export function createProgram(cli: Cli): Command {
     authRefreshCommand(cli),
   ]);
   group('sync', 'Ask the platform now', [syncOrdersCommand(cli), syncProductsCommand(cli)]);
+  program.addCommand(diffCommand(cli));
   group('order', 'Look at orders of the mirror', [orderListCommand(cli), orderShowCommand(cli)]);
   group('product', 'Look at products and change them', [productShowCommand(cli), productSetCommand(cli)]);
   group('stock', 'Change stock', [stockSetCommand(cli)]);

@@ -23,12 +23,5 @@ export function configuredBranches({ branches }: Pick<Config, 'branches'>): Bran
 
 /** Products of the mirror by a name; several only where an externalId stands for several. */
 export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductName): MirroredProduct[] {
-  return stores.read(({ db, catalogQueries }) => {
-    if (!('productId' in name)) return catalogQueries.products({ ...name, limit: 100 });
-    const sku = db
-      .prepare<[string], string>('SELECT sku FROM skus WHERE product_id = ? LIMIT 1')
-      .pluck()
-      .get(name.productId);
-    return sku === undefined ? [] : catalogQueries.products({ sku, limit: 1 });
-  });
+  return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
 }

@@ -33,6 +33,7 @@ export interface ProductFilter {
   /** Part of a name, or a whole sku, barcode or externalId. */
   text?: string | undefined;
   sku?: string | undefined;
+  productId?: string | undefined;
   /** In any of the three mapping fields. */
   externalId?: string | undefined;
   /** Only products with a stock or a mapping in this branch. */

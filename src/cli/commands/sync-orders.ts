@@ -5,6 +5,7 @@ import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
+import { windowOption } from '../window-option.ts';
 import { withParts } from '../with-parts.ts';
 
 type PollReport = Awaited<ReturnType<Parts['orderPoll']['poll']>>;
@@ -29,7 +30,10 @@ export function syncOrdersCommand(cli: Cli): Command {
 }
 
 async function sync(cli: Cli, options: SyncOrdersOptions): Promise<void> {
-  const window = windowOf(options);
+  const window = windowOption(options);
+  if (window && options.wide) {
+    throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
+  }
   await withParts(cli, options, async ({ parts, progress, call }) => {
     progress.step('asking the platform for orders');
     const report = await parts.orderPoll.poll({
@@ -43,23 +47,6 @@ async function sync(cli: Cli, options: SyncOrdersOptions): Promise<void> {
     if (options.json) writeJson(cli, report);
     else cli.stdout.write(reportText(report));
   });
-}
-
-function windowOf({ from, to, wide }: SyncOrdersOptions): { startDate: string; endDate: string } | undefined {
-  if (from === undefined && to === undefined) return undefined;
-  if (from === undefined) throw new TillsyncError('usage', '--to needs --from, the first day to ask for.');
-  if (wide) throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
-  const window = { startDate: dayOption('--from', from), endDate: dayOption('--to', to ?? from) };
-  if (window.endDate < window.startDate) {
-    throw new TillsyncError('usage', `--to ${window.endDate} lies before --from ${window.startDate}.`);
-  }
-  return window;
-}
-
-function dayOption(name: string, text: string): string {
-  const ms = /^\d{4}-\d{2}-\d{2}$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
-  if (!Number.isNaN(ms) && new Date(ms).toISOString().startsWith(text)) return text;
-  throw new TillsyncError('usage', `${name}: found "${text}"; allowed: a day such as 2026-03-01.`);
 }
 
 function reportText(report: PollReport): string {

@@ -42,6 +42,7 @@ export class CatalogQueries {
   products(filter: ProductFilter): MirroredProduct[] {
     const conditions: string[] = [];
     if (filter.after !== undefined) conditions.push('p.product_id > @after');
+    if (filter.productId !== undefined) conditions.push('p.product_id = @productId');
     if (filter.sku !== undefined) {
       conditions.push('p.product_id IN (SELECT product_id FROM skus WHERE sku = @sku)');
     }
