@@ -40,7 +40,8 @@ export function planInventory<T extends { change: StockChange }>(
   return stores.read((at) => {
     requireCatalog(at);
     const index = new InventoryIndex({ db: at.db, branches: stores.directory, ...options });
-    doubt(index.stocks, at, config.stock);
+    const { holdBackUnbooked: holdBack } = config.stock;
+    doubt(index.stocks, new UnsettledStocks(at.db).keys({ holdBack, ...options }));
     const counted = lines.map((line, i): Line<T> => {
       const { change } = line;
       const key = index.keyOf(change) ?? keyOf(changeDesk.resolve(at, { kind: 'stock', change }), i);
@@ -61,12 +62,8 @@ export function planInventory<T extends { change: StockChange }>(
 }
 
 /** What the mirror has of these stocks is not the last word, so any count for them is news. */
-function doubt(
-  known: Map<string, KnownStock>,
-  { db }: Pick<Stores, 'db'>,
-  { holdBackUnbooked }: Parts['config']['stock'],
-): void {
-  for (const key of new UnsettledStocks(db).keys({ holdBack: holdBackUnbooked })) {
+function doubt(known: Map<string, KnownStock>, unsettled: ReadonlySet<string>): void {
+  for (const key of unsettled) {
     const stock = known.get(key);
     if (stock) known.set(key, { ...stock, qty: null });
   }

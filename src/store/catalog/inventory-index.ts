@@ -40,7 +40,7 @@ export class InventoryIndex {
          FROM integrations i LEFT JOIN stocks k USING (sku, subsidiary_id)`,
       )
       .raw();
-    for (const [sku, subsidiaryId, extId, posA, posB, uncertain, qty, show] of rows.iterate()) {
+    for (const [sku, subsidiaryId, extId, posA, posB, uncertain, qty, show] of rows.all()) {
       const place = { key: `sku:${sku}@${subsidiaryId}`, subsidiaryId };
       if (extId !== null) this.#add(extId, place);
       if (posA !== null) this.#add(posA, place);

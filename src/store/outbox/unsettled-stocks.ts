@@ -13,6 +13,7 @@ export class UnsettledStocks {
   readonly #targets: Database.Statement<[], string>;
   readonly #unresolved: Database.Statement<[], { body: string }>;
   readonly #floor: Database.Statement<[], number | null>;
+  readonly #swept: Database.Statement<[], [subsidiaryId: string, seq: number]>;
   readonly #sold: Database.Statement<[number], [externalId: string, seq: number]>;
   readonly #unbooked: Database.Statement<[], string>;
   readonly #places: Database.Statement<[string, string, string], [...Place, confirmedSeq: number]>;
@@ -33,6 +34,11 @@ export class UnsettledStocks {
     const confirmed = `max(k.confirmed_seq, coalesce(
       (SELECT max(as_of_seq) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))`;
     this.#floor = db.prepare<[], number | null>(`SELECT min(${confirmed}) FROM stocks k`).pluck();
+    this.#swept = db
+      .prepare<[], [string, number]>(
+        'SELECT subsidiary_id, as_of_seq FROM sweeps WHERE subsidiary_id IS NOT NULL',
+      )
+      .raw();
     this.#sold = db
       .prepare<[number], [string, number]>(
         `SELECT i.product_external_id, max(e.seq) FROM order_events e JOIN order_items i USING (order_id)
@@ -60,17 +66,29 @@ export class UnsettledStocks {
       .raw();
   }
 
-  /** Target keys. `holdBack`: whether orders that are not booked yet reduce a count. */
-  keys({ holdBack }: { holdBack: boolean }): Set<string> {
+  /**
+   * Target keys. `holdBack`: whether orders that are not booked yet reduce a count. `subsidiaryIds`: only stocks
+   * of these branches matter; undefined: all.
+   */
+  keys(options: { holdBack: boolean; subsidiaryIds?: ReadonlySet<string> | undefined }): Set<string> {
+    const { holdBack, subsidiaryIds } = options;
     const keys = new Set(this.#targets.iterate());
     for (const row of this.#unresolved.iterate()) this.#addNamed(bodyOf(row), keys);
-    for (const [externalId, seq] of this.#sold.all(this.#floor.get() ?? 0)) {
+    for (const [externalId, seq] of this.#sold.all(this.#floorOf(subsidiaryIds))) {
       for (const [sku, subsidiaryId, confirmedSeq] of this.#placesOf(externalId)) {
         if (confirmedSeq < seq) keys.add(`sku:${sku}@${subsidiaryId}`);
       }
     }
     if (holdBack) for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
     return keys;
+  }
+
+  /** What came before this is part of every quantity; a sweep spares the look at each. */
+  #floorOf(subsidiaryIds: ReadonlySet<string> | undefined): number {
+    const swept = new Map(this.#swept.all());
+    const seqs = [...(subsidiaryIds ?? [])].map((subsidiaryId) => swept.get(subsidiaryId));
+    if (seqs.length > 0 && seqs.every((seq) => seq !== undefined)) return Math.min(...seqs);
+    return this.#floor.get() ?? 0;
   }
 
   #addNamed(body: ChangeBody | { externalId: string }, keys: Set<string>): void {
