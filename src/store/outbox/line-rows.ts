@@ -1,25 +1,16 @@
 import type Database from 'better-sqlite3';
 import { LINE_COLUMNS, type LineRow } from './outbox-row.ts';
 
-const REPLACED_COLUMNS = [
-  'version',
-  'conflict_key',
-  'body',
-  'priority',
-  'basis',
-  'sku',
-  'subsidiary_id',
-  'source',
-  'reference',
-  'zeroed_at',
-  'as_of_seq',
-];
+/** What a newer value of the same kind changes; no index of the table contains one of these. */
+const REPLACED_COLUMNS = ['version', 'body', 'source', 'reference', 'as_of_seq'];
+/** What must be the same for that; else the two are merged. */
+const SAME_COLUMNS = ['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'zeroed_at'];
 const UPSERT_COLUMNS = [
   ...REPLACED_COLUMNS,
+  ...SAME_COLUMNS,
   'change_id',
   'kind',
   'target',
-  'fields',
   'created_at',
   'queue_seq',
 ];
@@ -30,10 +21,11 @@ type Named = [Record<string, unknown>];
 export class LineRows {
   readonly waiting: Database.Statement<[string, string], LineRow>;
   readonly held: Database.Statement<[string, string], LineRow>;
-  readonly anyHeld: Database.Statement<[], number>;
+  readonly waitingId: Database.Statement<[string, string], number>;
+  readonly beginning: Database.Statement<[], { anyHeld: number; lastId: number }>;
   readonly siblings: Database.Statement<[string, string], LineRow>;
-  /** Parameters in the order of UPSERT_COLUMNS; the id of the row, or none when its fields must be merged. */
-  readonly upsert: Database.Statement<unknown[], number>;
+  /** Parameters in the order of UPSERT_COLUMNS. Changes no row when the waiting one must be merged. */
+  readonly upsert: Database.Statement<unknown[]>;
   readonly insert: Database.Statement<Named>;
   readonly merge: Database.Statement<Named>;
   readonly setBody: Database.Statement<[string, string, number, number]>;
@@ -42,27 +34,29 @@ export class LineRows {
   readonly setTarget: Database.Statement<Named>;
 
   constructor(db: Database.Database) {
-    const pending = `SELECT ${LINE_COLUMNS} FROM outbox WHERE kind = ? AND target = ? AND state = 'pending'`;
-    this.waiting = db.prepare(`${pending} AND held_guard IS NULL`);
-    this.held = db.prepare(`${pending} AND held_guard IS NOT NULL`);
-    this.anyHeld = db
-      .prepare<[], number>(
-        "SELECT EXISTS (SELECT 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL)",
-      )
+    // INDEXED BY, for otherwise SQLite compares the bound kind with the conditions of other partial indexes and
+    // plans the statement anew each time, which takes longer than to run it.
+    const one = (columns: string, index: string, guard: string) => `
+      SELECT ${columns} FROM outbox INDEXED BY ${index}
+      WHERE kind = ? AND target = ? AND state = 'pending' AND held_guard ${guard}`;
+    this.waiting = db.prepare(one(LINE_COLUMNS, 'outbox_waiting', 'IS NULL'));
+    this.held = db.prepare(one(LINE_COLUMNS, 'outbox_held', 'IS NOT NULL'));
+    this.waitingId = db
+      .prepare<[string, string], number>(one('change_id', 'outbox_waiting', 'IS NULL'))
       .pluck();
+    this.beginning = db.prepare(`
+      SELECT EXISTS (SELECT 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS anyHeld,
+        last_insert_rowid() AS lastId`);
     this.siblings = db.prepare(`
       SELECT ${LINE_COLUMNS} FROM outbox
       WHERE conflict_key = ? AND state = 'pending' AND kind = 'product' AND target <> ?`);
-    this.upsert = db
-      .prepare<unknown[], number>(
-        `INSERT INTO outbox (${UPSERT_COLUMNS}, state) VALUES (${UPSERT_COLUMNS.map(() => '?')}, 'pending')
-         ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
-           ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
-           message = NULL, field_versions = NULL, replaced = replaced + 1
-         WHERE fields = excluded.fields
-         RETURNING change_id`,
-      )
-      .pluck();
+    // Without RETURNING, for which SQLite would make a temporary table each time.
+    this.upsert = db.prepare(`
+      INSERT INTO outbox (${UPSERT_COLUMNS}, state) VALUES (${UPSERT_COLUMNS.map(() => '?')}, 'pending')
+      ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
+        ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
+        message = NULL, field_versions = NULL, replaced = replaced + 1
+      WHERE ${SAME_COLUMNS.map((column) => `${column} IS excluded.${column}`).join(' AND ')}`);
     this.insert = db.prepare(`
       INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
         priority, queue_seq, basis, sku, subsidiary_id, held_guard, source, reference, version, zeroed_at, as_of_seq)

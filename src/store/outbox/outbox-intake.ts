@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { ChangeBody, ChangeFault, ChangeKind, ProductChange, StockChange } from '../../domain/change.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { valueKeys } from '../../domain/coalesce.ts';
 import { type GuardSettings, guardPrice, guardZeroItems, type Hold } from '../../domain/guard-rails.ts';
 import {
   type Candidate,
@@ -225,10 +226,9 @@ const unreadTarget: Target = {
 };
 
 /** The change in the platform's item shape, named by `address`. */
-export function bodyFor(item: Pick<Readable, 'change'>, address: object): ChangeBody {
-  const { sku: _sku, externalId: _externalId, ...rest } = item.change;
-  const values: Record<string, unknown> = { ...rest };
-  delete values.subsidiaryId;
-  delete values.subsidiaryExternalId;
-  return { ...address, ...values } as ChangeBody;
+export function bodyFor({ change }: Pick<Readable, 'change'>, address: object): ChangeBody {
+  // Only ever added to: an object from which a key was deleted is slow to turn into JSON.
+  const body: Record<string, unknown> = { ...address };
+  for (const field of valueKeys(change)) body[field] = change[field as keyof typeof change];
+  return body as unknown as ChangeBody;
 }

@@ -24,21 +24,30 @@ export type NewPlace = Pick<LineRow, 'target' | 'conflictKey' | 'basis' | 'sku' 
 export class OutboxLine {
   readonly #rows: LineRows;
   #anyHeld = true;
+  /** Rowid of the connection's last insert. */
+  #lastId: number | undefined;
 
   constructor(db: Database.Database) {
     this.#rows = new LineRows(db);
   }
 
-  /** To be called at the start of a transaction that puts many changes in line. */
+  /**
+   * To be called at the start of each transaction that puts changes in line; until its end nothing else inserts
+   * rows, but for changes of other ids.
+   */
   begin(): void {
-    this.#anyHeld = this.#rows.anyHeld.get() === 1;
+    const { anyHeld, lastId } = this.#rows.beginning.get() ?? { anyHeld: 1, lastId: undefined };
+    this.#anyHeld = anyHeld === 1;
+    this.#lastId = lastId;
   }
 
   /** The newest word for its target: goes over what waits. Returns the id of the row that carries it. */
   putNewest(row: NewRow, body: ChangeBody): number {
     if (row.heldGuard !== null) return this.#putHeld(row, body);
     const changeId = this.#upsert(row, body) ?? this.#mergeInto(this.#rows.waiting, row, body);
-    this.overrule({ ...row, changeId }, body, row.createdAt);
+    if (this.#anyHeld || hasSharedFields(row.kind, body)) {
+      this.overrule({ ...row, changeId }, body, row.createdAt);
+    }
     return changeId;
   }
 
@@ -140,14 +149,24 @@ export class OutboxLine {
     this.#rows.setTarget.run({ ...row, ...bodyColumns(body), fieldVersions: JSON.stringify(versions) });
   }
 
+  /** The id of the row that carries the value; undefined when it must be merged into the waiting one. */
   #upsert(row: NewRow, newest: ChangeBody): number | undefined {
     const { body, fields, priority } = bodyColumns(newest);
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = row;
     const { source, reference, version, zeroedAt, asOfSeq } = row;
-    const taken = [version, conflictKey, body, priority, basis, sku, subsidiaryId, source, reference];
-    return this.#rows.upsert.get(
-      ...[...taken, zeroedAt, asOfSeq, changeId, kind, target, fields, createdAt, changeId],
+    const replaced = [version, body, source, reference, asOfSeq];
+    const same = [fields, priority, basis, conflictKey, sku, subsidiaryId, zeroedAt];
+    const { changes, lastInsertRowid } = this.#rows.upsert.run(
+      ...replaced,
+      ...same,
+      ...[changeId, kind, target, createdAt, changeId],
     );
+    if (changes === 0) return undefined;
+    const lastId = this.#lastId;
+    this.#lastId = Number(lastInsertRowid);
+    // An update leaves the last rowid as it was.
+    const isNew = this.#lastId === changeId && lastId !== undefined && lastId !== changeId;
+    return isNew ? changeId : this.#rows.waitingId.get(kind, target);
   }
 
   #putHeld(row: NewRow, body: ChangeBody): number {
