@@ -1,4 +1,5 @@
 import type { Clock } from '../domain/clock.ts';
+import { hasCode, type TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { Mirror } from '../store/mirror/mirror.ts';
 
@@ -16,6 +17,7 @@ export interface CallbackStandingOptions {
 export class CallbackStanding {
   readonly #options: CallbackStandingOptions;
   #unreadableMonoMs: number;
+  #isStoring: boolean | undefined;
 
   constructor(options: CallbackStandingOptions) {
     this.#options = options;
@@ -48,6 +50,25 @@ export class CallbackStanding {
     this.#unreadableMonoMs = this.#options.clock.monotonicMs();
     const message = `A callback with the right secret could not be read as an order: ${reason} It was kept; look at it with \`tillsync quarantine list\`.`;
     this.#options.mirror.alarms.raise('webhook.unreadable', message);
+  }
+
+  /** Callbacks are on the disk; the first time, and again after a fault, that ends the alarm. */
+  kept(): void {
+    if (this.#isStoring) return;
+    this.#isStoring = true;
+    this.#options.mirror.alarms.lower('storage.failing');
+  }
+
+  /** Callbacks were put off since they could not be stored. */
+  putOff(error: TillsyncError): void {
+    // A lock passes by itself, and while stopping nothing is taken.
+    if (hasCode(error, 'storage-busy', 'aborted')) return;
+    this.#isStoring = false;
+    const message = [
+      `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
+      error.hint,
+    ];
+    this.#options.mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
   }
 
   /** Lowers the alarm for unreadable callbacks once none lies in quarantine any more, or none came for a day. */

@@ -182,12 +182,14 @@ function buildReceiver(
     listenFd,
     onKept(kept) {
       orders.changes.notify();
+      orders.standing.kept();
       for (const { entry, outcome } of kept) {
         if (entry.kind === 'order') orders.watch.announced(entry.observation.reading.orderId);
         // What the webhook cannot settle, a poll can.
         if (outcome === 'held') orders.wake();
       }
     },
+    onPutOff: (error) => orders.standing.putOff(error),
     onUnreadable: (reason) => orders.standing.unreadable(reason),
   });
 }

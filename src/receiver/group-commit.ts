@@ -15,6 +15,8 @@ export interface GroupCommitOptions {
   log: Log;
   /** Told of everything that became durable, after its senders were answered. */
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
+  /** Told when a whole group could not be kept, after its senders were put off. */
+  onPutOff?: ((error: TillsyncError) => void) | undefined;
   /** Entries that may wait while a commit is under way; beyond it `add` refuses. */
   waitingMax?: number;
   waitingBytesMax?: number;
@@ -118,8 +120,10 @@ export class GroupCommit {
       });
     } catch (error) {
       this.#options.log.error({ err: error, notifications: group.length }, 'notifications could not be kept');
-      if (isOfTheWholeDisk(error)) for (const { reject } of group) reject(error);
-      else
+      if (isOfTheWholeDisk(error)) {
+        for (const { reject } of group) reject(error);
+        this.#options.onPutOff?.(error);
+      } else
         await keepSingly(
           keeper,
           group.map(({ entry }) => entry),

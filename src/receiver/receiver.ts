@@ -30,6 +30,8 @@ export interface ReceiverOptions {
   listenFd?: number | undefined;
   /** Told of everything that became durable, one call per commit, after the answers. */
   onKept?: (kept: readonly Kept[]) => void;
+  /** Told when notifications could not be kept for a fault of the disk, and were put off. */
+  onPutOff?: (error: TillsyncError) => void;
   /** Told of each authenticated notification that is in quarantine now, with the reason. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
@@ -54,7 +56,13 @@ const CLOSE_DEADLINE_MS = 5_000;
 /** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
   const { clock, log, keeper } = options;
-  const commits = new GroupCommit({ keeper, clock, log, onKept: (kept) => tell(options, kept) });
+  const commits = new GroupCommit({
+    keeper,
+    clock,
+    log,
+    onKept: (kept) => tell(options, kept),
+    onPutOff: options.onPutOff,
+  });
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
   const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
   const { path, read, bodyLimitBytes } = options;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CallbackStanding } from '../../src/daemon/callback-standing.ts';
+import { TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { openTestMirror } from '../store/mirror/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -56,6 +57,18 @@ describe('CallbackStanding', () => {
     expect(alarms()).toEqual(['webhook.unreadable']);
     await clock.advance(1);
     restarted.settle();
+    expect(alarms()).toEqual([]);
+  });
+
+  it('tells that callbacks cannot be stored, and when they can be again', () => {
+    const { standing, alarms } = setUp();
+    const mine = standing();
+    mine.kept();
+    mine.putOff(new TillsyncError('storage-busy', 'Locked for a moment.'));
+    expect(alarms()).toEqual([]);
+    mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
+    expect(alarms()).toEqual(['storage.failing']);
+    standing().kept();
     expect(alarms()).toEqual([]);
   });
 });

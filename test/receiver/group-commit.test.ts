@@ -93,6 +93,16 @@ describe('GroupCommit', () => {
     expect(keeper.orderIds).toEqual(['a', 'b', 'c', 'd', 'e']);
   });
 
+  it('tells of each group that a fault of the disk put off', async () => {
+    const told: string[] = [];
+    const { keeper, commits } = setUp({ onPutOff: ({ code }) => void told.push(code) });
+    keeper.before = async () => {
+      throw new TillsyncError('storage-full', 'full');
+    };
+    await Promise.all([codeOf(commits.add(orderEntry('a'), 10)), codeOf(commits.add(orderEntry('b'), 10))]);
+    expect(told).toEqual(['storage-full']);
+  });
+
   it.each(['storage-full', 'storage-busy', 'storage-readonly'] as const)(
     'refuses a whole group on %s without trying its entries one by one',
     async (code) => {
