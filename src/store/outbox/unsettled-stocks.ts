@@ -15,6 +15,9 @@ export class UnsettledStocks {
   readonly #floor: Database.Statement<[], number | null>;
   readonly #swept: Database.Statement<[], [subsidiaryId: string, seq: number]>;
   readonly #sold: Database.Statement<[number], [externalId: string, seq: number]>;
+  readonly #soldByName: Database.Statement<[number], Place>;
+  readonly #soldUnnamed: Database.Statement<[number], number | null>;
+  readonly #confirmedBefore: Database.Statement<[number], Place>;
   readonly #unbooked: Database.Statement<[], string>;
   readonly #places: Database.Statement<[string, string, string], [...Place, confirmedSeq: number]>;
   readonly #placesOfSku: Database.Statement<[string], Place>;
@@ -45,6 +48,25 @@ export class UnsettledStocks {
          WHERE e.seq > ? AND i.product_external_id IS NOT NULL GROUP BY 1`,
       )
       .raw();
+    const sold = `order_events e JOIN order_items i USING (order_id)
+      WHERE e.seq > ? AND i.product_external_id IS NULL`;
+    this.#soldByName = db
+      .prepare<[number], Place>(
+        `SELECT k.sku, k.subsidiary_id
+         FROM (SELECT i.product_name AS name, max(e.seq) AS seq FROM ${sold} GROUP BY 1) named
+           JOIN products p USING (name) JOIN skus s USING (product_id) JOIN stocks k USING (sku)
+         WHERE ${confirmed} < named.seq`,
+      )
+      .raw();
+    this.#soldUnnamed = db
+      .prepare<[number], number | null>(
+        `SELECT max(e.seq) FROM ${sold}
+           AND NOT EXISTS (SELECT 1 FROM products p WHERE p.name = i.product_name)`,
+      )
+      .pluck();
+    this.#confirmedBefore = db
+      .prepare<[number], Place>(`SELECT sku, subsidiary_id FROM stocks k WHERE ${confirmed} < ?`)
+      .raw();
     this.#unbooked = db
       .prepare<[], string>(
         `SELECT DISTINCT i.product_external_id FROM order_items i
@@ -74,13 +96,27 @@ export class UnsettledStocks {
     const { holdBack, subsidiaryIds } = options;
     const keys = new Set(this.#targets.iterate());
     for (const row of this.#unresolved.iterate()) this.#addNamed(bodyOf(row), keys);
-    for (const [externalId, seq] of this.#sold.all(this.#floorOf(subsidiaryIds))) {
+    this.#addSold(this.#floorOf(subsidiaryIds), keys);
+    if (holdBack) for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
+    return keys;
+  }
+
+  /**
+   * An item with modifiers carries no id (document, "Item"), so it touches the product of its name, or, where the
+   * mirror has no such name, everything.
+   */
+  #addSold(floor: number, keys: Set<string>): void {
+    for (const [externalId, seq] of this.#sold.all(floor)) {
       for (const [sku, subsidiaryId, confirmedSeq] of this.#placesOf(externalId)) {
         if (confirmedSeq < seq) keys.add(`sku:${sku}@${subsidiaryId}`);
       }
     }
-    if (holdBack) for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
-    return keys;
+    for (const [sku, subsidiaryId] of this.#soldByName.iterate(floor)) keys.add(`sku:${sku}@${subsidiaryId}`);
+    const seq = this.#soldUnnamed.get(floor) ?? 0;
+    if (seq === 0) return;
+    for (const [sku, subsidiaryId] of this.#confirmedBefore.iterate(seq)) {
+      keys.add(`sku:${sku}@${subsidiaryId}`);
+    }
   }
 
   /** What came before this is part of every quantity; a sweep spares the look at each. */

@@ -1,0 +1,133 @@
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openWorkplace, type Workplace } from '../support/workplace.ts';
+import { commandsAt } from './at-workplace.ts';
+
+let place: Workplace;
+let at: ReturnType<typeof commandsAt>;
+
+beforeAll(async () => {
+  place = await openWorkplace(41);
+  at = commandsAt(place);
+  expect((await at.run(['sync', 'products'])).code).toBe(0);
+});
+afterAll(() => place.close());
+
+describe('a single change', () => {
+  test.each([
+    [['--external-id', 'A-1001-1', '--qty', '1,5'], 'qty "1,5" is not a number'],
+    [['--external-id', 'A-1001-1', '--qty', 'NaN'], 'is not a number'],
+    [['--external-id', 'A-1001-1', '--qty', 'Infinity'], 'is not a number'],
+    [['--external-id', 'A-1001-1', '--qty', '-3'], 'is negative'],
+    [['--external-id', 'A-1001-1', '--qty', '1e3'], 'is not a number'],
+    [['--external-id', 'A-1001-1', '--qty', '0.1000000000000000055511'], 'is not a number'],
+    [['--external-id', 'A-1001-1', '--qty', '5', '--show', 'yes'], 'neither true nor false'],
+    [['--sku', '007', '--qty', '5'], 'sku "007"'],
+    [['--qty', '5'], 'Neither externalId nor sku'],
+    [['--external-id', 'A-1001-1'], 'required option'],
+  ])('of stock is taken exactly as typed or not at all: %j', async (words, message) => {
+    const result = await at.run(['stock', 'set', ...words]);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain(message);
+  });
+
+  test('of a product needs something to change', async () => {
+    expect((await at.run(['product', 'set', '--sku', '1001'])).stderr).toContain('None of price');
+    expect((await at.run(['product', 'set', '--sku', '1001', '--price', 'cheap'])).code).toBe(2);
+    expect((await at.json(['outbox', 'list'])).document.changes).toEqual([]);
+  });
+
+  test('arrives, and a refused or ambiguous one says why', async () => {
+    const price = await at.json(['product', 'set', '--sku', '1001', '--price', '4321.5', '--wait']);
+    expect(price).toMatchObject({ code: 0, document: { state: 'done' } });
+    const { control } = place.sandbox;
+    expect(control.products()[0]?.children[0]?.price).toBe(4321.5);
+    const ambiguous = await at.json(['stock', 'set', '--external-id', 'E-1002', '--qty', '4']);
+    expect(ambiguous).toMatchObject({ code: 3, document: { state: 'rejected' } });
+    expect(ambiguous.document.candidates).toHaveLength(3);
+    const named = ['stock', 'set', '--external-id', 'E-1002', '--qty', '4', '--subsidiary-id', 'sub-2'];
+    expect((await at.run([...named, '--wait'])).code).toBe(0);
+    expect(control.stockOf(1002, 'sub-2')).toBe(4);
+  });
+});
+
+describe('the outbox', () => {
+  test('is listed by state and kind', async () => {
+    const { document } = await at.json(['outbox', 'list', '--state', 'rejected']);
+    expect(document.counts).toMatchObject({ pending: 0, rejected: 1 });
+    expect(document.changes).toMatchObject([{ kind: 'stock', body: { externalId: 'E-1002', qty: 4 } }]);
+    expect((await at.json(['outbox', 'list', '--kind', 'product'])).document.changes).toHaveLength(1);
+    expect((await at.run(['outbox', 'list', '--state', 'gone'])).code).toBe(2);
+    expect((await at.run(['outbox', 'list'])).stdout).toMatch(/^CHANGE +KIND +STATE/);
+  });
+
+  test('retries what was rejected once it can be told what it is for', async () => {
+    const { document } = await at.json(['outbox', 'list', '--state', 'rejected']);
+    const { changeId } = document.changes[0];
+    const still = await at.run(['outbox', 'retry', String(changeId)]);
+    expect(still.code).toBe(1);
+    expect(still.stderr).toContain('may mean several places');
+    const later = ['stock', 'set', '--external-id', 'LATER-1', '--qty', '3'];
+    const unknown = await at.json([...later, '--wait']);
+    expect(unknown).toMatchObject({ code: 3, document: { state: 'rejected' } });
+    const [template] = place.sandbox.control.products();
+    const [child] = template?.children ?? [];
+    if (!template || !child) throw new Error('The sandbox has no products.');
+    const integrations = child.integrations
+      .slice(0, 1)
+      .map((each) => ({ ...each, productIdPosA: 'LATER-1' }));
+    const children = [{ ...child, sku: 9001, integrations }];
+    place.sandbox.control.putProduct({ ...template, id: 'later', name: 'Later', children });
+    await at.run(['sync', 'products']);
+    const retried = await at.json(['outbox', 'retry', '--all']);
+    expect(retried.code).toBe(3);
+    const [ambiguous, found] = retried.document.changes;
+    expect(ambiguous).toMatchObject({ ok: false });
+    expect(found).toMatchObject({ changeId: unknown.document.changeId, ok: true });
+    expect(found.message).toMatch(/handed over again as change \d+, which is pending/);
+  });
+
+  test('drops what has not left, and says of each what cannot be dropped', async () => {
+    const [waiting] = (await at.json(['outbox', 'list', '--state', 'pending'])).document.changes;
+    const result = await at.json(['outbox', 'drop', String(waiting.changeId), '1', '999']);
+    expect(result.code).toBe(3);
+    expect(result.document.changes.map(({ ok }: { ok: boolean }) => ok)).toEqual([true, false, false]);
+    expect((await at.run(['outbox', 'drop', 'x'])).code).toBe(2);
+    expect((await at.run(['outbox', 'retry'])).code).toBe(2);
+    expect((await at.run(['outbox', 'release', '--all', '--guard', 'zero-items'])).code).toBe(2);
+  });
+
+  test('releases a price that a guard rail holds', async () => {
+    const held = await at.json(['product', 'set', '--sku', '1001', '--price', '99500', '--wait']);
+    expect(held).toMatchObject({ code: 3, document: { state: 'held' } });
+    const id = String(held.document.changeId);
+    expect(await at.run(['outbox', 'release', id])).toMatchObject({
+      code: 0,
+      stdout: `Change ${id} was released.\n`,
+    });
+    expect((await at.run(['outbox', 'release', id])).code).toBe(1);
+  });
+});
+
+describe('feed ack', () => {
+  test('takes ids as words, lines or JSON, and says which orders nobody heard of', async () => {
+    const order = place.sandbox.control.createOrder().internalOrderId;
+    await at.run(['sync', 'orders']);
+    const first = await at.json(['feed', 'ack', order, 'unheard-1']);
+    expect(first).toMatchObject({
+      code: 0,
+      document: { results: [{ orderId: order, state: 'new' }, { state: 'unheard' }] },
+    });
+    expect(first.stderr).toContain('unheard-1: noted');
+    const again = await at.run(['feed', 'ack'], `${order}\r\n\nunheard-2\n`);
+    expect(again).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 1 were before.\n' });
+    expect((await at.json(['feed', 'ack', '-'], JSON.stringify([order]))).document.results).toEqual([
+      { orderId: order, state: 'known' },
+    ]);
+  });
+
+  test.each(['', '[1]', '[""]', '["a"', '{"a":1}\u0000'])('takes nothing of %j', async (input) => {
+    const result = await at.run(['feed', 'ack'], input);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain('No order was acknowledged');
+  });
+});

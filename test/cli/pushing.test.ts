@@ -1,0 +1,320 @@
+import { writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openParts } from '../../src/daemon/parts.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
+import { commandsAt } from './at-workplace.ts';
+
+let place: Workplace;
+let at: ReturnType<typeof commandsAt>;
+
+beforeAll(async () => {
+  place = await openWorkplace(21);
+  at = commandsAt(place);
+  expect((await at.run(['sync', 'products'])).code).toBe(0);
+});
+afterAll(async () => {
+  expect(place.sandbox.control.violations()).toEqual([]);
+  await place.close();
+});
+
+const stockCalls = () =>
+  place.sandbox.control.calls('product.stock.batch').length +
+  place.sandbox.control.calls('product.stock.put').length;
+
+/** Every stock of branch sub-1 that a change can name, as the platform has it. */
+function inventory(): { externalId: string; sku: number; qty: number }[] {
+  return place.sandbox.control
+    .products()
+    .flatMap(({ children }) => children)
+    .flatMap(({ sku, stocks, integrations }) =>
+      integrations
+        .filter(({ subsidiaryId }) => subsidiaryId === 'sub-1')
+        .flatMap(({ extId, productIdPosA, productCodePosB }) => {
+          const externalId = extId ?? productIdPosA ?? productCodePosB;
+          const stock = stocks.find(({ subsidiaryId }) => subsidiaryId === 'sub-1');
+          return externalId === null || !stock ? [] : [{ externalId, sku, qty: stock.qty }];
+        }),
+    );
+}
+
+describe('a file of stock quantities', () => {
+  test('goes in one call, each bad line named, and the rest settled without a daemon', async () => {
+    const before = stockCalls();
+    const { code, document, stderr } = await at.json(
+      ['push', 'stock', '-', '--wait'],
+      [
+        'external_id;qty',
+        'A-1001-1;11',
+        'B-1003-1;x',
+        'B-1003-1;-1',
+        'B-1003-1;Infinity',
+        'B-1003-1;3',
+        ';4',
+        'E-1002;4',
+        'no-such;4',
+        'B-1003-1;1.2.3',
+      ].join('\n'),
+    );
+    expect(code).toBe(3);
+    expect(document).toMatchObject({ items: 9, unreadable: 5, done: 2, rejected: 2, pending: 0 });
+    expect(document.problems.map((each: { line: number }) => each.line)).toEqual([3, 4, 5, 7, 10, 8, 9]);
+    expect(stderr).toContain('line 3: qty "x" is not a number.');
+    expect(stderr).toContain('line 8: externalId E-1002 may mean several places');
+    expect(stderr).toContain('line 9: The platform knows no product with externalId no-such.');
+    expect(stderr).toContain('No daemon is sending');
+    expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
+    expect(place.sandbox.control.stockOf(1003, 'sub-1')).toBe(3);
+    expect(stockCalls() - before).toBe(1);
+  });
+
+  test('waits in line without --wait, and an older change is followed to the one that replaced it', async () => {
+    const first = await at.json(['push', 'stock', '-'], '[{"externalId":"A-1001-1","qty":20}]');
+    expect(first).toMatchObject({ code: 0, document: { pending: 1, done: 0 } });
+    expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
+    const second = await at.json(
+      ['push', 'stock', '-', '--wait'],
+      '{"externalId":"A-1001-1","qty":21}\n{"sku":1001,"subsidiaryId":"sub-1","qty":22}\n',
+    );
+    expect(second).toMatchObject({ code: 0, document: { items: 2, done: 2, problems: [] } });
+    expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(22);
+  });
+
+  test.each([
+    ['quantity', 'externalId,quantity\nA-1001-1,5\n'],
+    ['not separated', 'externalId|qty\nA-1001-1|5\n'],
+    ['no item', 'externalId,qty\n'],
+    ['neither externalId nor sku', 'qty\n5\n'],
+  ])('of which nothing can be read is wrong usage: %s', async (message, text) => {
+    const result = await at.json(['push', 'stock', '-'], text);
+    expect(result).toMatchObject({ code: 2, document: { error: { code: 'usage' } } });
+    expect(result.stderr).toContain(message);
+  });
+
+  test('that is UTF-16, missing, or cut in the middle says so', async () => {
+    const file = path.join(place.directory, 'counts.csv');
+    writeFileSync(file, Buffer.from('\ufeffexternalId,qty\nA-1001-1,5\n', 'utf16le'));
+    expect((await at.run(['push', 'stock', file])).stderr).toContain('not UTF-8');
+    const missing = await at.run(['push', 'stock', path.join(place.directory, 'no.csv')]);
+    expect(missing.code).toBe(2);
+    expect(missing.stderr).toContain('ENOENT');
+    writeFileSync(path.join(place.directory, 'counts.json'), '[{"externalId":"A-1001-1","qty":23},{"exter');
+    const cut = await at.json(['push', 'stock', path.join(place.directory, 'counts.json')]);
+    expect(cut).toMatchObject({
+      code: 3,
+      document: { pending: 1, problems: [{ index: 1, code: 'cut', state: 'rejected' }] },
+    });
+  });
+
+  test('is only shown with --dry-run', async () => {
+    const before = (await at.json(['outbox', 'list', '--limit', '1'])).document.changes[0].changeId;
+    const { code, document } = await at.json(
+      ['push', 'stock', '-', '--dry-run'],
+      'externalId,qty\nA-1001-1,1\nB-1003-1,3\nB-1003-1,9\nE-1002,1\nB-1003-1,3\nnew,1\nA-1005-1,x\n',
+    );
+    expect(code).toBe(3);
+    expect(document).toMatchObject({ items: 7, unreadable: 1, send: 1, unchanged: 1, read: 1, rejected: 1 });
+    expect(document.calls).toBe(1);
+    const verdicts = document.changes.map(({ line, verdict }: { line: number; verdict: string }) => [
+      line,
+      verdict,
+    ]);
+    expect(verdicts).toEqual([
+      [2, 'send'],
+      [5, 'rejected'],
+      [6, 'unchanged'],
+      [7, 'read'],
+    ]);
+    expect(document.changes[0].why).toContain('The mirror has 22');
+    expect((await at.json(['outbox', 'list', '--limit', '1'])).document.changes[0].changeId).toBe(before);
+    expect((await at.run(['push', 'stock', '-', '--dry-run', '--wait'], '[]')).code).toBe(2);
+  });
+});
+
+describe('many', () => {
+  test('101 items take two calls', async () => {
+    const all = place.sandbox.control
+      .products()
+      .flatMap(({ children }) => children)
+      .flatMap(({ sku, stocks, integrations }) =>
+        stocks
+          .filter(({ subsidiaryId }) => integrations.some((each) => each.subsidiaryId === subsidiaryId))
+          .map(({ subsidiaryId, qty }) => ({ sku, subsidiaryId, qty: qty + 1000 })),
+      )
+      .slice(0, 101);
+    expect(all.length).toBe(101);
+    await at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":23}]');
+    const before = place.sandbox.control.calls('product.stock.batch').length;
+    const { document } = await at.json(['push', 'stock', '-', '--wait'], JSON.stringify(all));
+    expect(document).toMatchObject({ items: 101, done: 101, problems: [] });
+    const calls = place.sandbox.control.calls('product.stock.batch').length - before;
+    expect(calls).toBeLessThanOrEqual(2);
+    for (const { sku, subsidiaryId, qty } of all) {
+      expect(place.sandbox.control.stockOf(sku, subsidiaryId)).toBe(qty);
+    }
+  });
+
+  test('100,000 items are read, and each bad one is named', async () => {
+    const lines = ['externalId,qty'];
+    for (let i = 0; i < 100_000; i++) lines.push(`A-1001-1,${i % 1000 === 999 ? 'x' : 1 + (i % 7)}`);
+    const { code, document } = await at.json(['push', 'stock', '-', '--dry-run'], lines.join('\n'));
+    expect(code).toBe(3);
+    expect(document).toMatchObject({ items: 100_000, unreadable: 100, send: 1 });
+    expect(document.problems[99].line).toBe(100_001);
+    expect(document.changes).toHaveLength(1);
+  });
+
+  test('to zero are held as a whole, whatever the parts they are taken in', async () => {
+    const parts = await openParts({
+      config: { ...place.config, guard: { ...place.config.guard, zeroItemsMax: 50 } },
+      secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET] },
+      clock: systemClock,
+      random: seededRandom(1),
+      log: silentLog,
+    });
+    const zeros = inventory().slice(1, 61);
+    const filler = (n: number) => Array.from({ length: n }, () => ({ externalId: 'A-1001-1', qty: 5 }));
+    const items = [
+      ...zeros.slice(0, 30).map(({ externalId }) => ({ externalId, qty: 0, subsidiaryId: 'sub-1' })),
+      ...filler(600),
+      ...zeros.slice(30).map(({ externalId }) => ({ externalId, qty: 0, subsidiaryId: 'sub-1' })),
+    ];
+    const accepted = await parts.changeDesk.takeMany(
+      items.map((change) => ({ kind: 'stock', change })),
+      'cli',
+    );
+    await parts.close();
+    const held = accepted.filter(({ state }) => state === 'held');
+    expect(held).toHaveLength(60);
+    expect((await at.run(['outbox', 'drop', ...new Set(held.map((one) => String(one.changeId)))])).code).toBe(
+      0,
+    );
+  });
+});
+
+describe('a whole inventory', () => {
+  test('sends only what differs', async () => {
+    await at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":5}]');
+    const counted = inventory();
+    const different = counted.slice(0, 3);
+    const lines = counted.map(({ externalId, qty }) => `${externalId},${qty}`);
+    for (const [i, { externalId, qty }] of different.entries()) lines[i] = `${externalId},${qty + 7}`;
+    const text = `externalId,qty\n${lines.join('\n')}\n`;
+    const preview = await at.json(['push', 'stock', '-', '--full', '--branch', 'sub-1', '--dry-run'], text);
+    expect(preview).toMatchObject({
+      code: 0,
+      document: { send: 3, unchanged: 0, inventory: { different: 3, missing: 0, hold: null } },
+    });
+    const before = stockCalls();
+    const { code, document } = await at.json(
+      ['push', 'stock', '-', '--full', '--branch', 'sub-1', '--wait'],
+      text,
+    );
+    expect({ code, ...document }).toMatchObject({ code: 0, done: 3, inventory: { different: 3 } });
+    expect(stockCalls() - before).toBe(1);
+    for (const { sku, qty } of different) {
+      expect(place.sandbox.control.stockOf(sku, 'sub-1')).toBe(qty + 7);
+    }
+  });
+
+  test('does not pass over a line for which an older value is still in line', async () => {
+    const [{ externalId, sku, qty } = { externalId: '', sku: 0, qty: 0 }] = inventory();
+    await at.run(
+      ['push', 'stock', '-', '--branch', 'sub-1'],
+      JSON.stringify([{ externalId, qty: qty + 50 }]),
+    );
+    const text = inventory().map((each) => `${each.externalId},${each.qty}`);
+    const result = await at.json(
+      ['push', 'stock', '-', '--full', '--branch', 'sub-1', '--wait'],
+      `externalId,qty\n${text.join('\n')}`,
+    );
+    expect(result).toMatchObject({ code: 0, document: { inventory: { different: 1 }, done: 1 } });
+    expect(place.sandbox.control.stockOf(sku, 'sub-1')).toBe(qty);
+  });
+
+  test('that lacks too much is held for a person, and released by one', async () => {
+    const [first] = inventory();
+    const text = JSON.stringify([{ externalId: first?.externalId, qty: 77 }]);
+    const held = await at.json(['push', 'stock', '-', '--full', '--branch', 'sub-1', '--wait'], text);
+    expect(held).toMatchObject({ code: 3, document: { held: 1, done: 0, problems: [{ state: 'held' }] } });
+    const { document } = await at.json(['outbox', 'list', '--state', 'held']);
+    expect(document.changes).toMatchObject([{ heldGuard: 'missing-share', body: { qty: 77 } }]);
+    const released = await at.json(['outbox', 'release', '--guard', 'missing-share']);
+    expect(released).toMatchObject({ code: 0, document: { released: 1 } });
+  });
+
+  test('is refused before there is a catalogue to compare it with', async () => {
+    const other = await openWorkplace(22);
+    const result = await commandsAt(other).run(['push', 'stock', '-', '--full'], 'sku,qty\n1,1\n');
+    await other.close();
+    expect(result.code).toBe(1);
+    expect(result.stderr).toContain('tillsync sync products');
+  });
+});
+
+describe('waiting', () => {
+  test('is left to a daemon that sends', async () => {
+    const daemon = await place.run();
+    await until('the daemon sends', async () => {
+      const { document } = await at.json([
+        'stock',
+        'set',
+        '--external-id',
+        'A-1001-1',
+        '--qty',
+        '31',
+        '--wait',
+      ]);
+      return document.state === 'done';
+    });
+    const sent = await at.run(['stock', 'set', '--external-id', 'A-1001-1', '--qty', '32', '--wait']);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    expect(sent.code).toBe(0);
+    expect(sent.stderr).not.toContain('No daemon is sending');
+    expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(32);
+  });
+
+  test('ends at Ctrl-C with the change in line, and without tokens with 4', async () => {
+    const { control } = place.sandbox;
+    control.setFault({ kind: 'status', endpoint: 'product.stock.put' });
+    control.setFault({ kind: 'status', endpoint: 'product.stock.batch' });
+    const stop = new AbortController();
+    const running = at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":40}]', stop);
+    await until(
+      'it was tried',
+      () =>
+        control.calls('product.stock.batch').at(-1)?.status === 500 ||
+        control.calls('product.stock.put').at(-1)?.status === 500,
+    );
+    stop.abort();
+    const stopped = await running;
+    expect(stopped.code).toBe(1);
+    expect(stopped.stderr).toContain('1 changes stay in line');
+    control.clearFaults();
+    control.expireAccessTokens();
+    control.revokeRefreshTokens();
+    const locked = await at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":41}]');
+    expect(locked.code).toBe(4);
+    expect(locked.stderr).toContain('stay in line');
+    const pair = control.issueTokens();
+    expect((await at.run(['auth', 'set'], pair.refreshToken)).code).toBe(0);
+    expect(
+      (await at.json(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":42}]')).code,
+    ).toBe(0);
+    expect(control.stockOf(1001, 'sub-1')).toBe(42);
+  });
+});
+
+test('a file of product changes is merged by product and sent', async () => {
+  const { code, document } = await at.json(
+    ['push', 'products', '-', '--wait'],
+    'sku,price,name,show\n1001,4321,,\n1001,,Nuevo nombre,\n1003,12.5,,maybe\n1004,,,\n',
+  );
+  expect(code).toBe(3);
+  expect(document).toMatchObject({ items: 4, unreadable: 2, done: 2 });
+  const product = place.sandbox.control.products().find(({ children }) => children[0]?.sku === 1001);
+  expect(product).toMatchObject({ name: 'Nuevo nombre', children: [{ price: 4321 }] });
+});
