@@ -30,6 +30,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
         : { stdin: { contents, resolveDir: path.dirname(source), sourcefile: source, loader: 'js' } };
     const result = await build({
       ...entry,
+      absWorkingDir: root,
       outfile: path.join(directory, output),
       bundle: true,
       platform: 'node',
@@ -44,7 +45,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
       metafile: true,
       plugins: [nativeSqlite(root), leanPackages(), sourceUrls({ root, findings })],
     });
-    for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(input));
+    for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(root, input));
   };
   await make(path.join(root, 'src/cli/main.ts'), 'main.cjs');
   const done = new Set<string>();

@@ -1,0 +1,135 @@
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+
+export interface RunResult {
+  code: number;
+  /** Standard output and error. */
+  text: string;
+}
+
+const ENVIRONMENT = [
+  'env',
+  '-i',
+  'PATH=/usr/sbin:/usr/bin:/sbin:/bin',
+  'HOME=/root',
+  'DEBIAN_FRONTEND=noninteractive',
+];
+const COMMAND_LIMIT_MS = 120_000;
+const BOOT_LIMIT_S = 60;
+
+/** A throwaway Debian with this machine's files, where packages can be installed and services run. Needs root. */
+export class Machine {
+  readonly #process: ChildProcess;
+  readonly #place: string;
+
+  private constructor(process: ChildProcess, place: string) {
+    this.#process = process;
+    this.#place = place;
+  }
+
+  static async start(kind: 'systemd' | 'plain'): Promise<Machine> {
+    const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));
+    const init = path.join(import.meta.dirname, 'machine-init.sh');
+    const namespaces = [
+      '--mount',
+      '--propagation',
+      'private',
+      '--pid',
+      '--net',
+      '--ipc',
+      '--uts',
+      '--cgroup',
+    ];
+    const child = spawn('unshare', [...namespaces, '--fork', '--kill-child', 'sh', init, place, kind], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    const [first] = await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]);
+    if (!String(first).startsWith('ready')) throw new Error(`The machine did not start: ${String(first)}`);
+    child.stdout.resume();
+    const machine = new Machine(child, place);
+    if (kind === 'systemd') {
+      const wait = `for i in $(seq ${BOOT_LIMIT_S * 5}); do systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded' && exit 0; sleep 0.2; done; exit 1`;
+      machine.run(wait);
+    }
+    return machine;
+  }
+
+  /** Runs a shell command as root; throws with what it wrote when it fails. */
+  run(command: string): string {
+    const { code, text } = this.try(command);
+    if (code !== 0) throw new Error(`${command}\nended with ${code}:\n${text}`);
+    return text;
+  }
+
+  try(command: string): RunResult {
+    const { status, stdout, stderr } = spawnSync('nsenter', this.#enter(command), {
+      encoding: 'utf8',
+      timeout: COMMAND_LIMIT_MS,
+    });
+    return { code: status ?? -1, text: `${stdout}${stderr}`.trim() };
+  }
+
+  /** Starts a shell command and gives its output once it has ended. */
+  async background(command: string): Promise<string> {
+    const child = spawn('nsenter', this.#enter(command), { stdio: ['ignore', 'pipe', 'inherit'] });
+    let text = '';
+    child.stdout.setEncoding('utf8').on('data', (part: string) => {
+      text += part;
+    });
+    await once(child, 'close');
+    return text;
+  }
+
+  async stop(): Promise<void> {
+    const ended = once(this.#process, 'exit');
+    this.#process.kill('SIGKILL');
+    await ended;
+    rmSync(this.#place, { recursive: true, force: true });
+  }
+
+  #enter(command: string): string[] {
+    const { pid } = this.#process;
+    const first = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
+    return [
+      '-t',
+      first,
+      '-m',
+      '-p',
+      '-n',
+      '-C',
+      '-i',
+      '-u',
+      '-r',
+      '-w',
+      ...ENVIRONMENT,
+      'bash',
+      '-c',
+      command,
+    ];
+  }
+}
+
+/** The package that `npm run package` wrote. */
+export function builtPackage(): string {
+  const root = path.resolve(import.meta.dirname, '../../..');
+  const { version } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
+    version: string;
+  };
+  return path.join(root, 'dist', `tillsync_${version}_amd64.deb`);
+}
+
+/** A copy of the package under another version, after `change` has worked on its unpacked files. */
+export function laterPackage(deb: string, version: string, change: (tree: string) => void): string {
+  const place = mkdtempSync(path.join(tmpdir(), 'tillsync-later-'));
+  const tree = path.join(place, 'tree');
+  execFileSync('dpkg-deb', ['-R', deb, tree]);
+  execFileSync('sed', ['-i', `s/^Version: .*/Version: ${version}/`, path.join(tree, 'DEBIAN/control')]);
+  change(tree);
+  const later = path.join(place, `tillsync_${version}_amd64.deb`);
+  execFileSync('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, later], { stdio: 'ignore' });
+  rmSync(tree, { recursive: true });
+  return later;
+}

@@ -1,0 +1,218 @@
+import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { builtPackage, laterPackage, Machine } from './machine.ts';
+
+const SECRET = 'callback-secret-4711';
+const URL = 'http://127.0.0.1:8787/webhook';
+const NODE = path.resolve('node_modules/node/bin/node');
+const SENDER = path.resolve('test/slow/package/send-callbacks.ts');
+const LATER = path.resolve('dist/test');
+
+interface Sent {
+  counts: Record<string, number>;
+  worstMs: number;
+}
+
+let machine: Machine;
+let later: string;
+let broken: string;
+
+beforeAll(async () => {
+  mkdirSync(LATER, { recursive: true });
+  const keep = (deb: string) => {
+    const file = path.join(LATER, path.basename(deb));
+    rmSync(file, { force: true });
+    renameSync(deb, file);
+    return file;
+  };
+  later = keep(
+    laterPackage(builtPackage(), '0.9.0', (tree) => {
+      const migrations = path.join(tree, 'usr/lib/tillsync/store/mirror/migrations');
+      const number = String(readdirSync(migrations).length + 1).padStart(4, '0');
+      writeFileSync(
+        path.join(migrations, `${number}-probe.sql`),
+        'CREATE TABLE probe (id INTEGER PRIMARY KEY) STRICT;',
+      );
+    }),
+  );
+  broken = keep(
+    laterPackage(builtPackage(), '0.9.1', (tree) => {
+      writeFileSync(path.join(tree, 'usr/lib/tillsync/main.cjs'), 'process.exit(1);');
+    }),
+  );
+  machine = await Machine.start('systemd');
+  machine.run(`mkdir -m 700 -p /etc/credstore; echo ${SECRET} > /etc/credstore/tillsync.webhook-secret`);
+  machine.run(`dpkg -i ${builtPackage()}`);
+});
+
+afterAll(async () => {
+  await machine?.stop();
+  rmSync(LATER, { recursive: true, force: true });
+});
+
+async function send(first: number, seconds: number): Promise<Sent> {
+  return JSON.parse(
+    await machine.background(`${NODE} ${SENDER} ${URL} ${SECRET} ${first} ${seconds}`),
+  ) as Sent;
+}
+
+function property(name: string, unit = 'tillsync.service'): string {
+  return machine.run(`systemctl show --value -p ${name} ${unit}`);
+}
+
+function ordersKept(): number {
+  const report = JSON.parse(machine.run('tillsync order list --json --limit 1000')) as { orders: unknown[] };
+  return report.orders.length;
+}
+
+function until(condition: string): void {
+  machine.run(`for i in $(seq 200); do ${condition} && exit 0; sleep 0.1; done; exit 1`);
+}
+
+const IS_ACTIVE = 'systemctl is-active -q tillsync.service';
+
+describe('the installed service', () => {
+  it('is running after the install, ready, with its secret, and starts at boot', async () => {
+    expect(property('ActiveState')).toBe('active');
+    expect(property('StatusText')).toContain('Running');
+    expect(machine.run('systemctl is-enabled tillsync.service tillsync.socket')).toBe('enabled\nenabled');
+    expect((await send(1, 1)).counts).toEqual({ 200: 20 });
+  });
+
+  it('keeps its files to itself and to its group', () => {
+    const modes = machine.run(
+      'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db',
+    );
+    expect(modes.split('\n')).toEqual([
+      '2750 tillsync:tillsync .',
+      '2770 tillsync:tillsync inbox',
+      '640 tillsync:tillsync mirror.db',
+      '640 tillsync:tillsync mirror.db-wal',
+      '640 tillsync:tillsync mirror.db-shm',
+      '600 tillsync:tillsync state.db',
+    ]);
+    machine.run('useradd --system -G tillsync pos; useradd --system stranger');
+    expect(machine.try('runuser -u pos -- head -c 15 /var/lib/tillsync/mirror.db').text).toBe(
+      'SQLite format 3',
+    );
+    expect(machine.try('runuser -u pos -- cat /var/lib/tillsync/state.db').code).not.toBe(0);
+    expect(machine.try('runuser -u stranger -- cat /var/lib/tillsync/mirror.db').code).not.toBe(0);
+    expect(machine.run('cat /proc/$(systemctl show --value -p MainPID tillsync)/environ')).not.toContain(
+      SECRET,
+    );
+  });
+
+  it('lets callbacks wait through a restart, and answers every one', async () => {
+    const before = ordersKept();
+    const sending = send(1_000, 4);
+    machine.run('sleep 1; systemctl restart tillsync.service; sleep 1; systemctl restart tillsync.service');
+    expect((await sending).counts).toEqual({ 200: 80 });
+    expect(ordersKept()).toBe(before + 80);
+  });
+
+  it('comes back after a kill, and answers what came meanwhile', async () => {
+    machine.run(`kill -KILL ${property('MainPID')}`);
+    const sent = await send(2_000, 1);
+    expect(sent.counts).toEqual({ 200: 20 });
+    expect(property('NRestarts')).not.toBe('0');
+  });
+
+  it('has a compile cache that a kill does not take away', () => {
+    expect(Number(machine.run('find /var/cache/tillsync -type f -size +100k | wc -l'))).toBeGreaterThan(0);
+  });
+
+  it('is started anew when its event loop gives no sign of life', () => {
+    machine.run(
+      'mkdir -p /run/systemd/system/tillsync.service.d; printf "[Service]\\nWatchdogSec=2\\nTimeoutStopSec=1\\nRestartSec=0\\n" > /run/systemd/system/tillsync.service.d/quick.conf; systemctl daemon-reload; systemctl restart tillsync.service',
+    );
+    const pid = property('MainPID');
+    machine.run('sleep 5');
+    expect(property('MainPID')).toBe(pid);
+    machine.run(`kill -STOP ${pid}`);
+    until(`[ "$(systemctl show --value -p MainPID tillsync)" != ${pid} ] && ${IS_ACTIVE}`);
+    machine.run(
+      'rm -r /run/systemd/system/tillsync.service.d; systemctl daemon-reload; systemctl restart tillsync',
+    );
+  });
+
+  it('listens where the configuration says, and on the old address until the socket follows', async () => {
+    machine.run(
+      'sed -i "s/127.0.0.1:8787/127.0.0.1:9797/" /etc/tillsync/config.toml; systemctl restart tillsync.service',
+    );
+    const status = (port: number) =>
+      machine.try(`curl -s -o /dev/null -w '%{http_code}' -X POST http://127.0.0.1:${port}/webhook`).text;
+    expect([status(8787), status(9797)]).toEqual(['401', '401']);
+    machine.run(
+      'systemctl daemon-reload; systemctl stop tillsync.service; systemctl restart tillsync.socket; systemctl start tillsync.service',
+    );
+    expect([status(8787), status(9797)]).toEqual(['000', '401']);
+    machine.run(
+      'sed -i "s/127.0.0.1:9797/127.0.0.1:8787/" /etc/tillsync/config.toml; systemctl daemon-reload; systemctl stop tillsync.service; systemctl restart tillsync.socket; systemctl start tillsync.service',
+    );
+  });
+
+  it('runs a second company beside the first', () => {
+    machine.run(
+      'sed "s#/var/lib/tillsync#/var/lib/tillsync@shop2#; s/:8787/:8797/; s/:8788/:8798/" /etc/tillsync/config.toml > /etc/tillsync/shop2.toml; systemctl daemon-reload; systemctl enable --now tillsync@shop2.service',
+    );
+    expect(property('ActiveState', 'tillsync@shop2.service')).toBe('active');
+    expect(property('Listen', 'tillsync@shop2.socket')).toContain('127.0.0.1:8797');
+    expect(machine.run('stat -c "%a %U" /var/lib/tillsync@shop2 /var/lib/tillsync@shop2/inbox')).toBe(
+      '2750 tillsync\n2770 tillsync',
+    );
+  });
+
+  it('is upgraded at work: no callback is refused, the schema follows, a copy of the old mirror is kept', async () => {
+    const before = ordersKept();
+    const pids = ['tillsync.service', 'tillsync@shop2.service'].map((unit) => property('MainPID', unit));
+    const sending = send(3_000, 8);
+    machine.run(`sleep 1; dpkg -i ${later}`);
+    expect((await sending).counts).toEqual({ 200: 160 });
+    expect(ordersKept()).toBe(before + 160);
+    expect(machine.run('dpkg-query -W tillsync')).toBe('tillsync\t0.9.0');
+    expect(property('MainPID')).not.toBe(pids[0]);
+    expect(property('MainPID', 'tillsync@shop2.service')).not.toBe(pids[1]);
+    machine.run(
+      'test -f /var/lib/tillsync/mirror.db.before-upgrade && grep -q probe /var/lib/tillsync/mirror.db*',
+    );
+  });
+
+  it('does not start in an upgrade what the operator stopped', () => {
+    machine.run(`systemctl stop tillsync.socket tillsync.service; dpkg -i ${later}`);
+    expect(property('ActiveState')).toBe('inactive');
+    machine.run('systemctl start tillsync.socket tillsync.service');
+  });
+
+  it('can be upgraded to a version that does not start, and out of it', () => {
+    machine.run(`dpkg -i ${broken}`);
+    expect(machine.try(IS_ACTIVE).code).not.toBe(0);
+    machine.run(`dpkg -i ${later}`);
+    until(IS_ACTIVE);
+  });
+
+  it('refuses to run on a newer mirror after a downgrade, and leaves it untouched', () => {
+    machine.run(`dpkg -i ${builtPackage()}`);
+    until('journalctl -u tillsync.service | grep -q "written by a newer tillsync"');
+    machine.run(`dpkg -i ${later}`);
+    until(IS_ACTIVE);
+    expect(ordersKept()).toBeGreaterThan(0);
+  });
+
+  it('keeps configuration and storage when it is removed, and nothing when it is purged', () => {
+    machine.run('dpkg -r tillsync');
+    expect(machine.try('pgrep -u tillsync').code).not.toBe(0);
+    machine.run(
+      'test -f /etc/tillsync/config.toml && test -f /var/lib/tillsync/mirror.db && test ! -e /usr/bin/tillsync',
+    );
+    machine.run('rm /etc/tillsync/shop2.toml; dpkg -P tillsync');
+    expect(
+      machine.run('ls -d /etc/tillsync /var/lib/tillsync* /var/cache/tillsync* 2>/dev/null || true'),
+    ).toBe('');
+    expect(
+      machine.run(
+        'find /etc/systemd /run/systemd/system -name "tillsync*"; dpkg -l tillsync | grep -c ^ii || true',
+      ),
+    ).not.toMatch(/multi-user|sockets\.target/);
+  });
+});
