@@ -1,5 +1,5 @@
 import type { Clock } from '../domain/clock.ts';
-import { hasCode, type TillsyncError } from '../domain/errors.ts';
+import type { TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { Mirror } from '../store/mirror/mirror.ts';
 
@@ -62,7 +62,7 @@ export class CallbackStanding {
   /** Callbacks were put off since they could not be stored. */
   putOff(error: TillsyncError): void {
     // A lock passes by itself, and while stopping nothing is taken.
-    if (hasCode(error, 'storage-busy', 'aborted')) return;
+    if (error.code === 'storage-busy' || error.code === 'aborted') return;
     this.#isStoring = false;
     const message = [
       `Callbacks are put off (503), since they cannot be stored: ${error.message}`,

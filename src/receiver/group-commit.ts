@@ -1,5 +1,5 @@
 import type { Clock } from '../domain/clock.ts';
-import { TillsyncError } from '../domain/errors.ts';
+import { asTillsyncError, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
 import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../domain/order-intake.ts';
 import { isOfTheWholeDisk, keepSingly } from './keep-singly.ts';
@@ -122,7 +122,7 @@ export class GroupCommit {
       this.#options.log.error({ err: error, notifications: group.length }, 'notifications could not be kept');
       if (isOfTheWholeDisk(error)) {
         for (const { reject } of group) reject(error);
-        this.#options.onPutOff?.(error);
+        this.#options.onPutOff?.(asTillsyncError(error));
       } else
         await keepSingly(
           keeper,

@@ -28,7 +28,7 @@ export async function keepSingly(
 }
 
 /** A fault that every entry would meet alike. `storage-failed` may also be one entry that breaks a constraint. */
-export function isOfTheWholeDisk(error: unknown): error is TillsyncError {
+export function isOfTheWholeDisk(error: unknown): boolean {
   return hasCode(
     error,
     'storage-busy',
