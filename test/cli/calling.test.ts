@@ -17,7 +17,7 @@ let env: Record<string, string>;
 beforeEach(async () => {
   const limits = {
     endpointIntervalMs: 20,
-    ordersIntervalMs: 150,
+    ordersIntervalMs: 700,
     windowMs: 300_000,
     requestsPerWindow: 1000,
     ordersPerWindow: 100,
