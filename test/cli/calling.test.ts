@@ -40,7 +40,7 @@ listen = "127.0.0.1:0"
 timezone = "America/Santiago"
 [limits]
 endpoint_interval = "20ms"
-orders_interval = "150ms"`,
+orders_interval = "700ms"`,
   );
   env = { TILLSYNC_CONFIG: file, TILLSYNC_WEBHOOK_SECRET: SECRET };
 });
