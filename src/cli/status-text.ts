@@ -9,6 +9,8 @@ import { ago } from './when.ts';
 export interface StatusReport {
   at: string;
   storage: string;
+  /** Whether the daemon runs; null when state.db cannot be read. */
+  running: boolean | null;
   freshness: readonly Freshness[];
   alarms: readonly { key: string; message: string; raisedAt: string }[];
   /** null when state.db cannot be read; `authFault` says why. */
@@ -25,6 +27,7 @@ const NAMES: Record<FreshnessSubject, string> = {
   'outbox.push': 'changes to the platform',
   auth: 'tokens',
 };
+const NOT_RUNNING = 'tillsync does not run, so nothing new comes in or goes out: this is how it was left.';
 const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
 
 /** The report for a person: what is wrong first, then one sentence for each flow. */
@@ -33,6 +36,7 @@ export function statusText(report: StatusReport): string {
   const lines = report.alarms.map(
     (alarm) => `ALARM ${alarm.key}, raised ${ago(alarm.raisedAt, nowMs)}: ${alarm.message}`,
   );
+  if (report.running === false) lines.unshift(NOT_RUNNING);
   if (lines.length > 0) lines.push('');
   const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
   for (const subject of FRESHNESS_SUBJECTS) {

@@ -18,6 +18,7 @@ import { localApiPlugin } from './local-api.ts';
 import { outgoingLoops } from './outgoing.ts';
 import { openParts, type Parts, type PartsOptions } from './parts.ts';
 import { Releasers } from './releasers.ts';
+import { markRunning } from './running-mark.ts';
 import { type SupervisedLoop, supervise } from './supervisor.ts';
 import { programVersion } from './version.ts';
 
@@ -55,6 +56,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const version = programVersion();
   const parts = await openParts(options);
   releasers.push('storage', () => parts.close());
+  releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   const loopsAlive = (): LoopBeat[] =>

@@ -8,6 +8,7 @@ import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
 import { openState, type State } from '../store/state/open-state.ts';
 import { type MirrorCounts, mirrorCounts } from './mirror-counts.ts';
 import { openWhenFree } from './open-when-free.ts';
+import { RUNNING } from './running-mark.ts';
 import { storagePaths } from './storage-directory.ts';
 
 export type { TokenStatus };
@@ -23,6 +24,8 @@ export interface Readers {
   /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
   tokens(): TokenStatus;
   waits(): Wait[];
+  /** Whether the daemon runs on these files now. */
+  isRunning(): boolean;
   /** Rows of the mirror. */
   counts(): MirrorCounts;
   close(): Promise<void>;
@@ -48,6 +51,7 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
       return describeTokens(pair, tokens.readIntent()?.startedAtMs ?? null, platformNowMs);
     },
     waits: () => orThrow(state).ledger.waits(config.limits),
+    isRunning: () => orThrow(state).leases.isHeld(RUNNING),
     counts: () => mirrorCounts(mirror),
     close: async () => {
       if (!(state instanceof TillsyncError)) state.close();

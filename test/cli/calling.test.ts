@@ -240,8 +240,10 @@ describe('the daemon', () => {
           { what: 'public', ok: true },
         ],
       });
+    expect((await json(['status'], own)).document.running).toBe(true);
     stop.abort();
     expect((await running).code).toBe(0);
+    expect((await json(['status'], own)).document.running).toBe(false);
     expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
   });
 });

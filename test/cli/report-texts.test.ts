@@ -95,6 +95,7 @@ test('the status begins with what is wrong and ends with counts', () => {
   const report: StatusReport = {
     at: AT,
     storage: '/s',
+    running: true,
     freshness: [],
     alarms: [
       { key: 'webhook.silent', message: 'No callback\u001b[2J came.', raisedAt: '2026-01-02T11:00:00.000Z' },
@@ -108,4 +109,5 @@ test('the status begins with what is wrong and ends with counts', () => {
   expect(lines).toContainEqual(expect.stringMatching(/^tokens: +not tried yet$/));
   expect(lines).toContain('next order poll allowed in 1m 12s');
   expect(lines.at(-2)).toBe('12 orders (3 open), newest event 40, 1 in quarantine');
+  expect(statusText({ ...report, running: false })).toMatch(/^tillsync does not run/);
 });

@@ -60,11 +60,15 @@ function statusOf(cli: Cli, readers: Readers, config: Config): StatusReport {
 }
 
 /** state.db belongs to the daemon's user alone; the rest is told without it. */
-function authAndWaits(readers: Readers, nowMs: number): Pick<StatusReport, 'auth' | 'authFault' | 'waits'> {
+function authAndWaits(
+  readers: Readers,
+  nowMs: number,
+): Pick<StatusReport, 'running' | 'auth' | 'authFault' | 'waits'> {
   try {
-    return { auth: authReport(readers.tokens(), nowMs), waits: readers.waits() };
+    const running = readers.isRunning();
+    return { running, auth: authReport(readers.tokens(), nowMs), waits: readers.waits() };
   } catch (error) {
     if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
-    return { auth: null, authFault: error.message, waits: [] };
+    return { running: null, auth: null, authFault: error.message, waits: [] };
   }
 }

@@ -11,6 +11,7 @@ export class LeaseRows implements Leases {
   readonly #holders: Holders;
   readonly #acquire: Database.Statement<[string, number, string, number], number>;
   readonly #holder: Database.Statement<[string], string>;
+  readonly #held: Database.Statement<[string], { holder: string; until_mono_ms: number }>;
   readonly #free: Database.Statement<[string]>;
   readonly #renew: Database.Statement<[number, string, number]>;
   readonly #release: Database.Statement<[string, number]>;
@@ -32,6 +33,7 @@ export class LeaseRows implements Leases {
     this.#holder = db
       .prepare<[string], string>('SELECT holder FROM leases WHERE name = ? AND held = 1')
       .pluck();
+    this.#held = db.prepare('SELECT holder, until_mono_ms FROM leases WHERE name = ? AND held = 1');
     this.#free = db.prepare('UPDATE leases SET held = 0 WHERE name = ?');
     this.#renew = db.prepare('UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1');
     this.#release = db.prepare('UPDATE leases SET held = 0 WHERE name = ? AND fence = ?');
@@ -49,6 +51,15 @@ export class LeaseRows implements Leases {
   /** Also an expired lease that nobody took meanwhile is kept on. */
   renew(name: string, fence: number, holdMs: number): boolean {
     return this.#immediately(() => this.#renew.run(this.#time.now() + holdMs, name, fence).changes === 1);
+  }
+
+  /** Whether a process that lives has the lease now. */
+  isHeld(name: string): boolean {
+    return this.#immediately(() => {
+      const nowMs = this.#time.now();
+      const held = this.#held.get(name);
+      return held !== undefined && held.until_mono_ms > nowMs && this.#holders.isAlive(held.holder);
+    });
   }
 
   release(name: string, fence: number): void {

@@ -24,7 +24,7 @@ export interface StateOptions {
 export interface State {
   ledger: RateLedger;
   tokens: TokenStore;
-  leases: Leases;
+  leases: Leases & Pick<LeaseRows, 'isHeld'>;
   webhook: WebhookMemoryStore;
   close(): void;
 }

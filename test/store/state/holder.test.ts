@@ -71,7 +71,9 @@ describe('what a dead process held', () => {
     const { dead, first, second } = twoProcesses();
     const fence = first.leases.acquire('orders.poll', 600_000) as number;
     expect(second.leases.acquire('orders.poll', 600_000)).toBeUndefined();
+    expect(second.leases.isHeld('orders.poll')).toBe(true);
     dead.add('1.a');
+    expect(second.leases.isHeld('orders.poll')).toBe(false);
     expect(second.leases.acquire('orders.poll', 600_000)).toBeGreaterThan(fence);
     expect(first.leases.renew('orders.poll', fence, 600_000)).toBe(false);
   });
