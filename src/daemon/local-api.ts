@@ -5,6 +5,7 @@ import type { Log } from '../domain/log.ts';
 import type { RateLedger } from '../domain/rate-ledger.ts';
 import { ackRoutes } from '../local/ack-routes.ts';
 import { localApi } from '../local/api.ts';
+import { boardRoutes } from '../local/board-routes.ts';
 import type { ChangeBatch } from '../local/change-intake.ts';
 import { changeRoutes } from '../local/change-routes.ts';
 import type { ChangeSignal } from '../local/change-signal.ts';
@@ -14,6 +15,8 @@ import { productRoutes } from '../local/product-routes.ts';
 import { type StatusSource, statusRoutes } from '../local/status-routes.ts';
 import type { TokenStatus } from '../platform/token-status.ts';
 import type { Mirror } from '../store/mirror/mirror.ts';
+import { readBoard } from '../store/mirror/order-board.ts';
+import { readTrends } from '../store/mirror/trend-queries.ts';
 import type { ChangeDesk, HandedOver } from './change-desk.ts';
 import { mirrorCounts } from './mirror-counts.ts';
 import type { MirrorStores } from './mirror-stores.ts';
@@ -28,6 +31,8 @@ export interface LocalApiWiring {
     platform: { tokens: { describe(): TokenStatus } };
   };
   apiKey: string | undefined;
+  /** How old the last good order poll may be before orders count as missing. */
+  ordersStaleAfterMs?: (() => number) | undefined;
   /** To be notified whenever this process changed the mirror. */
   changes: ChangeSignal;
   /** Of tillsync. */
@@ -38,12 +43,21 @@ export interface LocalApiWiring {
 
 /** The local API on what the daemon has open. */
 export function localApiPlugin(wiring: LocalApiWiring): FastifyPluginAsync {
-  const { parts, changes, apiKey, version, clock, log } = wiring;
+  const { parts, changes, apiKey, ordersStaleAfterMs, version, clock, log } = wiring;
   const { mirror, stores, changeDesk } = parts;
   const families = [
     statusRoutes({
       status: statusSource(parts),
       versions: { tillsync: version, node: process.version },
+      clock,
+      ordersStaleAfterMs,
+    }),
+    boardRoutes({
+      source: {
+        newestSeq: () => mirror.newestSeq(),
+        board: (limits) => mirror.read(({ db }) => readBoard(db, limits)),
+        trends: (nowMs, hours) => mirror.read(({ db }) => readTrends(db, nowMs, hours)),
+      },
       clock,
     }),
     orderRoutes({ source: mirror, onChange: changes.subscribe, clock, log }),

@@ -10,7 +10,8 @@ export interface AccessGateOptions {
 
 /**
  * Who may use the API: programs on this machine without a key, everybody else with it, as
- * `Authorization: Bearer KEY` or `x-api-key: KEY`. A wrong key is refused from anywhere, so that it is noticed.
+ * `Authorization: Bearer KEY` or `x-api-key: KEY`. Where there is a key, what a person decides in a browser needs it
+ * on this machine too. A wrong key is refused from anywhere, so that it is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
@@ -24,19 +25,37 @@ export class AccessGate {
     refuseOtherSites(request);
     const offered = keyOf(request);
     if (offered === undefined || this.#digest === undefined) {
-      if (isFromThisMachine(request)) return;
-      const hint =
-        this.#digest === undefined
-          ? 'Set a local-api-key among the secrets of tillsync, then send it.'
-          : 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY".';
-      throw new TillsyncError('unauthorized', 'From another machine a key is needed.', { hint });
+      const isHere = isFromThisMachine(request);
+      if (isHere && (this.#digest === undefined || !isAction(request))) return;
+      throw this.#keyMissing(isHere);
     }
     // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
     if (timingSafeEqual(digestOf(Buffer.from(offered, 'latin1')), this.#digest)) return;
     throw new TillsyncError('unauthorized', 'The key is wrong.', {
-      hint: 'It is the local-api-key among the secrets of tillsync.',
+      hint: WHICH_KEY,
     });
   }
+
+  #keyMissing(isHere: boolean): TillsyncError {
+    if (isHere) {
+      return new TillsyncError('unauthorized', 'To decide this in a browser, the key is needed.', {
+        hint: WHICH_KEY,
+      });
+    }
+    const hint =
+      this.#digest === undefined
+        ? 'Set a local-api-key among the secrets of tillsync, then send it.'
+        : 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY".';
+    return new TillsyncError('unauthorized', 'From another machine a key is needed.', { hint });
+  }
+}
+
+const WHICH_KEY = 'It is the local-api-key among the secrets of tillsync.';
+
+/** What is no mere look and comes from a browser, which says so. */
+function isAction({ method, headers }: FastifyRequest): boolean {
+  if (method === 'GET' || method === 'HEAD') return false;
+  return headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
 }
 
 /**

@@ -4,6 +4,7 @@ import { type Clock, isoUtc } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Freshness } from '../domain/freshness.ts';
 import type { LockOut } from '../domain/tokens.ts';
+import { verdictOf } from '../domain/verdict.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
 import { statusAnswer } from './schemas/status.ts';
 
@@ -38,6 +39,8 @@ export interface StatusRoutesOptions {
   status: StatusSource;
   versions: { tillsync: string; node: string };
   clock: Clock;
+  /** How old the last good order poll may be before orders count as missing. */
+  ordersStaleAfterMs?: (() => number) | undefined;
 }
 
 const docs: readonly RouteDoc[] = [
@@ -51,16 +54,21 @@ const docs: readonly RouteDoc[] = [
 ];
 
 /** `GET /status`. */
-export function statusRoutes({ status, versions, clock }: StatusRoutesOptions): ApiFamily {
-  const report = () => ({
-    at: isoUtc(clock.nowMs()),
-    versions,
-    freshness: status.freshness(),
-    alarms: status.raisedAlarms(),
-    ...tokensAndWaits(status),
-    counts: status.counts(),
-    outbox: status.outboxCounts(),
-  });
+export function statusRoutes(options: StatusRoutesOptions): ApiFamily {
+  const { status, versions, clock, ordersStaleAfterMs } = options;
+  const report = () => {
+    const nowMs = clock.nowMs();
+    const facts = {
+      freshness: status.freshness(),
+      alarms: status.raisedAlarms(),
+      ...tokensAndWaits(status),
+      counts: status.counts(),
+      outbox: status.outboxCounts(),
+    };
+    const { quarantine } = facts.counts;
+    const verdict = verdictOf({ ...facts, quarantine, nowMs, ordersStaleAfterMs: ordersStaleAfterMs?.() });
+    return { at: isoUtc(nowMs), verdict, versions, ...facts };
+  };
   return {
     docs,
     plugin: async (app) => {

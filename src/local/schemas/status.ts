@@ -1,12 +1,35 @@
 import { z } from 'zod';
+import { FINDING_SENTENCES, type FindingCode } from '../../domain/finding.ts';
 import { FRESHNESS_SUBJECTS } from '../../domain/freshness.ts';
 import { isoTime, text } from './common.ts';
 import { outboxCounts } from './outbox.ts';
 
 const ms = z.number().nullable();
 
+const FINDING_CODES = Object.keys(FINDING_SENTENCES) as FindingCode[];
+
+const verdict = z.object({
+  level: z
+    .enum(['green', 'amber', 'red'])
+    .describe('`amber`: somebody should look today; `red`: orders or changes do not get through'),
+  findings: z
+    .array(
+      z.object({
+        code: z.enum(FINDING_CODES).describe('Stays the same; branch on it, never on a sentence'),
+        level: z.enum(['amber', 'red']),
+        message: z.string().describe('What is wrong'),
+        remedy: z.string().describe('What to do about it'),
+        detail: text.describe('The words of the part that noticed it'),
+        count: z.number().int().nullable(),
+        since: isoTime.nullable(),
+      }),
+    )
+    .describe('Worst first'),
+});
+
 export const statusAnswer = z.object({
   at: isoTime,
+  verdict: verdict.describe('Whether everything is all right, and if not, what to do'),
   versions: z.object({ tillsync: z.string(), node: z.string() }),
   freshness: z
     .array(

@@ -1,0 +1,22 @@
+import type { Change } from './answers.ts';
+import type { Stage } from './stages.ts';
+import type { Decision, OutboxTab } from './state.ts';
+import type { Language } from './words/language.ts';
+
+/** What a person can do on the page. */
+export interface Actions {
+  speak(language: Language): void;
+  expand(stage: Stage): void;
+  showOrder(orderId: string): void;
+  showChanges(tab: OutboxTab): void;
+  moreChanges(): void;
+  decide(decision: Decision, change: Change): void;
+  /** Asks before anything is dropped. */
+  askDrop(change: Change): void;
+  search(text: string): void;
+  moreProducts(): void;
+  askKey(): void;
+  useKey(key: string): void;
+  forgetKey(): void;
+  closeDialog(): void;
+}

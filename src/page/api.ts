@@ -1,0 +1,81 @@
+/** An answer that is no success, or none at all. */
+export class ApiFault extends Error {
+  /** The API's own code; `unreachable` when there was no answer. */
+  readonly code: string;
+  readonly hint: string | null;
+
+  constructor(code: string, message: string, hint: string | null = null) {
+    super(message);
+    this.code = code;
+    this.hint = hint;
+  }
+}
+
+const TIMEOUT_MS = 15_000;
+
+/** Calls of the local API that served this page. The key lives no longer than the browser's tab. */
+export class Api {
+  #key: string | null;
+  readonly #keep: (key: string | null) => void;
+
+  constructor(key: string | null, keep: (key: string | null) => void) {
+    this.#key = key;
+    this.#keep = keep;
+  }
+
+  get hasKey(): boolean {
+    return this.#key !== null;
+  }
+
+  useKey(key: string | null): void {
+    this.#key = key;
+    this.#keep(key);
+  }
+
+  get<T>(path: string): Promise<T> {
+    return this.#call<T>(path, { method: 'GET' });
+  }
+
+  post<T>(path: string): Promise<T> {
+    return this.#call<T>(path, { method: 'POST' });
+  }
+
+  /** An endless answer; throws `ApiFault` when it does not begin. */
+  async open(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
+    const answer = await this.#send(path, { method: 'GET', signal }, 'text/event-stream');
+    if (!answer.ok || answer.body === null) throw await faultOf(answer);
+    return answer.body;
+  }
+
+  async #call<T>(path: string, init: RequestInit): Promise<T> {
+    const answer = await this.#send(path, { ...init, signal: AbortSignal.timeout(TIMEOUT_MS) });
+    if (!answer.ok) throw await faultOf(answer);
+    return (await answer.json()) as T;
+  }
+
+  async #send(path: string, init: RequestInit, accept = 'application/json'): Promise<Response> {
+    const headers: Record<string, string> = { accept };
+    if (this.#key !== null) headers['x-api-key'] = headerText(this.#key);
+    try {
+      return await fetch(`/v1${path}`, { ...init, headers, cache: 'no-store', redirect: 'error' });
+    } catch (cause) {
+      throw new ApiFault('unreachable', cause instanceof Error ? cause.message : String(cause));
+    }
+  }
+}
+
+/** A header carries bytes, each as one character. */
+function headerText(key: string): string {
+  return Array.from(new TextEncoder().encode(key), (byte) => String.fromCharCode(byte)).join('');
+}
+
+async function faultOf(answer: Response): Promise<ApiFault> {
+  try {
+    const { error } = (await answer.json()) as {
+      error: { code: string; message: string; hint: string | null };
+    };
+    return new ApiFault(error.code, error.message, error.hint);
+  } catch {
+    return new ApiFault('internal', `${answer.status} ${answer.statusText}`);
+  }
+}

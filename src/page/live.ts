@@ -1,0 +1,114 @@
+import type { BoardAnswer, StatusAnswer, TrendsAnswer } from './answers.ts';
+import { type Api, ApiFault } from './api.ts';
+import { applyEvents, boardOf } from './board.ts';
+import { followOrders } from './order-stream.ts';
+import type { Store } from './state.ts';
+
+const STATUS_EVERY_MS = 5_000;
+const TRENDS_EVERY_MS = 60_000;
+/** The feed tells every change; once in a while the board is read anew all the same. */
+const BOARD_EVERY_MS = 300_000;
+const AGAIN_AFTER_MS = 2_000;
+
+export interface LiveOptions {
+  api: Api;
+  store: Store;
+  /** The key is needed even to look. */
+  onLocked: () => void;
+  /** The figures may have changed. */
+  onStatus: () => void;
+}
+
+/** Keeps the page up to date for as long as somebody can see it. */
+export class Live {
+  readonly #options: LiveOptions;
+  #watching: AbortController | undefined;
+
+  constructor(options: LiveOptions) {
+    this.#options = options;
+  }
+
+  /** Begins anew, whatever went on before. */
+  start(): void {
+    this.stop();
+    const watching = new AbortController();
+    this.#watching = watching;
+    const { signal } = watching;
+    void this.#repeat(() => this.#status(), STATUS_EVERY_MS, signal);
+    void this.#repeat(() => this.#trends(), TRENDS_EVERY_MS, signal);
+    void this.#repeat(() => this.#orders(signal), AGAIN_AFTER_MS, signal);
+  }
+
+  stop(): void {
+    this.#watching?.abort();
+    this.#watching = undefined;
+  }
+
+  async refresh(): Promise<void> {
+    await this.#guard(() => this.#status());
+  }
+
+  async #repeat(work: () => Promise<void>, everyMs: number, signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#guard(work);
+      await rest(everyMs, signal);
+    }
+  }
+
+  async #guard(work: () => Promise<void>): Promise<void> {
+    const { store, onLocked } = this.#options;
+    try {
+      await work();
+    } catch (error) {
+      const code = error instanceof ApiFault ? error.code : 'internal';
+      if (code === 'unreachable') store.set({ link: 'lost' });
+      if (code === 'unauthorized') {
+        this.stop();
+        store.set({ link: 'locked' });
+        onLocked();
+      }
+    }
+  }
+
+  async #status(): Promise<void> {
+    const { api, store, onStatus } = this.#options;
+    const status = await api.get<StatusAnswer>('/status');
+    store.set({ status, link: 'live', nowMs: Date.parse(status.at) });
+    onStatus();
+  }
+
+  async #trends(): Promise<void> {
+    const { hours } = await this.#options.api.get<TrendsAnswer>('/trends');
+    this.#options.store.set({ trends: hours });
+  }
+
+  /** The board, then what changes on it until the stream ends or it is time to read the board anew. */
+  async #orders(signal: AbortSignal): Promise<void> {
+    const { api, store } = this.#options;
+    const { newest, orders } = await api.get<BoardAnswer>('/board');
+    store.set({ board: boardOf(orders) });
+    const until = AbortSignal.any([signal, AbortSignal.timeout(BOARD_EVERY_MS)]);
+    await followOrders(
+      api,
+      newest,
+      (events) => {
+        if (events.length > 0) store.set({ board: applyEvents(store.state.board, events) });
+      },
+      until,
+    ).catch((error) => {
+      if (!until.aborted) throw error;
+    });
+  }
+}
+
+function rest(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, ms);
+    function done() {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', done);
+      resolve();
+    }
+    signal.addEventListener('abort', done);
+  });
+}
