@@ -1,0 +1,54 @@
+import { ChangeDesk } from '../../src/daemon/change-desk.ts';
+import { localApiPlugin } from '../../src/daemon/local-api.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { ChangeSignal } from '../../src/local/change-signal.ts';
+import { createLocalServer } from '../../src/local/server.ts';
+import { openBenchStores } from './bench-stores.ts';
+
+/*
+ * The local API on a mirror with a catalogue, as the daemon serves it, and nothing else:
+ * node change-server.ts DIRECTORY PRODUCTS
+ * Prints its URL; ends in order when standard input does.
+ */
+const [directory = '', products = ''] = process.argv.slice(2);
+const { mirror, stores } = await openBenchStores(directory, Number(products));
+const limits = {
+  endpointIntervalMs: 1000,
+  ordersIntervalMs: 120_000,
+  windowMs: 300_000,
+  requestsPerWindow: 1000,
+  ordersPerWindow: 100,
+};
+const changeDesk = new ChangeDesk({
+  stores,
+  guards: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
+  holdBack: true,
+  onTaken: () => {},
+});
+const server = createLocalServer({
+  host: '127.0.0.1',
+  port: 0,
+  clock: systemClock,
+  log: silentLog,
+  plugins: [
+    localApiPlugin({
+      parts: {
+        config: { limits },
+        mirror,
+        stores,
+        changeDesk,
+        state: { ledger: { waits: () => [] } },
+        platform: { tokens: { describe: () => ({}) as never } },
+      },
+      apiKey: undefined,
+      changes: new ChangeSignal(),
+      version: '0',
+      clock: systemClock,
+      log: silentLog,
+    }),
+  ],
+});
+const { url } = await server.listen();
+process.stdout.write(`${url}\n`);
+process.stdin.resume().on('end', () => void server.close().then(() => mirror.close()));

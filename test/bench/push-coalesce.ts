@@ -1,0 +1,71 @@
+import type { Daemon } from '../../src/daemon/daemon.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import type { TransportRequest } from '../../src/platform/transport.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import type { BenchOptions, BenchResult } from './bench-result.ts';
+import { openOutgoingPlace } from './outgoing-place.ts';
+
+const PER_CALL = 100;
+const PER_REQUEST = 500;
+
+/** Many values for few targets while calls go out: whether each call carries what it could. */
+export async function measureCoalescing(options: BenchOptions): Promise<BenchResult[]> {
+  const [changes, targets, gapMs] = options.quick ? [20_000, 1_000, 200] : [100_000, 5_000, 200];
+  const sends: { items: number; dirty: number }[] = [];
+  const place = await openOutgoingPlace({
+    seed: 22,
+    products: Math.ceil(targets * 0.9),
+    onSend: (request, daemon) => {
+      const items = itemsOf(request);
+      if (items > 0) sends.push({ items, dirty: items + waitingIn(daemon) });
+    },
+  });
+  try {
+    options.progress(`${changes} changes for ${targets} targets while it sends`);
+    const chosen = place.targets.slice(0, targets);
+    if (chosen.length < targets) throw new Error(`Only ${chosen.length} targets`);
+    const random = seededRandom(23);
+    const wanted = new Map<string, number>();
+    for (let n = 0; n < changes; n += PER_REQUEST) {
+      const some = Array.from({ length: PER_REQUEST }, (_, i) => {
+        const { externalId } = chosen[Math.floor(random.next() * targets)] as { externalId: string };
+        return { externalId, qty: n + i + 1 };
+      });
+      for (const { externalId, qty } of some) wanted.set(externalId, qty);
+      await place.post(some);
+      await systemClock.sleep(gapMs);
+    }
+    await place.settled(targets * 20 + 30_000);
+    const calls = place.stockCalls();
+    const excess = sends.filter(({ items, dirty }) => items < Math.min(PER_CALL, dirty)).length;
+    const wrong = chosen.filter(
+      (target) => wanted.has(target.externalId) && place.qtyOf(target) !== wanted.get(target.externalId),
+    );
+    const carried = sends.reduce((sum, { items }) => sum + items, 0);
+    const violations = place.sandbox.control.violations().length;
+    return [
+      {
+        name: `${changes} changes for ${targets} targets: calls beyond what waited at each send demands`,
+        ratio: excess + (calls.length - sends.length),
+        bound: '<= 0',
+        detail: `${calls.length} calls carried ${carried} values; ${violations} broke a limit`,
+      },
+      {
+        name: 'targets whose last value is not on the platform',
+        ratio: wrong.length,
+        bound: '<= 0',
+        detail: `of ${wanted.size}`,
+      },
+    ];
+  } finally {
+    await place.close();
+  }
+}
+
+function itemsOf({ path, body }: TransportRequest): number {
+  if (path === '/product/stock') return 1;
+  if (path !== '/product/stock/batch') return 0;
+  return (JSON.parse(body ?? '{}') as { products: unknown[] }).products.length;
+}
+
+const waitingIn = (daemon: Daemon) => daemon.parts.changeDesk.counts().pending;

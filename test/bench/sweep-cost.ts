@@ -1,0 +1,86 @@
+import { openParts, type Parts } from '../../src/daemon/parts.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { openWorkplace, SECRET } from '../support/workplace.ts';
+import type { BenchOptions, BenchResult } from './bench-result.ts';
+
+const PAGE_SIZE = 100;
+const BRANCHES = [
+  { subsidiaryId: 'sub-1', externalId: 'B1' },
+  { subsidiaryId: 'sub-2', externalId: 'B2' },
+];
+
+/** Reading the catalogue twice: calls per branch, and what the second reading writes. */
+export async function measureSweep(options: BenchOptions): Promise<BenchResult[]> {
+  const products = options.quick ? 1_950 : 9_950;
+  const place = await openWorkplace(31, {
+    limits: { ...FAST, requestsPerWindow: 100_000 },
+    seed: { branches: BRANCHES, products },
+  });
+  const { config, refreshToken, sandbox } = place;
+  const parts = await openParts({
+    config: { ...config, catalog: { ...config.catalog, pageSize: PAGE_SIZE } },
+    secrets: { refreshToken, webhookSecrets: [SECRET] },
+    clock: systemClock,
+    random: seededRandom(31),
+    log: silentLog,
+  });
+  try {
+    options.progress(`the catalogue of two branches with ${products} products`);
+    const listed = sandbox.control
+      .products()
+      .filter(({ children }) => children.some((sku) => sku.stocks.length + sku.integrations.length > 0));
+    const first = await sweepAll(parts);
+    emptyLog(parts);
+    const second = await sweepAll(parts);
+    const calls = sandbox.control.calls('product.list').length;
+    const fewest = 2 * BRANCHES.length * Math.ceil(listed.length / PAGE_SIZE);
+    return [
+      {
+        name: 'sweeps: calls / pages of the catalogue',
+        ratio: calls / fewest,
+        bound: '<= 1',
+        detail: `${calls} calls for two sweeps of ${BRANCHES.length} branches, ${first.written} products written first`,
+      },
+      {
+        name: 'an unchanged sweep: products written',
+        ratio: second.written,
+        bound: '<= 0',
+        detail: `of ${second.products}`,
+      },
+      {
+        name: 'an unchanged sweep: pages written to the log for each branch',
+        ratio: pagesInLog(parts) / BRANCHES.length,
+        bound: '<= 1',
+        detail: 'the one page says when the branch was swept',
+      },
+    ];
+  } finally {
+    await parts.close();
+    await place.close();
+  }
+}
+
+const FAST = { endpointIntervalMs: 5, ordersIntervalMs: 400, windowMs: 300_000, ordersPerWindow: 2_000 };
+
+async function sweepAll(parts: Parts): Promise<{ written: number; products: number }> {
+  const total = { written: 0, products: 0 };
+  for (const branch of parts.branches) {
+    const report = await parts.catalogSweep.sweep(branch);
+    total.written += report.written;
+    total.products += report.products;
+  }
+  return total;
+}
+
+function emptyLog(parts: Parts): void {
+  parts.stores.read(({ db }) => db.pragma('wal_checkpoint(TRUNCATE)'));
+  if (parts.mirror.walBytes() !== 0) throw new Error('The log could not be emptied.');
+}
+
+/** The log begins with a header of 32 bytes, each page in it with one of 24. */
+function pagesInLog(parts: Parts): number {
+  const pageBytes = parts.stores.read(({ db }) => Number(db.pragma('page_size', { simple: true })));
+  return Math.max(0, parts.mirror.walBytes() - 32) / (pageBytes + 24);
+}
