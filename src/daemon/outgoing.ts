@@ -1,8 +1,7 @@
 import { cronSchedule } from '../config/schedule.ts';
 import { inboxLoop } from '../sync/inbox-loop.ts';
-import { sweepLoop } from '../sync/sweep-loop.ts';
+import { SweepWish, sweepLoop } from '../sync/sweep-loop.ts';
 import { inboxWiring } from './inbox-wiring.ts';
-import { retargetAsIs } from './outbox-wiring.ts';
 import type { Parts, PartsOptions } from './parts.ts';
 import { Sender } from './sender.ts';
 
@@ -15,9 +14,10 @@ export interface NamedLoop {
 /** The catalogue's sweep and everything that sends changes. */
 export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () => boolean): NamedLoop[] {
   const { config, clock, random, log } = options;
-  const { mirror, stores, changeDesk, branches, onLine } = parts;
+  const { mirror, stores, branches, onLine } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
-  const sender = new Sender({ parts, config, clock, random, log, mayCall });
+  const wish = new SweepWish(clock);
+  const sender = new Sender({ parts, config, clock, random, log, mayCall, wantCatalog: () => wish.make() });
   const inbox: NamedLoop['run'] = async (signal, beat) => {
     const { takeIn, close } = inboxWiring({ config, stores, alarms, clock, log });
     const told = () => {
@@ -36,10 +36,10 @@ export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () =
         branches,
         freshness,
         alarms,
-        onComplete: () => retargetAsIs(stores, changeDesk),
         schedule: cronSchedule(config.catalog.sweep, config.orders.timezone),
         isComplete: () => stores.read(({ lookup }) => lookup.isComplete),
         mayCall,
+        wish,
         clock,
         random,
         log,

@@ -39,7 +39,7 @@ export async function sendUntilSettled(
   const beat = () => {};
   const care = sender.care(beat);
   const watch = new Watch(parts, changeIds);
-  await care.step({ signal });
+  await care.step();
   const work = [care.run(signal), sender.push('stock', signal, beat), sender.push('product', signal, beat)];
   try {
     if (sender.maySend && !watch.look()) request.onAlone();

@@ -3,7 +3,6 @@ import { TillsyncError } from '../domain/errors.ts';
 import type { SweepReport } from '../sync/catalog-sweep.ts';
 import type { LeasedSweepRequest } from '../sync/leased-sweep.ts';
 import { sweepAll } from '../sync/sweep-loop.ts';
-import { retargetAsIs } from './outbox-wiring.ts';
 import type { Parts } from './parts.ts';
 
 export type { SweepReport };
@@ -17,7 +16,7 @@ export interface SweepNowRequest extends LeasedSweepRequest {
 
 /** Reads the catalogue of the platform into the mirror, beside a daemon or without one. */
 export async function sweepNow(parts: Parts, request: SweepNowRequest): Promise<SweepReport[]> {
-  const { stores, changeDesk, catalogSweep, branches } = parts;
+  const { catalogSweep, branches } = parts;
   const { freshnessBoard: freshness, alarms } = parts.mirror;
   const sweep = {
     sweep: (branch: Branch, how: LeasedSweepRequest) => {
@@ -25,14 +24,11 @@ export async function sweepNow(parts: Parts, request: SweepNowRequest): Promise<
       return catalogSweep.sweep(branch, how);
     },
   };
-  const onComplete = () => retargetAsIs(stores, changeDesk);
   if (request.branch === undefined) {
-    return await sweepAll({ sweep, branches, freshness, alarms, onComplete }, request);
+    return await sweepAll({ sweep, branches, freshness, alarms }, request);
   }
   // One branch says nothing of the others, so how fresh the whole is stays as it was told.
-  const report = await sweep.sweep(request.branch, request);
-  if (stores.read(({ lookup }) => lookup.isComplete)) await onComplete();
-  return [report];
+  return [await sweep.sweep(request.branch, request)];
 }
 
 /** The configured branch that a person means by one of its ids. Throws `usage`. */

@@ -49,15 +49,24 @@ export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
 }
 
 /**
- * What is left of a change beside one for another sku of the same product: without the shared fields of which
- * the other has a newer value. undefined: nothing.
+ * What is left of a change beside another one: without the fields of which the other has a newer value. `scope` as
+ * in `withoutOverruled`. undefined: nothing.
  */
-export function withoutNewerShared(change: Versioned, other: Versioned): ChangeBody | undefined {
+export function withoutNewer(
+  change: Versioned,
+  other: Versioned,
+  scope: 'all' | 'shared',
+): ChangeBody | undefined {
   const newer: Fields = {};
   for (const field of valueKeys(other.body)) {
     if ((other.versions[field] ?? 0) > (change.versions[field] ?? 0)) newer[field] = true;
   }
-  return withoutOverruled(change.body, newer as ChangeBody, 'shared');
+  return withoutOverruled(change.body, newer as ChangeBody, scope);
+}
+
+/** `withoutNewer` beside a change for another sku of the same product. */
+export function withoutNewerShared(change: Versioned, other: Versioned): ChangeBody | undefined {
+  return withoutNewer(change, other, 'shared');
 }
 
 function newestIn({ body, versions }: Versioned): number {

@@ -1,147 +1,162 @@
-import { whenFree } from '../domain/busy.ts';
+import type { Alarms } from '../domain/alarm.ts';
 import type { CallOptions } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
+import type { Clock, Random } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
 import type { Leases } from '../domain/leases.ts';
 import type { Log } from '../domain/log.ts';
-import type { Platform, ProductRecord } from '../domain/platform.ts';
-import type { ProductQuery } from '../domain/target.ts';
-import type { ReadMark } from './catalog-sweep.ts';
-import { Waker } from './waker.ts';
+import type { Platform } from '../domain/platform.ts';
+import { ProductReads, type UnresolvedChanges } from './product-reads.ts';
+import { retryDelayMs } from './retry.ts';
+import { SendLease } from './send-lease.ts';
 
-const LEASE = 'outbox.push';
-const LEASE_HOLD_MS = 60_000;
 const LOOK_EVERY_MS = 1_000;
-const RENEW_EVERY_MS = 15_000;
 const PRUNE_EVERY_MS = 3_600_000;
-const READ_AT_ONCE = 20;
-
-/** A change whose product has to be read before its target is known. */
-export interface Unresolved {
-  changeId: number;
-  query: ProductQuery;
-}
 
 /** What the outbox needs besides sending. Each write is one short durable transaction. */
 export interface OutboxChores {
   /** Puts what a process that died left under way back in line. */
   reclaim(): Promise<number>;
-  unresolved(limit: number): Unresolved[];
-  readMark(): ReadMark;
-  /** The platform's answer for a product: mirrored, and the change put where it belongs. */
-  resolved(changeId: number, record: ProductRecord | null, mark: ReadMark): Promise<void>;
+  unresolved: UnresolvedChanges;
   /** Corrects what was held back for orders that were booked or cancelled; nothing when that is switched off. */
   correct(): Promise<number>;
   newestSeq(): number;
-  /** Deletes what was settled long ago. */
-  prune(): Promise<number>;
+  /** Deletes some of what was settled long ago; whether more is left. */
+  prune(): Promise<boolean>;
+  /** How many changes wait for a person. */
+  forPeople(): { held: number; rejected: number };
 }
 
 export interface OutboxCareOptions {
   platform: Pick<Platform, 'productGet'>;
   chores: OutboxChores;
   leases: Leases;
+  alarms: Alarms;
   mayCall: () => boolean;
+  /** Asks for the catalogue to be read soon. */
+  wantCatalog: () => void;
   /** Told when something was put in line. */
   onLine: () => void;
+  /** Resolves when no call of this process is under way, after the signal. */
+  sent: () => Promise<unknown>;
   clock: Clock;
+  random: Random;
   log: Log;
   beat: () => void;
 }
 
 /**
  * Looks after the outbox: holds the lease of sending, so that one process sends at a time; finds targets that the
- * mirror did not know; corrects held-back stock when orders change; forgets what was settled long ago.
+ * mirror did not know; corrects held-back stock when orders change; tells people of what waits for them; forgets
+ * what was settled long ago.
  */
 export class OutboxCare {
   readonly #options: OutboxCareOptions;
-  readonly #waker: Waker;
-  #fence: number | undefined;
-  #renewDueMs = Number.NEGATIVE_INFINITY;
+  readonly #lease: SendLease;
+  readonly #reads: ProductReads;
   #pruneDueMs = Number.NEGATIVE_INFINITY;
   #seenSeq = -1;
+  #readDueMs = Number.NEGATIVE_INFINITY;
+  #failedReads = 0;
+  #told = '';
 
   constructor(options: OutboxCareOptions) {
+    const { leases, clock, platform, chores, wantCatalog, onLine } = options;
     this.#options = options;
-    this.#waker = new Waker(options.clock);
+    this.#lease = new SendLease({ leases, clock, onTaken: () => this.#reclaim() });
+    this.#reads = new ProductReads({ platform, changes: chores.unresolved, wantCatalog, onLine });
   }
 
-  /** Whether this process may send. */
-  get maySend(): boolean {
-    return this.#fence !== undefined && this.#options.mayCall();
+  /** Whether this process is the one that sends. */
+  get isSender(): boolean {
+    return this.#lease.isHeld;
   }
 
+  /** Nothing of it waits for another: the lease is kept while a product is being read. */
   async run(signal: AbortSignal): Promise<void> {
-    const { clock, log, beat } = this.#options;
+    const { beat, sent } = this.#options;
+    const call = { signal, onWait: beat };
     try {
-      while (!signal.aborted) {
-        beat();
-        try {
-          await this.step({ signal, onWait: beat });
-        } catch (error) {
-          if (!signal.aborted) log.warn({ err: error }, asTillsyncError(error).message);
-        }
-        const endMonoMs = clock.monotonicMs() + LOOK_EVERY_MS;
-        await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
-      }
+      await Promise.all([
+        this.#often(() => this.#lease.keep(), signal),
+        this.#often(() => this.#chores(), signal),
+        this.#often(() => this.#read(call), signal),
+      ]);
     } finally {
-      await this.release();
+      if (signal.aborted) await sent();
+      await this.#lease.release();
     }
   }
 
-  /** One look at everything; also for a command that sends while no daemon runs. */
-  async step(call: CallOptions): Promise<void> {
-    await this.#keepLease();
-    if (this.#fence === undefined) return;
-    const { chores, clock, onLine, mayCall } = this.#options;
+  /** One look at everything but reads, for a command that begins to send. */
+  async step(): Promise<void> {
+    await this.#lease.keep();
+    await this.#chores();
+  }
+
+  /** At once again while `action` says that more waits. */
+  async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
+    const { clock, log, beat } = this.#options;
+    while (!signal.aborted) {
+      beat();
+      let more: unknown;
+      try {
+        more = await action();
+      } catch (error) {
+        if (!signal.aborted) log.warn({ err: error }, asTillsyncError(error).message);
+      }
+      if (more !== true) await clock.sleep(LOOK_EVERY_MS, signal);
+    }
+  }
+
+  async #reclaim(): Promise<void> {
+    const reclaimed = await this.#options.chores.reclaim();
+    if (reclaimed > 0) this.#options.log.info({ reclaimed }, 'changes that were under way are sent again');
+  }
+
+  async #chores(): Promise<void> {
+    if (!this.#lease.isHeld) return;
+    const { chores, clock, onLine } = this.#options;
+    this.#tellPeople();
     const seq = chores.newestSeq();
     if (seq !== this.#seenSeq) {
       if ((await chores.correct()) > 0) onLine();
       this.#seenSeq = seq;
     }
     if (clock.monotonicMs() >= this.#pruneDueMs) {
-      await chores.prune();
-      this.#pruneDueMs = clock.monotonicMs() + PRUNE_EVERY_MS;
+      const more = await chores.prune();
+      this.#pruneDueMs = more ? Number.NEGATIVE_INFINITY : clock.monotonicMs() + PRUNE_EVERY_MS;
     }
-    if (mayCall()) await this.#readProducts(call);
   }
 
-  async release(): Promise<void> {
-    const { leases, clock } = this.#options;
-    const fence = this.#fence;
-    this.#fence = undefined;
-    if (fence !== undefined) await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
-  }
-
-  async #keepLease(): Promise<void> {
-    const { leases, clock, chores, log } = this.#options;
-    const fence = this.#fence;
-    if (fence === undefined) {
-      this.#fence = await whenFree(clock, () => leases.acquire(LEASE, LEASE_HOLD_MS));
-      if (this.#fence === undefined) return;
-      const reclaimed = await chores.reclaim();
-      if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
-    } else if (clock.monotonicMs() < this.#renewDueMs) {
-      return;
-    } else if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
-      this.#fence = undefined;
-      return;
+  async #read(call: CallOptions): Promise<boolean> {
+    const { clock, random, mayCall } = this.#options;
+    if (!this.#lease.isHeld || !mayCall() || clock.monotonicMs() < this.#readDueMs) return false;
+    try {
+      const more = await this.#reads.step(call);
+      this.#failedReads = 0;
+      return more;
+    } catch (error) {
+      this.#failedReads += 1;
+      this.#readDueMs = clock.monotonicMs() + retryDelayMs(this.#failedReads, error, random);
+      throw error;
     }
-    this.#renewDueMs = clock.monotonicMs() + RENEW_EVERY_MS;
   }
 
-  async #readProducts(call: CallOptions): Promise<void> {
-    const { chores, platform, onLine } = this.#options;
-    for (const { changeId, query } of chores.unresolved(READ_AT_ONCE)) {
-      let mark = chores.readMark();
-      const record = await platform.productGet(query, {
-        ...call,
-        onSend: () => {
-          mark = chores.readMark();
-        },
-      });
-      await chores.resolved(changeId, record, mark);
-      onLine();
+  #tellPeople(): void {
+    const { chores, alarms } = this.#options;
+    const { held, rejected } = chores.forPeople();
+    const told = `${held}/${rejected}`;
+    if (told === this.#told) return;
+    this.#told = told;
+    if (held === 0) alarms.lower('outbox.held');
+    else {
+      const message = `${held} change(s) wait for a person to release or drop them. See why: tillsync outbox list --state held`;
+      alarms.raise('outbox.held', message);
+    }
+    if (rejected === 0) alarms.lower('outbox.rejected');
+    else {
+      const message = `${rejected} change(s) did not arrive and are not sent again by themselves. See why: tillsync outbox list --state rejected`;
+      alarms.raise('outbox.rejected', message);
     }
   }
 }

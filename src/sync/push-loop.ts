@@ -1,20 +1,20 @@
-import type { Alarms } from '../domain/alarm.ts';
 import type { ChangeKind } from '../domain/change.ts';
 import type { Clock, Random } from '../domain/clock.ts';
-import { asTillsyncError } from '../domain/errors.ts';
-import type { FreshnessBoard } from '../domain/freshness.ts';
 import { BATCH_ITEMS_MAX, type Endpoint } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
 import { chooseLane } from '../domain/plan-batch.ts';
 import type { Platform } from '../domain/platform.ts';
 import { patientSignal } from './patient-signal.ts';
 import { type PushPlatform, pushItems, type SentItem, type SentOutcome } from './push-call.ts';
+import type { PushFreshness } from './push-freshness.ts';
 import { retryDelayMs } from './retry.ts';
 import { Waker } from './waker.ts';
 
 /** Another process may put changes in line too, so an idle line is looked at this often. */
 const LOOK_EVERY_MS = 500;
 const LOCKED_OUT_LOOK_MS = 5_000;
+/** What a call brought is tried to be written this often, so that nothing stays under way for ever. */
+const SETTLE_AGAIN_MS = 2_000;
 
 /** The line of changes, as the sender sees it. Each write is one short durable transaction. */
 export interface PushLine {
@@ -30,10 +30,9 @@ export interface PushLoopOptions {
   kind: ChangeKind;
   platform: PushPlatform & Pick<Platform, 'delayMs'>;
   line: PushLine;
-  /** False while only a person can bring new tokens, or while another process sends. */
-  mayCall: () => boolean;
-  freshness: FreshnessBoard;
-  alarms: Alarms;
+  /** Whether this process sends: `elsewhere` while another one does, `locked-out` while only a person can help. */
+  standing: () => 'sends' | 'elsewhere' | 'locked-out';
+  freshness: PushFreshness;
   clock: Clock;
   random: Random;
   log: Log;
@@ -72,13 +71,15 @@ export class PushLoop {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { beat, mayCall, log, kind } = this.#options;
+    const { beat, standing, log, kind } = this.#options;
     while (!signal.aborted) {
       beat();
-      if (!mayCall()) await this.#rest(LOCKED_OUT_LOOK_MS, signal);
+      const now = standing();
+      if (now === 'elsewhere') await this.#rest(LOOK_EVERY_MS, signal);
       else {
         try {
-          await this.#once(signal);
+          if (now === 'sends') await this.#once(signal);
+          else await this.#lockedOut(signal);
         } catch (error) {
           if (signal.aborted) return;
           this.#failures += 1;
@@ -90,10 +91,12 @@ export class PushLoop {
   }
 
   async #once(signal: AbortSignal): Promise<void> {
-    const { kind, platform, line, lingerMs } = this.#options;
-    const first = line.outlook(kind);
-    if (first.waiting === 0) return await this.#rest(LOOK_EVERY_MS, signal);
-    if (first.waiting < BATCH_ITEMS_MAX && !first.urgent) await this.#deafRest(lingerMs, signal);
+    const { kind, platform, line, freshness } = this.#options;
+    if (line.outlook(kind).waiting === 0) {
+      freshness.idle(kind);
+      return await this.#rest(LOOK_EVERY_MS, signal);
+    }
+    await this.#linger(signal);
     const [batchFreeInMs, singleFreeInMs] = await Promise.all([
       platform.delayMs(ENDPOINTS[kind].batch),
       platform.delayMs(ENDPOINTS[kind].single),
@@ -114,7 +117,7 @@ export class PushLoop {
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
     const { outcomes, trouble } = await pushItems(platform, kind, items, { lane, call });
     patient.end();
-    const report = await line.settle(callId, outcomes);
+    const report = await this.#settle(callId, outcomes, signal);
     this.#tell(report, trouble);
     if (trouble === undefined) {
       this.#failures = 0;
@@ -124,23 +127,44 @@ export class PushLoop {
     }
   }
 
+  /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */
+  async #settle(callId: number, outcomes: readonly SentOutcome[], signal: AbortSignal) {
+    const { line, kind, log, clock, beat } = this.#options;
+    for (let isFirst = true; ; isFirst = false) {
+      try {
+        return await line.settle(callId, outcomes);
+      } catch (error) {
+        // Whoever sends next puts it back in line.
+        if (signal.aborted) throw error;
+        if (isFirst) log.error({ kind, err: error }, 'what a call brought cannot be written yet');
+        beat();
+        await clock.sleep(SETTLE_AGAIN_MS, signal);
+      }
+    }
+  }
+
   #tell(report: { done: number; rejected: number; waiting: number }, trouble: unknown): void {
-    const { kind, freshness, alarms, log } = this.#options;
+    const { kind, freshness, log } = this.#options;
     log[trouble === undefined ? 'info' : 'warn']({ kind, ...report }, 'changes sent');
-    if (report.rejected > 0) {
-      alarms.raise(
-        'outbox.rejected',
-        `The platform refused ${report.rejected} ${kind} change(s). See why: tillsync outbox list --state rejected`,
-      );
+    if (trouble === undefined) freshness.answered(kind);
+    else freshness.failed(kind, trouble);
+  }
+
+  async #lockedOut(signal: AbortSignal): Promise<void> {
+    const { kind, line, freshness } = this.#options;
+    if (line.outlook(kind).waiting > 0) freshness.lockedOut(kind);
+    await this.#rest(LOCKED_OUT_LOOK_MS, signal);
+  }
+
+  /** Waits for company, until there is enough of it or something is sold out. */
+  async #linger(signal: AbortSignal): Promise<void> {
+    const { kind, line, clock, lingerMs, beat } = this.#options;
+    const endMonoMs = clock.monotonicMs() + lingerMs;
+    while (!signal.aborted && clock.monotonicMs() < endMonoMs) {
+      const { waiting, urgent } = line.outlook(kind);
+      if (urgent || waiting >= BATCH_ITEMS_MAX) return;
+      await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
     }
-    if (trouble === undefined) {
-      if (report.done > 0) freshness.ok('outbox.push');
-      return;
-    }
-    const { code, message, hint } = asTillsyncError(trouble);
-    if (code === 'aborted') return;
-    const state = code === 'auth-required' ? 'locked-out' : code === 'blocked' ? 'blocked' : 'failing';
-    freshness.report('outbox.push', state, [message, hint].filter(Boolean).join(' '));
   }
 
   /** Waits, until a hint that there is something to send. */
@@ -150,7 +174,7 @@ export class PushLoop {
     await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
   }
 
-  /** Waits its full time, whatever is put in line meanwhile: for company, or after a failure. */
+  /** Waits its full time after a failure, whatever is put in line meanwhile. */
   async #deafRest(ms: number, signal: AbortSignal): Promise<void> {
     const { clock, beat } = this.#options;
     const endMonoMs = clock.monotonicMs() + ms;

@@ -17,8 +17,6 @@ export interface SweepAllOptions {
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
-  /** Called after all branches were swept: changes that waited for it can find their targets. */
-  onComplete: () => Promise<void>;
 }
 
 export interface SweepLoopOptions extends SweepAllOptions {
@@ -27,10 +25,35 @@ export interface SweepLoopOptions extends SweepAllOptions {
   isComplete: () => boolean;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
+  wish: SweepWish;
   clock: Clock;
   random: Random;
   log: Log;
   beat: () => void;
+}
+
+/** Somebody's wish for a sweep before its time. It is fulfilled by the next one that begins. */
+export class SweepWish {
+  readonly waker: Waker;
+  #isOpen = false;
+
+  constructor(clock: Clock) {
+    this.waker = new Waker(clock);
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  make(): void {
+    if (this.#isOpen) return;
+    this.#isOpen = true;
+    this.waker.wake();
+  }
+
+  fulfil(): void {
+    this.#isOpen = false;
+  }
 }
 
 /** Sweeps every configured branch once and reports how it fared. Throws what stopped it. */
@@ -38,11 +61,10 @@ export async function sweepAll(
   options: SweepAllOptions,
   request: LeasedSweepRequest,
 ): Promise<SweepReport[]> {
-  const { sweep, branches, freshness, alarms, onComplete } = options;
+  const { sweep, branches, freshness, alarms } = options;
   const reports: SweepReport[] = [];
   try {
     for (const branch of branches) reports.push(await sweep.sweep(branch, request));
-    await onComplete();
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
@@ -60,16 +82,18 @@ export async function sweepAll(
 
 /** Keeps the catalogue swept: at once while a branch was never swept, then by the schedule. */
 export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
-  const { branches, schedule, isComplete, mayCall, clock, random, log, freshness, beat } = options;
+  const { branches, schedule, isComplete, mayCall, wish, clock, random, log, freshness, beat } = options;
   if (branches.length === 0) {
     freshness.report('catalog.sweep', 'off', 'No branches are configured, so no catalogue is mirrored.');
   }
-  const waker = new Waker(clock);
   let dueMs = isComplete() || branches.length === 0 ? schedule.nextAfter(clock.nowMs()) : clock.nowMs();
   let failures = 0;
   while (!signal.aborted) {
-    await waker.until(() => dueMs, signal, beat);
+    await wish.waker.until(() => dueMs, signal, beat);
     if (signal.aborted) return;
+    // After a failure the rest is kept, whoever wishes what.
+    if (clock.nowMs() < dueMs && !(wish.isOpen && failures === 0)) continue;
+    wish.fulfil();
     if (branches.length === 0) dueMs = schedule.nextAfter(clock.nowMs());
     else if (!mayCall()) dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
     else {

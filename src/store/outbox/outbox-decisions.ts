@@ -1,14 +1,15 @@
 import type Database from 'better-sqlite3';
 import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { withoutNewer } from '../../domain/coalesce.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { GUARDS_OFF, type Guard } from '../../domain/guard-rails.ts';
 import { readProductChange, readStockChange } from '../../domain/read-change.ts';
 import type { NamedChange } from '../../domain/resolve-change.ts';
 import type { Resolution } from '../../domain/target.ts';
 import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbox-intake.ts';
-import { OutboxLine } from './outbox-line.ts';
-import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState } from './outbox-row.ts';
+import { type NewPlace, OutboxLine } from './outbox-line.ts';
+import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState, versioned } from './outbox-row.ts';
 
 /** A change with its own words, so that its target can be looked for (again). */
 export type KeptChange = { changeId: number } & NamedChange;
@@ -26,8 +27,10 @@ export class OutboxDecisions {
   readonly #intake: OutboxIntake;
   readonly #row: Database.Statement<[number], DecidedRow>;
   readonly #heldBy: Database.Statement<[string | null], DecidedRow>;
-  readonly #unresolved: Database.Statement<[string, number, number], DecidedRow>;
-  readonly #newer: Database.Statement<[string, string, number], number>;
+  readonly #unresolved: Database.Statement<[string, number, string, number], DecidedRow>;
+  readonly #countUnresolved: Database.Statement<[string], number>;
+  readonly #sentSince: Database.Statement<[string, string, number], LineRow>;
+  readonly #newer: Database.Statement<[Record<string, unknown>], number>;
   readonly #end: Database.Statement<[string, string, string, number | null, number]>;
   readonly #prune: Database.Statement<[string, number]>;
 
@@ -45,11 +48,27 @@ export class OutboxDecisions {
     this.#unresolved = db.prepare(`
       SELECT ${LINE_COLUMNS}, state FROM outbox
       WHERE basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending') AND change_id > ?
+        AND created_at <= ?
       ORDER BY change_id LIMIT ?`);
+    this.#countUnresolved = db
+      .prepare<[string], number>(
+        `SELECT count(*) FROM outbox
+         WHERE basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')`,
+      )
+      .pluck();
+    this.#sentSince = db.prepare(`
+      SELECT ${LINE_COLUMNS} FROM outbox
+      WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done')
+      ORDER BY version`);
+    // In parts, each of which an index answers: what is settled stays for a month.
+    const newer = (where: string) =>
+      `SELECT change_id FROM outbox WHERE kind = @kind AND ${where} AND target = @target AND version > @version`;
     this.#newer = db
-      .prepare<[string, string, number], number>(
-        `SELECT max(change_id) FROM outbox
-         WHERE kind = ? AND target = ? AND version > ? AND state IN ('pending', 'sending', 'done')`,
+      .prepare<[Record<string, unknown>], number>(
+        `SELECT max(change_id) FROM (
+           ${newer("state = 'pending' AND held_guard IS NULL")}
+           UNION ALL ${newer("state = 'pending' AND held_guard IS NOT NULL")}
+           UNION ALL ${newer("conflict_key = @conflictKey AND state IN ('sending', 'done')")})`,
       )
       .pluck();
     this.#end = db.prepare(`
@@ -98,8 +117,10 @@ export class OutboxDecisions {
       const kept = keptChange(row);
       if (!kept) throw refusal(changeId, 'cannot be read; hand it over again, corrected');
       const resolution = resolve(kept);
-      const target = 'target' in resolution ? resolution.target.key : row.target;
-      const newer = this.#newer.get(row.kind, target, row.version);
+      const { kind, version } = row;
+      const { key: target, conflictKey } =
+        'target' in resolution ? resolution.target : { key: row.target, conflictKey: row.conflictKey };
+      const newer = this.#newer.get({ kind, version, target, conflictKey });
       if (newer != null) throw refusal(changeId, `is older than change ${newer} for the same target`);
       const item: IntakeItem = { ...kept, resolution };
       const [acceptance] = this.#intake.accept([item], { source: 'cli', guards: GUARDS_OFF });
@@ -112,9 +133,17 @@ export class OutboxDecisions {
   }
 
   /** Changes whose target the mirror did not know; ids above `after`, oldest first. */
-  unresolved(basis: 'as-is' | 'needs-read', options: { after?: number; limit: number }): KeptChange[] {
-    const rows = this.#unresolved.all(basis, options.after ?? 0, options.limit);
-    return rows.flatMap((row) => keptChange(row) ?? []);
+  unresolved(
+    basis: 'as-is' | 'needs-read',
+    options: { after?: number; handedOverUntilMs?: number; limit: number },
+  ): KeptChange[] {
+    const { after = 0, handedOverUntilMs, limit } = options;
+    const until = handedOverUntilMs === undefined ? '9999' : isoUtc(handedOverUntilMs);
+    return this.#unresolved.all(basis, after, until, limit).flatMap((row) => keptChange(row) ?? []);
+  }
+
+  countUnresolved(basis: 'as-is' | 'needs-read'): number {
+    return this.#countUnresolved.get(basis) ?? 0;
   }
 
   /** Puts a change where the mirror now says it belongs; it may join or replace what waits there. */
@@ -135,8 +164,28 @@ export class OutboxDecisions {
       const basis = resolution.state === 'resolved' ? 'mirror' : 'as-is';
       if (row.basis === basis && row.target === key) return;
       const place = { target: key, conflictKey, sku, subsidiaryId, basis, body } as const;
-      this.#line.move(row, place, row.state === 'sending', at);
+      if (row.state === 'sending') this.#line.move(row, place, true, at);
+      else this.#moveUnlessOutdated(row, place, at);
     });
+  }
+
+  /** While it waited for its target, a newer value for that may have been sent under another name. */
+  #moveUnlessOutdated(row: DecidedRow, place: NewPlace, at: string): void {
+    const own = versioned({ ...row, body: JSON.stringify(place.body) });
+    const oldest = Math.min(...Object.values(own.versions));
+    let rest: ChangeBody = place.body;
+    for (const sent of this.#sentSince.all(row.kind, place.conflictKey, oldest)) {
+      if (sent.changeId === row.changeId) continue;
+      const scope = sent.target === place.target ? 'all' : 'shared';
+      const left = withoutNewer({ ...own, body: rest }, versioned(sent), scope);
+      if (!left) {
+        const message = `Replaced by change ${sent.changeId}.`;
+        this.#end.run('superseded', message, at, sent.changeId, row.changeId);
+        return;
+      }
+      rest = left;
+    }
+    this.#line.move(row, { ...place, body: rest }, false, at);
   }
 
   /** Deletes at most `limit` changes that were settled before `beforeMs`. */

@@ -26,6 +26,8 @@ export interface OutboxCounts {
 const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
   settled_at AS settledAt, held_guard AS heldGuard, source, reference, replaced, superseded_by AS supersededBy`;
 
+const WAITING = "state = 'pending' AND held_guard IS NULL";
+
 type Row = Omit<OutboxEntry, 'body'> & { body: string };
 
 /** Reads of the outbox for people, the local API and waiting commands. */
@@ -33,11 +35,7 @@ export class OutboxQueries {
   readonly #list: Database.Statement<[Record<string, unknown>], Row>;
   readonly #one: Database.Statement<[number], Row>;
   readonly #open: Database.Statement<[], [number, number]>;
-  readonly #byState: Database.Statement<[], { state: string; n: number }>;
-  readonly #pending: Database.Statement<
-    [],
-    { held: number | null; needsRead: number | null; oldestAt: string | null }
-  >;
+  readonly #counts: Database.Statement<[], OutboxCounts>;
 
   constructor(db: Database.Database) {
     this.#list = db.prepare(`
@@ -53,13 +51,17 @@ export class OutboxQueries {
          UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
       )
       .raw();
-    this.#byState = db.prepare(`
-      SELECT state, count(*) AS n FROM outbox WHERE state IN ('pending', 'sending', 'rejected') GROUP BY state`);
-    this.#pending = db.prepare(`
-      SELECT sum(held_guard IS NOT NULL) AS held,
-        sum(held_guard IS NULL AND basis = 'needs-read') AS needsRead,
-        min(CASE WHEN held_guard IS NULL THEN created_at END) AS oldestAt
-      FROM outbox WHERE state = 'pending'`);
+    // Each from an index of its own: what is settled stays for a month.
+    this.#counts = db.prepare(`
+      SELECT
+        (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
+        (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held,
+        (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
+          AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
+        (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
+        (SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected,
+        (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
+          AS oldestPendingAt`);
   }
 
   /** Newest first. */
@@ -99,17 +101,16 @@ export class OutboxQueries {
   }
 
   counts(): OutboxCounts {
-    const byState = new Map(this.#byState.all().map(({ state, n }) => [state, n]));
-    const parts = this.#pending.get();
-    const held = parts?.held ?? 0;
-    return {
-      pending: (byState.get('pending') ?? 0) - held,
-      held,
-      needsRead: parts?.needsRead ?? 0,
-      sending: byState.get('sending') ?? 0,
-      rejected: byState.get('rejected') ?? 0,
-      oldestPendingAt: parts?.oldestAt ?? null,
-    };
+    return (
+      this.#counts.get() ?? {
+        pending: 0,
+        held: 0,
+        needsRead: 0,
+        sending: 0,
+        rejected: 0,
+        oldestPendingAt: null,
+      }
+    );
   }
 }
 

@@ -54,6 +54,8 @@ CREATE INDEX outbox_unresolved ON outbox (basis, change_id)
   WHERE state IN ('pending', 'sending') AND basis <> 'mirror';
 CREATE INDEX outbox_settled ON outbox (settled_at) WHERE settled_at IS NOT NULL;
 CREATE INDEX outbox_rejected ON outbox (change_id) WHERE state = 'rejected';
+CREATE INDEX outbox_rejected_target ON outbox (kind, target) WHERE state = 'rejected';
+CREATE INDEX outbox_sent ON outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
 CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
 INSERT INTO marks (name, value) VALUES ('outbox.version', 0), ('outbox.call', 0), ('orders.seen', -1);
