@@ -6,6 +6,7 @@ import { readOrder } from '../domain/order-reader.ts';
 import { compileSpellings } from '../domain/spelling-tree.ts';
 import { ChangeSignal } from '../local/change-signal.ts';
 import { healthRoutes, type LoopBeat, stalledLoops } from '../local/health.ts';
+import { pageRoutes } from '../local/page/page-routes.ts';
 import { createLocalServer } from '../local/server.ts';
 import { createReceiver, type Receiver } from '../receiver/receiver.ts';
 import { GapWatch } from '../sync/gap-watch.ts';
@@ -15,7 +16,9 @@ import { WebhookWatch } from '../sync/webhook-watch.ts';
 import { listenForCallbacks } from './callback-listeners.ts';
 import { CallbackStanding } from './callback-standing.ts';
 import { localApiPlugin } from './local-api.ts';
+import { ordersStaleAfterMs } from './orders-stale.ts';
 import { outgoingLoops } from './outgoing.ts';
+import { pageFiles } from './page-files.ts';
 import { openParts, type Parts, type PartsOptions } from './parts.ts';
 import { Releasers } from './releasers.ts';
 import { markRunning } from './running-mark.ts';
@@ -74,7 +77,16 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
         loopsAlive,
         notReady: () => notReady(parts, stopping.signal),
       }),
-      localApiPlugin({ parts, apiKey: secrets.localApiKey, changes: orders.changes, version, clock, log }),
+      localApiPlugin({
+        parts,
+        apiKey: secrets.localApiKey,
+        changes: orders.changes,
+        ordersStaleAfterMs: () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() }),
+        version,
+        clock,
+        log,
+      }),
+      pageRoutes({ load: pageFiles, log }),
     ],
   });
   releasers.push('local listener', () => local.close());
