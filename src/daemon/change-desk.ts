@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { ChangeFault, ChangeKind, ProductChange, StockChange } from '../domain/change.ts';
 import type { Guard, GuardSettings, Hold } from '../domain/guard-rails.ts';
 import { resolveProduct } from '../domain/resolve-product.ts';
@@ -74,7 +75,7 @@ export class ChangeDesk {
     how: TakeMany = {},
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress } = how;
-    const zeros = items.length > PART ? this.zeroHold(items) : undefined;
+    const zeros = items.length > PART ? await this.zeroHold(items) : undefined;
     const accepted: Acceptance[] = [];
     for (let start = 0; start < items.length; start += PART) {
       accepted.push(...(await this.take(items.slice(start, start + PART), source, { all, zeros })));
@@ -84,16 +85,19 @@ export class ChangeDesk {
   }
 
   /** Why the stocks that go to zero would be held, were all of `items` handed over at once. */
-  zeroHold(items: readonly HandedOver[]): Hold | undefined {
+  async zeroHold(items: readonly HandedOver[]): Promise<Hold | undefined> {
     const { stores, guards } = this.#options;
     const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
-    if (guards.zeroItemsMax === 0 || zeros.length === 0) return undefined;
-    return stores.read((at) =>
-      at.intake.holdForZeros(
-        zeros.map((item) => this.#resolved(at, item)),
-        guards,
-      ),
-    );
+    if (guards.zeroItemsMax === 0) return undefined;
+    const targets = new Set<string>();
+    for (let start = 0; start < zeros.length; start += PART) {
+      const part = zeros.slice(start, start + PART);
+      const fresh = stores.read((at) => at.intake.freshZeros(part.map((item) => this.#resolved(at, item))));
+      for (const target of fresh) targets.add(target);
+      // Whoever else waits goes first.
+      await setImmediate();
+    }
+    return stores.read(({ intake }) => intake.holdFor(targets.size, guards));
   }
 
   /** Records durably that the POS has booked these orders, and corrects what was held back for them. */

@@ -41,13 +41,13 @@ interface Place<T> {
 }
 
 /** What would become of changes were they handed over now. Nothing is written. */
-export function previewChanges<T extends NamedChange>(
+export async function previewChanges<T extends NamedChange>(
   parts: Pick<Parts, 'stores' | 'changeDesk' | 'config'>,
   lines: readonly T[],
   hold: Hold | undefined,
-): Preview<T>[] {
+): Promise<Preview<T>[]> {
   const { stores, changeDesk, config } = parts;
-  const zeroHold = changeDesk.zeroHold(lines as readonly (T & HandedOver)[]);
+  const zeroHold = await changeDesk.zeroHold(lines as readonly (T & HandedOver)[]);
   return stores.read((at) => {
     const judge = new Judge(at, { config, hold, zeroHold });
     return [...placed(at, changeDesk, lines).values()].map((place) => judge.preview(place));

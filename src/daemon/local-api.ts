@@ -66,7 +66,12 @@ export function localApiPlugin(wiring: LocalApiWiring): FastifyPluginAsync {
       products: (filter) => stores.read(({ catalogQueries }) => catalogQueries.products(filter)),
       clock,
     }),
-    changeRoutes({ take: (batch) => changeDesk.take(handedOver(batch), 'http') }),
+    changeRoutes({
+      async begin(whole) {
+        const zeros = await changeDesk.zeroHold(handedOver(whole));
+        return (part) => changeDesk.take(handedOver(part), 'http', { zeros });
+      },
+    }),
     outboxRoutes({ outbox: changeDesk, clock }),
   ];
   return localApi({ apiKey, families, version });

@@ -22,6 +22,9 @@ export interface TakenChange {
 /** Takes changes in one transaction, durable when it resolves; one answer for each, in order. */
 export type TakeChanges = (batch: ChangeBatch) => Promise<readonly TakenChange[]>;
 
+/** Looks at all changes of a hand-over that comes in several parts, and gives what takes each of its parts. */
+export type BeginHandOver = (whole: ChangeBatch) => Promise<TakeChanges>;
+
 /** Items of one transaction: few enough that nothing else waits long for the event loop or the disk. */
 const CHUNK = 500;
 
@@ -38,8 +41,9 @@ export interface IntakeAnswer {
 export async function takeItems(
   kind: ChangeKind,
   items: readonly BodyItem[],
-  take: TakeChanges,
+  begin: BeginHandOver,
 ): Promise<IntakeAnswer> {
+  const take = await begin(batchOf(kind, items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
   const answer = (more: object) =>
@@ -71,11 +75,15 @@ function partly(thrown: unknown, start: number): object {
 }
 
 function takeGood(kind: ChangeKind, chunk: readonly BodyItem[], take: TakeChanges) {
-  const changes = chunk.flatMap((item) => ('change' in item ? [item.change] : []));
-  if (changes.length === 0) return [];
+  const batch = batchOf(kind, chunk);
+  return batch.changes.length === 0 ? [] : take(batch);
+}
+
+function batchOf(kind: ChangeKind, items: readonly BodyItem[]): ChangeBatch {
+  const changes = items.flatMap((item) => ('change' in item ? [item.change] : []));
   return kind === 'stock'
-    ? take({ kind, changes: changes as StockChange[] })
-    : take({ kind, changes: changes as ProductChange[] });
+    ? { kind, changes: changes as StockChange[] }
+    : { kind, changes: changes as ProductChange[] };
 }
 
 function resultsText(

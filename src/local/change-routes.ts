@@ -3,11 +3,11 @@ import type { ChangeKind } from '../domain/change.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
 import { BODY_FORMATS, readChangeBody } from './change-body.ts';
-import { type TakeChanges, takeItems } from './change-intake.ts';
+import { type BeginHandOver, takeItems } from './change-intake.ts';
 import { changesAnswer, productItems, stockItems } from './schemas/changes.ts';
 
 export interface ChangeRoutesOptions {
-  take: TakeChanges;
+  begin: BeginHandOver;
   /** Largest body (default 32 MiB). */
   limitBytes?: number;
   /** Hand-overs at once; they are taken one after the other (default 8). */
@@ -50,7 +50,7 @@ export function changeRoutes(options: ChangeRoutesOptions): ApiFamily {
 }
 
 function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
-  const { take, limitBytes = LIMIT_BYTES, handOversMax = HAND_OVERS_MAX } = options;
+  const { begin, limitBytes = LIMIT_BYTES, handOversMax = HAND_OVERS_MAX } = options;
   // The routes read the body themselves, as it arrives.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser(Object.keys(BODY_FORMATS), { bodyLimit: limitBytes }, (_request, body, done) =>
@@ -74,7 +74,7 @@ function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
       const format = BODY_FORMATS[contentType(request)] ?? 'json';
       const items = await readChangeBody(request.body, { kind, format, limitBytes });
       // One after the other, so that of two values for a target the one that came last stays.
-      const taking = turn.then(() => takeItems(kind, items, take));
+      const taking = turn.then(() => takeItems(kind, items, begin));
       turn = taking.catch(() => {});
       const { text, status } = await taking;
       return reply.code(status).type('application/json; charset=utf-8').send(text);

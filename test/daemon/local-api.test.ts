@@ -36,7 +36,8 @@ beforeEach(async () => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-local-'));
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: [branch], clock });
-  const changeDesk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
+  const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
+  const changeDesk = new ChangeDesk({ stores, guards, holdBack: false, onTaken: () => {} });
   const limits = {
     endpointIntervalMs: 1,
     ordersIntervalMs: 1,
@@ -189,6 +190,16 @@ it('answers for every change under the number it can be followed by', async () =
     const last = (found.became ?? found.change) as { body: object };
     expect(last.body).toEqual({ externalId: 'E0', qty: 8 });
   }
+});
+
+it('holds what takes too much to zero as a whole, however many parts it is taken in', async () => {
+  await keepProducts(1_200);
+  const items = Array.from({ length: 1_200 }, (_, i) => ({ externalId: `E${i}`, qty: i % 10 === 0 ? 0 : 5 }));
+  const { body } = await call('/stock', items);
+  expect(body).toMatchObject({ total: 1_200, held: 120, pending: 1_080, rejected: 0 });
+  expect(rows("SELECT count(*) AS n FROM outbox WHERE held_guard = 'zero-items'")).toEqual([{ n: 120 }]);
+  const few = await call('/stock', items.slice(0, 1_000));
+  expect(few.body).toMatchObject({ held: 0, pending: 1_000 });
 });
 
 it('records what the POS has booked', async () => {

@@ -150,7 +150,7 @@ export async function openApi(options: ApiRigOptions = {}) {
       },
     }),
     changeRoutes({
-      async take(batch) {
+      begin: async () => async (batch) => {
         state.taken.push(batch);
         if (state.take) return state.take(batch);
         return batch.changes.map(() => ({

@@ -139,7 +139,7 @@ interface DryRun {
 async function dryRun(cli: Cli, tools: CommandTools, run: DryRun): Promise<void> {
   const { previewChanges } = await import('../../daemon/change-preview.ts');
   const { items, problems, changes, plan, options } = run;
-  const previews = previewChanges(tools.parts, changes, plan?.hold);
+  const previews = await previewChanges(tools.parts, changes, plan?.hold);
   const inventory = plan === undefined ? {} : { inventory: inventoryReport(plan, options) };
   const report = { ...previewReport(previews, items.length, problems), ...inventory };
   if (problems.length > 0 || report.rejected > 0) cli.endWith(EXIT.partial);

@@ -2,7 +2,13 @@ import type Database from 'better-sqlite3';
 import type { ChangeBody, ChangeFault, ChangeKind, ProductChange, StockChange } from '../../domain/change.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { valueKeys } from '../../domain/coalesce.ts';
-import { type GuardSettings, guardPrice, guardZeroItems, type Hold } from '../../domain/guard-rails.ts';
+import {
+  GUARDS_OFF,
+  type GuardSettings,
+  guardPrice,
+  guardZeroItems,
+  type Hold,
+} from '../../domain/guard-rails.ts';
 import {
   type Candidate,
   literalAddress,
@@ -29,7 +35,7 @@ export interface AcceptOptions {
   hold?: Hold | undefined;
   /**
    * Holds every stock that goes to zero: for one part of a hand-over that, taken as a whole, takes too many to
-   * zero (`holdForZeros`).
+   * zero (`holdFor`).
    */
   zeroHold?: Hold | undefined;
 }
@@ -116,11 +122,23 @@ export class OutboxIntake {
       .immediate();
   }
 
-  /** Why the stocks that go to zero would be held, were all of `items` handed over at once. Writes nothing. */
-  holdForZeros(items: readonly IntakeItem[], guards: GuardSettings): Hold | undefined {
-    const verdicts = this.#judgeZeros(items, { source: 'cli', guards }, isoUtc(this.#clock.nowMs()));
-    for (const { hold } of verdicts.values()) if (hold) return hold;
-    return undefined;
+  /** Targets of the stocks among `items` that would go to zero and are not there yet. Writes nothing. */
+  freshZeros(items: readonly IntakeItem[]): string[] {
+    const verdicts = this.#judgeZeros(items, { source: 'cli', guards: GUARDS_OFF, zeroHold: PROBE }, '');
+    return [...verdicts].flatMap(([i, { hold }]) => {
+      const item = items[i];
+      return hold && item && 'change' in item && item.resolution.state !== 'rejected'
+        ? [targetOf(item, item.resolution).key]
+        : [];
+    });
+  }
+
+  /** Why so many stocks at once may not go to zero; undefined: they may. */
+  holdFor(freshZeros: number, guards: GuardSettings): Hold | undefined {
+    if (guards.zeroItemsMax === 0 || freshZeros === 0) return undefined;
+    const since = isoUtc(this.#clock.nowMs() - guards.zeroItemsWindowMs);
+    const withinWindow = this.#zeroedSince.get(since) ?? 0;
+    return guardZeroItems({ inHandOver: freshZeros, withinWindow }, guards);
   }
 
   #take(
@@ -131,7 +149,7 @@ export class OutboxIntake {
     options: AcceptOptions,
   ): Acceptance {
     const needsRead = resolution.state === 'needs-read';
-    const target = needsRead ? literalTarget(item.change) : resolution.target;
+    const target = targetOf(item, resolution);
     const address = needsRead ? literalAddress(item.change) : resolution.address;
     const body = bodyFor(item, address);
     const hold = options.hold ?? zero?.hold ?? this.#judgePrice(body, target, options.guards);
@@ -188,22 +206,27 @@ export class OutboxIntake {
     for (const [i, item] of items.entries()) {
       if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
       if (item.resolution.state === 'rejected') continue;
-      const target =
-        item.resolution.state === 'needs-read' ? literalTarget(item.change) : item.resolution.target;
+      const target = targetOf(item, item.resolution);
       const zeroedAt = this.#zeroedAt.map((query) => query.get(target.key)).find((at) => at !== undefined);
       if (zeroedAt !== undefined) verdicts.set(i, { zeroedAt, hold: undefined });
       else if (!this.#values.isZero(target.sku, target.subsidiaryId)) {
-        fresh.set(target.key, [...(fresh.get(target.key) ?? []), i]);
+        const places = fresh.get(target.key);
+        if (places) places.push(i);
+        else fresh.set(target.key, [i]);
       }
     }
-    const { guards } = options;
     if (fresh.size === 0) return verdicts;
-    const since = isoUtc(Date.parse(at) - guards.zeroItemsWindowMs);
-    const withinWindow = guards.zeroItemsMax === 0 ? 0 : (this.#zeroedSince.get(since) ?? 0);
-    const hold = options.zeroHold ?? guardZeroItems({ inHandOver: fresh.size, withinWindow }, guards);
+    const hold = options.zeroHold ?? this.holdFor(fresh.size, options.guards);
     for (const i of [...fresh.values()].flat()) verdicts.set(i, { zeroedAt: at, hold });
     return verdicts;
   }
+}
+
+/** Marks what would be judged. */
+const PROBE: Hold = { guard: 'zero-items', message: '' };
+
+function targetOf(item: Readable, resolution: Exclude<Resolution, { state: 'rejected' }>): Target {
+  return resolution.state === 'needs-read' ? literalTarget(item.change) : resolution.target;
 }
 
 interface ZeroVerdict {
