@@ -5,6 +5,7 @@ import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { planBatch } from '../../domain/plan-batch.ts';
 import { asSent } from '../catalog/sql-value.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow } from './outbox-row.ts';
+import { RefusedChanges } from './refused-changes.ts';
 import { type Judgement, type SendRules, StockRules } from './stock-rules.ts';
 
 export interface ClaimedItem {
@@ -39,6 +40,7 @@ export class OutboxClaims {
   readonly #db: Database.Database;
   readonly #clock: Clock;
   readonly #rules: StockRules;
+  readonly #refused: RefusedChanges;
   readonly #line: Database.Statement<[string, number], Waiting>;
   readonly #inFlight: Database.Statement<[string], string>;
   readonly #takeCall: Database.Statement<[], number>;
@@ -52,6 +54,7 @@ export class OutboxClaims {
     this.#db = db;
     this.#clock = options.clock;
     this.#rules = new StockRules(options);
+    this.#refused = new RefusedChanges(db);
     const inLine = `kind = ? AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'`;
     this.#line = db.prepare(`
       SELECT ${LINE_COLUMNS}, attempts FROM outbox WHERE ${inLine} AND (basis = 'mirror' OR ?)
@@ -99,7 +102,10 @@ export class OutboxClaims {
         { max },
       );
       const at = isoUtc(this.#clock.nowMs());
-      for (const row of plan.settle) this.#settle.run(at, row.changeId);
+      for (const row of plan.settle) {
+        this.#settle.run(at, row.changeId);
+        this.#refused.outlived(row, bodyOf(row), at);
+      }
       const { more } = plan;
       const settled = plan.settle.length;
       if (plan.take.length === 0) return { callId: null, items: [], settled, more };

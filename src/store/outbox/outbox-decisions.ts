@@ -10,6 +10,7 @@ import type { Resolution } from '../../domain/target.ts';
 import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbox-intake.ts';
 import { type NewPlace, OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState, versioned } from './outbox-row.ts';
+import { RefusedChanges } from './refused-changes.ts';
 
 /** A change with its own words, so that its target can be looked for (again). */
 export type KeptChange = { changeId: number } & NamedChange;
@@ -25,6 +26,7 @@ export class OutboxDecisions {
   readonly #clock: Clock;
   readonly #line: OutboxLine;
   readonly #intake: OutboxIntake;
+  readonly #refused: RefusedChanges;
   readonly #row: Database.Statement<[number], DecidedRow>;
   readonly #heldBy: Database.Statement<[string | null], DecidedRow>;
   readonly #unresolved: Database.Statement<[string, number, string, number], DecidedRow>;
@@ -40,6 +42,7 @@ export class OutboxDecisions {
     this.#clock = options.clock;
     this.#line = new OutboxLine(db);
     this.#intake = new OutboxIntake(options);
+    this.#refused = new RefusedChanges(db);
     this.#row = db.prepare(`SELECT ${LINE_COLUMNS}, state FROM outbox WHERE change_id = ?`);
     this.#heldBy = db.prepare(`
       SELECT ${LINE_COLUMNS}, state FROM outbox
@@ -154,7 +157,9 @@ export class OutboxDecisions {
       const at = isoUtc(this.#clock.nowMs());
       if (resolution.state === 'needs-read') return;
       if (resolution.state === 'rejected') {
-        if (row.state === 'pending') this.#end.run('rejected', resolution.message, at, null, row.changeId);
+        if (row.state !== 'pending') return;
+        this.#end.run('rejected', resolution.message, at, null, row.changeId);
+        this.#refused.outlived(row, bodyOf(row), at);
         return;
       }
       const { target, address } = resolution;

@@ -20,6 +20,7 @@ import { LineRows } from './line-rows.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { OutboxLine } from './outbox-line.ts';
 import type { Basis, ChangeSource, NewRow } from './outbox-row.ts';
+import { RefusedChanges } from './refused-changes.ts';
 
 /** A change that was read and resolved, or an item that could not be read and has nobody to be told. */
 export type IntakeItem = { reference?: string | null } & (
@@ -57,6 +58,7 @@ export class OutboxIntake {
   readonly #line: OutboxLine;
   readonly #values: MirrorValues;
   readonly #rows: LineRows;
+  readonly #refused: RefusedChanges;
   readonly #takeVersions: Database.Statement<[number], number>;
   readonly #orderSeq: Database.Statement<[], number>;
   readonly #zeroedAt: Database.Statement<[string], string>[];
@@ -68,6 +70,7 @@ export class OutboxIntake {
     this.#line = new OutboxLine(db);
     this.#values = new MirrorValues(db);
     this.#rows = new LineRows(db);
+    this.#refused = new RefusedChanges(db);
     this.#takeVersions = db
       .prepare<[number], number>(
         "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value",
@@ -110,11 +113,11 @@ export class OutboxIntake {
           if ('fault' in item) return this.#refuse(base, item.value, item.fault.message, unreadTarget);
           const { change, resolution } = item;
           if (resolution.state === 'rejected') {
-            const words = literalTarget(change);
-            return {
-              ...this.#refuse(base, bodyFor(item, literalAddress(change)), resolution.message, words),
-              candidates: resolution.candidates,
-            };
+            const target = literalTarget(change);
+            const body = bodyFor(item, literalAddress(change));
+            const refused = this.#refuse(base, body, resolution.message, target);
+            this.#refused.outlived({ ...base, target: target.key }, body, at);
+            return { ...refused, candidates: resolution.candidates };
           }
           return this.#take(base, item, resolution, zeros.get(i), options);
         });

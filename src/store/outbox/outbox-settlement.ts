@@ -4,6 +4,7 @@ import { HeldBackCounts } from './held-back-counts.ts';
 import { MirrorPush } from './mirror-push.ts';
 import { OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow } from './outbox-row.ts';
+import { RefusedChanges } from './refused-changes.ts';
 
 /**
  * What became of a sent change:
@@ -41,6 +42,7 @@ export class OutboxSettlement {
   readonly #line: OutboxLine;
   readonly #push: MirrorPush;
   readonly #counts: HeldBackCounts;
+  readonly #refused: RefusedChanges;
   readonly #sent: Database.Statement<[number, number], SentRow>;
   readonly #underWay: Database.Statement<[], LineRow>;
   readonly #end: Database.Statement<[string, string | null, string, number]>;
@@ -51,6 +53,7 @@ export class OutboxSettlement {
     this.#line = new OutboxLine(db);
     this.#push = new MirrorPush(db);
     this.#counts = new HeldBackCounts(db);
+    this.#refused = new RefusedChanges(db);
     this.#sent = db.prepare(`
       SELECT ${LINE_COLUMNS}, sent_qty AS sentQty, held_back AS heldBack, sent_as_of_seq AS sentAsOfSeq
       FROM outbox WHERE change_id = ? AND call_id = ? AND state = 'sending'`);
@@ -78,6 +81,7 @@ export class OutboxSettlement {
           if (outcome.state === 'done') this.#applyDone(row, mark);
           const message = outcome.state === 'done' ? soldMessage(row) : (outcome.message ?? 'Refused.');
           this.#end.run(outcome.state, message, at, row.changeId);
+          this.#refused.outlived(row, bodyOf(row), at);
           report[outcome.state] += 1;
         }
       }

@@ -238,6 +238,43 @@ describe('guard rails', () => {
   });
 });
 
+describe('what was refused', () => {
+  it('is what is wrong now: a newer change for the same target takes its place once it has ended', () => {
+    const out = outgoing();
+    const tea = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
+    out.sweep([tea]);
+    const ambiguous = () => out.accept('stock', [{ externalId: 'E', qty: 1 }])[0]?.changeId ?? 0;
+    const refusals = () => out.queries.list({ state: 'rejected', limit: 9 }).map(({ changeId }) => changeId);
+    out.sweep([tea, product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
+    const first = ambiguous();
+    const second = ambiguous();
+    expect(refusals()).toEqual([second]);
+    expect(out.queries.get(first)).toMatchObject({ state: 'superseded', supersededBy: second });
+
+    const send = (kind: 'stock' | 'product', state: 'done' | 'rejected') => {
+      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
+      out.settlement.settle(
+        callId ?? 0,
+        items.map(({ changeId }) => ({ changeId, state, message: 'no' })),
+      );
+      return items[0]?.changeId ?? 0;
+    };
+    out.accept('stock', [{ externalId: 'A', qty: 9 }]);
+    const refused = send('stock', 'rejected');
+    out.accept('stock', [{ externalId: 'A', qty: 8 }]);
+    expect(refusals()).toEqual([refused, second]);
+    send('stock', 'done');
+    expect(refusals()).toEqual([second]);
+
+    out.accept('product', [{ sku: 10, price: 1100, name: 'Tee' }]);
+    const both = send('product', 'rejected');
+    out.accept('product', [{ sku: 10, price: 1200 }]);
+    send('product', 'done');
+    expect(refusals()).toEqual([both, second]);
+    expect(out.queries.counts().rejected).toBe(2);
+  });
+});
+
 describe("a person's decisions", () => {
   it('retry a rejected change, but never over a newer one', () => {
     const out = outgoing();
