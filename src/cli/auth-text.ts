@@ -30,13 +30,15 @@ export function authReport(status: TokenStatus, nowMs: number): AuthReport {
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: new Date(lockedOut.atMs).toISOString(), cause: lockedOut.cause },
     openRefreshSince: iso(status.openIntentAtMs),
-    message: sentence(status),
+    message: sentence(status, nowMs),
   };
 }
 
+/** A refresh under way is not stored either, for as long as its answer may take. */
+const REFRESH_TAKES_MS = 60_000;
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: tillsync auth set < FILE';
 
-function sentence(status: TokenStatus): string {
+function sentence(status: TokenStatus, nowMs: number): string {
   if (status.state === 'none') {
     return 'No tokens are stored yet. Hand over a refresh token: tillsync auth set < FILE';
   }
@@ -46,7 +48,13 @@ function sentence(status: TokenStatus): string {
   }
   if (status.state === 'locked-out') return `The platform refuses the refresh token. ${NEW_PAIR}`;
   const access = rest('the access token', status.accessExpiresInMs);
-  return `All is well: ${access}, ${rest('the refresh token', status.refreshExpiresInMs)}.`;
+  const both = `${access}, ${rest('the refresh token', status.refreshExpiresInMs)}`;
+  const openMs = status.openIntentAtMs === null ? 0 : nowMs - status.openIntentAtMs;
+  if (openMs < REFRESH_TAKES_MS) return `All is well: ${both}.`;
+  return (
+    `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, ` +
+    `so the platform may refuse the refresh token at the next one: ${both}.`
+  );
 }
 
 function rest(what: string, restMs: number | null): string {

@@ -147,7 +147,9 @@ export class OrderLoop {
     const known = asTillsyncError(error);
     const fields = { code: known.code, failures: this.#failures, hint: known.hint };
     if (known.code === 'auth-required') {
-      if (this.#failures === 1) log.error(fields, known.message);
+      // Tokens that the platform refused were told by their keeper; that none were handed in, by nobody yet.
+      if (this.#failures === 1)
+        log[known.httpStatus === undefined ? 'error' : 'debug'](fields, known.message);
     } else if (known.code === 'internal') {
       log.error({ ...fields, err: error }, `order poll failed: ${known.message}`);
     } else {

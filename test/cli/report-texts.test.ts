@@ -53,6 +53,12 @@ describe('tokens', () => {
     expect(authReport(NO_TOKENS, NOW)).toMatchObject({ state: 'none', savedAt: null });
   });
 
+  test('whose last refresh was never stored are not called well, unless it may be under way', () => {
+    const open = (agoMs: number) => authReport({ ...tokens, openIntentAtMs: NOW - agoMs }, NOW).message;
+    expect(open(20_000)).toMatch(/^All is well/);
+    expect(open(180_000)).toMatch(/^A refresh began 3m ago and its answer was never stored/);
+  });
+
   test('that are refused ask for a person, with the cause', () => {
     const lockedOut = { atMs: NOW, cause: 'reply-lost' } as const;
     const report = authReport({ ...tokens, state: 'locked-out', lockedOut }, NOW);

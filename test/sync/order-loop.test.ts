@@ -27,6 +27,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
   const clock = new FakeClock();
   const calls: { atMs: number; wide: boolean }[] = [];
   const alarms: string[] = [];
+  const errors: string[] = [];
   const usable = { yes: true };
   const gaps: number[][] = [];
   const loop = new OrderLoop({
@@ -43,7 +44,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
     alarms: { raise: (key) => void alarms.push(key), lower() {} },
     clock,
     random: seededRandom(1),
-    log: silentLog,
+    log: { ...silentLog, error: (_fields, message) => void errors.push(message) },
     wideEveryMs: 3_600_000,
     staleAfterMs: 600_000,
     beat() {},
@@ -55,7 +56,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
     await ended;
     expect(clock.sleeping).toBe(0);
   };
-  return { clock, calls, alarms, usable, gaps, loop, stop };
+  return { clock, calls, alarms, errors, usable, gaps, loop, stop };
 }
 
 describe('OrderLoop', () => {
@@ -143,5 +144,20 @@ describe('OrderLoop', () => {
     await clock.advance(60_000);
     expect(alarms[0]).toBe('orders.stale');
     await stop();
+  });
+
+  it('leaves it to the keeper of the tokens to tell of refused ones, and tells once that there are none', async () => {
+    const refused = setUp(async () => {
+      throw new TillsyncError('auth-required', 'Refused.', { httpStatus: 401 });
+    });
+    await refused.clock.advance(600_000);
+    expect(refused.errors).toEqual([]);
+    await refused.stop();
+    const none = setUp(async () => {
+      throw new TillsyncError('auth-required', 'No tokens have been handed in yet.');
+    });
+    await none.clock.advance(600_000);
+    expect(none.errors).toEqual(['No tokens have been handed in yet.']);
+    await none.stop();
   });
 });
