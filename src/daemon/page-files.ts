@@ -15,10 +15,10 @@ export interface PageBundle {
 }
 
 /** The status page's files by name: as the package carries them, or in a checkout made from their sources. */
-export async function pageFiles(): Promise<Map<string, Uint8Array>> {
+export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>();
-  for (const name of await readdir(DIRECTORY)) {
-    if (/\.(html|css|js|svg)$/.test(name)) files.set(name, await readFile(new URL(name, DIRECTORY)));
+  for (const name of await readdir(directory)) {
+    if (/\.(html|css|js|svg)$/.test(name)) files.set(name, await readFile(new URL(name, directory)));
   }
   if (files.has('main.js')) return files;
   for (const [name, content] of (await bundlePage()).files) files.set(name, content);

@@ -110,7 +110,7 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
   },
   'outbox.held': {
     level: 'amber',
-    message: 'Changes that look like a mistake and wait for your word: {count}.',
+    message: 'Changes that look like a mistake and wait for a decision: {count}.',
     remedy: 'Look at them, then release or drop them.',
   },
   'catalog.incomplete': {

@@ -8,7 +8,8 @@ export interface Actions {
   speak(language: Language): void;
   expand(stage: Stage): void;
   showOrder(orderId: string): void;
-  showChanges(tab: OutboxTab): void;
+  /** With a jump the focus goes along. */
+  showChanges(tab: OutboxTab, isJump?: boolean): void;
   moreChanges(): void;
   decide(decision: Decision, change: Change): void;
   /** Asks before anything is dropped. */

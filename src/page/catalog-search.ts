@@ -20,7 +20,7 @@ export class CatalogSearch {
     const { catalog } = this.#store.state;
     clearTimeout(this.#pause);
     if (text.trim() === '') {
-      this.#store.set({ catalog: { text, products: null, next: null } });
+      this.#store.set({ catalog: { text, products: null, next: null, fault: null } });
       return;
     }
     this.#store.set({ catalog: { ...catalog, text } });
@@ -40,10 +40,10 @@ export class CatalogSearch {
       // Somebody typed on meanwhile.
       if (catalog.text !== text) return;
       const products = after === null ? answer.products : [...(catalog.products ?? []), ...answer.products];
-      this.#store.set({ catalog: { text, products, next: answer.next } });
+      this.#store.set({ catalog: { text, products, next: answer.next, fault: null } });
     } catch (error) {
       if (!(error instanceof ApiFault)) throw error;
-      this.#store.set({ notice: { isFault: true, text: error.message } });
+      this.#store.set({ catalog: { text, products: null, next: null, fault: error.message } });
     }
   }
 }

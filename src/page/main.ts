@@ -16,6 +16,7 @@ const TICK_MS = 5_000;
 const KEY = 'tillsync.key';
 const LANGUAGE = 'tillsync.language';
 
+const narrow = matchMedia('(max-width: 40rem)');
 const root = document.getElementById('page') ?? document.body;
 root.replaceChildren();
 const remembered = localStorage.getItem(LANGUAGE);
@@ -27,12 +28,13 @@ const store = new Store(
     nowMs: Date.now(),
     link: 'connecting',
     hasKey: sessionStorage.getItem(KEY) !== null,
+    isNarrow: narrow.matches,
     status: null,
     board: boardOf([]),
     expanded: new Set(),
     trends: [],
     outbox: { tab: 'waiting', changes: null, before: null, deciding: new Set() },
-    catalog: { text: '', products: null, next: null },
+    catalog: { text: '', products: null, next: null, fault: null },
     dialog: null,
     notice: null,
   },
@@ -68,7 +70,10 @@ const actions: Actions = {
     store.set({ expanded });
   },
   showOrder: (orderId) => void showOrder(orderId),
-  showChanges: (tab) => void outbox.show(tab),
+  showChanges(tab, isJump = false) {
+    if (isJump) document.getElementById('outbox')?.focus();
+    void outbox.show(tab);
+  },
   moreChanges: () => void outbox.more(),
   decide(decision, change) {
     store.set({ dialog: null });
@@ -110,6 +115,7 @@ function watchWhileSeen(): void {
   else live.start();
 }
 
+narrow.addEventListener('change', ({ matches }) => store.set({ isNarrow: matches }));
 document.addEventListener('visibilitychange', watchWhileSeen);
 setInterval(() => store.set({ nowMs: store.state.nowMs + TICK_MS }), TICK_MS);
 store.set({});

@@ -24,6 +24,8 @@ export interface PageState {
   /** `locked`: the key is needed even to look. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
+  /** The window is no wider than a phone's. */
+  isNarrow: boolean;
   status: StatusAnswer | null;
   board: Board;
   /** Columns that show all their orders. */
@@ -36,7 +38,12 @@ export interface PageState {
     /** Changes about which a decision is under way. */
     deciding: ReadonlySet<number>;
   };
-  catalog: { text: string; products: readonly MirroredProduct[] | null; next: string | null };
+  catalog: {
+    text: string;
+    products: readonly MirroredProduct[] | null;
+    next: string | null;
+    fault: string | null;
+  };
   dialog: Dialog | null;
   /** Of the last decision; read out. */
   notice: { isFault: boolean; text: string } | null;

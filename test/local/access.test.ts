@@ -148,6 +148,23 @@ describe('web pages', () => {
     expect((await call('/v1/status', { headers: { 'sec-fetch-site': 'none' } })).status).toBe(200);
   });
 
+  it('decide nothing without the key where there is one, though they may look', async () => {
+    const { call, post, state } = await open({ apiKey: KEY });
+    const own = { origin: `http://${host()}`, 'sec-fetch-site': 'same-origin' };
+    for (const browser of [own, { origin: own.origin }, { 'sec-fetch-site': 'none' }]) {
+      expect(await codeOf(post('/v1/outbox/1/drop', undefined, browser))).toEqual([401, 'unauthorized']);
+      expect(await codeOf(post('/v1/stock', [{ externalId: 'A', qty: 1 }], browser))).toEqual([
+        401,
+        'unauthorized',
+      ]);
+      expect((await call('/v1/status', { headers: browser })).status).toBe(200);
+    }
+    expect([state.decisions, state.taken]).toEqual([[], []]);
+    await post('/v1/outbox/1/drop', undefined, { ...own, 'x-api-key': SENT_KEY });
+    expect(state.decisions).toEqual(['drop 1']);
+    expect((await post('/v1/stock', [{ externalId: 'A', qty: 1 }])).status).toBe(200);
+  });
+
   it('find answers that no browser guesses at or keeps', async () => {
     const { call } = await open();
     expect((await call('/v1/status')).headers).toMatchObject({

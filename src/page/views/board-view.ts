@@ -7,7 +7,9 @@ import type { PageState } from '../state.ts';
 import { statusWord } from '../words/status-word.ts';
 import { icon } from './icons.ts';
 
+/** Orders of one column at first. */
 const SHOWN = 6;
+const SHOWN_NARROW = 3;
 
 /** The orders under way, by where they are. */
 export function boardView(state: PageState, actions: Actions): TemplateResult {
@@ -41,7 +43,8 @@ function stageView(
 ): TemplateResult {
   const { speech, expanded } = state;
   const isWhole = expanded.has(stage);
-  const shown = isWhole ? orders : orders.slice(0, SHOWN);
+  const few = state.isNarrow ? SHOWN_NARROW : SHOWN;
+  const shown = isWhole ? orders : orders.slice(0, few);
   const hidden = orders.length - shown.length;
   return html`
     <section class="stage stage-${stage} ${orders.length === 0 ? 'empty' : ''}" aria-labelledby="stage-${stage}">
@@ -55,7 +58,7 @@ function stageView(
         )}
       </ul>
       ${
-        hidden > 0 || (isWhole && orders.length > SHOWN)
+        hidden > 0 || (isWhole && orders.length > few)
           ? html`<button type="button" class="quiet more" aria-expanded=${isWhole} @click=${() => actions.expand(stage)}>
             ${isWhole ? speech.say('board.less') : speech.say('board.more', { count: speech.format.number(hidden) })}
           </button>`
@@ -80,7 +83,7 @@ function card(order: BoardOrder, state: PageState, actions: Actions): TemplateRe
       <span class="line name">${name || order.storeExternalId || '–'}</span>
       <span class="line foot">
         <span class="way">${way ? html`${icon(way)}${speech.say(way)}` : deliveryType}</span>
-        <time datetime=${createdAt ?? ''} title=${speech.format.moment(createdAt)}>${speech.format.ago(createdAt, nowMs)}</time>
+        <time datetime=${createdAt ?? ''} title=${speech.format.moment(createdAt)}>${speech.format.age(createdAt, nowMs)}</time>
       </span>
       <span class="status">${statusWord(status, speech)}</span>
     </button>

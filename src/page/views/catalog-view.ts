@@ -45,7 +45,8 @@ export function catalogView(state: PageState, actions: Actions): TemplateResult 
   `;
 }
 
-function found({ speech, catalog: { products, next } }: PageState): string {
+function found({ speech, catalog: { products, next, fault } }: PageState): string {
+  if (fault !== null) return speech.say('fault.action', { why: fault });
   if (products === null) return '';
   if (products.length === 0) return speech.say('catalog.none');
   const count = speech.format.number(products.length);

@@ -31,8 +31,8 @@ export function headerView(state: PageState, actions: Actions): TemplateResult {
           >${each.toUpperCase()}</button>`,
         )}
       </div>
-      <button type="button" class="quiet key" aria-pressed=${hasKey} @click=${actions.askKey}>
-        ${icon('key')}${speech.say('key.button')}
+      <button type="button" class="quiet key" aria-label=${speech.say('key.button')} aria-pressed=${hasKey} @click=${actions.askKey}>
+        ${icon('key')}<span>${speech.say('key.button')}</span>
       </button>
     </header>
   `;

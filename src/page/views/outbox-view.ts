@@ -7,7 +7,7 @@ import { changeSubject, changeValues } from '../words/change-words.ts';
 
 /** What waits to be sent, what waits for a person, what was refused and why. */
 export function outboxView(state: PageState, actions: Actions): TemplateResult {
-  const { speech, status, outbox } = state;
+  const { speech, status, outbox, notice } = state;
   const counts = status?.outbox;
   const count: Record<OutboxTab, number> = {
     waiting: (counts?.pending ?? 0) + (counts?.sending ?? 0),
@@ -27,6 +27,9 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
             @click=${() => actions.showChanges(each)}
           >${speech.say(`outbox.${each}`)} <span class="count">${speech.format.number(count[each])}</span></button>`,
         )}
+      </div>
+      <div class="notice" role="status">
+        ${notice === null ? nothing : html`<p class=${notice.isFault ? 'fault' : 'good'}>${notice.text}</p>`}
       </div>
       ${changes?.length === 0 ? html`<p class="none">${speech.say(`outbox.${tab}.none`)}</p>` : nothing}
       <ul class="changes">

@@ -12,15 +12,12 @@ import { verdictView } from './verdict-view.ts';
 
 /** The whole page for a state. */
 export function pageView(state: PageState, actions: Actions): TemplateResult {
-  const { speech, status, notice } = state;
+  const { speech, status } = state;
   return html`
     <a class="skip" href="#content">${speech.say('skip')}</a>
     ${headerView(state, actions)}
     <main id="content" tabindex="-1">
-      ${verdictView(state)}
-      <div class="notice" role="status">
-        ${notice === null ? nothing : html`<p class=${notice.isFault ? 'fault' : 'good'}>${notice.text}</p>`}
-      </div>
+      ${verdictView(state, actions)}
       ${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
       <div class="pair">${outboxView(state, actions)} ${catalogView(state, actions)}</div>
     </main>

@@ -61,7 +61,7 @@ function pushPlot(trends: readonly TrendHour[], { say, format }: Speech): Templa
         <p>${words}</p>
         <p class="legend"><span class="dot layer-1"></span>${say('trends.median')}<span class="dot layer-0"></span>${say('trends.p95')}</p>
       </figcaption>
-      ${plotView({ bars, ticks, tickText: format.duration, label: `${say('trends.push')}: ${words}` })}
+      ${plotView({ bars, ticks, tickText: (ms) => (ms === 0 ? '0' : format.duration(ms)), label: `${say('trends.push')}: ${words}` })}
     </figure>
   `;
 }

@@ -1,18 +1,19 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { Finding } from '../../domain/finding.ts';
-import type { PageState } from '../state.ts';
+import type { Actions } from '../actions.ts';
+import type { OutboxTab, PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
 import { icon } from './icons.ts';
 
 /** Whether everything is all right, in one look, with what to do. */
-export function verdictView(state: PageState): TemplateResult {
-  const { speech, status, link, nowMs } = state;
+export function verdictView(state: PageState, actions: Actions): TemplateResult {
+  const { speech, status, link } = state;
   if (link === 'lost') return unreachable(speech);
   if (status === null) return band('waiting', speech.say('verdict.waiting'), nothing, speech);
   const { level, findings } = status.verdict;
   const [first, ...others] = findings;
   const body = first
-    ? html`${mainFinding(first, speech, nowMs)} ${otherFindings(others, speech)}`
+    ? html`${mainFinding(first, state, actions)} ${otherFindings(others, state, actions)}`
     : html`<p class="message">${speech.say('verdict.green.say')}</p>`;
   return band(level, speech.say(`verdict.${level}`), body, speech);
 }
@@ -31,7 +32,7 @@ function band(
   `;
 }
 
-function mainFinding(finding: Finding, speech: Speech, nowMs: number): TemplateResult {
+function mainFinding(finding: Finding, { speech, nowMs }: PageState, actions: Actions): TemplateResult {
   const { message, remedy } = speech.finding(finding);
   return html`
     <p class="message">
@@ -41,7 +42,7 @@ function mainFinding(finding: Finding, speech: Speech, nowMs: number): TemplateR
           : html` <span class="since" aria-live="off">${speech.say('verdict.since', { when: since(finding.since, speech, nowMs) })}</span>`
       }
     </p>
-    <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${commands(remedy)}</p>
+    <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${commands(remedy)} ${jump(finding, speech, actions)}</p>
     ${detail(finding)}
   `;
 }
@@ -51,7 +52,11 @@ function since(iso: string, { format }: Speech, nowMs: number): string {
   return nowMs - Date.parse(iso) < 12 * 3_600_000 ? format.hour(iso) : format.moment(iso);
 }
 
-function otherFindings(findings: readonly Finding[], speech: Speech): TemplateResult | typeof nothing {
+function otherFindings(
+  findings: readonly Finding[],
+  { speech }: PageState,
+  actions: Actions,
+): TemplateResult | typeof nothing {
   if (findings.length === 0) return nothing;
   return html`
     <h3>${speech.say('verdict.also')}</h3>
@@ -60,11 +65,24 @@ function otherFindings(findings: readonly Finding[], speech: Speech): TemplateRe
         const { message, remedy } = speech.finding(finding);
         return html`<li class="also-${finding.level}">
           ${icon(finding.level)}
-          <div>${message} <span class="remedy">${commands(remedy)}</span>${detail(finding)}</div>
+          <div>${message} <span class="remedy">${commands(remedy)}</span> ${jump(finding, speech, actions)}${detail(finding)}</div>
         </li>`;
       })}
     </ul>
   `;
+}
+
+const TAB_OF: Partial<Record<Finding['code'], OutboxTab>> = {
+  'outbox.stuck': 'waiting',
+  'outbox.held': 'held',
+  'outbox.rejected': 'rejected',
+};
+
+/** To where on this page it can be put right. */
+function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResult | typeof nothing {
+  const tab = TAB_OF[code];
+  if (tab === undefined) return nothing;
+  return html`<button type="button" class="jump" @click=${() => actions.showChanges(tab, true)}>${speech.say('verdict.show')}</button>`;
 }
 
 function detail({ detail }: Finding): TemplateResult | typeof nothing {

@@ -61,7 +61,7 @@ export const SPANISH_FINDINGS: Record<FindingCode, { message: string; remedy: st
     remedy: 'Mire por qué, corríjalo y después reinténtelos o descártelos.',
   },
   'outbox.held': {
-    message: 'Cambios que parecen un error y esperan su decisión: {count}.',
+    message: 'Cambios que parecen un error y esperan una decisión: {count}.',
     remedy: 'Mírelos y después envíelos o descártelos.',
   },
   'catalog.incomplete': {

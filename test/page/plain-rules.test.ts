@@ -1,0 +1,158 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { FINDING_SENTENCES, type FindingCode } from '../../src/domain/finding.ts';
+import { verdictOf } from '../../src/domain/verdict.ts';
+import { EventParser } from '../../src/page/event-parser.ts';
+import { formatFor } from '../../src/page/format.ts';
+import { axis, durationAxis } from '../../src/page/plot.ts';
+import { changeSubject, changeValues } from '../../src/page/words/change-words.ts';
+import { ENGLISH } from '../../src/page/words/english.ts';
+import { chooseLanguage, speechOf } from '../../src/page/words/language.ts';
+import { SPANISH } from '../../src/page/words/spanish.ts';
+import { SPANISH_FINDINGS } from '../../src/page/words/spanish-findings.ts';
+import { statusWord } from '../../src/page/words/status-word.ts';
+
+describe('the event stream', () => {
+  it('is read the same however it is cut', () => {
+    const text =
+      'retry: 2000\n\nid: 1\nevent: order\ndata: {"a":1}\n\n: still here\n\ndata: two\r\ndata: lines\r\n\r\ndata: unfinished';
+    const cuts = fc.array(fc.nat(text.length), { maxLength: 12 });
+    fc.assert(
+      fc.property(cuts, (at) => {
+        const parser = new EventParser();
+        const ends = [...at.sort((a, b) => a - b), text.length];
+        const found = ends.flatMap((end, i) => parser.push(text.slice(ends[i - 1] ?? 0, end)));
+        expect(found).toEqual(['{"a":1}', 'two\nlines']);
+      }),
+    );
+  });
+});
+
+describe('axes', () => {
+  it('begin at zero, reach the highest value, and have few, evenly spaced, ticks', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 0, max: 1e9 }), (highest) => {
+        for (const ticks of [axis(highest), durationAxis(highest)]) {
+          expect(ticks[0]).toBe(0);
+          expect(ticks.at(-1)).toBeGreaterThanOrEqual(highest * (1 - 1e-9));
+          expect(ticks.length).toBeLessThanOrEqual(8);
+          const step = ticks[1]! - ticks[0]!;
+          for (const [i, tick] of ticks.entries()) expect(tick).toBeCloseTo(i * step, 6);
+        }
+      }),
+    );
+  });
+
+  it('have round numbers', () => {
+    expect(axis(74)).toEqual([0, 20, 40, 60, 80]);
+    expect(axis(4)).toEqual([0, 1, 2, 3, 4]);
+    expect(axis(0)).toEqual([0, 1]);
+    expect(durationAxis(7_000)).toEqual([0, 2_000, 4_000, 6_000, 8_000]);
+    expect(durationAxis(100_000)).toEqual([0, 30_000, 60_000, 90_000, 120_000]);
+  });
+});
+
+describe('words', () => {
+  const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
+
+  it('have the same places in both languages, and none is left as it was', () => {
+    for (const key of Object.keys(ENGLISH) as (keyof typeof ENGLISH)[]) {
+      expect(places(SPANISH[key]), key).toEqual(places(ENGLISH[key]));
+      expect(SPANISH[key].trim()).not.toBe('');
+    }
+    for (const code of Object.keys(FINDING_SENTENCES) as FindingCode[]) {
+      const { message, remedy } = SPANISH_FINDINGS[code];
+      expect(places(message), code).toEqual(places(FINDING_SENTENCES[code].message));
+      const commands = (text: string) => text.match(/tillsync [a-z]+( [a-z]+)?/g) ?? [];
+      expect(commands(remedy).length, code).toBe(commands(FINDING_SENTENCES[code].remedy).length);
+    }
+  });
+
+  it('follow the browser, then English', () => {
+    expect(chooseLanguage(['es-CL', 'en'])).toBe('es');
+    expect(chooseLanguage(['pt-BR', 'es'])).toBe('es');
+    expect(chooseLanguage(['de', 'fr'])).toBe('en');
+    expect(chooseLanguage([])).toBe('en');
+  });
+
+  it('say a finding in the language that is spoken', () => {
+    const outbox = { pending: 0, held: 0, rejected: 3, oldestPendingAt: null };
+    const facts = { nowMs: 0, freshness: [], alarms: [], tokens: null, outbox, quarantine: 0 };
+    const [finding] = verdictOf(facts).findings;
+    if (!finding) throw new Error('nothing was found');
+    expect(speechOf('en', []).finding(finding).message).toBe('Changes that the platform refused: 3.');
+    expect(speechOf('es', []).finding(finding).message).toBe('Cambios que la plataforma rechazó: 3.');
+    expect(speechOf('es', []).finding({ ...finding, count: null }).message).toBe(
+      'Cambios que la plataforma rechazó.',
+    );
+    const tomorrow = { ...finding, code: 'of.tomorrow' as FindingCode };
+    expect(speechOf('es', []).finding(tomorrow)).toEqual({
+      message: finding.message,
+      remedy: finding.remedy,
+    });
+  });
+
+  it('name a status, also one that nobody knows', () => {
+    const { say } = speechOf('es', []);
+    const speech = speechOf('es', []);
+    expect(statusWord('ready', speech)).toBe(say('status.ready'));
+    expect(statusWord('constructor', speech)).toBe('constructor');
+    expect(statusWord(null, speech)).toBe(say('status.none'));
+  });
+
+  it('tell what a change is about, whatever was handed over', () => {
+    const speech = speechOf('en', []);
+    const change = {
+      changeId: 1,
+      kind: 'stock' as const,
+      target: 'sku:1@s1',
+      state: 'pending' as const,
+      attempts: 0,
+      message: null,
+      createdAt: '',
+      settledAt: null,
+      heldGuard: null,
+    };
+    const body = { externalId: 'A1', subsidiaryId: 's1', qty: 3, show: false };
+    expect(changeSubject({ ...change, body }, speech)).toBe('A1 · branch s1');
+    expect(changeValues({ ...change, body }, speech)).toBe('stock 3, hidden');
+    expect(changeSubject({ ...change, body: {} }, speech)).toBe('sku:1@s1');
+    expect(changeSubject({ ...change, body: { sku: 12 } }, speech)).toBe('SKU 12');
+    const odd = { price: '12.50', name: '<b>', description: '' };
+    expect(changeValues({ ...change, body: odd }, speech)).toBe('price 12.5, name “<b>”, description');
+  });
+});
+
+describe('figures', () => {
+  const { ago, age, amount, duration } = formatFor('en-US');
+  const nowMs = Date.parse('2026-01-15T12:00:00.000Z');
+  const past = (ms: number) => new Date(nowMs - ms).toISOString();
+
+  it('of age do not run with every second', () => {
+    expect(ago(past(9_999), nowMs)).toBe('now');
+    expect(ago(past(-5_000), nowMs)).toBe('now');
+    expect(ago(past(38_000), nowMs)).toBe('30 sec. ago');
+    expect(ago(past(61_000), nowMs)).toBe('1 min. ago');
+    expect(age(past(7_300_000), nowMs)).toBe('2 hr');
+    expect([ago(null, nowMs), ago('mañana', nowMs)]).toEqual(['', 'mañana']);
+  });
+
+  it('of money stay as sent where they are none', () => {
+    expect([amount(1234.5), amount('1234.50'), amount('gratis'), amount(null), amount('')]).toEqual([
+      '1,234.5',
+      '1,234.5',
+      'gratis',
+      '',
+      '',
+    ]);
+  });
+
+  it('of time have the unit that fits', () => {
+    expect([duration(52.4), duration(1_500), duration(61_000), duration(7_200_000)]).toEqual([
+      '52 ms',
+      '1.5 sec',
+      '1 min',
+      '2 hr',
+    ]);
+  });
+});
