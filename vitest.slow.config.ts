@@ -1,11 +1,10 @@
 import { defineConfig } from 'vitest/config';
 
-/** The slow tier: real packages, a real browser, simulated days. */
+/** The slower tiers, each a command of its own: real processes and users, and simulated days. */
 export default defineConfig({
   test: {
-    include: ['test/slow/**/*.test.ts'],
+    include: ['test/integration/**/*.test.ts', 'test/slow/simulation/**/*.test.ts'],
     pool: 'forks',
-    fileParallelism: false,
     testTimeout: 600_000,
     hookTimeout: 600_000,
   },
