@@ -170,6 +170,7 @@ function rejected(code: RejectionCode, message: string, candidates: Candidate[])
 }
 
 function countPlaces(mappings: readonly CatalogMapping[]): number {
+  if (mappings.length <= 1) return mappings.length;
   return new Set(mappings.map((each) => `${each.sku}@${each.subsidiaryId}`)).size;
 }
 

@@ -5,15 +5,25 @@ import { LINE_COLUMNS, type LineRow } from './outbox-row.ts';
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'reference', 'as_of_seq'];
 /** What must be the same for that; else the two are merged. */
 const SAME_COLUMNS = ['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'zeroed_at'];
-const UPSERT_COLUMNS = [
-  ...REPLACED_COLUMNS,
-  ...SAME_COLUMNS,
+/** What most changes of a hand-over have in common. */
+const SHARED_COLUMNS = ['kind', 'source', 'basis', 'fields'] as const;
+const BOUND_COLUMNS = [
   'change_id',
-  'kind',
   'target',
+  'conflict_key',
+  'body',
+  'priority',
+  'sku',
+  'subsidiary_id',
+  'reference',
+  'version',
+  'zeroed_at',
+  'as_of_seq',
   'created_at',
   'queue_seq',
 ];
+
+export type SharedValues = Record<(typeof SHARED_COLUMNS)[number], string>;
 
 type Named = [Record<string, unknown>];
 
@@ -24,8 +34,6 @@ export class LineRows {
   readonly waitingId: Database.Statement<[string, string], number>;
   readonly beginning: Database.Statement<[], { anyHeld: number; lastId: number }>;
   readonly siblings: Database.Statement<[string, string], LineRow>;
-  /** Parameters in the order of UPSERT_COLUMNS. Changes no row when the waiting one must be merged. */
-  readonly upsert: Database.Statement<unknown[]>;
   readonly insert: Database.Statement<Named>;
   readonly merge: Database.Statement<Named>;
   readonly setBody: Database.Statement<[string, string, number, number]>;
@@ -33,7 +41,12 @@ export class LineRows {
   readonly wait: Database.Statement<[string | null, number]>;
   readonly setTarget: Database.Statement<Named>;
 
+  readonly #db: Database.Database;
+  readonly #upserts = new Map<string, Database.Statement<unknown[]>>();
+  #last: { shared: SharedValues; upsert: Database.Statement<unknown[]> } | undefined;
+
   constructor(db: Database.Database) {
+    this.#db = db;
     // INDEXED BY, for otherwise SQLite compares the bound kind with the conditions of other partial indexes and
     // plans the statement anew each time, which takes longer than to run it.
     const one = (columns: string, index: string, guard: string) => `
@@ -50,13 +63,6 @@ export class LineRows {
     this.siblings = db.prepare(`
       SELECT ${LINE_COLUMNS} FROM outbox
       WHERE conflict_key = ? AND state = 'pending' AND kind = 'product' AND target <> ?`);
-    // Without RETURNING, for which SQLite would make a temporary table each time.
-    this.upsert = db.prepare(`
-      INSERT INTO outbox (${UPSERT_COLUMNS}, state) VALUES (${UPSERT_COLUMNS.map(() => '?')}, 'pending')
-      ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
-        ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
-        message = NULL, field_versions = NULL, replaced = replaced + 1
-      WHERE ${SAME_COLUMNS.map((column) => `${column} IS excluded.${column}`).join(' AND ')}`);
     this.insert = db.prepare(`
       INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
         priority, queue_seq, basis, sku, subsidiary_id, held_guard, source, reference, version, zeroed_at, as_of_seq)
@@ -81,5 +87,30 @@ export class LineRows {
         subsidiary_id = @subsidiaryId, body = @body, fields = @fields, priority = @priority, queue_seq = @queueSeq,
         field_versions = @fieldVersions, version = @version
       WHERE change_id = @changeId`);
+  }
+
+  /**
+   * Parameters in the order of BOUND_COLUMNS. Changes no row when the waiting one must be merged. One statement for
+   * each combination of shared values: binding them for every row would take a tenth of the time.
+   */
+  upsert(shared: SharedValues): Database.Statement<unknown[]> {
+    const last = this.#last;
+    if (last && SHARED_COLUMNS.every((column) => last.shared[column] === shared[column])) return last.upsert;
+    const literals = SHARED_COLUMNS.map((column) => `'${shared[column].replaceAll("'", "''")}'`).join();
+    const upsert = this.#upserts.get(literals) ?? this.#prepareUpsert(literals);
+    this.#upserts.set(literals, upsert);
+    this.#last = { shared, upsert };
+    return upsert;
+  }
+
+  /** Without RETURNING, for which SQLite would make a temporary table each time. */
+  #prepareUpsert(literals: string): Database.Statement<unknown[]> {
+    return this.#db.prepare(`
+      INSERT INTO outbox (${SHARED_COLUMNS}, ${BOUND_COLUMNS}, state)
+      VALUES (${literals}, ${BOUND_COLUMNS.map(() => '?')}, 'pending')
+      ON CONFLICT (kind, target) WHERE state = 'pending' AND held_guard IS NULL DO UPDATE SET
+        ${REPLACED_COLUMNS.map((column) => `${column} = excluded.${column}`)},
+        message = NULL, field_versions = NULL, replaced = replaced + 1
+      WHERE ${SAME_COLUMNS.map((column) => `${column} IS excluded.${column}`).join(' AND ')}`);
   }
 }

@@ -154,13 +154,10 @@ export class OutboxLine {
     const { body, fields, priority } = bodyColumns(newest);
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = row;
     const { source, reference, version, zeroedAt, asOfSeq } = row;
-    const replaced = [version, body, source, reference, asOfSeq];
-    const same = [fields, priority, basis, conflictKey, sku, subsidiaryId, zeroedAt];
-    const { changes, lastInsertRowid } = this.#rows.upsert.run(
-      ...replaced,
-      ...same,
-      ...[changeId, kind, target, createdAt, changeId],
-    );
+    const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId];
+    const { changes, lastInsertRowid } = this.#rows
+      .upsert({ kind, source, basis, fields })
+      .run(...place, reference, version, zeroedAt, asOfSeq, createdAt, changeId);
     if (changes === 0) return undefined;
     const lastId = this.#lastId;
     this.#lastId = Number(lastInsertRowid);
