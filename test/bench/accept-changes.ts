@@ -10,7 +10,7 @@ import { onCore } from './http-load.ts';
 const PER_REQUEST = 10_000;
 const PER_COMMIT = 500;
 /** Requests to each that are not counted, so that both have seen the code often enough to be fast. */
-const WARM_UP = 2;
+const WARM_UP = 3;
 
 /** Changes in bulk over HTTP, durable when answered, against the bare upsert loop into the same schema. */
 export async function measureAccepting(parent: string, options: BenchOptions): Promise<BenchResult[]> {

@@ -26,7 +26,7 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
 
 async function measureSending(directory: string, options: BenchOptions): Promise<BenchResult[]> {
   const changes = options.quick ? 2_000 : 10_000;
-  const products = options.quick ? 1_600 : 37_100;
+  const products = options.quick ? 1_600 : 38_500;
   const place = await openOutgoingPlace({ seed: 21, products });
   try {
     return [
