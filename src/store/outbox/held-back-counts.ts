@@ -3,7 +3,7 @@ import type { ChangeBody } from '../../domain/change.ts';
 import type { StockChangeItem } from '../../domain/platform.ts';
 import type { Basis, LineRow } from './outbox-row.ts';
 
-/** The last count of a stock of which something was held back, and what was sent instead. */
+/** The last count of a stock that was sent, and what was sent instead where orders had taken something of it. */
 export interface HeldBackCount {
   target: string;
   /** JSON text of the change as the POS handed it over. */
@@ -14,46 +14,98 @@ export interface HeldBackCount {
   subsidiaryId: string | null;
   asOfSeq: number;
   sentQty: number;
+  /** When the platform had it for certain. */
+  sentAt: string;
+}
+
+const COLUMNS = `h.target, h.body, h.conflict_key AS conflictKey, h.basis, h.sku, h.subsidiary_id AS subsidiaryId,
+  h.as_of_seq AS asOfSeq, h.sent_qty AS sentQty, h.sent_at AS sentAt`;
+
+/** Nothing for the stock waits, is held or is under way. */
+const IDLE = `
+  NOT EXISTS (
+    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'pending'
+      AND o.held_guard IS NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'pending'
+      AND o.held_guard IS NOT NULL)
+  AND NOT EXISTS (
+    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.conflict_key = h.conflict_key AND o.state = 'sending')`;
+
+/** Places of what orders with events after `@seq` named, by id, or by the product's name where they gave no id. */
+const NAMED_SINCE = `
+  SELECT DISTINCT i.product_external_id AS externalId, i.product_name AS name
+  FROM order_events e JOIN order_items i USING (order_id) WHERE e.seq > @seq`;
+const PLACES_SINCE = `
+  WITH named AS (${NAMED_SINCE})
+  SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.ext_id = n.externalId
+  UNION SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.product_id_pos_a = n.externalId
+  UNION SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.product_code_pos_b = n.externalId
+  UNION SELECT k.sku, k.subsidiary_id FROM named n JOIN products p ON p.name = n.name
+    JOIN skus s USING (product_id) JOIN stocks k USING (sku) WHERE n.externalId IS NULL`;
+
+type CountedRow = Omit<LineRow, 'queueSeq' | 'version'>;
+
+interface SentCount {
+  sentQty: number;
+  heldBack: number;
+  sentAt: string;
 }
 
 /** Statements on `held_back_counts`. Transactions are the caller's. */
 export class HeldBackCounts {
   readonly #put: Database.Statement;
+  readonly #confirm: Database.Statement;
   readonly #drop: Database.Statement<[string]>;
-  readonly #idle: Database.Statement<[], HeldBackCount>;
+  readonly #reduced: Database.Statement<[], HeldBackCount>;
+  readonly #touched: Database.Statement<[{ seq: number }], HeldBackCount>;
+  readonly #dropOld: Database.Statement<[string]>;
 
   constructor(db: Database.Database) {
-    this.#put = db.prepare(`
-      INSERT OR REPLACE INTO held_back_counts
-        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty)
-      VALUES (@target, @body, @conflictKey, @basis, @sku, @subsidiaryId, @asOfSeq, @sentQty)`);
+    const insert = `INTO held_back_counts
+        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty, held_back, sent_at)
+      VALUES (@target, @body, @conflictKey, @basis, @sku, @subsidiaryId, @asOfSeq, @sentQty, @heldBack, @sentAt)`;
+    this.#put = db.prepare(`INSERT OR REPLACE ${insert}`);
+    this.#confirm = db.prepare(`
+      INSERT ${insert} ON CONFLICT (target) DO UPDATE SET body = excluded.body, as_of_seq = excluded.as_of_seq,
+        sent_qty = excluded.sent_qty, held_back = excluded.held_back`);
     this.#drop = db.prepare('DELETE FROM held_back_counts WHERE target = ?');
-    this.#idle = db.prepare(`
-      SELECT target, body, conflict_key AS conflictKey, basis, sku, subsidiary_id AS subsidiaryId,
-        as_of_seq AS asOfSeq, sent_qty AS sentQty
-      FROM held_back_counts h
-      WHERE NOT EXISTS (
-          SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'pending'
-            AND o.held_guard IS NULL)
-        AND NOT EXISTS (
-          SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'pending'
-            AND o.held_guard IS NOT NULL)
-        AND NOT EXISTS (
-          SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.conflict_key = h.conflict_key
-            AND o.state = 'sending')`);
+    this.#reduced = db.prepare(
+      `SELECT ${COLUMNS} FROM held_back_counts h WHERE h.held_back <> 0 AND ${IDLE}`,
+    );
+    this.#touched = db.prepare(`
+      SELECT ${COLUMNS} FROM (${PLACES_SINCE}) t JOIN held_back_counts h USING (sku, subsidiary_id)
+      WHERE h.held_back = 0 AND ${IDLE}
+      UNION ALL
+      SELECT ${COLUMNS} FROM held_back_counts h WHERE h.sku IS NULL AND h.held_back = 0 AND ${IDLE}`);
+    this.#dropOld = db.prepare('DELETE FROM held_back_counts WHERE held_back = 0 AND sent_at < ?');
   }
 
-  keep(row: Omit<LineRow, 'queueSeq' | 'version'>, sentQty: number): void {
-    this.#put.run({ ...row, sentQty });
+  /** The platform took a count. */
+  keep(row: CountedRow, sent: SentCount): void {
+    this.#put.run({ ...row, ...sent });
+  }
+
+  /** A count needed no call, since the platform has what is to be sent of it: since the last one, as far as is known. */
+  confirm(row: CountedRow, sent: SentCount): void {
+    this.#confirm.run({ ...row, ...sent });
   }
 
   forget(target: string): void {
     this.#drop.run(target);
   }
 
-  /** Counts of stocks for which nothing waits, is held or is under way. */
-  idle(): HeldBackCount[] {
-    return this.#idle.all();
+  /**
+   * Counts of stocks for which nothing waits, is held or is under way: those of which something was held back, and
+   * those of what was part of an order that was heard of after the event `seq`.
+   */
+  idle(seq: number): HeldBackCount[] {
+    return [...this.#reduced.all(), ...this.#touched.all({ seq })];
+  }
+
+  /** Forgets counts of which nothing was held back, sent before `until`. */
+  dropOld(until: string): number {
+    return this.#dropOld.run(until).changes;
   }
 }
 

@@ -1,10 +1,16 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
-import { countedBody, HeldBackCounts } from './held-back-counts.ts';
+import type { StockChangeItem } from '../../domain/platform.ts';
+import { countedBody, type HeldBackCount, HeldBackCounts } from './held-back-counts.ts';
 import { OutboxLine } from './outbox-line.ts';
 import { StockRules } from './stock-rules.ts';
 import { type AckResult, UnbookedOrders } from './unbooked-orders.ts';
+
+/** How late an order may be heard of, and the count that was sent without it is still corrected. */
+const HEARD_LATE_MAX_MS = 2 * 3_600_000;
+/** Clocks differ by a little. */
+const CLOCK_MARGIN_MS = 1_000;
 
 /** Takes in what the POS has booked, and corrects the stock that was held back for it. */
 export class OrderAcks {
@@ -15,6 +21,8 @@ export class OrderAcks {
   readonly #counts: HeldBackCounts;
   readonly #line: OutboxLine;
   readonly #takeVersion: Database.Statement<[], number>;
+  readonly #correctedSeq: Database.Statement<[], number>;
+  readonly #setCorrectedSeq: Database.Statement<[]>;
 
   constructor(options: { db: Database.Database; clock: Clock; branches: BranchDirectory }) {
     this.#db = options.db;
@@ -26,6 +34,12 @@ export class OrderAcks {
     this.#takeVersion = options.db
       .prepare<[], number>("UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value")
       .pluck();
+    this.#correctedSeq = options.db
+      .prepare<[], number>("SELECT value FROM marks WHERE name = 'orders.corrected'")
+      .pluck();
+    this.#setCorrectedSeq = options.db.prepare(`
+      UPDATE marks SET value = (SELECT coalesce(max(seq), 0) FROM order_events)
+      WHERE name = 'orders.corrected' AND value < (SELECT coalesce(max(seq), 0) FROM order_events)`);
   }
 
   /** Records that the POS has booked these orders; one answer for each, in order. */
@@ -34,19 +48,22 @@ export class OrderAcks {
   }
 
   /**
-   * Puts a correction in line for every stock whose last count may now be sold to another extent, since orders
-   * were booked or cancelled. To be called after acknowledgements and after orders changed. Returns how many.
+   * Puts a correction in line for every stock of which the platform would have another quantity had tillsync known
+   * all it knows now when it sent the last count: orders were booked or cancelled since, or are heard of only now.
+   * What was ordered after the count the platform has taken off by itself. To be called after acknowledgements and
+   * after orders changed. Returns how many.
    */
   correct(): number {
     return this.#transaction(() => {
-      const counts = this.#counts.idle();
+      const counts = this.#counts.idle(this.#correctedSeq.get() ?? 0);
+      this.#setCorrectedSeq.run();
       if (counts.length === 0) return 0;
       this.#rules.begin({ holdBack: true, skipUnchanged: false, sendAsIs: true });
       this.#line.begin();
       let corrections = 0;
       for (const count of counts) {
         const body = countedBody(count);
-        if (!body || this.#rules.sellable(count, body).qty === count.sentQty) continue;
+        if (!body || this.#wouldHaveSent(count, body) === count.sentQty) continue;
         const version = this.#takeVersion.get() ?? 0;
         const createdAt = isoUtc(this.#clock.nowMs());
         this.#line.putNewest(
@@ -59,7 +76,7 @@ export class OrderAcks {
             source: 'hold-back',
             reference: null,
             heldGuard: null,
-            message: 'Orders were booked or cancelled since this was counted.',
+            message: 'Orders were booked, cancelled or heard of since this was sent.',
             zeroedAt: null,
           },
           body,
@@ -72,7 +89,15 @@ export class OrderAcks {
 
   /** Forgets what no count needs any more. */
   prune(): number {
-    return this.#transaction(() => this.#unbooked.prune());
+    return this.#transaction(() => {
+      const counts = this.#counts.dropOld(isoUtc(this.#clock.nowMs() - HEARD_LATE_MAX_MS));
+      return counts + this.#unbooked.prune();
+    });
+  }
+
+  #wouldHaveSent(count: HeldBackCount, body: StockChangeItem): number {
+    const placedUntilMs = Date.parse(count.sentAt) + CLOCK_MARGIN_MS;
+    return this.#rules.sellable(count, body, { placedUntilMs }).qty;
   }
 
   #transaction<T>(action: () => T): T {

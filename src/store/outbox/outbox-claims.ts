@@ -4,6 +4,7 @@ import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { planBatch } from '../../domain/plan-batch.ts';
 import { asSent } from '../catalog/sql-value.ts';
+import { HeldBackCounts } from './held-back-counts.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow } from './outbox-row.ts';
 import { RefusedChanges } from './refused-changes.ts';
 import { type Judgement, type SendRules, StockRules } from './stock-rules.ts';
@@ -41,6 +42,7 @@ export class OutboxClaims {
   readonly #clock: Clock;
   readonly #rules: StockRules;
   readonly #refused: RefusedChanges;
+  readonly #counts: HeldBackCounts;
   readonly #line: Database.Statement<[string, number], Waiting>;
   readonly #inFlight: Database.Statement<[string], string>;
   readonly #takeCall: Database.Statement<[], number>;
@@ -55,6 +57,7 @@ export class OutboxClaims {
     this.#clock = options.clock;
     this.#rules = new StockRules(options);
     this.#refused = new RefusedChanges(db);
+    this.#counts = new HeldBackCounts(db);
     const inLine = `kind = ? AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'`;
     this.#line = db.prepare(`
       SELECT ${LINE_COLUMNS}, attempts FROM outbox WHERE ${inLine} AND (basis = 'mirror' OR ?)
@@ -105,6 +108,10 @@ export class OutboxClaims {
       for (const row of plan.settle) {
         this.#settle.run(at, row.changeId);
         this.#refused.outlived(row, bodyOf(row), at);
+        const stock = judged.get(row.changeId)?.stock;
+        if (rules.holdBack && stock) {
+          this.#counts.confirm(row, { sentQty: stock.qty, heldBack: stock.heldBack, sentAt: at });
+        }
       }
       const { more } = plan;
       const settled = plan.settle.length;
@@ -115,7 +122,8 @@ export class OutboxClaims {
         const stock = judged.get(row.changeId)?.stock ?? null;
         const { changeId, target, attempts } = row;
         const sentQty = asSent(stock?.qty ?? null);
-        this.#send.run({ changeId, callId, sentQty, heldBack: asSent(stock?.heldBack ?? null), orderSeq });
+        const heldBack = rules.holdBack ? asSent(stock?.heldBack ?? null) : null;
+        this.#send.run({ changeId, callId, sentQty, heldBack, orderSeq });
         const body = bodyOf(row);
         return { changeId, target, attempts, body: stock ? { ...body, qty: stock.qty } : body };
       });

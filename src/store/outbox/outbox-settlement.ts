@@ -78,7 +78,7 @@ export class OutboxSettlement {
           this.#push.doubt({ ...row, body: bodyOf(row) }, mark);
           report[this.#line.putBack(row, message, at)] += 1;
         } else {
-          if (outcome.state === 'done') this.#applyDone(row, mark);
+          if (outcome.state === 'done') this.#applyDone(row, mark, at);
           const message = outcome.state === 'done' ? soldMessage(row) : (outcome.message ?? 'Refused.');
           this.#end.run(outcome.state, message, at, row.changeId);
           this.#refused.outlived(row, bodyOf(row), at);
@@ -106,7 +106,7 @@ export class OutboxSettlement {
     });
   }
 
-  #applyDone(row: SentRow, mark: number): void {
+  #applyDone(row: SentRow, mark: number, at: string): void {
     const body = bodyOf(row);
     if (!('qty' in body)) {
       this.#push.apply({ ...row, body }, mark);
@@ -114,8 +114,8 @@ export class OutboxSettlement {
     }
     const qty = row.sentQty ?? body.qty;
     this.#push.apply({ ...row, body: { ...body, qty } }, mark);
-    if (row.heldBack !== null && row.heldBack > 0) this.#counts.keep(row, qty);
-    else this.#counts.forget(row.target);
+    if (row.heldBack === null) this.#counts.forget(row.target);
+    else this.#counts.keep(row, { sentQty: qty, heldBack: row.heldBack, sentAt: at });
   }
 
   #transaction<T>(action: () => T): T {

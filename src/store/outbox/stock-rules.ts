@@ -63,7 +63,7 @@ export class StockRules {
       return { isUnchanged, stock: null };
     }
     const externalIds = this.#idsOf(row, body);
-    const stock = rules.holdBack ? this.sellable(row, body, externalIds) : { qty: body.qty, heldBack: 0 };
+    const stock = rules.holdBack ? this.sellable(row, body, { externalIds }) : { qty: body.qty, heldBack: 0 };
     if (!rules.skipUnchanged || row.sku === null || row.subsidiaryId === null) {
       return { isUnchanged: false, stock };
     }
@@ -74,13 +74,20 @@ export class StockRules {
     return { isUnchanged, stock };
   }
 
-  /** What of a count may be sold now. */
-  sellable(row: StockPlace, body: StockChangeItem, externalIds = this.#idsOf(row, body)): SellableStock {
-    const branch = {
-      subsidiaryId: row.subsidiaryId,
-      subsidiaryExternalId: body.subsidiaryExternalId ?? null,
-    };
-    return this.#unbooked.sellable({ qty: body.qty, asOfSeq: row.asOfSeq }, externalIds, branch);
+  /**
+   * What of a count may be sold now; with `placedUntilMs`, what could have been sold had no order come after that.
+   */
+  sellable(
+    row: StockPlace,
+    body: StockChangeItem,
+    { externalIds = this.#idsOf(row, body), placedUntilMs = Number.POSITIVE_INFINITY } = {},
+  ): SellableStock {
+    const { sku, subsidiaryId } = row;
+    const subsidiaryExternalId = body.subsidiaryExternalId ?? null;
+    return this.#unbooked.sellable(
+      { qty: body.qty, asOfSeq: row.asOfSeq },
+      { externalIds, sku, branch: { subsidiaryId, subsidiaryExternalId }, placedUntilMs },
+    );
   }
 
   /** Every id under which an order may name the product. */

@@ -4,18 +4,28 @@ import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { type Count, type SellableStock, sellableStock, type Taking } from '../../domain/hold-back.ts';
 import { isEnded } from '../../domain/order-status.ts';
 
+/** By how much the platform's clock may be ahead without being called wrong. */
+const AHEAD_MAX_MS = 2_000;
+/** Without an agreeing clock an order is taken to be heard of at most this late. */
+const HEARD_AFTER_MS = 120_000;
+
 interface TakenItem {
   storeExternalId: string | null;
+  /** When the order was placed, by this machine's clock as far as that can be told. */
+  placedMs: number;
   taking: Taking;
 }
 
 interface TakenRow {
-  externalId: string;
+  externalId: string | null;
+  name: string | null;
   storeExternalId: string | null;
   quantity: number | string | null;
   status: string | null;
+  createdAt: string | null;
   acknowledged: number;
   firstSeq: number;
+  firstObservedAt: string | null;
 }
 
 export interface AckResult {
@@ -39,7 +49,11 @@ export class UnbookedOrders {
   readonly #book: Database.Statement<[string]>;
   readonly #order: Database.Statement<[string], number>;
   readonly #prune: Database.Statement<[]>;
+  readonly #nameOf: Database.Statement<[string], string | null>;
+  readonly #isStocked: Database.Statement<[string], number>;
   #takenItems = new Map<string, TakenItem[]>();
+  /** Of items without an id, by the product's name. */
+  #takenByName = new Map<string, TakenItem[]>();
 
   constructor(options: { db: Database.Database; clock: Clock; branches: BranchDirectory }) {
     const { db } = options;
@@ -58,20 +72,35 @@ export class UnbookedOrders {
       SELECT order_id, min(seq), EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = e.order_id)
       FROM order_events e WHERE seq > ? AND seq <= ? GROUP BY order_id`);
     this.#taken = db.prepare(`
-      SELECT i.product_external_id AS externalId, o.store_external_id AS storeExternalId, i.quantity, o.status,
-        u.acknowledged, u.first_seq AS firstSeq
+      SELECT i.product_external_id AS externalId, i.product_name AS name,
+        o.store_external_id AS storeExternalId, i.quantity, o.status, o.created_at AS createdAt,
+        u.acknowledged, u.first_seq AS firstSeq, e.observed_at AS firstObservedAt
       FROM unbooked_orders u CROSS JOIN orders o USING (order_id) CROSS JOIN order_items i USING (order_id)
-      WHERE i.product_external_id IS NOT NULL`);
+        LEFT JOIN order_events e ON e.seq = u.first_seq
+      WHERE i.product_external_id IS NOT NULL OR i.product_name IS NOT NULL`);
+    this.#nameOf = db
+      .prepare<[string], string | null>(
+        'SELECT name FROM skus JOIN products USING (product_id) WHERE sku = ?',
+      )
+      .pluck();
+    this.#isStocked = db
+      .prepare<[string], number>('SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1')
+      .pluck();
     this.#ack = db.prepare(`
       INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`);
     this.#book = db.prepare('UPDATE unbooked_orders SET acknowledged = 1 WHERE order_id = ?');
     this.#order = db.prepare<[string], number>('SELECT 1 FROM orders WHERE order_id = ?').pluck();
-    // An acknowledged order matters only while a count that is older than it may still be sent.
+    // An acknowledged order matters only while a count that is older than it may still be sent. A cancelled one
+    // takes nothing; should it come back to life, the feed says so.
     this.#prune = db.prepare(`
-      DELETE FROM unbooked_orders WHERE acknowledged = 1 AND first_seq <= (
+      DELETE FROM unbooked_orders WHERE (acknowledged = 1 AND first_seq <= (
         SELECT coalesce(min(as_of_seq), 9223372036854775807) FROM (
-          SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state IN ('pending', 'sending')
-          UNION ALL SELECT as_of_seq FROM held_back_counts))`);
+          SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
+          UNION ALL SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
+          UNION ALL SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'sending'
+          UNION ALL SELECT as_of_seq FROM held_back_counts)))
+        OR EXISTS (SELECT 1 FROM orders o WHERE o.order_id = unbooked_orders.order_id
+          AND o.status IN ('cancel', 'refund', 'payment-canceled'))`);
   }
 
   /** Records that the POS has booked these orders. */
@@ -99,21 +128,29 @@ export class UnbookedOrders {
     }
     if (newest !== seen) this.#setSeen.run(newest);
     this.#takenItems = new Map();
+    this.#takenByName = new Map();
     for (const row of this.#taken.iterate()) {
       const quantity = Number(row.quantity);
       if (row.quantity === null || !Number.isFinite(quantity) || quantity <= 0) continue;
-      const { status, firstSeq, storeExternalId } = row;
+      const { externalId, name, status, firstSeq, storeExternalId } = row;
       const taking: Taking = { quantity, status, firstSeq, acknowledged: row.acknowledged === 1 };
-      const items = this.#takenItems.get(row.externalId);
-      if (items) items.push({ storeExternalId, taking });
-      else this.#takenItems.set(row.externalId, [{ storeExternalId, taking }]);
+      const item = { storeExternalId, placedMs: placedMs(row), taking };
+      if (externalId !== null) add(this.#takenItems, externalId, item);
+      else if (name !== null) add(this.#takenByName, name, item);
     }
   }
 
-  /** What of a count may be sold, for a product with these ids in a branch (null: whichever it is in). */
-  sellable(count: Count, externalIds: readonly string[], branch: BranchName): SellableStock {
-    const items = externalIds.flatMap((externalId) => this.#takenItems.get(externalId) ?? []);
-    const ours = items.filter((item) => this.#isBranch(item.storeExternalId, branch));
+  /** What of a count may be sold, for a product in a branch. */
+  sellable(count: Count, of: SoldPlace): SellableStock {
+    const items = of.externalIds.flatMap((externalId) => this.#takenItems.get(externalId) ?? []);
+    if (this.#takenByName.size > 0 && of.sku !== null) {
+      // An item with modifiers carries no id. Where the product has several skus it may be any of them.
+      items.push(...(this.#takenByName.get(this.#nameOf.get(of.sku) ?? '') ?? []));
+    }
+    const ours = items.filter(
+      ({ placedMs, storeExternalId }) =>
+        placedMs <= of.placedUntilMs && this.#isBranch(storeExternalId, of.branch),
+    );
     return sellableStock(
       count,
       ours.map((item) => item.taking),
@@ -125,13 +162,18 @@ export class UnbookedOrders {
     return this.#prune.run().changes;
   }
 
-  /** `store.externalId` of an order is the branch's external id, or the internal one when it has none. */
+  /**
+   * `store.externalId` of an order is the branch's external id, or the internal one when it has none. A store that
+   * nobody has heard of may be any branch whose external id the configuration does not tell: what may have been
+   * sold there is held back, for to sell too little is better than to sell what is gone.
+   */
   #isBranch(store: string | null, { subsidiaryId, subsidiaryExternalId }: BranchName): boolean {
     if (store === null || (subsidiaryId === null && subsidiaryExternalId === null)) return true;
     if (store === subsidiaryId || store === subsidiaryExternalId) return true;
     if (subsidiaryId === null) return false;
     const externalId = this.#branches.externalIdOf(subsidiaryId);
-    return externalId === undefined ? this.#branches.onlyId === subsidiaryId : store === externalId;
+    if (externalId !== undefined) return store === externalId;
+    return this.#branches.idOf(store) === undefined && this.#isStocked.get(store) === undefined;
   }
 }
 
@@ -139,4 +181,29 @@ export class UnbookedOrders {
 export interface BranchName {
   subsidiaryId: string | null;
   subsidiaryExternalId: string | null;
+}
+
+export interface SoldPlace {
+  /** Every id under which an order may name the product in the branch. */
+  externalIds: readonly string[];
+  sku: string | null;
+  /** null for both: whichever it is in. */
+  branch: BranchName;
+  /** Orders that were placed later are left out; Infinity: none is. */
+  placedUntilMs: number;
+}
+
+function add(items: Map<string, TakenItem[]>, key: string, item: TakenItem): void {
+  const there = items.get(key);
+  if (there) there.push(item);
+  else items.set(key, [item]);
+}
+
+/** An order cannot be heard of before it is placed: where it seems so, the two clocks do not agree. */
+function placedMs({ createdAt, firstObservedAt }: TakenRow): number {
+  const createdMs = createdAt === null ? Number.NaN : Date.parse(createdAt);
+  const heardMs = firstObservedAt === null ? Number.NaN : Date.parse(firstObservedAt);
+  if (Number.isNaN(createdMs)) return Number.NEGATIVE_INFINITY;
+  if (createdMs - heardMs > AHEAD_MAX_MS) return heardMs - HEARD_AFTER_MS;
+  return Math.min(createdMs, heardMs);
 }

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { branchDirectory } from '../../../src/domain/catalog-lookup.ts';
+import { type Branch, branchDirectory } from '../../../src/domain/catalog-lookup.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../../src/domain/guard-rails.ts';
 import type { ProductRecord } from '../../../src/domain/platform.ts';
 import { readProductChange, readStockChange } from '../../../src/domain/read-change.ts';
@@ -63,7 +63,7 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
 }
 
 /** Everything of the outgoing direction on one mirror. */
-export function outgoing(db = tempMirror(), branches = BRANCHES) {
+export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES) {
   const clock = new FakeClock();
   const directory = branchDirectory(branches);
   const options = { db, clock, branches: directory };
@@ -117,6 +117,32 @@ export function outgoing(db = tempMirror(), branches = BRANCHES) {
     queries: new OutboxQueries(db),
     acks: new OrderAcks(options),
   };
+}
+
+/** Mirrors an order as the order store does: its row, its items, an event. */
+export function order(
+  out: ReturnType<typeof outgoing>,
+  orderId: string,
+  store: string,
+  items: [externalId: string | null, quantity: number, name?: string][],
+  status = 'pending',
+  { createdAt = null }: { createdAt?: string | null } = {},
+) {
+  const { db } = out;
+  const at = new Date(out.clock.nowMs()).toISOString();
+  const seq = db
+    .prepare("INSERT INTO order_events (order_id, status, source, observed_at) VALUES (?, ?, 'poll', ?)")
+    .run(orderId, status, at).lastInsertRowid;
+  db.prepare(
+    `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
+       created_at, payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, ?, 'poll', '{}')`,
+  ).run(orderId, status, seq, at, store, createdAt);
+  for (const [line, [externalId, quantity, name = null]] of items.entries()) {
+    db.prepare(
+      `INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity, product_name)
+       VALUES (?, ?, ?, ?, ?)`,
+    ).run(orderId, line, externalId, quantity, name);
+  }
 }
 
 /** Whatever waits may leave. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../../src/domain/errors.ts';
-import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', price: 1000, stocks: { s1: ['A', 5], s2: ['A', 7] } },
@@ -322,99 +322,11 @@ describe("a person's decisions", () => {
   });
 });
 
-describe('stock that is already sold', () => {
-  const RULES = { ...SEND_ALL, holdBack: true };
-  const send = (out: ReturnType<typeof outgoing>) => {
-    const { callId, items } = out.claims.claim('stock', 100, RULES);
-    if (callId !== null) out.settlement.settle(callId, done(items));
-    return items.map((each) => ('qty' in each.body ? each.body.qty : null));
-  };
-
-  it('is held back in its branch until the order is booked, then corrected', () => {
-    const out = swept();
-    expect(send(out)).toEqual([]);
-    order(out, 'o1', 'B1', [['A', 2]]);
-    order(out, 'o2', 'B2', [['A', 1]]);
-    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
-    expect(send(out)).toEqual([8]);
-    expect(out.queries.list({ limit: 1 })[0]?.message).toContain('Sent as 8');
-    expect(out.acks.correct()).toBe(0);
-    expect(out.acks.acknowledge(['o1', 'o9'], 'http')).toEqual([
-      { orderId: 'o1', state: 'new' },
-      { orderId: 'o9', state: 'unheard' },
-    ]);
-    expect(out.acks.correct()).toBe(1);
-    expect(send(out)).toEqual([10]);
-    expect(out.acks.correct()).toBe(0);
-    expect(out.acks.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
-  });
-
-  it('cannot be undone by a count older than the order that sold the last piece', () => {
-    const out = swept();
-    send(out);
-    out.accept('stock', [{ externalId: 'B', qty: 1 }]);
-    order(out, 'o1', 'B1', [['B', 1]]);
-    out.acks.acknowledge(['o1'], 'inbox');
-    expect(send(out)).toEqual([0]);
-    expect(out.acks.correct()).toBe(0);
-    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
-    expect(send(out)).toEqual([4]);
-  });
-
-  it('is corrected when the order is cancelled, and kept when a newer count waits', () => {
-    const out = swept();
-    send(out);
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
-    expect(send(out)).toEqual([7]);
-    order(out, 'o1', 'B1', [['B', 2]], 'cancel');
-    out.accept('stock', [{ externalId: 'B', qty: 6 }]);
-    expect(out.acks.correct()).toBe(0);
-    expect(send(out)).toEqual([6]);
-  });
-
-  it('counts open orders from before it was switched on, not those that had ended', () => {
-    const out = swept();
-    order(out, 'o1', 'B1', [['B', 1]], 'dispatched');
-    order(out, 'o2', 'B1', [['B', 2]], 'inProcess');
-    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
-    expect(send(out)).toEqual([7]);
-    out.acks.acknowledge(['o2'], 'cli');
-    out.acks.correct();
-    expect(send(out)).toEqual([9]);
-    expect(out.acks.prune()).toBe(1);
-  });
-});
-
 function catchError(action: () => unknown): unknown {
   try {
     action();
     return undefined;
   } catch (error) {
     return error;
-  }
-}
-
-/** Mirrors an order as the order store does: its row, its items, an event. */
-function order(
-  out: ReturnType<typeof outgoing>,
-  orderId: string,
-  store: string,
-  items: [externalId: string, quantity: number][],
-  status = 'pending',
-) {
-  const { db } = out;
-  const at = '2026-01-15T12:00:00.000Z';
-  const seq = db
-    .prepare("INSERT INTO order_events (order_id, status, source, observed_at) VALUES (?, ?, 'poll', ?)")
-    .run(orderId, status, at).lastInsertRowid;
-  db.prepare(
-    `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
-       payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, 'poll', '{}')`,
-  ).run(orderId, status, seq, at, store);
-  for (const [line, [externalId, quantity]] of items.entries()) {
-    db.prepare(
-      'INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity) VALUES (?, ?, ?, ?)',
-    ).run(orderId, line, externalId, quantity);
   }
 }

@@ -58,7 +58,7 @@ CREATE INDEX outbox_rejected_target ON outbox (kind, target) WHERE state = 'reje
 CREATE INDEX outbox_sent ON outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
 CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
 
-INSERT INTO marks (name, value) VALUES ('outbox.version', 0), ('outbox.call', 0), ('orders.seen', -1);
+INSERT INTO marks (name, value) VALUES ('outbox.version', 0), ('outbox.call', 0), ('orders.seen', -1), ('orders.corrected', 0);
 
 -- What a POS took in through the inbox, until it is gone from there; so that a repeated copy changes nothing.
 CREATE TABLE inbox_copied (
@@ -80,7 +80,8 @@ CREATE TABLE unbooked_orders (
   acknowledged INTEGER NOT NULL DEFAULT 0
 ) STRICT, WITHOUT ROWID;
 
--- The last count of each stock from which something was held back, to be corrected when orders are booked.
+-- The last count that was sent of each stock while what is already sold is held back. One from which nothing was
+-- held back stays for a while, for orders that are heard of late.
 CREATE TABLE held_back_counts (
   target TEXT PRIMARY KEY,
   body TEXT NOT NULL,
@@ -89,5 +90,10 @@ CREATE TABLE held_back_counts (
   sku TEXT,
   subsidiary_id TEXT,
   as_of_seq INTEGER NOT NULL,
-  sent_qty ANY NOT NULL
+  sent_qty ANY NOT NULL,
+  held_back ANY NOT NULL,
+  -- When the platform had it for certain.
+  sent_at TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX held_back_counts_by_place ON held_back_counts (sku, subsidiary_id);
+CREATE INDEX held_back_counts_not_zero ON held_back_counts (target) WHERE held_back <> 0;

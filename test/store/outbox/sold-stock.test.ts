@@ -1,0 +1,139 @@
+import { describe, expect, it } from 'vitest';
+import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+
+const TEA = product('p1', 'Tea', [
+  { sku: '10', stocks: { s1: ['A', 5], s2: ['A', 7] } },
+  { sku: '11', stocks: { s1: ['B', 3] } },
+]);
+
+function swept(records = [TEA]) {
+  const out = outgoing();
+  out.sweep(records);
+  return out;
+}
+
+const done = (items: { changeId: number }[]) =>
+  items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
+
+describe('stock that is already sold', () => {
+  const RULES = { ...SEND_ALL, holdBack: true };
+  const send = (out: ReturnType<typeof outgoing>) => {
+    const { callId, items } = out.claims.claim('stock', 100, RULES);
+    if (callId !== null) out.settlement.settle(callId, done(items));
+    return items.map((each) => ('qty' in each.body ? each.body.qty : null));
+  };
+
+  it('is held back in its branch until the order is booked, then corrected', () => {
+    const out = swept();
+    expect(send(out)).toEqual([]);
+    order(out, 'o1', 'B1', [['A', 2]]);
+    order(out, 'o2', 'B2', [['A', 1]]);
+    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+    expect(send(out)).toEqual([8]);
+    expect(out.queries.list({ limit: 1 })[0]?.message).toContain('Sent as 8');
+    expect(out.acks.correct()).toBe(0);
+    expect(out.acks.acknowledge(['o1', 'o9'], 'http')).toEqual([
+      { orderId: 'o1', state: 'new' },
+      { orderId: 'o9', state: 'unheard' },
+    ]);
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([10]);
+    expect(out.acks.correct()).toBe(0);
+    expect(out.acks.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
+  });
+
+  it('cannot be undone by a count older than the order that sold the last piece', () => {
+    const out = swept();
+    send(out);
+    out.accept('stock', [{ externalId: 'B', qty: 1 }]);
+    order(out, 'o1', 'B1', [['B', 1]]);
+    out.acks.acknowledge(['o1'], 'inbox');
+    expect(send(out)).toEqual([0]);
+    expect(out.acks.correct()).toBe(0);
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('is sent again when an order that was placed before is heard of after, not when it was placed later', async () => {
+    const out = swept();
+    send(out);
+    const placed = (secondsAgo: number) => new Date(out.clock.nowMs() - secondsAgo * 1_000).toISOString();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    await out.clock.advance(30_000);
+    order(out, 'after', 'B1', [['B', 2]], 'pending', { createdAt: placed(10) });
+    expect(out.acks.correct()).toBe(0);
+    order(out, 'before', 'B1', [['B', 1]], 'pending', { createdAt: placed(60) });
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([6]);
+    expect(out.acks.correct()).toBe(0);
+  });
+
+  it('waits for its correction also when the count needed no call', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 7] } }])]);
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([]);
+    out.acks.acknowledge(['o1'], 'http');
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([9]);
+  });
+
+  it('counts an item without an id by the name of its product, in each of its skus', () => {
+    const out = outgoing();
+    const shelves = [
+      { sku: '21', stocks: { s1: ['S', 9] as [string, number] } },
+      { sku: '22', stocks: { s1: ['L', 9] as [string, number] } },
+    ];
+    out.sweep([product('p5', 'Pizza', shelves)]);
+    send(out);
+    order(out, 'o1', 'B1', [[null, 2, 'Pizza']]);
+    out.accept('stock', [
+      { externalId: 'S', qty: 10 },
+      { externalId: 'L', qty: 1 },
+    ]);
+    expect(send(out)).toEqual([8, 0]);
+  });
+
+  it('holds back in each branch that may be the store, where the configuration does not tell which is', () => {
+    const branches = [
+      { subsidiaryId: 's1', externalId: null },
+      { subsidiaryId: 's2', externalId: 'B2' },
+      { subsidiaryId: 's3', externalId: null },
+    ];
+    const out = outgoing(undefined, branches);
+    out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5], s2: ['A', 5], s3: ['A', 5] } }])]);
+    send(out);
+    order(out, 'o1', 'B1', [['A', 2]]);
+    order(out, 'o2', 's3', [['A', 1]]);
+    const count = (subsidiaryId: string) => ({ externalId: 'A', qty: 10, subsidiaryId });
+    out.accept('stock', [count('s1'), count('s2'), count('s3')]);
+    expect(send(out)).toEqual([8, 10, 7]);
+  });
+
+  it('is corrected when the order is cancelled, and kept when a newer count waits', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([7]);
+    order(out, 'o1', 'B1', [['B', 2]], 'cancel');
+    out.accept('stock', [{ externalId: 'B', qty: 6 }]);
+    expect(out.acks.correct()).toBe(0);
+    expect(send(out)).toEqual([6]);
+  });
+
+  it('counts open orders from before it was switched on, not those that had ended', () => {
+    const out = swept();
+    order(out, 'o1', 'B1', [['B', 1]], 'dispatched');
+    order(out, 'o2', 'B1', [['B', 2]], 'inProcess');
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([7]);
+    out.acks.acknowledge(['o2'], 'cli');
+    out.acks.correct();
+    expect(send(out)).toEqual([9]);
+    expect(out.acks.prune()).toBe(1);
+  });
+});
