@@ -1,6 +1,7 @@
-import { chmodSync, mkdirSync, statSync } from 'node:fs';
+import { chmodSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { TillsyncError } from '../domain/errors.ts';
+import { makeDirectory } from '../store/make-directory.ts';
 import { giveToGroup, groupId } from '../store/unix-group.ts';
 
 /** Group may list and read; new files get the directory's group, so that the POS can read them. */
@@ -22,7 +23,7 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
   const gid = group === undefined ? undefined : groupId(group);
   try {
     const isNew = !statSync(directory, { throwIfNoEntry: false });
-    if (isNew) mkdirSync(directory, { recursive: true, mode: MODE & 0o777 });
+    if (isNew) makeDirectory(directory, MODE & 0o777);
     if (gid !== undefined) giveToGroup(gid, directory);
     if (isNew) chmodSync(directory, MODE);
   } catch (cause) {

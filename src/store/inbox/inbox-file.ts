@@ -1,8 +1,9 @@
-import { chmodSync, existsSync, lstatSync, mkdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, lstatSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { TillsyncError } from '../../domain/errors.ts';
+import { makeDirectory } from '../make-directory.ts';
 import { createWithMode, openDatabase, storing, syncPath } from '../sqlite.ts';
 import { giveToGroup, groupId } from '../unix-group.ts';
 
@@ -26,7 +27,7 @@ export interface OpenInbox {
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);
   storing(() => {
-    makeDirectory(dirname(path), gid);
+    prepareDirectory(dirname(path), gid);
     const there = lstatSync(path, { throwIfNoEntry: false });
     // Whoever may write the directory could lead tillsync to a file that is none of theirs.
     if (there && !there.isFile()) throw unsound(path, 'It is no plain file');
@@ -70,12 +71,12 @@ export function inodeAt(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-function makeDirectory(directory: string, gid: number | undefined): void {
+function prepareDirectory(directory: string, gid: number | undefined): void {
   const isNew = !existsSync(directory);
   if (isNew) {
     const umask = process.umask(0);
     try {
-      mkdirSync(directory, { recursive: true, mode: DIRECTORY_MODE & 0o777 });
+      makeDirectory(directory, DIRECTORY_MODE & 0o777);
     } finally {
       process.umask(umask);
     }

@@ -1,6 +1,7 @@
-import { chmodSync, existsSync, mkdirSync, statSync } from 'node:fs';
+import { chmodSync, existsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
+import { makeDirectory } from '../make-directory.ts';
 import { migrate } from '../migrate.ts';
 import { createWithMode, openDatabase, storing } from '../sqlite.ts';
 import { giveToGroup, groupId } from '../unix-group.ts';
@@ -87,7 +88,7 @@ export function openKeeper(path: string): Database.Database {
 function create(path: string, gid: number | undefined): void {
   const directory = dirname(path);
   if (!existsSync(directory)) {
-    mkdirSync(directory, { recursive: true });
+    makeDirectory(directory, 0o755);
     if (gid !== undefined) giveToGroup(gid, directory);
     chmodSync(directory, DIRECTORY_MODE);
   }
