@@ -25,7 +25,7 @@ export function headerView(state: PageState, actions: Actions): TemplateResult {
             type="button"
             lang=${each}
             title=${NAMES[each]}
-            aria-label=${NAMES[each]}
+            aria-label="${each.toUpperCase()} ${NAMES[each]}"
             aria-pressed=${each === speech.language}
             @click=${() => actions.speak(each)}
           >${each.toUpperCase()}</button>`,

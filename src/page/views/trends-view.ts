@@ -71,7 +71,7 @@ function table(trends: readonly TrendHour[], { say, format }: Speech): TemplateR
   return html`
     <details>
       <summary>${say('trends.table')}</summary>
-      <div class="scroll" tabindex="0" role="region" aria-label=${say('trends.title')}>
+      <div class="scroll" tabindex="0" role="region" aria-label=${say('trends.table')}>
         <table>
           <thead>
             <tr>

@@ -1,0 +1,137 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
+import { systemClock } from '../../../src/daemon/system-clock.ts';
+import { silentLog } from '../../../src/domain/log.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
+
+export const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+export const hasChromium = existsSync(CHROMIUM);
+
+const FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  // A name that is not this machine's own, for what another machine sees.
+  '--host-resolver-rules=MAP shop.test 127.0.0.1',
+];
+
+export function launchBrowser(): Promise<Browser> {
+  return chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+}
+
+/** A store with its daemon in this process, beside the platform in small. */
+export interface PageStore {
+  place: Workplace;
+  daemon: Daemon;
+  url: string;
+  post(path: string, body: unknown): Promise<void>;
+  /** Hands over tokens as a person does. */
+  handOverTokens(): Promise<void>;
+  restart(): Promise<void>;
+  stop(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface PageStoreOptions {
+  localApiKey?: string;
+  host?: string;
+  accessTokenLifetimeMs?: number;
+}
+
+export async function openStore(options: PageStoreOptions = {}): Promise<PageStore> {
+  const { localApiKey, host, accessTokenLifetimeMs } = options;
+  const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
+  const { refreshToken } = place;
+  const { local } = place.config;
+  const config = { ...place.config, local: { ...local, host: host ?? local.host } };
+  const secrets = {
+    refreshToken,
+    webhookSecrets: [SECRET],
+    ...(localApiKey === undefined ? {} : { localApiKey }),
+  };
+  const start = () =>
+    startDaemon({ config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog });
+  let daemon: Daemon | undefined = await start();
+  return {
+    place,
+    get daemon() {
+      if (!daemon) throw new Error('the daemon is stopped');
+      return daemon;
+    },
+    url: `http://127.0.0.1:${local.port}`,
+    async post(path, body) {
+      const answer = await fetch(`http://127.0.0.1:${local.port}/v1${path}`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', connection: 'close' },
+        body: JSON.stringify(body),
+      });
+      if (!answer.ok) throw new Error(await answer.text());
+    },
+    async handOverTokens() {
+      const child = spawn(NODE, [MAIN, 'auth', 'set'], {
+        env: place.env,
+        stdio: ['pipe', 'ignore', 'inherit'],
+      });
+      child.stdin.end(place.sandbox.issueTokens().refreshToken);
+      await once(child, 'close');
+      if (child.exitCode !== 0) throw new Error('the tokens were not taken');
+    },
+    async restart() {
+      daemon ??= await start();
+    },
+    async stop() {
+      await daemon?.stop();
+      daemon = undefined;
+    },
+    async close() {
+      await daemon?.stop();
+      await place.close();
+    },
+  };
+}
+
+export interface OpenedPage {
+  page: Page;
+  /** What the browser complained of: scripts, refused content, failed requests. */
+  complaints: string[];
+  /** Addresses that were asked for. */
+  asked: string[];
+  /** Bytes that came over the wire before the page had painted its verdict. */
+  firstPaintBytes: number;
+  close(): Promise<void>;
+}
+
+/** Opens the page in a profile of its own and waits for its verdict. */
+export async function openPage(
+  browser: Browser,
+  url: string,
+  options: BrowserContextOptions = {},
+): Promise<OpenedPage> {
+  const context = await browser.newContext({ locale: 'en-US', ...options });
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  const asked: string[] = [];
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+  });
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('request', (request) => asked.push(request.url()));
+  const wire = await context.newCDPSession(page);
+  await wire.send('Network.enable');
+  let bytes = 0;
+  wire.on('Network.dataReceived', ({ encodedDataLength }) => {
+    bytes += encodedDataLength;
+  });
+  await page.goto(url);
+  await page.locator('.verdict').waitFor();
+  return { page, complaints, asked, firstPaintBytes: bytes, close: () => context.close() };
+}

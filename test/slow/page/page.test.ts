@@ -1,0 +1,272 @@
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { sampleNotification } from '../../support/order-samples.ts';
+import { SECRET } from '../../support/workplace.ts';
+import {
+  CHROMIUM,
+  hasChromium,
+  launchBrowser,
+  type OpenedPage,
+  openPage,
+  openStore,
+  type PageStore,
+  type PageStoreOptions,
+} from './browser-rig.ts';
+
+if (!hasChromium) {
+  console.warn(`Not tested: there is no ${CHROMIUM}. Install it (apt-get install -y chromium).`);
+}
+
+let browser: Browser;
+let store: PageStore;
+let opened: OpenedPage;
+let page: Page;
+
+async function open(options: PageStoreOptions = {}, context = {}, address?: string) {
+  store = await openStore(options);
+  await look(context, address);
+}
+
+async function look(context = {}, address = store.url) {
+  opened = await openPage(browser, address, context);
+  ({ page } = opened);
+}
+
+const verdict = () => page.locator('.verdict');
+const level = (name: 'green' | 'amber' | 'red') => page.locator(`.verdict-${name}`).waitFor();
+const stage = (name: string) => page.locator('.stage', { has: page.getByRole('heading', { name }) });
+const control = () => store.place.sandbox.control;
+
+describe.skipIf(!hasChromium)('the status page in Chromium', () => {
+  beforeAll(async () => {
+    browser = await launchBrowser();
+  });
+  afterAll(() => browser?.close());
+  afterEach(async () => {
+    await opened?.close();
+    await store?.close();
+  });
+
+  describe('of a store where all is well', () => {
+    beforeEach(() => open());
+
+    it('says so, small, from nowhere else, and without a complaint', async () => {
+      await level('green');
+      expect(await verdict().textContent()).toContain('All is well');
+      expect(opened.firstPaintBytes).toBeGreaterThan(1_000);
+      expect(opened.firstPaintBytes).toBeLessThan(100_000);
+      console.info(`first paint: ${opened.firstPaintBytes} bytes`);
+      for (const address of opened.asked) expect(address.startsWith(store.url), address).toBe(true);
+      expect(opened.complaints).toEqual([]);
+    });
+
+    it('shows orders as they arrive and move on', async () => {
+      await level('green');
+      const { code, internalOrderId } = control().createOrder({ status: 'picker-pending' });
+      const card = page.getByRole('button', { name: `#${code}` });
+      await stage('To be taken').locator(card).waitFor({ timeout: 5_000 });
+      control().advanceOrder(internalOrderId, 'ready');
+      await stage('Ready').locator(card).waitFor({ timeout: 5_000 });
+      control().advanceOrder(internalOrderId, 'dispatched');
+      await stage('Ended').locator(card).waitFor({ timeout: 5_000 });
+      expect(await card.count()).toBe(1);
+      await card.click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByText('delivered').waitFor();
+      await page.keyboard.press('Escape');
+      await dialog.waitFor({ state: 'hidden' });
+      expect(await card.evaluate((element) => element === document.activeElement)).toBe(true);
+      expect(opened.complaints).toEqual([]);
+    });
+
+    it('finds products by a part of their name', async () => {
+      const [product] = control().products();
+      const search = page.getByRole('searchbox', { name: 'Search the catalogue' });
+      await search.fill(product?.name.slice(1, 6) ?? '');
+      await page
+        .locator('.product', { hasText: product?.name ?? 'none' })
+        .first()
+        .waitFor();
+      await search.fill('nothing is called that');
+      await page.getByText('Nothing was found.').waitFor();
+      await search.fill('');
+      await page.locator('.product').waitFor({ state: 'hidden' });
+    });
+
+    it('lets no text become markup', async () => {
+      const nasty = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
+      const order = sampleNotification(4711, {
+        createdAt: new Date().toISOString(),
+        user: { firstName: nasty, lastName: '$&', email: '', phoneNumber: '' },
+      });
+      const answer = await fetch(store.daemon.webhookUrl ?? '', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'x-webhook-secret': SECRET },
+        body: JSON.stringify(order),
+      });
+      expect(answer.status).toBe(200);
+      await page.getByRole('button', { name: '#4711' }).click();
+      await page.getByRole('dialog').getByText('onerror').waitFor();
+      expect(await page.title()).toBe('tillsync status');
+      expect(await page.locator('main img, dialog img, main script').count()).toBe(0);
+      expect(opened.complaints).toEqual([]);
+    });
+  });
+
+  describe('of a store in trouble', () => {
+    it('turns red without tokens, says what to do, and comes back', async () => {
+      await open({ accessTokenLifetimeMs: 6_000 });
+      await level('green');
+      control().revokeRefreshTokens();
+      control().expireAccessTokens();
+      await level('red');
+      expect(await verdict().textContent()).toContain('tillsync auth set');
+      await store.handOverTokens();
+      await level('green');
+    });
+
+    it('says when nobody answers, and comes back by itself', async () => {
+      await open();
+      await level('green');
+      await store.stop();
+      await level('red');
+      expect(await verdict().textContent()).toContain('does not answer');
+      await store.restart();
+      await level('green');
+    });
+
+    it('shows what was refused and why; a person retries and drops', async () => {
+      await open();
+      await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
+      await level('amber');
+      await verdict().getByRole('button', { name: 'Show them' }).click();
+      const change = page.locator('.change', { hasText: 'NOT-THERE' });
+      expect(await change.textContent()).toContain('knows no product');
+      await change.getByRole('button', { name: 'Retry' }).click();
+      await page.getByText('is handed over once more').waitFor();
+      await change.getByRole('button', { name: 'Drop' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('button', { name: 'Cancel' }).click();
+      await dialog.waitFor({ state: 'hidden' });
+      expect(await change.count()).toBe(1);
+      await change.getByRole('button', { name: 'Drop' }).click();
+      await dialog.getByRole('button', { name: 'Drop it' }).click();
+      await page.getByText('was dropped').waitFor();
+      await change.waitFor({ state: 'hidden' });
+      await level('green');
+    });
+  });
+
+  describe('of a store with a key', () => {
+    const localApiKey = 'llave-ñandú-1';
+
+    it('wants it for a decision, says when it is wrong, and keeps it in the tab alone', async () => {
+      await open({ localApiKey });
+      await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
+      await level('amber');
+      await verdict().getByRole('button', { name: 'Show them' }).click();
+      const change = page.locator('.change', { hasText: 'NOT-THERE' });
+      await change.getByRole('button', { name: 'Drop' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('button', { name: 'Drop it' }).click();
+      const field = dialog.getByLabel('Key', { exact: true });
+      await field.fill('wrong');
+      await field.press('Enter');
+      await dialog.getByText('This key is wrong').waitFor();
+      expect(await change.count()).toBe(1);
+      await field.fill(localApiKey);
+      await field.press('Enter');
+      await page.getByText('was dropped').waitFor();
+      const kept = await page.evaluate(() => [
+        JSON.stringify(sessionStorage),
+        JSON.stringify(localStorage),
+        document.cookie,
+        location.href,
+      ]);
+      expect(kept[0]).toContain(localApiKey);
+      expect(kept.slice(1).join()).not.toContain('llave');
+      expect(opened.asked.join()).not.toContain('llave');
+    });
+
+    it('asks another machine for it before it shows anything', async () => {
+      store = await openStore({ localApiKey, host: '0.0.0.0' });
+      const port = new URL(store.url).port;
+      await look({}, `http://shop.test:${port}`);
+      const dialog = page.getByRole('dialog');
+      await dialog.waitFor();
+      control().createOrder({ status: 'ready' });
+      await dialog.getByLabel('Key', { exact: true }).fill(localApiKey);
+      await dialog.getByRole('button', { name: 'Use the key' }).click();
+      await level('green');
+      await stage('Ready').locator('.card').waitFor();
+      const { code } = control().createOrder({ status: 'ready' });
+      await page.getByRole('button', { name: `#${code}` }).waitFor({ timeout: 5_000 });
+    });
+  });
+
+  it('speaks Spanish to who prefers it, and English to who asks for it', async () => {
+    await open({}, { locale: 'es-CL' });
+    await level('green');
+    expect(await verdict().textContent()).toContain('Todo está bien');
+    expect(await page.locator('html').getAttribute('lang')).toBe('es');
+    await page.getByRole('button', { name: 'English' }).click();
+    await page.getByRole('heading', { name: 'All is well' }).waitFor();
+    await page.reload();
+    await page.getByRole('heading', { name: 'All is well' }).waitFor();
+    expect(await page.locator('html').getAttribute('lang')).toBe('en');
+  });
+
+  it('is used by keyboard alone', async () => {
+    await open();
+    await level('green');
+    const focused = () => page.evaluate(() => document.activeElement?.textContent?.trim() ?? '');
+    await page.keyboard.press('Tab');
+    expect(await focused()).toBe('Skip to the content');
+    await page.keyboard.press('Enter');
+    expect(await page.evaluate(() => document.activeElement?.id)).toBe('content');
+    const places: string[] = [];
+    for (let i = 0; i < 40 && !places.includes('searchbox'); i += 1) {
+      await page.keyboard.press('Tab');
+      const place = await page.evaluate(() =>
+        document.activeElement?.id === 'search' ? 'searchbox' : document.activeElement?.textContent?.trim(),
+      );
+      const outline = await page.evaluate(() => {
+        const element = document.activeElement?.closest('form[role=search]') ?? document.activeElement;
+        return element === null ? '' : getComputedStyle(element).outlineStyle;
+      });
+      expect(outline, place).not.toBe('none');
+      places.push(place ?? '');
+    }
+    expect(places.join('|')).toMatch(/Waiting.*To decide.*Refused.*searchbox/);
+  });
+
+  const looks = [
+    ['light', { colorScheme: 'light', viewport: { width: 1280, height: 900 } }],
+    ['dark', { colorScheme: 'dark', viewport: { width: 1280, height: 900 } }],
+    ['a phone', { viewport: { width: 360, height: 740 }, isMobile: true, hasTouch: true }],
+  ] as const;
+
+  it.each(looks)('can be read by everyone: %s', async (_name, context) => {
+    await open({}, { ...context, bypassCSP: true });
+    await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
+    control().createOrder({ status: 'shippingError' });
+    control().createOrder({ status: 'cancel' });
+    await level('amber');
+    await verdict().getByRole('button', { name: 'Show them' }).click();
+    await page.locator('.change').waitFor();
+    await page.getByText('As a table').click();
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    expect(wide).toBeLessThanOrEqual(0);
+    await page.waitForTimeout(3_000);
+    const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+    await page.evaluate(axe);
+    const faults = await page.evaluate(async () => {
+      const { axe } = window as unknown as { axe: typeof import('axe-core') };
+      const { violations } = await axe.run(document);
+      return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(' ')}`);
+    });
+    expect(faults).toEqual([]);
+  });
+});
