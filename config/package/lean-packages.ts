@@ -6,6 +6,7 @@ const LAZY: readonly { wanted: RegExp; importer: RegExp; as: 'namespace' | 'func
   { wanted: /^semver$/, importer: /\/fastify\/lib\//, as: 'namespace' },
   { wanted: /^node:http2$/, importer: /\/fastify\/lib\//, as: 'namespace' },
   { wanted: /\/client-h2\.js$/, importer: /\/undici\/lib\//, as: 'function' },
+  { wanted: /\/transport$/, importer: /\/pino\/(lib\/)?[a-z]+\.js$/, as: 'function' },
   { wanted: /^@fastify\/ajv-compiler$/, importer: /\/fastify\/lib\//, as: 'factory' },
   { wanted: /^@fastify\/fast-json-stringify-compiler$/, importer: /\/fastify\/lib\//, as: 'factory' },
 ];

@@ -1,6 +1,7 @@
-import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
+import { bundlePage, pageFiles } from '../../src/daemon/page-files.ts';
 import { bundle } from './bundle.ts';
 import { commandTree } from './command-tree.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completion.ts';
@@ -34,7 +35,11 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
     put(place, readFileSync(path.join(root, source)), mode);
 
   const home = path.join(stage, HOME);
-  const inputs = await bundle({ root, directory: home });
+  const program = await bundle({ root, directory: home });
+  // As a browser takes it, in place of its sources.
+  rmSync(path.join(home, 'page'), { recursive: true });
+  for (const [name, content] of await pageFiles()) put(`${HOME}/page/${name}`, content);
+  const page = (await bundlePage()).inputs.map((input) => path.resolve(input));
   copy('node_modules/node/bin/node', `${HOME}/node`, PROGRAM);
   copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
   copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
@@ -44,15 +49,14 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   copy('systemd/tillsync-generator', 'lib/systemd/system-generators/tillsync-generator', PROGRAM);
   copy('systemd/tillsync.tmpfiles', 'usr/lib/tmpfiles.d/tillsync.conf');
 
-  const program = commandTree();
-  put('usr/share/man/man1/tillsync.1.gz', zipped(manPage({ program, facts, date })));
-  put('usr/share/bash-completion/completions/tillsync', bashCompletion(program));
+  const commands = commandTree();
+  put('usr/share/man/man1/tillsync.1.gz', zipped(manPage({ program: commands, facts, date })));
+  put('usr/share/bash-completion/completions/tillsync', bashCompletion(commands));
   put('usr/share/zsh/vendor-completions/_tillsync', zshCompletion());
-  put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(program));
-  put('usr/share/doc/tillsync/copyright', licences({ root, inputs }));
+  put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(commands));
+  put('usr/share/doc/tillsync/copyright', licences({ root, inputs: [...program, ...page] }));
   put('usr/share/doc/tillsync/changelog.gz', zipped(changelog(facts, date)));
-  const readme = path.join(root, 'README.md');
-  if (existsSync(readme)) cpSync(readme, path.join(stage, 'usr/share/doc/tillsync/README.md'));
+  copy('README.md', 'usr/share/doc/tillsync/README.md');
 }
 
 function zipped(text: string): Uint8Array {

@@ -80,6 +80,13 @@ describe('the installed service', () => {
     expect((await send(1, 1)).counts).toEqual({ 200: 20 });
   });
 
+  it('serves the status page as it was packed', () => {
+    const page = machine.run('curl -sf http://127.0.0.1:8788/');
+    const script = /src="([^"]+\.js)"/.exec(page)?.[1];
+    expect(script).toBeDefined();
+    expect(machine.run(`curl -sf http://127.0.0.1:8788${script}`)).not.toBe('');
+  });
+
   it('keeps its files to itself and to its group', () => {
     const modes = machine.run(
       'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db',
