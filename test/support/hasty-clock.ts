@@ -1,0 +1,15 @@
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import type { Clock } from '../../src/domain/clock.ts';
+
+/** Time that passes `factor` times as fast, for the daemon and the platform in one process with the true limits. */
+export function hastyClock(factor: number): Clock {
+  const startMonoMs = systemClock.monotonicMs();
+  const startWallMs = systemClock.nowMs();
+  const passedMs = () => (systemClock.monotonicMs() - startMonoMs) * factor;
+  return {
+    bootId: `hasty-${startMonoMs}`,
+    nowMs: () => Math.floor(startWallMs + passedMs()),
+    monotonicMs: () => startMonoMs + passedMs(),
+    sleep: (ms, signal) => systemClock.sleep(ms / factor, signal),
+  };
+}
