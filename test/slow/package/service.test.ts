@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { builtPackage, laterPackage, Machine } from './machine.ts';
@@ -22,8 +22,8 @@ beforeAll(async () => {
   mkdirSync(LATER, { recursive: true });
   const keep = (deb: string) => {
     const file = path.join(LATER, path.basename(deb));
-    rmSync(file, { force: true });
-    renameSync(deb, file);
+    copyFileSync(deb, file);
+    rmSync(path.dirname(deb), { recursive: true });
     return file;
   };
   later = keep(
