@@ -48,7 +48,11 @@ export function demoConfig({ baseUrl, directory, webhookPort }: DemoPlace): Conf
       fields: {},
     },
     catalog: { sweep: '30 4 * * *', pageSize: 100 },
-    branches: [{ subsidiaryId: 'sub-1' }, { externalId: 'B2' }],
+    branches: [
+      { subsidiaryId: 'sub-1', externalId: 'B1' },
+      { subsidiaryId: 'sub-2', externalId: 'B2' },
+      { subsidiaryId: 'sub-3' },
+    ],
     outbox: { lingerMs: 250 },
     stock: { holdBackUnbooked: true, skipUnchanged: true },
     guard: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
