@@ -3,7 +3,7 @@ import { type Api, ApiFault } from './api.ts';
 import type { Store } from './state.ts';
 
 const PAUSE_MS = 250;
-const PAGE = 12;
+const PAGE = 8;
 
 /** Searches while somebody types, at the pace of their pauses. */
 export class CatalogSearch {

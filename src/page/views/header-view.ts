@@ -9,7 +9,7 @@ const LINK = {
   live: 'link.live',
   connecting: 'link.connecting',
   lost: 'link.lost',
-  locked: 'key.title',
+  locked: 'key.needed',
 } as const;
 
 /** Name, connection, language and key. */

@@ -8,7 +8,8 @@ export const SPANISH: Words = {
   'link.lost': 'Sin conexión',
   language: 'Idioma',
   'key.button': 'Clave',
-  'key.title': 'Se necesita la clave',
+  'key.title': 'La clave',
+  'key.needed': 'Se necesita la clave',
   'key.why':
     'Es la local-api-key entre los secretos de tillsync. Se guarda hasta que se cierre esta pestaña.',
   'key.label': 'Clave',
@@ -27,7 +28,7 @@ export const SPANISH: Words = {
   'verdict.todo': 'Qué hacer',
   'verdict.also': 'Además',
   'verdict.show': 'Mostrarlos',
-  'verdict.since': 'desde {when}',
+  'verdict.since': '(desde {when})',
   'page.unreachable': 'tillsync no responde, así que no se sabe cómo está.',
   'page.unreachable.todo':
     'Vea si está en marcha: systemctl status tillsync. Esta página vuelve por sí sola.',
@@ -58,7 +59,7 @@ export const SPANISH: Words = {
   'stage.ready': 'Listos',
   'stage.underway': 'En camino',
   'stage.ended': 'Terminados',
-  'status.pending': 'espera medio de pago',
+  'status.pending': 'confirmando pago',
   'status.payment-pending': 'espera pago',
   'status.payment-approved': 'pagado',
   'status.payment-canceled': 'pago anulado',
