@@ -19,7 +19,7 @@ export function outgoingLoops(options: PartsOptions, parts: Parts, mayCall: () =
   const wish = new SweepWish(clock);
   const sender = new Sender({ parts, config, clock, random, log, mayCall, wantCatalog: () => wish.make() });
   const inbox: NamedLoop['run'] = async (signal, beat) => {
-    const { takeIn, close } = inboxWiring({ config, stores, alarms, clock, log });
+    const { takeIn, close } = inboxWiring({ config, stores, clock, log });
     const told = () => {
       for (const listener of onLine) listener();
     };

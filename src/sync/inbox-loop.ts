@@ -13,6 +13,8 @@ export interface InboxTaken {
   acknowledged: number;
   /** Whether more rows may be waiting. */
   more: boolean;
+  /** What happened to the file and is not over yet, for a person; null: nothing. */
+  trouble: string | null;
 }
 
 export interface InboxLoopOptions {
@@ -29,6 +31,13 @@ export interface InboxLoopOptions {
 /** Empties the inbox into the outbox. A POS that holds its lock, or breaks the file, stops this loop alone. */
 export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal): Promise<void> {
   const { takeIn, alarms, onLine, clock, log, beat } = options;
+  let told: string | null | undefined;
+  const tell = (trouble: string | null) => {
+    if (trouble === told) return;
+    told = trouble;
+    if (trouble === null) alarms.lower('inbox.damaged');
+    else alarms.raise('inbox.damaged', trouble);
+  };
   let isFailing = false;
   while (!signal.aborted) {
     beat();
@@ -38,8 +47,8 @@ export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal):
         log.info({ ...report }, 'took changes from the inbox');
         onLine();
       }
-      if (isFailing) alarms.lower('inbox.damaged');
       isFailing = false;
+      tell(report.trouble);
       if (!report.more) await clock.sleep(LOOK_EVERY_MS, signal);
     } catch (error) {
       if (hasCode(error, 'storage-busy')) {
@@ -49,7 +58,7 @@ export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal):
       const { message, hint } = asTillsyncError(error);
       if (!isFailing) log.error({ err: error }, 'the inbox cannot be used; everything else goes on');
       isFailing = true;
-      alarms.raise('inbox.damaged', [message, hint].filter(Boolean).join(' '));
+      tell([message, hint].filter(Boolean).join(' '));
       await clock.sleep(FAILED_REST_MS, signal);
     }
   }

@@ -1,6 +1,8 @@
+import { readdirSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import type { Clock } from '../../domain/clock.ts';
 import { hasCode } from '../../domain/errors.ts';
-import { storing } from '../sqlite.ts';
+import { storing, toStorageError } from '../sqlite.ts';
 import { inodeAt, type OpenInbox, openInboxFile, setAside } from './inbox-file.ts';
 import { type InboxBatch, InboxRows } from './inbox-rows.ts';
 
@@ -55,6 +57,21 @@ export class Inbox {
   /** Empties what was copied. Rows that are gone already are no matter. */
   remove(batch: InboxBatch): void {
     this.#use((rows) => rows.remove(batch));
+  }
+
+  /** Damaged files that are kept beside the inbox until somebody takes them away. */
+  keptFiles(): string[] {
+    const { path } = this.#options;
+    const prefix = `${basename(path)}.damaged-`;
+    const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
+    try {
+      return readdirSync(dirname(path))
+        .filter(isOne)
+        .sort()
+        .map((name) => join(dirname(path), name));
+    } catch (error) {
+      throw toStorageError(error, path);
+    }
   }
 
   close(): void {
