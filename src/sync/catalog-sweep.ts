@@ -131,9 +131,11 @@ export class CatalogSweep {
       pass.pages += 1;
       if (page === 1) total = answer.totalDocs;
       if (answer.totalDocs !== total) pass.isConsistent = false;
+      const before = pass.seen.size + pass.unreadable;
       await this.#keepPage(branch, answer, mark, pass);
       request.onProgress?.(pass.seen.size, total);
-      if (isLast(answer, page, limit)) break;
+      const hasNews = pass.seen.size + pass.unreadable > before;
+      if (!hasNews || isLast(answer, page)) break;
     }
     if (total !== null && pass.seen.size + pass.unreadable !== total) pass.isConsistent = false;
     return pass;
@@ -206,9 +208,12 @@ function callOptions({ signal, onWait }: SweepRequest): CallOptions {
   return { ...(signal && { signal }), ...(onWait && { onWait }) };
 }
 
-function isLast(answer: ProductPage, page: number, asked: number): boolean {
+/**
+ * Whether the answer says that no page follows. One that says nothing of it may be shorter than was asked for all
+ * the same: then the first page without anything new is the last.
+ */
+function isLast(answer: ProductPage, page: number): boolean {
   if (answer.hasNextPage !== null) return !answer.hasNextPage;
   if (answer.totalPages !== null) return page >= answer.totalPages;
-  const size = Math.min(asked, answer.limit ?? asked);
-  return answer.docs.length < size;
+  return answer.limit !== null && answer.docs.length + answer.unreadable.length < answer.limit;
 }
