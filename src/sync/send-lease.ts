@@ -3,8 +3,9 @@ import type { Clock } from '../domain/clock.ts';
 import type { Leases } from '../domain/leases.ts';
 
 const LEASE = 'outbox.push';
-const HOLD_MS = 60_000;
-const RENEW_EVERY_MS = 15_000;
+/** Long, so that an idle process writes nothing: the lease of a process that has died ends at once anyway. */
+const HOLD_MS = 3_600_000;
+const RENEW_EVERY_MS = 1_800_000;
 /** Given up this long before it ends, so that a call that was just begun is over when another process starts. */
 const MARGIN_MS = 10_000;
 
