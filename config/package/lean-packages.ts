@@ -2,23 +2,34 @@ import path from 'node:path';
 import type { OnResolveArgs, Plugin } from 'esbuild';
 
 /** What is needed by few starts or by none: loaded at its first use, by name of the importing package. */
-const LAZY: readonly { wanted: RegExp; importer: RegExp; as: 'namespace' | 'function' | 'factory' }[] = [
+const LAZY: readonly { wanted: RegExp; importer: RegExp; as: 'namespace' | 'function' }[] = [
   { wanted: /^semver$/, importer: /\/fastify\/lib\//, as: 'namespace' },
   { wanted: /^node:http2$/, importer: /\/fastify\/lib\//, as: 'namespace' },
+  { wanted: /^(node:)?child_process$/, importer: /\/(commander|node-cron)\//, as: 'namespace' },
+  { wanted: /\/from-json-schema\.js$/, importer: /\/zod\/v4\/classic\//, as: 'namespace' },
   { wanted: /\/client-h2\.js$/, importer: /\/undici\/lib\//, as: 'function' },
   { wanted: /\/transport$/, importer: /\/pino\/(lib\/)?[a-z]+\.js$/, as: 'function' },
-  { wanted: /^@fastify\/ajv-compiler$/, importer: /\/fastify\/lib\//, as: 'factory' },
-  { wanted: /^@fastify\/fast-json-stringify-compiler$/, importer: /\/fastify\/lib\//, as: 'factory' },
+];
+
+/**
+ * What tillsync never uses: JSON Schema in routes, since zod reads what arrives; undici's second parser, which is
+ * an experiment. Its first use throws, in the stub's place.
+ */
+const LEFT_OUT: readonly { wanted: RegExp; importer: RegExp }[] = [
+  { wanted: /^@fastify\/(ajv|fast-json-stringify)-compiler$/, importer: /\/fastify\/lib\// },
+  { wanted: /\/milo\/(no-)?simd\.js$/, importer: /\/undici\/lib\// },
 ];
 
 const STUB = {
   namespace: (load: string) =>
     `module.exports = new Proxy({}, { get: (_, name) => ${load}[name], has: (_, name) => name in ${load} });`,
   function: (load: string) => `module.exports = (...values) => ${load}(...values);`,
-  // Called at once for what it will build later.
-  factory: (load: string) =>
-    `module.exports = (...first) => { let made; return (...values) => (made ??= ${load}(...first))(...values); };`,
 };
+
+/** Fastify asks for its compilers at once and uses them with the first schema, so the inner call throws. */
+const absent = (name: string) =>
+  `module.exports = () => () => { throw new Error(${JSON.stringify(`${name} is not part of the packaged program`)}); };
+  module.exports.setup = module.exports();`;
 
 /** Leaves out of the start, or out of the bundle, what tillsync does not use of its dependencies. */
 export function leanPackages(): Plugin {
@@ -47,8 +58,10 @@ export function leanPackages(): Plugin {
 function lazily({ path: wanted, importer, resolveDir, namespace }: OnResolveArgs) {
   // The stub itself gets the real one.
   if (namespace === 'lazy') return undefined;
-  const rule = LAZY.find((each) => each.wanted.test(wanted) && each.importer.test(importer));
-  if (!rule) return undefined;
-  const contents = STUB[rule.as](`require(${JSON.stringify(wanted)})`);
+  const applies = (rule: { wanted: RegExp; importer: RegExp }) =>
+    rule.wanted.test(wanted) && rule.importer.test(importer);
+  const lazy = LAZY.find(applies);
+  if (!lazy && !LEFT_OUT.some(applies)) return undefined;
+  const contents = lazy ? STUB[lazy.as](`require(${JSON.stringify(wanted)})`) : absent(wanted);
   return { path: `${wanted} of ${importer}`, namespace: 'lazy', pluginData: { contents, resolveDir } };
 }

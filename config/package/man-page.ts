@@ -20,8 +20,9 @@ Configuration of a further company, served by tillsync@NAME.service. Give it a s
 /var/lib/tillsync@NAME and addresses of its own.
 .TP
 .I /etc/credstore/tillsync.refresh\\-token
-The refresh token to begin with; likewise access\\-token, webhook\\-secret and local\\-api\\-key. For a further company
-the names begin with tillsync@NAME. Readable by root alone; the service gets them as credentials.
+The refresh token to begin with; likewise access\\-token, webhook\\-secret, local\\-api\\-key, alarm\\-url and
+alarm\\-token. For a further company the names begin with tillsync@NAME. Readable by root alone; the service gets
+them as credentials.
 .TP
 .I /var/lib/tillsync
 The mirror that the POS reads, its inbox, and the state. Whoever may read is in the group tillsync.

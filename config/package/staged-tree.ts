@@ -56,6 +56,9 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(commands));
   put('usr/share/doc/tillsync/copyright', licences({ root, inputs: [...program, ...page] }));
   put('usr/share/doc/tillsync/changelog.gz', zipped(changelog(facts, date)));
+  for (const file of ['prometheus/alerts.yml', 'prometheus/scrape.yml', 'grafana/tillsync.json']) {
+    copy(`config/${file}`, `usr/share/tillsync/${file}`);
+  }
   copy('README.md', 'usr/share/doc/tillsync/README.md');
 }
 

@@ -1,6 +1,6 @@
 import { createReadStream } from 'node:fs';
 import path from 'node:path';
-import type { ProductChange, StockChange } from '../domain/change.ts';
+import type { ProductChange, StockChange } from '../domain/change/change.ts';
 import {
   type FileChange,
   type FileFormat,

@@ -1,10 +1,10 @@
 import type { Environment } from '../config/config-source.ts';
-import type { Clock, Random } from '../domain/clock.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import type { ExitCode } from './exit-code.ts';
 
 /** Where a command writes; process.stdout and process.stderr fit. */
 export interface TextSink {
-  write(text: string): unknown;
+  write(text: string | Uint8Array): unknown;
   readonly isTTY?: boolean | undefined;
   readonly columns?: number | undefined;
 }

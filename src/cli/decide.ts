@@ -3,7 +3,7 @@ import type { Cli } from './cli.ts';
 import { EXIT } from './exit-code.ts';
 import type { JsonOption } from './new-command.ts';
 import { writeJson } from './output.ts';
-import { printable } from './printable.ts';
+import { printable } from './texts/printable.ts';
 
 /** What became of one change that a person decided about. */
 export interface Decision {

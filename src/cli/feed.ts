@@ -1,6 +1,6 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
-import type { OrderEvent } from '../domain/order.ts';
+import type { OrderEvent } from '../domain/order/order.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 const POLL_MS = 250;
 const PAGE = 500;

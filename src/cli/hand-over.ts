@@ -1,8 +1,8 @@
-import type { HandedOver } from '../daemon/change-desk.ts';
-import type { ProductChange, StockChange } from '../domain/change.ts';
+import type { HandedOver } from '../daemon/changes/change-desk.ts';
+import type { ProductChange, StockChange } from '../domain/change/change.ts';
+import type { Hold } from '../domain/change/guard-rails.ts';
+import type { NamedChange } from '../domain/change/resolve-change.ts';
 import type { ItemPlace } from '../domain/change-file/raw-item.ts';
-import type { Hold } from '../domain/guard-rails.ts';
-import type { NamedChange } from '../domain/resolve-change.ts';
 import type { Cli } from './cli.ts';
 import { type Problem, placeOf, problemOf } from './problems.ts';
 import type { CommandTools } from './with-parts.ts';
@@ -85,7 +85,7 @@ async function waitFor(
   waiting: readonly { place: ItemPlace; changeId: number }[],
   result: HandOver,
 ): Promise<void> {
-  const { sendUntilSettled } = await import('../daemon/send-until-settled.ts');
+  const { sendUntilSettled } = await import('../daemon/changes/send-until-settled.ts');
   const { clock, random } = cli;
   const mayCall = () => parts.platform.tokens.describe().state === 'ok';
   const entries = await sendUntilSettled(

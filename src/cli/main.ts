@@ -28,7 +28,10 @@ for (const stream of [process.stdout, process.stderr]) {
 process.exitCode = UNFINISHED_EXIT;
 void runCli(process.argv.slice(2), {
   env: process.env,
-  stdin: process.stdin,
+  // Opened by its first use, and only few commands read it.
+  get stdin() {
+    return process.stdin;
+  },
   stdout: process.stdout,
   stderr: process.stderr,
   clock: systemClock,

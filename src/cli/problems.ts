@@ -1,8 +1,8 @@
-import type { OutboxEntry } from '../daemon/read-stores.ts';
+import type { OutboxEntry } from '../daemon/reading/read-stores.ts';
+import type { Candidate } from '../domain/change/target.ts';
 import type { ItemPlace } from '../domain/change-file/raw-item.ts';
-import type { Candidate } from '../domain/target.ts';
 import type { Cli } from './cli.ts';
-import { printable } from './printable.ts';
+import { printable } from './texts/printable.ts';
 
 /** An item that was not taken, is held, or did not arrive; named by its line or index. */
 export interface Problem {

@@ -1,14 +1,22 @@
 import { Command } from 'commander';
 import { programVersion } from '../daemon/version.ts';
 import type { Cli } from './cli.ts';
+import { alarmsTestCommand } from './commands/alarms-test.ts';
 import { authRefreshCommand } from './commands/auth-refresh.ts';
 import { authSetCommand } from './commands/auth-set.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
+import { backupCommand } from './commands/backup.ts';
+import { bundleCommand } from './commands/bundle.ts';
 import { configCheckCommand } from './commands/config-check.ts';
 import { demoCommand } from './commands/demo.ts';
 import { diffCommand } from './commands/diff.ts';
+import { doctorCommand } from './commands/doctor.ts';
+import { eventsListCommand } from './commands/events-list.ts';
+import { eventsReplayCommand } from './commands/events-replay.ts';
+import { eventsShowCommand } from './commands/events-show.ts';
 import { feedAckCommand } from './commands/feed-ack.ts';
 import { feedTailCommand } from './commands/feed-tail.ts';
+import { initCommand } from './commands/init.ts';
 import { orderListCommand } from './commands/order-list.ts';
 import { orderShowCommand } from './commands/order-show.ts';
 import { outboxDropCommand } from './commands/outbox-drop.ts';
@@ -21,6 +29,7 @@ import { pushProductsCommand, pushStockCommand } from './commands/push.ts';
 import { quarantineListCommand } from './commands/quarantine-list.ts';
 import { quarantineRetryCommand } from './commands/quarantine-retry.ts';
 import { quarantineShowCommand } from './commands/quarantine-show.ts';
+import { restoreCommand } from './commands/restore.ts';
 import { runCommand } from './commands/run.ts';
 import { sandboxCommand } from './commands/sandbox.ts';
 import { statusCommand } from './commands/status.ts';
@@ -52,8 +61,10 @@ export function createProgram(cli: Cli): Command {
   program.addCommand(runCommand(cli));
   program.addCommand(demoCommand(cli));
   program.addCommand(sandboxCommand(cli));
+  program.addCommand(initCommand(cli));
   group('config', 'Check the configuration', [configCheckCommand(cli)]);
   program.addCommand(statusCommand(cli));
+  program.addCommand(doctorCommand(cli));
   group('auth', 'Hand over tokens and see how they fare', [
     authSetCommand(cli),
     authStatusCommand(cli),
@@ -81,11 +92,20 @@ export function createProgram(cli: Cli): Command {
     feedTailCommand(cli),
     feedAckCommand(cli),
   ]);
+  group('alarms', 'Try who is told when something needs a person', [alarmsTestCommand(cli)]);
   group('quarantine', 'Look at what could not be read', [
     quarantineListCommand(cli),
     quarantineShowCommand(cli),
     quarantineRetryCommand(cli),
   ]);
+  group('events', 'Look at what was received of orders, and read it again', [
+    eventsListCommand(cli),
+    eventsShowCommand(cli),
+    eventsReplayCommand(cli),
+  ]);
+  program.addCommand(backupCommand(cli));
+  program.addCommand(restoreCommand(cli));
+  program.addCommand(bundleCommand(cli));
   prepare(program, cli);
   return program;
 }

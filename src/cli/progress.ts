@@ -1,8 +1,8 @@
-import type { Wait } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
+import type { Wait } from '../domain/platform/call.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import type { TextSink } from './cli.ts';
-import { printable } from './printable.ts';
-import { waitText } from './wait-text.ts';
+import { printable } from './texts/printable.ts';
+import { waitText } from './texts/wait-text.ts';
 
 const TICK_MS = 1000;
 /** Where nobody looks on, counts come seldom: a log keeps every line. */

@@ -16,7 +16,10 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   };
   const wantsJson = words.includes('--json');
   try {
-    await createProgram({ ...cli, endWith }).parseAsync(words, { from: 'user' });
+    // Not a copy, which would open standard input.
+    await createProgram(Object.assign(Object.create(cli) as typeof cli, { endWith })).parseAsync(words, {
+      from: 'user',
+    });
     return code;
   } catch (thrown) {
     if (thrown instanceof CommanderError) {

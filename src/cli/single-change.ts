@@ -1,13 +1,13 @@
-import type { ProductChange, StockChange } from '../domain/change.ts';
+import type { ProductChange, StockChange } from '../domain/change/change.ts';
+import { readProductChange, readStockChange } from '../domain/change/read-change.ts';
 import { parsePlainDecimal } from '../domain/decimal.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import { readProductChange, readStockChange } from '../domain/read-change.ts';
 import type { Cli } from './cli.ts';
 import { EXIT } from './exit-code.ts';
 import { handOver } from './hand-over.ts';
 import type { GlobalOptions, JsonOption } from './new-command.ts';
 import { writeJson } from './output.ts';
-import { printable } from './printable.ts';
+import { printable } from './texts/printable.ts';
 import { withParts } from './with-parts.ts';
 
 /** A number as typed; text that is none stays text, for the check to name. */

@@ -25,23 +25,21 @@ export async function withParts<T>(
   options: GlobalOptions,
   use: (tools: CommandTools) => Promise<T>,
 ): Promise<T> {
+  const { secretValues } = await import('../config/secrets.ts');
   const { loadSetup } = await import('../config/setup.ts');
   const { openParts } = await import('../daemon/parts.ts');
-  const { createLogger } = await import('../daemon/logger.ts');
+  const { createLogger } = await import('../daemon/log/logger.ts');
   const { clock, random, signal, stderr } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
   const progress = new Progress({ stream: stderr, clock });
-  const { log } = createLogger({
+  const { log, registerSecret } = createLogger({
     level: 'error',
     pretty: true,
     stream: { isTTY: stderr.isTTY, write: (text) => progress.note(text.trimEnd()) },
     clock,
-    secrets: [
-      ...secrets.webhookSecrets,
-      ...[secrets.refreshToken, secrets.accessToken, secrets.localApiKey].filter((one) => one !== undefined),
-    ],
+    secrets: secretValues(secrets),
   });
-  const parts = await openParts({ config, secrets, clock, random, log });
+  const parts = await openParts({ config, secrets, clock, random, log, onSecret: registerSecret });
   try {
     return await use({
       parts,

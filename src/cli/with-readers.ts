@@ -1,5 +1,5 @@
 import type { Config } from '../config/config-type.ts';
-import type { Readers } from '../daemon/readers.ts';
+import type { Readers } from '../daemon/reading/readers.ts';
 import type { Cli } from './cli.ts';
 import type { GlobalOptions } from './new-command.ts';
 
@@ -11,7 +11,7 @@ export async function withReaders<T>(
 ): Promise<T> {
   // Loaded here, so that help and usage faults come at once.
   const { loadConfig } = await import('../config/config.ts');
-  const { openReaders } = await import('../daemon/readers.ts');
+  const { openReaders } = await import('../daemon/reading/readers.ts');
   const config = loadConfig({ file: options.config, env: cli.env });
   const readers = await openReaders({ config, clock: cli.clock });
   try {

@@ -1,4 +1,5 @@
 import { TillsyncError } from '../domain/errors.ts';
+import { jsonText } from '../domain/json/json-text.ts';
 
 /** One thing wrong with the configuration. */
 export interface ConfigFault {
@@ -32,13 +33,16 @@ export function describeFault(fault: ConfigFault): string {
 
 const SHOWN_MAX = 60;
 const TOKEN_LIKE = /eyJ[\w-]{4,}\.|^"[A-Za-z0-9_+=-]{32,}"$/;
+/** A user and perhaps a password in an address. */
+const USER_INFO = /:\/\/[^/\s"]*@/;
 const SECRET_NAME = /secret|token|password|api_?key/i;
 
 /** A value as a fault shows it: short, and hidden when it could be a secret that strayed into the file. */
 export function shownValue(key: string, value: unknown): string {
   if (value === undefined) return 'nothing';
-  const text = JSON.stringify(value) ?? typeof value;
-  if (SECRET_NAME.test(key) || SECRET_NAME.test(text) || TOKEN_LIKE.test(text)) {
+  const text = jsonText(value);
+  if (text === undefined) return 'a value that is nested too deeply';
+  if (SECRET_NAME.test(key) || [SECRET_NAME, TOKEN_LIKE, USER_INFO].some((sign) => sign.test(text))) {
     return 'a value that is not shown';
   }
   return text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}…` : text;

@@ -28,6 +28,7 @@ const SECOND = 1000;
 const MINUTE = 60 * SECOND;
 const HOUR = 60 * MINUTE;
 const DAY = 24 * HOUR;
+const YEAR = 365 * DAY;
 
 function spec<T>(key: string, schema: z.ZodType<T>, fallback?: unknown): KeySpec<T> {
   return { key, schema, fallback };
@@ -57,7 +58,13 @@ export const SECTIONS: SectionSpecs = {
   },
   orders: {
     poll: spec('poll', value.cron, '*/2 * * * *'),
-    timezone: spec('timezone', value.timeZone, Intl.DateTimeFormat().resolvedOptions().timeZone),
+    timezone: {
+      ...spec('timezone', value.timeZone),
+      // Looked up only when it is needed, for it costs more than all other keys together.
+      get fallback() {
+        return Intl.DateTimeFormat().resolvedOptions().timeZone;
+      },
+    },
     lookbackDays: spec('lookback_days', value.wholeNumber(0, 365), 1),
     wideDays: spec('wide_days', value.wholeNumber(0, 366), 30),
     wideEveryMs: spec('wide_every', value.duration(MINUTE, 30 * DAY), '1h'),
@@ -82,8 +89,26 @@ export const SECTIONS: SectionSpecs = {
     priceFactorMax: spec('price_factor_max', value.decimal(0, 1_000_000), 10),
     missingShareMax: spec('missing_share_max', value.decimal(0, 1), 0.5),
   },
+  retention: {
+    eventsMs: spec('events', value.keepFor(DAY, 10 * YEAR), '90d'),
+    payloadsMs: spec('payloads', value.keepFor(DAY, 10 * YEAR), '30d'),
+    ordersMs: spec('orders', value.keepFor(DAY, 10 * YEAR), '400d'),
+    outboxMs: spec('outbox', value.keepFor(DAY, 10 * YEAR), '30d'),
+    quarantineMs: spec('quarantine', value.keepFor(DAY, 10 * YEAR), '90d'),
+    maxBytes: spec('max_bytes', value.byteSize(16 * 1024 ** 2, 1024 ** 4), '1GiB'),
+  },
   local: {
     listen: spec('listen', value.listen, '127.0.0.1:8788'),
+  },
+  alarms: {
+    command: spec('command', value.commandLine, []),
+    url: spec('url', value.httpUrl({ baseOnly: false }), ''),
+    name: spec('name', value.shortLine, ''),
+    level: spec('level', value.oneOf('amber', 'red'), 'amber'),
+    settleMs: spec('settle', value.duration(0, HOUR), '1m'),
+    repeatMs: spec('repeat', value.duration(0, 30 * DAY), '0s'),
+    dailyMax: spec('daily_max', value.wholeNumber(1, 1000), 20),
+    timeoutMs: spec('timeout', value.duration(SECOND, 5 * MINUTE), '30s'),
   },
   limits: {
     endpointIntervalMs: spec('endpoint_interval', value.duration(1, HOUR), '1s'),

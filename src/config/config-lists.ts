@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { SPELLABLE_FIELDS } from '../domain/spelling-tree.ts';
+import { SPELLABLE_FIELDS } from '../domain/order/spelling-tree.ts';
 import type { BranchConfig } from './config-type.ts';
 
 /** The parts of the file that are lists or tables of the operator's own. */

@@ -19,13 +19,16 @@ export interface RawConfig {
   faults: ConfigFault[];
 }
 
-/** Reads the TOML file: `file`, else `$TILLSYNC_CONFIG`, else the default, which alone may be missing. */
-export function readConfigFile(file: string | undefined, env: Environment): RawConfig {
+/**
+ * Reads the TOML file: `file`, else `$TILLSYNC_CONFIG`, else the default, which alone may be missing. `text` stands
+ * in for what is in it, before it is written.
+ */
+export function readConfigFile(file: string | undefined, env: Environment, text?: string): RawConfig {
   const named = file ?? (env.TILLSYNC_CONFIG || undefined);
   const path = named ?? DEFAULT_CONFIG_FILE;
   const raw: RawConfig = { file: path, fileExists: true, root: {}, faults: [] };
   try {
-    raw.root = parse(readFileSync(path, 'utf8'));
+    raw.root = parse(text ?? readFileSync(path, 'utf8'));
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : '';
     if (error instanceof TomlError) {
@@ -51,6 +54,12 @@ const RESERVED_ENV = new Set([
   'TILLSYNC_ACCESS_TOKEN',
   'TILLSYNC_WEBHOOK_SECRET',
   'TILLSYNC_LOCAL_API_KEY',
+  'TILLSYNC_ALARM_URL',
+  'TILLSYNC_ALARM_TOKEN',
+  // What a command that is told of an alarm finds around it; it may well call tillsync.
+  ...['STATE', 'KEY', 'LEVEL', 'MESSAGE', 'DETAIL', 'REMEDY', 'SINCE', 'AT', 'SHOP', 'TEXT'].map(
+    (field) => `TILLSYNC_ALARM_${field}`,
+  ),
 ]);
 
 /** Faults for sections and keys in the file, and override names in the environment, that mean nothing. */

@@ -1,5 +1,6 @@
-import type { GuardSettings } from '../domain/guard-rails.ts';
-import type { PlatformLimits } from '../domain/limits.ts';
+import type { GuardSettings } from '../domain/change/guard-rails.ts';
+import type { PlatformLimits } from '../domain/platform/limits.ts';
+import type { RetentionSettings } from '../domain/retention.ts';
 
 /** Everything an operator may set, checked and frozen. Durations in milliseconds, sizes in bytes. */
 export interface Config {
@@ -14,7 +15,10 @@ export interface Config {
   readonly stock: StockConfig;
   /** When a hand-over is held back for a person. */
   readonly guard: Readonly<GuardSettings>;
+  /** How long what is no longer needed stays in the mirror. */
+  readonly retention: RetentionSettings;
   readonly local: LocalConfig;
+  readonly alarms: AlarmsConfig;
   readonly limits: Readonly<PlatformLimits>;
   readonly log: LogConfig;
 }
@@ -95,6 +99,26 @@ export interface StockConfig {
 export interface LocalConfig {
   readonly host: string;
   readonly port: number;
+}
+
+/** Who is told when something needs a person, and how often. */
+export interface AlarmsConfig {
+  /** Program and arguments, run without a shell; empty: none. */
+  readonly command: readonly string[];
+  /** Gets each message by POST; empty: none. */
+  readonly url: string;
+  /** How this shop is called in the messages; empty: the name of the machine. */
+  readonly name: string;
+  /** The mildest that is told. */
+  readonly level: 'amber' | 'red';
+  /** How long an alarm must be up, or over, before it is told. */
+  readonly settleMs: number;
+  /** How often an alarm that stays up is told again; 0: never. */
+  readonly repeatMs: number;
+  /** Messages in one calendar day. */
+  readonly dailyMax: number;
+  /** For the command to end, and for the address to answer. */
+  readonly timeoutMs: number;
 }
 
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;

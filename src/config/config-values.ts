@@ -2,7 +2,8 @@ import { isIP } from 'node:net';
 import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
 import { z } from 'zod';
-import { formatDuration, parseDurationMs } from '../domain/duration.ts';
+import { formatDuration, parseDurationMs } from '../domain/time/duration.ts';
+import { canonicalZone } from '../domain/time/zone-calendar.ts';
 import { cronSchedule } from './schedule.ts';
 
 /**
@@ -56,14 +57,28 @@ export function duration(minMs: number, maxMs: number) {
   });
 }
 
-const BYTE_UNITS: Record<string, number> = { B: 1, KiB: 1024, MiB: 1024 ** 2, KB: 1000, MB: 1000 ** 2 };
+/** A duration, or `"0d"` for ever; in milliseconds, 0 for ever. */
+export function keepFor(minMs: number, maxMs: number) {
+  const allowed = `a duration from ${formatDuration(minMs)} to ${formatDuration(maxMs)}, such as "90d", or "0d" for ever`;
+  return readingText(allowed, (text) => {
+    const ms = parseDurationMs(text);
+    return ms !== undefined && (ms === 0 || ms >= minMs) && ms <= maxMs ? ms : undefined;
+  });
+}
+
+const BYTE_UNITS: Record<string, number> = {
+  ...{ B: 1, KiB: 1024, MiB: 1024 ** 2, GiB: 1024 ** 3 },
+  ...{ KB: 1000, MB: 1000 ** 2, GB: 1000 ** 3 },
+};
 
 /** A size as a number of bytes or as text with a unit, in bytes. */
 export function byteSize(minBytes: number, maxBytes: number) {
-  const allowed = `a size from ${minBytes} to ${maxBytes} bytes, such as 1048576, "512KiB" or "1MiB"`;
+  const allowed = `a size from ${minBytes} to ${maxBytes} bytes, such as 1048576, "512KiB" or "64MiB"`;
   return reading(allowed, (value) => {
-    const match = /^(\d+(?:\.\d+)?) ?(B|KiB|MiB|KB|MB)?$/.exec(String(value).trim());
-    if (!match || (typeof value !== 'number' && typeof value !== 'string')) return undefined;
+    // A TOML table has no text: making one of it throws.
+    if (typeof value !== 'number' && typeof value !== 'string') return undefined;
+    const match = /^(\d+(?:\.\d+)?) ?(B|KiB|MiB|GiB|KB|MB|GB)?$/.exec(String(value).trim());
+    if (!match) return undefined;
     const bytes = Math.round(Number(match[1]) * (BYTE_UNITS[match[2] ?? 'B'] ?? 1));
     return bytes >= minBytes && bytes <= maxBytes ? bytes : undefined;
   });
@@ -81,6 +96,21 @@ export function httpUrl(options: { baseOnly: boolean }) {
     return text;
   });
 }
+
+/** A program and its arguments, as a list; empty: none. */
+export const commandLine = reading(
+  'a list with the program and its arguments, such as ["/usr/local/bin/tell", "--urgent"], or []',
+  (value): readonly string[] | undefined => {
+    if (!Array.isArray(value)) return undefined;
+    const isWord = (word: unknown) => typeof word === 'string' && !word.includes('\0');
+    return value.every(isWord) && value[0] !== '' ? (value as string[]) : undefined;
+  },
+);
+
+/** Text of one line, or none. */
+export const shortLine = readingText('text of one line and at most 80 characters, or ""', (text) =>
+  text.length <= 80 && !/[\r\n]/.test(text) ? text : undefined,
+);
 
 export interface Listen {
   host: string;
@@ -126,9 +156,7 @@ function isEverDue(expression: string): boolean {
 
 export const timeZone = readingText('an IANA time zone, such as "America/Santiago" or "UTC"', (text) => {
   try {
-    return new Intl.DateTimeFormat('en', { timeZone: text }).resolvedOptions().timeZone === ''
-      ? undefined
-      : text;
+    return text !== '' && canonicalZone(text) !== '' ? text : undefined;
   } catch {
     return undefined;
   }

@@ -12,12 +12,16 @@ import {
 } from './config-source.ts';
 import type { Config } from './config-type.ts';
 
+const DAY_MS = 86_400_000;
+
 export type { Config, ConfigFault };
 
 export interface ConfigOptions {
   /** The file of `--config`; without it `$TILLSYNC_CONFIG`, then `/etc/tillsync/config.toml`. */
   file?: string | undefined;
   env: Environment;
+  /** What will be in the file, to judge it before it is written. */
+  text?: string;
 }
 
 export type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
@@ -30,8 +34,8 @@ export function loadConfig(options: ConfigOptions): Config {
 }
 
 /** The configuration, or every fault of it. */
-export function readConfig({ file, env }: ConfigOptions): ConfigResult {
-  const raw = readConfigFile(file, env);
+export function readConfig({ file, env, text }: ConfigOptions): ConfigResult {
+  const raw = readConfigFile(file, env, text);
   // A file that cannot be read has no keys to judge, and its required keys are not what is missing.
   if (raw.faults.length > 0) return { file: raw.file, faults: raw.faults };
   const faults = unknownNames(raw, env);
@@ -114,7 +118,7 @@ function conflicts(
   sections: { [S in keyof FileSections]?: Partial<FileSections[S]> },
 ): ConfigFault[] {
   const faults: ConfigFault[] = [];
-  const { webhook = {}, local = {} } = sections;
+  const { webhook = {}, local = {}, orders = {}, retention = {} } = sections;
   const fault = (key: string, found: string, allowed: string) =>
     faults.push({ origin: raw.file, key, found, allowed });
   if ((webhook.tlsCertFile ?? '') === '' && (webhook.tlsKeyFile ?? '') !== '') {
@@ -122,6 +126,11 @@ function conflicts(
   }
   if ((webhook.tlsKeyFile ?? '') === '' && (webhook.tlsCertFile ?? '') !== '') {
     fault('webhook.tls_key_file', 'nothing beside tls_cert_file', 'both files, or neither');
+  }
+  const againDays = Math.max(orders.lookbackDays ?? 0, orders.wideDays ?? 0) + 2;
+  if ((retention.ordersMs ?? 0) > 0 && (retention.ordersMs ?? 0) < againDays * DAY_MS) {
+    const shortest = `at least ${againDays}d, or "0d": polls read orders again for as long, and what was deleted would come back as new`;
+    fault('retention.orders', 'a time shorter than polls look back', shortest);
   }
   const [one, other] = [webhook.listen, local.listen];
   if (

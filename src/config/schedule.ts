@@ -1,7 +1,7 @@
 import { createTask, type ParsedFields, parse, type ScheduledTask } from 'node-cron';
 import { TillsyncError } from '../domain/errors.ts';
-import type { Schedule } from '../domain/schedule.ts';
-import { zoneCalendar } from './zone-calendar.ts';
+import type { Schedule } from '../domain/time/schedule.ts';
+import { zoneCalendar } from '../domain/time/zone-calendar.ts';
 
 const SECOND_MS = 1000;
 const MINUTE_MS = 60 * SECOND_MS;

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type ConfigFault, configError } from './config-fault.ts';
 import type { Environment } from './config-source.ts';
+import { httpUrl } from './config-values.ts';
 
 /** What never stands in the configuration file. Never logged, never part of an error. */
 export interface Secrets {
@@ -11,6 +12,10 @@ export interface Secrets {
   /** The secrets a callback may carry: none, one, or during a rotation the new one and then the old one. */
   readonly webhookSecrets: readonly string[];
   readonly localApiKey?: string;
+  /** Takes the place of `alarms.url`. */
+  readonly alarmUrl?: string;
+  /** Sent to the address for alarms. */
+  readonly alarmToken?: string;
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
@@ -19,6 +24,8 @@ const NAMES = {
   accessToken: 'access-token',
   webhookSecret: 'webhook-secret',
   localApiKey: 'local-api-key',
+  alarmUrl: 'alarm-url',
+  alarmToken: 'alarm-token',
 } as const;
 
 interface Handed {
@@ -50,6 +57,12 @@ export function readSecrets(env: Environment): { secrets: Secrets } | { faults: 
   const refreshToken = one(NAMES.refreshToken);
   const accessToken = one(NAMES.accessToken);
   const localApiKey = one(NAMES.localApiKey);
+  const alarmToken = one(NAMES.alarmToken);
+  const alarmUrl = one(NAMES.alarmUrl);
+  if (alarmUrl !== undefined && !isHttpUrl(alarmUrl)) {
+    const allowed = 'an address that begins with http:// or https://, without user or fragment';
+    faults.push({ origin: 'the secret alarm-url', key: '', found: 'a value that is not shown', allowed });
+  }
   const webhookSecrets = webhookSecretsOf(handedIn(NAMES.webhookSecret, env, faults), faults);
   if (faults.length > 0) return { faults };
   const secrets: Secrets = {
@@ -57,6 +70,8 @@ export function readSecrets(env: Environment): { secrets: Secrets } | { faults: 
     ...(accessToken === undefined ? {} : { accessToken }),
     webhookSecrets: Object.freeze(webhookSecrets),
     ...(localApiKey === undefined ? {} : { localApiKey }),
+    ...(alarmUrl === undefined ? {} : { alarmUrl }),
+    ...(alarmToken === undefined ? {} : { alarmToken }),
   };
   return { secrets: Object.freeze(secrets) };
 }
@@ -100,6 +115,17 @@ function webhookSecretsOf(handed: Handed | undefined, faults: ConfigFault[]): st
   }
   for (const secret of secrets) judge(handed.origin, secret, faults);
   return [...new Set(secrets)];
+}
+
+/** What is in force, for whoever must never show it. */
+export function secretValues(secrets: Secrets): string[] {
+  const { webhookSecrets, refreshToken, accessToken, localApiKey, alarmUrl, alarmToken } = secrets;
+  const single = [refreshToken, accessToken, localApiKey, alarmUrl, alarmToken];
+  return [...webhookSecrets, ...single.filter((secret) => secret !== undefined)];
+}
+
+function isHttpUrl(text: string): boolean {
+  return httpUrl({ baseOnly: false }).safeParse(text).success && text !== '';
 }
 
 /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */

@@ -1,8 +1,8 @@
 import type { FastifyPluginAsync } from 'fastify';
 import type { Config } from '../config/config-type.ts';
-import type { Clock } from '../domain/clock.ts';
 import type { Log } from '../domain/log.ts';
-import type { RateLedger } from '../domain/rate-ledger.ts';
+import type { RateLedger } from '../domain/platform/rate-ledger.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { ackRoutes } from '../local/ack-routes.ts';
 import { localApi } from '../local/api.ts';
 import { boardRoutes } from '../local/board-routes.ts';
@@ -17,13 +17,14 @@ import type { TokenStatus } from '../platform/token-status.ts';
 import type { Mirror } from '../store/mirror/mirror.ts';
 import { readBoard } from '../store/mirror/order-board.ts';
 import { readTrends } from '../store/mirror/trend-queries.ts';
-import type { ChangeDesk, HandedOver } from './change-desk.ts';
-import { mirrorCounts } from './mirror-counts.ts';
-import type { MirrorStores } from './mirror-stores.ts';
+import type { ChangeDesk, HandedOver } from './changes/change-desk.ts';
+import { mirrorCounts } from './reading/mirror-counts.ts';
+import type { MirrorStores } from './storage/mirror-stores.ts';
+import { storageSpace } from './storage/storage-space.ts';
 
 export interface LocalApiWiring {
   parts: {
-    config: Pick<Config, 'limits'>;
+    config: Pick<Config, 'limits' | 'storage'>;
     mirror: Mirror;
     stores: MirrorStores;
     changeDesk: ChangeDesk;
@@ -95,5 +96,6 @@ function statusSource(parts: LocalApiWiring['parts']): StatusSource {
       products: stores.read(({ catalogQueries }) => catalogQueries.counts().products),
     }),
     outboxCounts: () => changeDesk.counts(),
+    disk: () => storageSpace(config.storage.directory),
   };
 }

@@ -1,25 +1,27 @@
 import type { Config } from '../config/config-type.ts';
 import type { Secrets } from '../config/secrets.ts';
-import type { Branch } from '../domain/catalog-lookup.ts';
-import type { Clock, Random } from '../domain/clock.ts';
 import type { Log } from '../domain/log.ts';
+import type { Wait } from '../domain/platform/call.ts';
+import type { Branch } from '../domain/product/catalog-lookup.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
 import { createHttpTransport } from '../platform/http-transport.ts';
 import type { TokenKeeper } from '../platform/token-keeper.ts';
 import type { Transport } from '../platform/transport.ts';
 import { type Mirror, openMirror } from '../store/mirror/mirror.ts';
+import type { Holders } from '../store/state/holder.ts';
 import { openState, type State } from '../store/state/open-state.ts';
 import { LeasedSweep } from '../sync/leased-sweep.ts';
 import { OrderPoll } from '../sync/order-poll.ts';
 import { WebhookRegistration } from '../sync/webhook-registration.ts';
 import { WebhookSecrets } from '../sync/webhook-secrets.ts';
-import { ChangeDesk } from './change-desk.ts';
-import { MirrorStores } from './mirror-stores.ts';
-import { openWhenFree } from './open-when-free.ts';
-import { catalogKeeper } from './outbox-wiring.ts';
+import { ChangeDesk } from './changes/change-desk.ts';
+import { catalogKeeper } from './changes/outbox-wiring.ts';
 import { PlatformAlarms } from './platform-alarms.ts';
-import { Releasers } from './releasers.ts';
-import { prepareStorage } from './storage-directory.ts';
+import { buildOrRelease, type Releasers } from './releasers.ts';
+import { MirrorStores } from './storage/mirror-stores.ts';
+import { openWhenFree } from './storage/open-when-free.ts';
+import { prepareStorage } from './storage/storage-directory.ts';
 
 const NEW_TOKENS = 'New tokens were handed over and are used with the next call.';
 
@@ -31,6 +33,20 @@ export interface PartsOptions {
   log: Log;
   /** Another way to the platform than HTTP, for a simulation in one process. */
   transport?: Transport;
+  /** Told of every secret that comes up while running, such as a rotated token, so that the log can hide it. */
+  onSecret?: ((value: string) => void) | undefined;
+  /** How often the daemon looks for what other processes did; without it, as a store needs it. */
+  lookEveryMs?: number | undefined;
+  /** Who holds lanes and leases, for a simulation in which one process lives several lives. */
+  holders?: Holders;
+  /** Counts what goes to the platform. */
+  meter?: PlatformMeter;
+}
+
+/** Whoever counts the calls to the platform and the waits before them. */
+export interface PlatformMeter {
+  measured(transport: Transport): Transport;
+  waited(wait: Wait): void;
 }
 
 /** What the daemon and every command beside it work with; both build it here, so both keep the same rules. */
@@ -54,21 +70,17 @@ export interface Parts {
 }
 
 /** Opens the databases and builds what works on them. Throws `storage-…`, `config-invalid`. */
-export async function openParts(options: PartsOptions): Promise<Parts> {
-  const releasers = new Releasers(options.log);
-  try {
-    return await build(options, releasers);
-  } catch (error) {
-    await releasers.release();
-    throw error;
-  }
+export function openParts(options: PartsOptions): Promise<Parts> {
+  return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
 
 async function build(options: PartsOptions, releasers: Releasers): Promise<Parts> {
-  const { config, secrets, clock, log } = options;
+  const { config, secrets, clock, log, holders } = options;
   const group = config.storage.group === '' ? undefined : config.storage.group;
   const paths = prepareStorage(config.storage.directory, group);
-  const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
+  const state = await openWhenFree(clock, () =>
+    openState({ path: paths.state, clock, onSecret: options.onSecret, ...(holders && { holders }) }),
+  );
   releasers.push('state.db', () => state.close());
   const mirror = await openWhenFree(clock, () =>
     openMirror({
@@ -81,8 +93,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   );
   releasers.push('mirror.db', () => mirror.close());
 
-  const transport = options.transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
-  const platform = connect(options, state, mirror, transport);
+  const platform = connect(options, state, mirror);
   releasers.push('connections to the platform', () => platform.close());
   await seedTokens(platform.tokens, secrets, mirror, log);
 
@@ -119,22 +130,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     changeDesk,
     onLine,
     catalogSweep: new LeasedSweep({ platform, keeper, leases: state.leases, clock, log, pageSize }),
-    orderPoll: new OrderPoll({
-      platform,
-      importer: mirror.importer,
-      memory: mirror,
-      leases: state.leases,
-      // Without usable tokens the call itself says so at once.
-      nextWait: () =>
-        platform.tokens.describe().state === 'ok'
-          ? state.ledger.waits(config.limits).find(({ endpoint }) => endpoint === 'order.all')
-          : undefined,
-      freshness: mirror.freshnessBoard,
-      alarms: mirror.alarms,
-      clock,
-      log,
-      settings: config.orders,
-    }),
+    orderPoll: createOrderPoll(options, state, mirror, platform),
     webhookRegistration: new WebhookRegistration({
       platform,
       secrets: webhookSecrets,
@@ -148,17 +144,41 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   };
 }
 
-function connect(
-  { config, clock, random, log }: PartsOptions,
+function createOrderPoll(
+  { config, clock, log }: PartsOptions,
   state: State,
   mirror: Mirror,
-  transport: Transport,
+  platform: PlatformClient,
+): OrderPoll {
+  return new OrderPoll({
+    platform,
+    importer: mirror.importer,
+    memory: mirror,
+    leases: state.leases,
+    // Without usable tokens the call itself says so at once.
+    nextWait: () =>
+      platform.tokens.describe().state === 'ok'
+        ? state.ledger.waits(config.limits).find(({ endpoint }) => endpoint === 'order.all')
+        : undefined,
+    freshness: mirror.freshnessBoard,
+    alarms: mirror.alarms,
+    clock,
+    log,
+    settings: config.orders,
+  });
+}
+
+function connect(
+  { config, clock, random, log, transport, meter }: PartsOptions,
+  state: State,
+  mirror: Mirror,
 ): PlatformClient {
+  const direct = transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
   const { freshnessBoard, alarms } = mirror;
   const platformAlarms = new PlatformAlarms({ alarms, ledger: state.ledger, limits: config.limits });
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
   return createPlatformClient({
-    transport,
+    transport: meter?.measured(direct) ?? direct,
     ledger: state.ledger,
     tokens: state.tokens,
     limits: config.limits,
@@ -186,6 +206,7 @@ function connect(
     },
     onForbidden: (told) => platformAlarms.forbidden(told),
     onAnswered: (endpoint) => platformAlarms.answered(endpoint),
+    onWaited: meter && ((wait) => meter.waited(wait)),
   });
 }
 
@@ -201,5 +222,6 @@ async function seedTokens(
   if (verdict !== 'adopted') return;
   log.info({}, 'took the tokens that were handed in');
   alarms.lower('auth.locked-out');
+  alarms.lower('auth.none');
   freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
 }

@@ -1,6 +1,6 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { Endpoint, PlatformLimits } from '../domain/limits.ts';
-import type { RateLedger } from '../domain/rate-ledger.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
+import type { Endpoint, PlatformLimits } from '../domain/platform/limits.ts';
+import type { RateLedger } from '../domain/platform/rate-ledger.ts';
 import type { ForbiddenNote } from '../platform/rate-budget.ts';
 
 export interface PlatformAlarmsOptions {

@@ -24,3 +24,14 @@ export class Releasers {
     }
   }
 }
+
+/** Builds something of many parts; when that fails on the way, what was open already is closed again. */
+export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) => Promise<T>): Promise<T> {
+  const releasers = new Releasers(log);
+  try {
+    return await build(releasers);
+  } catch (error) {
+    await releasers.release();
+    throw error;
+  }
+}

@@ -1,5 +1,5 @@
-import type { Branch } from '../domain/catalog-lookup.ts';
 import { TillsyncError } from '../domain/errors.ts';
+import type { Branch } from '../domain/product/catalog-lookup.ts';
 import type { SweepReport } from '../sync/catalog-sweep.ts';
 import type { LeasedSweepRequest } from '../sync/leased-sweep.ts';
 import { sweepAll } from '../sync/sweep-loop.ts';

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { uptime } from 'node:os';
-import type { Clock, Random } from '../domain/clock.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 
 const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
 /** Longest delay that setTimeout takes; a longer one would fire at once. */

@@ -1,5 +1,5 @@
-import type { Clock } from './clock.ts';
 import { hasCode, TillsyncError } from './errors.ts';
+import type { Clock } from './time/clock.ts';
 
 /**
  * Runs a short database action, trying again while another process holds the lock, without freezing the event

@@ -1,7 +1,7 @@
 import { whenFree } from '../domain/busy.ts';
-import { type Clock, isoUtc } from '../domain/clock.ts';
-import type { BoardOrder } from '../domain/order-board.ts';
-import type { TrendHour } from '../domain/trends.ts';
+import type { TrendHour } from '../domain/health/trends.ts';
+import type { BoardOrder } from '../domain/order/order-board.ts';
+import { type Clock, isoUtc } from '../domain/time/clock.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
 import { boardAnswer, trendsAnswer } from './schemas/board.ts';
 

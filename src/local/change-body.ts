@@ -1,5 +1,5 @@
 import { Readable } from 'node:stream';
-import type { ChangeKind, ProductChange, StockChange } from '../domain/change.ts';
+import type { ChangeKind, ProductChange, StockChange } from '../domain/change/change.ts';
 import {
   type FileChange,
   type FileFormat,

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
-import type { ChangeKind, ProductChange, StockChange } from '../domain/change.ts';
+import type { ChangeKind, ProductChange, StockChange } from '../domain/change/change.ts';
+import type { Candidate } from '../domain/change/target.ts';
 import { asTillsyncError } from '../domain/errors.ts';
-import type { Candidate } from '../domain/target.ts';
 import { errorBody, statusOf } from './api-error.ts';
 import type { BodyItem } from './change-body.ts';
 

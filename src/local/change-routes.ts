@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import type { ChangeKind } from '../domain/change.ts';
+import type { ChangeKind } from '../domain/change/change.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
 import { BODY_FORMATS, readChangeBody } from './change-body.ts';

@@ -1,6 +1,6 @@
 import type { ServerResponse } from 'node:http';
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { type FeedEvent, type OrderSource, readFeed } from './order-feed.ts';
 
 /** Another process may write the mirror, of which nobody here is told. */

@@ -1,12 +1,14 @@
 import { TillsyncError } from '../domain/errors.ts';
-import type { MirroredOrder } from '../domain/mirrored-order.ts';
-import type { OrderEvent } from '../domain/order.ts';
+import type { MirroredOrder } from '../domain/order/mirrored-order.ts';
+import type { OrderEvent } from '../domain/order/order.ts';
 
 /** What the feed reads of the mirror; each a short read that may throw `storage-…`. */
 export interface OrderSource {
   /** The change feed after `seq`, oldest first. */
   eventsAfter(seq: number, limit: number): OrderEvent[];
   newestSeq(): number;
+  /** Up to this seq events were deleted for their age, never the newest of an order; 0: none. */
+  trimmedTo(): number;
   order(orderId: string): MirroredOrder | undefined;
   /** JSON text as received. */
   orderPayload(orderId: string): string | undefined;

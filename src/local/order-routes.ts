@@ -1,8 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { type ApiFamily, type RouteDoc, readAs } from './api-route.ts';
 import { streamEvents } from './event-stream.ts';
 import { type OrderSource, readFeed, refuseAheadOf } from './order-feed.ts';
@@ -63,7 +63,7 @@ export function orderRoutes(options: OrderRoutesOptions): ApiFamily {
           const newest = refuseAheadOf(source, after);
           const events = readFeed(source, after, query.limit);
           const next = events.at(-1)?.seq ?? after;
-          return { events, next, newest: Math.max(newest, next) };
+          return { events, next, newest: Math.max(newest, next), trimmedTo: source.trimmedTo() };
         });
       });
       app.get('/orders/:orderId', async (request, reply) => {

@@ -1,8 +1,8 @@
 import { whenFree } from '../domain/busy.ts';
-import type { ChangeKind } from '../domain/change.ts';
-import type { Clock } from '../domain/clock.ts';
+import type { ChangeKind } from '../domain/change/change.ts';
+import type { Guard } from '../domain/change/guard-rails.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import type { Guard } from '../domain/guard-rails.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { type ApiFamily, type RouteDoc, readAs } from './api-route.ts';
 import {
   changeAnswer,

@@ -1,6 +1,6 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
-import type { MirroredProduct, ProductFilter } from '../domain/mirrored-product.ts';
+import type { MirroredProduct, ProductFilter } from '../domain/product/mirrored-product.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { type ApiFamily, type RouteDoc, readAs } from './api-route.ts';
 import { productPage, productQuery } from './schemas/products.ts';
 

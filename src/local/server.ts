@@ -1,7 +1,8 @@
 import Fastify, { type FastifyInstance, type FastifyPluginAsync } from 'fastify';
-import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import { ORDER_ID_LENGTH_MAX } from '../domain/order/order.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { sendError } from './api-error.ts';
 import { hostGuard } from './host-guard.ts';
 import { isLoopbackName } from './loopback.ts';
@@ -34,6 +35,8 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
     http: { headersTimeout: REQUEST_TIMEOUT_MS, requestTimeout: REQUEST_TIMEOUT_MS },
     return503OnClosing: false,
     exposeHeadRoutes: true,
+    // An id may be longer than Fastify's own bound, and each of its characters nine in an address.
+    routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
   }) as unknown as FastifyInstance;
   if (isLoopbackName(host)) app.addHook('onRequest', hostGuard([host]));
   app.setNotFoundHandler(({ method, url }, reply) => sendError(reply, nothingAt(method, url), log));

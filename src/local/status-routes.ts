@@ -1,10 +1,11 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Wait } from '../domain/call.ts';
-import { type Clock, isoUtc } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import type { Freshness } from '../domain/freshness.ts';
-import type { LockOut } from '../domain/tokens.ts';
-import { verdictOf } from '../domain/verdict.ts';
+import type { DiskSpace } from '../domain/health/disk-space.ts';
+import type { Freshness } from '../domain/health/freshness.ts';
+import { verdictOf } from '../domain/health/verdict.ts';
+import type { Wait } from '../domain/platform/call.ts';
+import type { LockOut } from '../domain/platform/tokens.ts';
+import { type Clock, isoUtc } from '../domain/time/clock.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
 import { statusAnswer } from './schemas/status.ts';
 
@@ -33,6 +34,8 @@ export interface StatusSource {
     rejected: number;
     oldestPendingAt: string | null;
   };
+  /** Of the storage directory; null where the system does not tell. */
+  disk(): DiskSpace | null;
 }
 
 export interface StatusRoutesOptions {
@@ -64,9 +67,16 @@ export function statusRoutes(options: StatusRoutesOptions): ApiFamily {
       ...tokensAndWaits(status),
       counts: status.counts(),
       outbox: status.outboxCounts(),
+      disk: status.disk(),
     };
     const { quarantine } = facts.counts;
-    const verdict = verdictOf({ ...facts, quarantine, nowMs, ordersStaleAfterMs: ordersStaleAfterMs?.() });
+    const verdict = verdictOf({
+      ...facts,
+      quarantine,
+      nowMs,
+      ordersStaleAfterMs: ordersStaleAfterMs?.(),
+      stateFault: facts.tokensFault,
+    });
     return { at: isoUtc(nowMs), verdict, versions, ...facts };
   };
   return {

@@ -1,10 +1,10 @@
-import type { Finding } from '../domain/finding.ts';
-import type { Freshness } from '../domain/freshness.ts';
-import type { MirroredOrder } from '../domain/mirrored-order.ts';
-import type { MirroredProduct } from '../domain/mirrored-product.ts';
-import type { OrderEvent } from '../domain/order.ts';
-import type { BoardOrder } from '../domain/order-board.ts';
-import type { TrendHour } from '../domain/trends.ts';
+import type { Finding } from '../domain/health/finding.ts';
+import type { Freshness } from '../domain/health/freshness.ts';
+import type { TrendHour } from '../domain/health/trends.ts';
+import type { MirroredOrder } from '../domain/order/mirrored-order.ts';
+import type { OrderEvent } from '../domain/order/order.ts';
+import type { BoardOrder } from '../domain/order/order-board.ts';
+import type { MirroredProduct } from '../domain/product/mirrored-product.ts';
 
 /** Of the local API's answers what the page reads. */
 export interface StatusAnswer {

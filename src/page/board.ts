@@ -1,4 +1,4 @@
-import type { BoardOrder } from '../domain/order-board.ts';
+import type { BoardOrder } from '../domain/order/order-board.ts';
 import type { FeedEvent } from './answers.ts';
 import { stageOf } from './stages.ts';
 

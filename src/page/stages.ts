@@ -1,4 +1,4 @@
-import type { BoardOrder } from '../domain/order-board.ts';
+import type { BoardOrder } from '../domain/order/order-board.ts';
 
 /** Where an order is on its way, for the board's columns. */
 export const STAGES = ['payment', 'new', 'preparing', 'ready', 'underway', 'ended'] as const;

@@ -1,6 +1,6 @@
-import type { MirroredOrder } from '../domain/mirrored-order.ts';
-import type { MirroredProduct } from '../domain/mirrored-product.ts';
-import type { TrendHour } from '../domain/trends.ts';
+import type { TrendHour } from '../domain/health/trends.ts';
+import type { MirroredOrder } from '../domain/order/mirrored-order.ts';
+import type { MirroredProduct } from '../domain/product/mirrored-product.ts';
 import type { Change, StatusAnswer } from './answers.ts';
 import type { Board } from './board.ts';
 import type { Stage } from './stages.ts';

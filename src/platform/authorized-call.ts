@@ -1,9 +1,9 @@
-import type { CallOptions } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
 import { hasCode, TillsyncError } from '../domain/errors.ts';
-import type { Endpoint } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
-import type { LaneTicket } from '../domain/rate-ledger.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Endpoint } from '../domain/platform/limits.ts';
+import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { expectSuccess, sentMessage } from './answers.ts';
 import type { RateBudget } from './rate-budget.ts';
 import { serverDateMs } from './server-date.ts';
@@ -99,6 +99,7 @@ export class AuthorizedCall {
     try {
       options.onSend?.();
       const answer = await transport.send({
+        endpoint: call.endpoint,
         method: call.method,
         path: call.path + queryText(call.query),
         headers: {

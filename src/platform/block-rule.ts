@@ -1,5 +1,5 @@
-import type { PlatformLimits } from '../domain/limits.ts';
-import type { BlockHistory } from '../domain/rate-ledger.ts';
+import type { PlatformLimits } from '../domain/platform/limits.ts';
+import type { BlockHistory } from '../domain/platform/rate-ledger.ts';
 
 /**
  * What follows from a 403.

@@ -1,12 +1,12 @@
 import { whenFree } from '../domain/busy.ts';
-import type { CallOptions } from '../domain/call.ts';
-import type { Clock, Random } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import type { Endpoint, PlatformLimits } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
-import type { Platform, WebhookState } from '../domain/platform.ts';
-import type { RateLedger } from '../domain/rate-ledger.ts';
-import type { LockOut, TokenStore } from '../domain/tokens.ts';
+import type { CallOptions, Wait } from '../domain/platform/call.ts';
+import type { Endpoint, PlatformLimits } from '../domain/platform/limits.ts';
+import type { Platform, WebhookState } from '../domain/platform/platform.ts';
+import type { RateLedger } from '../domain/platform/rate-ledger.ts';
+import type { LockOut, TokenStore } from '../domain/platform/tokens.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { expectJsonLike, readAs, readData } from './answers.ts';
 import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
 import { type ForbiddenNote, RateBudget } from './rate-budget.ts';
@@ -45,6 +45,8 @@ export interface PlatformClientOptions {
   /** Told of each 403 that holds something back, and of each 2xx. */
   onForbidden?: (told: ForbiddenNote) => void;
   onAnswered?: (endpoint: Endpoint) => void;
+  /** Told after each wait for the rate budget how long it really was. */
+  onWaited?: ((wait: Wait) => void) | undefined;
 }
 
 export interface PlatformClient extends Platform {

@@ -1,6 +1,6 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
-import type { TokenStore } from '../domain/tokens.ts';
+import type { TokenStore } from '../domain/platform/tokens.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { handedInPair } from './token-times.ts';
 
 /** Tokens that a person obtained from the platform's support or panel. */

@@ -1,6 +1,6 @@
 import { Agent, type Dispatcher, request } from 'undici';
-import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { networkFault } from './network-fault.ts';
 import type { Transport, TransportAnswer, TransportRequest } from './transport.ts';
 

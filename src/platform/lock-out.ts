@@ -1,6 +1,6 @@
-import { isoUtc } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import type { LockOut } from '../domain/tokens.ts';
+import type { LockOut } from '../domain/platform/tokens.ts';
+import { isoUtc } from '../domain/time/clock.ts';
 
 const HINT = 'Get a new token pair from the company panel or the support, then run: tillsync auth set';
 
@@ -12,7 +12,7 @@ export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
       : 'the platform refused the refresh token as invalid, expired or revoked';
   return new TillsyncError(
     'auth-required',
-    `Since ${isoUtc(atMs)} the platform asks for new tokens: ${why}.`,
+    `Since ${isoUtc(atMs).slice(0, 16).replace('T', ' ')} UTC the platform asks for new tokens: ${why}.`,
     {
       hint: HINT,
       httpStatus: 401,

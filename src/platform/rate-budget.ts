@@ -1,11 +1,11 @@
 import { whenFree } from '../domain/busy.ts';
-import type { CallOptions } from '../domain/call.ts';
-import type { Clock, Random } from '../domain/clock.ts';
-import { formatDuration } from '../domain/duration.ts';
 import { TillsyncError } from '../domain/errors.ts';
-import { type Endpoint, intervalMsOf, type PlatformLimits } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
-import type { LaneTicket, RateLedger } from '../domain/rate-ledger.ts';
+import type { CallOptions, Wait } from '../domain/platform/call.ts';
+import { type Endpoint, intervalMsOf, type PlatformLimits } from '../domain/platform/limits.ts';
+import type { LaneTicket, RateLedger } from '../domain/platform/rate-ledger.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
+import { formatDuration } from '../domain/time/duration.ts';
 import { judgeForbidden } from './block-rule.ts';
 import { retryAfterMs } from './retry-after.ts';
 
@@ -17,6 +17,8 @@ export interface RateBudgetOptions {
   log: Log;
   onForbidden?: (told: ForbiddenNote) => void;
   onAnswered?: (endpoint: Endpoint) => void;
+  /** Told after each wait how long it really was. */
+  onWaited?: ((wait: Wait) => void) | undefined;
 }
 
 /** What a 403 brought about: a block of everything, or of this endpoint alone. */
@@ -68,7 +70,9 @@ export class RateBudget {
       if (wait.reason === 'blocked') await this.#throwIfForbidden(endpoint, signal);
       onWait?.(wait);
       const jitterMs = Math.min(JITTER_MAX_MS, wait.waitMs * JITTER_SHARE) * this.#o.random.next();
+      const startMs = clock.monotonicMs();
       await clock.sleep(Math.min(wait.waitMs + jitterMs, LOOK_AGAIN_MS), signal);
+      this.#o.onWaited?.({ ...wait, waitMs: clock.monotonicMs() - startMs });
     }
   }
 

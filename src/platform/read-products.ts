@@ -1,9 +1,12 @@
 import { TillsyncError } from '../domain/errors.ts';
-import type { ProductPage, ProductRecord } from '../domain/platform.ts';
+import { jsonText } from '../domain/json/json-text.ts';
+import type { ProductPage, ProductRecord } from '../domain/platform/platform.ts';
 import { readAs, readData } from './answers.ts';
 import { readProduct } from './schemas/product-answer.ts';
 import { productListData } from './schemas/product-query.ts';
 import type { TransportAnswer } from './transport.ts';
+
+const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
 
 /** A page of GET /product/list; entries that cannot be read, or only in part, are also given as text. */
 export function readProductPage(answer: TransportAnswer): ProductPage {
@@ -13,7 +16,7 @@ export function readProductPage(answer: TransportAnswer): ProductPage {
   for (const entry of entries) {
     const read = readProduct(entry);
     if (read) docs.push(read.record);
-    if (!read?.complete) unreadable.push(JSON.stringify(entry));
+    if (!read?.complete) unreadable.push(jsonText(entry) ?? TOO_DEEP);
   }
   const { totalDocs, limit, page, totalPages, hasNextPage } = counts;
   return { docs, unreadable, totalDocs, limit, page, totalPages, hasNextPage };

@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 
 const FIRST_MS = 5_000;
 const LONGEST_MS = 300_000;

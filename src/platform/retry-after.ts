@@ -1,4 +1,4 @@
-import type { Random } from '../domain/clock.ts';
+import type { Random } from '../domain/time/clock.ts';
 
 const LONGEST_MS = 600_000;
 const JITTER_SHARE = 0.1;

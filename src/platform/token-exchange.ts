@@ -1,5 +1,5 @@
-import type { Clock } from '../domain/clock.ts';
-import type { NewTokenPair } from '../domain/tokens.ts';
+import type { NewTokenPair } from '../domain/platform/tokens.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { expectSuccess, readAs, readData, sentMessage } from './answers.ts';
 import { tokenRefreshData, tokenRefreshRequest } from './schemas/token.ts';
 import { serverDateMs } from './server-date.ts';
@@ -27,6 +27,7 @@ export async function exchangeToken(options: {
 }): Promise<ExchangeResult> {
   const { transport, clock, refreshToken } = options;
   const answer = await transport.send({
+    endpoint: 'token.refresh',
     method: 'POST',
     path: '/token/refresh',
     headers: { 'content-type': 'application/json', accept: 'application/json' },

@@ -1,8 +1,8 @@
-import type { CallOptions, Wait } from '../domain/call.ts';
-import type { Clock, Random } from '../domain/clock.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
-import type { LockOut, TokenPair, TokenStore } from '../domain/tokens.ts';
+import type { CallOptions, Wait } from '../domain/platform/call.ts';
+import type { LockOut, TokenPair, TokenStore } from '../domain/platform/tokens.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { type HandedInTokens, seedTokens, setTokens } from './handed-in-tokens.ts';
 import { lockedOutError, noTokensError } from './lock-out.ts';
 import type { RateBudget } from './rate-budget.ts';
@@ -134,6 +134,19 @@ export class TokenKeeper {
   /** `setTokens`: tokens on a person's word. */
   set(tokens: HandedInTokens): Promise<void> {
     return setTokens(this.#o, tokens);
+  }
+
+  /**
+   * As `set`, but only once the platform has taken the refresh token; else the stored pair stays. `known`: it was
+   * handed in before and led to the pair that is stored, so nothing was done. Throws `auth-required` for a token
+   * that the platform refuses. Sees an exchange that was sent through to its save.
+   */
+  async tryOut(refreshToken: string, onWait: (wait: Wait) => void = () => {}): Promise<'adopted' | 'known'> {
+    const { store } = this.#o;
+    const held = store.read();
+    if (held && !held.lockedOut && store.wasHandedIn(refreshToken)) return 'known';
+    await this.#refresh.tryOut(refreshToken, onWait);
+    return 'adopted';
   }
 
   /** Learns the platform's wall clock from the Date of any answer. */

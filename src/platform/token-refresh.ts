@@ -1,10 +1,10 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Wait } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
 import { hasCode, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
-import type { LaneTicket } from '../domain/rate-ledger.ts';
-import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../domain/tokens.ts';
+import type { Wait } from '../domain/platform/call.ts';
+import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
+import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../domain/platform/tokens.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { lockedOutError } from './lock-out.ts';
 import { neverSent } from './network-fault.ts';
 import type { RateBudget } from './rate-budget.ts';
@@ -51,16 +51,56 @@ export class TokenRefresh {
    * `auth-required` when the platform refuses the token, else why it did not work this time.
    */
   async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
+    const isOver = () => {
+      const pair = this.#o.store.read();
+      return pair?.generation !== generation || pair.lockedOut !== null;
+    };
+    const rotated = await this.#underLease({ onWait, giveUp: isOver }, (ticket) =>
+      this.#rotate(generation, ticket),
+    );
+    return rotated ?? false;
+  }
+
+  /**
+   * Exchanges a refresh token that a person offers. The stored pair stays as it is until the platform has taken the
+   * offered one, so a wrong one costs nothing. Throws `auth-required` when the platform refuses it.
+   */
+  async tryOut(refreshToken: string, onWait: (wait: Wait) => void): Promise<void> {
+    const { budget } = this.#o;
+    await this.#underLease({ onWait }, async (ticket) => {
+      let result: ExchangeResult;
+      try {
+        result = await exchangeToken({ ...this.#o, refreshToken });
+      } catch (error) {
+        await budget.failed(ticket);
+        throw error;
+      }
+      switch (result.kind) {
+        case 'pair':
+          await this.#save(result.pair, null, refreshToken);
+          return await budget.answered(ticket);
+        case 'refused':
+          await budget.failed(ticket);
+          throw refusedOffer();
+        case 'rate-limited':
+          throw await budget.rateLimited(ticket, result);
+        case 'forbidden':
+          throw await budget.forbidden(ticket, result.message);
+      }
+    });
+  }
+
+  /** Undefined only after `giveUp`. Getting the lease is a durable write, so it proves that the disk takes one. */
+  async #underLease<T>(
+    { onWait, giveUp }: { onWait: (wait: Wait) => void; giveUp?: () => boolean },
+    action: (ticket: LaneTicket) => Promise<T>,
+  ): Promise<T | undefined> {
     const { store, budget, clock } = this.#o;
     const signal = this.#stopping.signal;
     const holdMs = this.#o.timeoutMs + HOLD_BEYOND_TIMEOUT_MS;
-    const isOver = () => {
-      const pair = store.read();
-      return pair?.generation !== generation || pair.lockedOut !== null;
-    };
     for (;;) {
-      const ticket = await budget.enter('token.refresh', { signal, onWait, giveUp: isOver });
-      if (!ticket) return false;
+      const ticket = await budget.enter('token.refresh', { signal, onWait, ...(giveUp && { giveUp }) });
+      if (!ticket) return undefined;
       let fence: number | undefined;
       try {
         fence = await whenFree(clock, () => store.acquireLease(holdMs));
@@ -74,7 +114,7 @@ export class TokenRefresh {
       }
       const held = fence;
       try {
-        return await budget.during(ticket, () => this.#rotate(generation, ticket));
+        return await budget.during(ticket, () => action(ticket));
       } finally {
         // A lease that cannot be released ends by itself.
         await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);
@@ -128,13 +168,14 @@ export class TokenRefresh {
   }
 
   /** The pair exists only in this process now: no fault of the disk is a reason to give it up. */
-  async #save(pair: NewTokenPair, generation: number): Promise<void> {
+  async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
     const { store, clock, log } = this.#o;
     let stopAtMs: number | undefined;
     for (let attempt = 0; ; attempt++) {
       try {
-        if (await whenFree(clock, () => store.save(pair, generation))) {
-          log.info({ generation: generation + 1 }, 'The tokens were renewed.');
+        if (await whenFree(clock, () => store.save(pair, generation, offered))) {
+          const saved = generation === null ? {} : { generation: generation + 1 };
+          log.info(saved, 'The tokens were renewed.');
         } else {
           log.warn({ generation }, 'Renewed tokens were dropped: newer ones are in the store.');
         }
@@ -165,4 +206,11 @@ export class TokenRefresh {
     }
     throw lockedOutError(lockOut);
   }
+}
+
+function refusedOffer(): TillsyncError {
+  return new TillsyncError('auth-required', 'The platform refuses this refresh token; nothing was changed.', {
+    hint: 'Get a new one from the company panel. A token that any program has used once is used up.',
+    httpStatus: 401,
+  });
 }

@@ -1,4 +1,4 @@
-import type { LockOut, TokenPair } from '../domain/tokens.ts';
+import type { LockOut, TokenPair } from '../domain/platform/tokens.ts';
 
 /** The state of the tokens without any secret, for `status` and `auth status`. */
 export interface TokenStatus {
@@ -7,6 +7,8 @@ export interface TokenStatus {
   generation: number;
   /** Wall clock. */
   savedAtMs: number | null;
+  /** False: only a refresh token is stored, and an access token comes with the first call. */
+  hasAccessToken: boolean;
   /** Milliseconds from now, on the platform's clock; negative: over; null: unknown or no access token. */
   accessExpiresInMs: number | null;
   refreshExpiresInMs: number | null;
@@ -26,6 +28,7 @@ export function describeTokens(
     state: pair === null ? 'none' : pair.lockedOut ? 'locked-out' : 'ok',
     generation: pair?.generation ?? 0,
     savedAtMs: pair?.savedAtMs ?? null,
+    hasAccessToken: (pair?.accessToken ?? null) !== null,
     accessExpiresInMs: restMs(pair?.accessExpiresAtMs),
     refreshExpiresInMs: restMs(pair?.refreshExpiresAtMs),
     clockSkewMs: pair?.clockSkewMs ?? 0,

@@ -1,6 +1,6 @@
 import { decodeJwt } from 'jose';
-import { parseDurationMs } from '../domain/duration.ts';
-import type { NewTokenPair, TokenPair } from '../domain/tokens.ts';
+import type { NewTokenPair, TokenPair } from '../domain/platform/tokens.ts';
+import { parseDurationMs } from '../domain/time/duration.ts';
 
 /** An access token that is said to end sooner than this after its issue was read against a wrong clock. */
 const IMPLAUSIBLE_REST_MS = 5_000;

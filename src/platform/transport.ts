@@ -1,3 +1,5 @@
+import type { Endpoint } from '../domain/platform/limits.ts';
+
 /** How one request reaches the platform; tests and simulations pass one that lives in the process. */
 export interface Transport {
   /**
@@ -9,6 +11,8 @@ export interface Transport {
 }
 
 export interface TransportRequest {
+  /** For whoever counts and measures; it changes nothing. */
+  endpoint?: Endpoint;
   method: string;
   /** Below the base address, with its query. */
   path: string;

@@ -1,8 +1,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
-import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { answer } from './answer.ts';
 import type { GroupCommit } from './group-commit.ts';
 import { type NotificationReader, readNotification } from './notification.ts';
@@ -23,6 +23,8 @@ export interface CallbackRouteOptions {
   bodyLimitBytes: number;
   /** Once true, an answer also ends its connection. */
   isClosing: () => boolean;
+  /** Told of each request once it is over: the status answered, null when the sender was gone before. */
+  onAnswered?: ((status: number | null, durationMs: number) => void) | undefined;
 }
 
 /**
@@ -30,7 +32,7 @@ export interface CallbackRouteOptions {
  * 200 kept · 400 not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
  */
 export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
-  const { gate, commits, clock, log, bodyLimitBytes, read, isClosing } = options;
+  const { gate, commits, clock, log, bodyLimitBytes, read, isClosing, onAnswered } = options;
 
   const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
     try {
@@ -63,7 +65,13 @@ export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
     });
   };
 
-  return { method: 'POST', url: options.path, onRequest, handler };
+  const onResponse = (_request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+    onAnswered?.(reply.raw.headersSent ? reply.raw.statusCode : null, reply.elapsedTime);
+    done();
+  };
+
+  const route: RouteOptions = { method: 'POST', url: options.path, onRequest, handler };
+  return onAnswered ? { ...route, onResponse } : route;
 }
 
 function putOff(response: ServerResponse): void {

@@ -1,8 +1,9 @@
-import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../domain/order-intake.ts';
+import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../domain/order/order-intake.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { isOfTheWholeDisk, keepSingly } from './keep-singly.ts';
+import { PutOffLog } from './put-off-log.ts';
 
 export interface Kept {
   entry: IntakeEntry;
@@ -41,6 +42,7 @@ interface Waiting {
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
+  readonly #putOffLog: PutOffLog;
   #waiting: Waiting[] = [];
   #waitingBytes = 0;
   #working = false;
@@ -51,6 +53,7 @@ export class GroupCommit {
 
   constructor(options: GroupCommitOptions) {
     this.#options = options;
+    this.#putOffLog = new PutOffLog(options);
   }
 
   /**
@@ -119,17 +122,18 @@ export class GroupCommit {
         settle(i, entry, outcomes[i] ?? new TillsyncError('internal', 'The store gave no outcome.'));
       });
     } catch (error) {
-      this.#options.log.error({ err: error, notifications: group.length }, 'notifications could not be kept');
       if (isOfTheWholeDisk(error)) {
         for (const { reject } of group) reject(error);
+        this.#putOffLog.putOff(error, group.length);
         this.#options.onPutOff?.(asTillsyncError(error));
-      } else
-        await keepSingly(
-          keeper,
-          group.map(({ entry }) => entry),
-          settle,
-        );
+      } else {
+        const { log } = this.#options;
+        log.error({ err: error, notifications: group.length }, 'notifications could not be kept together');
+        const entries = group.map(({ entry }) => entry);
+        await keepSingly(keeper, entries, settle);
+      }
     }
+    if (kept.length > 0) this.#putOffLog.kept();
     return kept;
   }
 

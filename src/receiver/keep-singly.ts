@@ -1,5 +1,5 @@
 import { asTillsyncError, hasCode, type TillsyncError } from '../domain/errors.ts';
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../domain/order-intake.ts';
+import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../domain/order/order-intake.ts';
 
 /** Told of each entry by its index: what was kept in the end and with which outcome, or why nothing was. */
 export type SettleEntry = (index: number, entry: IntakeEntry, result: IntakeOutcome | TillsyncError) => void;

@@ -1,6 +1,6 @@
 import { isUtf8 } from 'node:buffer';
-import type { OrderReading } from '../domain/order.ts';
-import type { IntakeEntry } from '../domain/order-intake.ts';
+import type { OrderReading } from '../domain/order/order.ts';
+import type { IntakeEntry } from '../domain/order/order-intake.ts';
 
 /**
  * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text that
@@ -32,16 +32,17 @@ export function readNotification(
 
   if (!isUtf8(body)) return unreadable('The body is not UTF-8 text.', body, false);
   const raw = body.toString('utf8');
+  const json = raw.startsWith(BYTE_ORDER_MARK) ? raw.slice(1) : raw;
   let value: unknown;
   try {
-    value = JSON.parse(raw.startsWith(BYTE_ORDER_MARK) ? raw.slice(1) : raw);
+    value = JSON.parse(json);
   } catch {
     return unreadable(raw === '' ? 'The body is empty.' : 'The body is not JSON.', raw, false);
   }
   try {
-    const reading = read(value, raw);
+    const reading = read(value, json);
     if ('unreadable' in reading) return unreadable(reading.unreadable, raw, true);
-    const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw, reading };
+    const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
     return { entry: { kind: 'order', observation }, isJson: true };
   } catch (error) {
     // Nesting beyond the stack, or a shape nobody thought of: kept whole like any other unknown shape.

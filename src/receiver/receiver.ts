@@ -1,8 +1,8 @@
 import type { FastifyInstance } from 'fastify';
-import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
-import type { OrderKeeper } from '../domain/order-intake.ts';
+import type { OrderKeeper } from '../domain/order/order-intake.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { callbackRoute } from './callback-route.ts';
 import { GroupCommit, type Kept } from './group-commit.ts';
 import { createHttpServer, type HttpServerLimits, type TlsFiles } from './http-server.ts';
@@ -35,6 +35,8 @@ export interface ReceiverOptions {
   /** Told of each authenticated notification that is in quarantine now, with the reason. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
+  /** Told of each request to the path, once it is over: the status answered, null when the sender was gone before. */
+  onAnswered?: ((status: number | null, durationMs: number) => void) | undefined;
 }
 
 export interface Listening {
@@ -65,10 +67,10 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   });
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
   const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
-  const { path, read, bodyLimitBytes } = options;
+  const { path, read, bodyLimitBytes, onAnswered } = options;
   let closing = false;
   const isClosing = () => closing;
-  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes, isClosing }));
+  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes, isClosing, onAnswered }));
 
   return {
     listen: () => listen(app, options),

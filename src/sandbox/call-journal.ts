@@ -1,4 +1,4 @@
-import type { Endpoint } from '../domain/limits.ts';
+import type { Endpoint } from '../domain/platform/limits.ts';
 import type { FaultKind } from './faults.ts';
 import type { BrokenLimit } from './limit-keeper.ts';
 

@@ -1,4 +1,4 @@
-import type { Random } from '../domain/clock.ts';
+import type { Random } from '../domain/time/clock.ts';
 import {
   type Branch,
   type CatalogProduct,

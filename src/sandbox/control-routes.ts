@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { z } from 'zod';
-import { ENDPOINTS } from '../domain/limits.ts';
+import { ENDPOINTS } from '../domain/platform/limits.ts';
 import type { SandboxControl } from './control.ts';
 import {
   advanceBody,

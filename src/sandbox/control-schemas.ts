@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { ENDPOINTS } from '../domain/limits.ts';
+import { ENDPOINTS } from '../domain/platform/limits.ts';
 import { FAULT_KINDS } from './faults.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from './settings.ts';
 

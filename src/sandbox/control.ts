@@ -1,4 +1,4 @@
-import type { Endpoint } from '../domain/limits.ts';
+import type { Endpoint } from '../domain/platform/limits.ts';
 import type { CallCounts, CallJournal, CallRecord } from './call-journal.ts';
 import type { CatalogProduct, Oversell } from './catalog-model.ts';
 import type { Fault, FaultSpec, Faults } from './faults.ts';

@@ -1,5 +1,5 @@
-import type { Clock } from '../domain/clock.ts';
-import type { Endpoint } from '../domain/limits.ts';
+import type { Endpoint } from '../domain/platform/limits.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import type { CallJournal, CallRecord } from './call-journal.ts';
 import { failure, type Reply, type SandboxRequest } from './exchange.ts';
 import type { LimitKeeper } from './limit-keeper.ts';

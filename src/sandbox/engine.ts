@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../domain/clock.ts';
-import type { Endpoint } from '../domain/limits.ts';
+import type { Endpoint } from '../domain/platform/limits.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import type { CallJournal, CallRecord } from './call-journal.ts';
 import type { Door } from './door.ts';
 import { failure, type Reply, type SandboxAnswer, type SandboxRequest } from './exchange.ts';

@@ -1,4 +1,4 @@
-import type { Clock } from '../domain/clock.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import type { Door } from './door.ts';
 import { envelope, failure, type Reply, refusal, type SandboxAnswer } from './exchange.ts';
 import type { Fault } from './faults.ts';

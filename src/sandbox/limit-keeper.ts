@@ -1,4 +1,4 @@
-import { type Endpoint, intervalMsOf, type PlatformLimits } from '../domain/limits.ts';
+import { type Endpoint, intervalMsOf, type PlatformLimits } from '../domain/platform/limits.ts';
 import type { SandboxSettings } from './settings.ts';
 import type { Session } from './token-office.ts';
 

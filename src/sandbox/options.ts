@@ -1,6 +1,6 @@
-import type { Clock, Random } from '../domain/clock.ts';
-import type { PlatformLimits } from '../domain/limits.ts';
 import type { Log } from '../domain/log.ts';
+import type { PlatformLimits } from '../domain/platform/limits.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import type { SeedOptions } from './catalog-seed.ts';
 import type { OrderShape, SandboxSettings } from './settings.ts';
 import type { WebhookTransport } from './webhook-transport.ts';

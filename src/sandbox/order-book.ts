@@ -1,4 +1,4 @@
-import type { Clock, Random } from '../domain/clock.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { localDate } from './calendar.ts';
 import type { Catalog } from './catalog.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';

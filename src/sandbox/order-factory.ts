@@ -1,4 +1,4 @@
-import type { Random } from '../domain/clock.ts';
+import type { Random } from '../domain/time/clock.ts';
 import type { Catalog } from './catalog.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
 import type { OrderAddress, OrderLine, OrderLineModifier, OrderSnapshot } from './order-model.ts';

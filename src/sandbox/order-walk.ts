@@ -1,4 +1,4 @@
-import type { Random } from '../domain/clock.ts';
+import type { Random } from '../domain/time/clock.ts';
 import { drawFrom } from './draws.ts';
 
 /** Plausible next statuses, likelier ones repeated. The document shows no transitions. */

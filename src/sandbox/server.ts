@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
-import type { Clock } from '../domain/clock.ts';
 import { TillsyncError } from '../domain/errors.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { addControlRoutes } from './control-routes.ts';
 import { createSandbox, type SandboxCore } from './core.ts';
 import type { SandboxAnswer } from './exchange.ts';

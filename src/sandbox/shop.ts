@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../domain/clock.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { Catalog } from './catalog.ts';
 import { DEFAULT_BRANCHES, DEFAULT_PRODUCTS, type SeedOptions, seedProducts } from './catalog-seed.ts';
 import { OrderBook } from './order-book.ts';

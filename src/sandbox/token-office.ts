@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../domain/clock.ts';
-import { formatDuration } from '../domain/duration.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
+import { formatDuration } from '../domain/time/duration.ts';
 import { drawHex } from './draws.ts';
 import { signJwt } from './jwt.ts';
 import type { SandboxSettings } from './settings.ts';

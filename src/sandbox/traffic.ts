@@ -1,4 +1,4 @@
-import type { Clock, Random } from '../domain/clock.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import type { SandboxControl } from './control.ts';
 import { drawChance, drawFrom } from './draws.ts';
 import type { OrderSnapshot } from './order-model.ts';

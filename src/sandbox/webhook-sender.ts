@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../domain/clock.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { drawChance } from './draws.ts';
 import type { OrderSnapshot } from './order-model.ts';
 import type { SandboxSettings } from './settings.ts';

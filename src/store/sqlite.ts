@@ -1,7 +1,8 @@
-import { chmodSync, closeSync, fsyncSync, openSync, statSync } from 'node:fs';
+import { closeSync, fchmodSync, fsyncSync, openSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { type ErrorCode, TillsyncError } from '../domain/errors.ts';
+import { giveToOwnerOf } from './directory-owner.ts';
 
 export interface DatabaseOptions {
   path: string;
@@ -58,7 +59,10 @@ export function storing<T>(action: () => T): T {
   }
 }
 
-/** Creates an empty file with exactly `mode` unless it exists; durable when this returns. */
+/**
+ * Creates an empty file with exactly `mode` unless it exists; durable when this returns. Made by root it belongs to
+ * the directory's owner, and so do the -wal and -shm files that SQLite puts beside it.
+ */
 export function createWithMode(path: string, mode: number): boolean {
   let file: number;
   try {
@@ -68,7 +72,8 @@ export function createWithMode(path: string, mode: number): boolean {
     throw error;
   }
   try {
-    chmodSync(path, mode);
+    giveToOwnerOf(dirname(path), file);
+    fchmodSync(file, mode);
     fsyncSync(file);
   } finally {
     closeSync(file);
@@ -91,6 +96,10 @@ export function syncPath(path: string): void {
 export function toStorageError(error: unknown, path?: string): TillsyncError {
   if (error instanceof TillsyncError) return error;
   const code = codeOf(error);
+  // A row that breaks the schema's rules is a fault of the program, and the file is sound.
+  if (code?.startsWith('SQLITE_CONSTRAINT')) {
+    return new TillsyncError('internal', `A row breaks a rule of the database (${code}).`, { cause: error });
+  }
   const name = error instanceof Error ? error.name : '';
   if (code === undefined && !(name === 'TypeError' && path !== undefined)) {
     const message = error instanceof Error ? error.message : String(error);

@@ -1,9 +1,9 @@
-import type { CallOptions } from '../domain/call.ts';
-import type { Branch } from '../domain/catalog-lookup.ts';
-import type { Clock } from '../domain/clock.ts';
 import { hasCode, TillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
-import type { Platform, ProductPage, ProductRecord, Unlisted } from '../domain/platform.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Platform, ProductPage, ProductRecord, Unlisted } from '../domain/platform/platform.ts';
+import type { Branch } from '../domain/product/catalog-lookup.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 const TRIES_MAX = 3;
 /** Products missing from a consistent sweep that are asked for one by one; more must be missing twice. */

@@ -1,4 +1,4 @@
-import { findCodeGaps } from '../domain/code-gaps.ts';
+import { findCodeGaps } from '../domain/order/code-gaps.ts';
 
 const RUN_MAX = 200;
 const GAPS_MAX = 50;

@@ -1,7 +1,7 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError, hasCode } from '../domain/errors.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
@@ -23,6 +23,8 @@ export interface InboxLoopOptions {
   alarms: Alarms;
   /** Told when changes were put in line. */
   onLine: () => void;
+  /** How often it looks for what another process did; without it, as a store needs it. */
+  lookEveryMs?: number | undefined;
   clock: Clock;
   log: Log;
   beat: () => void;
@@ -30,7 +32,7 @@ export interface InboxLoopOptions {
 
 /** Empties the inbox into the outbox. A POS that holds its lock, or breaks the file, stops this loop alone. */
 export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal): Promise<void> {
-  const { takeIn, alarms, onLine, clock, log, beat } = options;
+  const { takeIn, alarms, onLine, lookEveryMs = LOOK_EVERY_MS, clock, log, beat } = options;
   let told: string | null | undefined;
   const tell = (trouble: string | null) => {
     if (trouble === told) return;
@@ -49,10 +51,10 @@ export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal):
       }
       isFailing = false;
       tell(report.trouble);
-      if (!report.more) await clock.sleep(LOOK_EVERY_MS, signal);
+      if (!report.more) await clock.sleep(lookEveryMs, signal);
     } catch (error) {
       if (hasCode(error, 'storage-busy')) {
-        await clock.sleep(LOOK_EVERY_MS, signal);
+        await clock.sleep(lookEveryMs, signal);
         continue;
       }
       const { message, hint } = asTillsyncError(error);

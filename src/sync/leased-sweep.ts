@@ -1,7 +1,7 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Branch } from '../domain/catalog-lookup.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Leases } from '../domain/leases.ts';
+import type { Branch } from '../domain/product/catalog-lookup.ts';
 import {
   type CatalogKeeper,
   CatalogSweep,

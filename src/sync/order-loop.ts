@@ -1,9 +1,9 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { Clock, Random } from '../domain/clock.ts';
-import { formatDuration } from '../domain/duration.ts';
 import { asTillsyncError } from '../domain/errors.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
 import type { Log } from '../domain/log.ts';
-import type { Schedule } from '../domain/schedule.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
+import { formatDuration } from '../domain/time/duration.ts';
+import type { Schedule } from '../domain/time/schedule.ts';
 import type { OrderPoll, PollReport } from './order-poll.ts';
 import { patientSignal } from './patient-signal.ts';
 import { retryDelayMs } from './retry.ts';

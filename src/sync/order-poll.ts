@@ -1,14 +1,14 @@
-import type { Alarms } from '../domain/alarm.ts';
 import { whenFree } from '../domain/busy.ts';
-import type { CallOptions, Wait } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../domain/errors.ts';
-import type { FreshnessBoard, FreshnessState } from '../domain/freshness.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
+import type { FreshnessBoard, FreshnessState } from '../domain/health/freshness.ts';
 import type { Leases } from '../domain/leases.ts';
 import type { Log } from '../domain/log.ts';
-import type { ImportReport, OrderImporter } from '../domain/order-intake.ts';
-import type { Platform } from '../domain/platform.ts';
-import { type PollWindow, pollWindow } from '../domain/poll-window.ts';
+import type { ImportReport, OrderImporter } from '../domain/order/order-intake.ts';
+import { type PollWindow, pollWindow } from '../domain/order/poll-window.ts';
+import type { CallOptions, Wait } from '../domain/platform/call.ts';
+import type { Platform } from '../domain/platform/platform.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 const LEASE = 'orders.poll';
 const LEASE_HOLD_MS = 600_000;

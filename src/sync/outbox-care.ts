@@ -1,10 +1,10 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { CallOptions } from '../domain/call.ts';
-import type { Clock, Random } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
 import type { Leases } from '../domain/leases.ts';
 import type { Log } from '../domain/log.ts';
-import type { Platform } from '../domain/platform.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Platform } from '../domain/platform/platform.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { ProductReads, type UnresolvedChanges } from './product-reads.ts';
 import { retryDelayMs } from './retry.ts';
 import { SendLease } from './send-lease.ts';
@@ -38,6 +38,8 @@ export interface OutboxCareOptions {
   onLine: () => void;
   /** Resolves when no call of this process is under way, after the signal. */
   sent: () => Promise<unknown>;
+  /** How often it looks for what another process did; without it, as a store needs it. */
+  lookEveryMs?: number | undefined;
   clock: Clock;
   random: Random;
   log: Log;
@@ -95,7 +97,7 @@ export class OutboxCare {
 
   /** At once again while `action` says that more waits. */
   async #often(action: () => Promise<unknown>, signal: AbortSignal): Promise<void> {
-    const { clock, log, beat } = this.#options;
+    const { clock, log, beat, lookEveryMs = LOOK_EVERY_MS } = this.#options;
     while (!signal.aborted) {
       beat();
       let more: unknown;
@@ -104,7 +106,7 @@ export class OutboxCare {
       } catch (error) {
         if (!signal.aborted) log.warn({ err: error }, asTillsyncError(error).message);
       }
-      if (more !== true) await clock.sleep(LOOK_EVERY_MS, signal);
+      if (more !== true) await clock.sleep(lookEveryMs, signal);
     }
   }
 

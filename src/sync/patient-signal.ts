@@ -1,4 +1,4 @@
-import type { Clock } from '../domain/clock.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 /** How long a call under way may go on after the wish to stop; the whole process has ten seconds. */
 const PATIENCE_MS = 7_000;

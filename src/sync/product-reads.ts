@@ -1,6 +1,6 @@
-import type { CallOptions } from '../domain/call.ts';
-import type { Platform, ProductRecord } from '../domain/platform.ts';
-import type { ProductQuery } from '../domain/target.ts';
+import type { ProductQuery } from '../domain/change/target.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Platform, ProductRecord } from '../domain/platform/platform.ts';
 import type { ReadMark } from './catalog-sweep.ts';
 
 /** More than this are not asked for one by one: a sweep answers for all of them in fewer calls. */

@@ -1,10 +1,10 @@
-import { readBatchAnswer } from '../domain/batch-answer.ts';
-import { Bisection } from '../domain/bisect.ts';
-import type { CallOptions } from '../domain/call.ts';
-import type { ChangeBody, ChangeKind } from '../domain/change.ts';
+import { readBatchAnswer } from '../domain/change/batch-answer.ts';
+import { Bisection } from '../domain/change/bisect.ts';
+import type { ChangeBody, ChangeKind } from '../domain/change/change.ts';
+import { verifyApplied } from '../domain/change/verify-applied.ts';
 import { asTillsyncError, hasCode } from '../domain/errors.ts';
-import type { Platform, ProductChangeItem, StockChangeItem } from '../domain/platform.ts';
-import { verifyApplied } from '../domain/verify-applied.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Platform, ProductChangeItem, StockChangeItem } from '../domain/platform/platform.ts';
 
 /** More doubtful items than this are sent again rather than asked for one by one. */
 const ASK_MAX = 10;

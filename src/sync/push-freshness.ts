@@ -1,6 +1,6 @@
-import type { ChangeKind } from '../domain/change.ts';
+import type { ChangeKind } from '../domain/change/change.ts';
 import { asTillsyncError } from '../domain/errors.ts';
-import type { FreshnessBoard, FreshnessState } from '../domain/freshness.ts';
+import type { FreshnessBoard, FreshnessState } from '../domain/health/freshness.ts';
 
 const SUBJECT = 'outbox.push';
 

@@ -1,9 +1,9 @@
-import type { ChangeKind } from '../domain/change.ts';
-import type { Clock, Random } from '../domain/clock.ts';
-import { BATCH_ITEMS_MAX, type Endpoint } from '../domain/limits.ts';
+import type { ChangeKind } from '../domain/change/change.ts';
+import { chooseLane } from '../domain/change/plan-batch.ts';
 import type { Log } from '../domain/log.ts';
-import { chooseLane } from '../domain/plan-batch.ts';
-import type { Platform } from '../domain/platform.ts';
+import { BATCH_ITEMS_MAX, type Endpoint } from '../domain/platform/limits.ts';
+import type { Platform } from '../domain/platform/platform.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { patientSignal } from './patient-signal.ts';
 import { type PushPlatform, pushItems, type SentItem, type SentOutcome } from './push-call.ts';
 import type { PushFreshness } from './push-freshness.ts';
@@ -38,6 +38,8 @@ export interface PushLoopOptions {
   log: Log;
   /** How long a change may wait for company. */
   lingerMs: number;
+  /** How often it looks for what another process did; without it, as a store needs it. */
+  lookEveryMs?: number | undefined;
   beat: () => void;
 }
 
@@ -58,10 +60,12 @@ const ENDPOINTS: Record<ChangeKind, Endpoints> = {
 export class PushLoop {
   readonly #options: PushLoopOptions;
   readonly #waker: Waker;
+  readonly #lookEveryMs: number;
   #failures = 0;
 
   constructor(options: PushLoopOptions) {
     this.#options = options;
+    this.#lookEveryMs = options.lookEveryMs ?? LOOK_EVERY_MS;
     this.#waker = new Waker(options.clock);
   }
 
@@ -75,7 +79,7 @@ export class PushLoop {
     while (!signal.aborted) {
       beat();
       const now = standing();
-      if (now === 'elsewhere') await this.#rest(LOOK_EVERY_MS, signal);
+      if (now === 'elsewhere') await this.#rest(this.#lookEveryMs, signal);
       else {
         try {
           if (now === 'sends') await this.#once(signal);
@@ -94,7 +98,7 @@ export class PushLoop {
     const { kind, platform, line, freshness } = this.#options;
     if (line.outlook(kind).waiting === 0) {
       freshness.idle(kind);
-      return await this.#rest(LOOK_EVERY_MS, signal);
+      return await this.#rest(this.#lookEveryMs, signal);
     }
     await this.#linger(signal);
     const [batchFreeInMs, singleFreeInMs] = await Promise.all([
@@ -112,7 +116,7 @@ export class PushLoop {
   async #send(lane: 'batch' | 'single', signal: AbortSignal): Promise<void> {
     const { kind, platform, line, beat } = this.#options;
     const { callId, items } = await line.claim(kind, lane === 'batch' ? BATCH_ITEMS_MAX : 1);
-    if (callId === null) return await this.#rest(LOOK_EVERY_MS, signal);
+    if (callId === null) return await this.#rest(this.#lookEveryMs, signal);
     const patient = patientSignal(signal, this.#options.clock);
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
     const { outcomes, trouble } = await pushItems(platform, kind, items, { lane, call });

@@ -1,5 +1,5 @@
-import type { Random } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
+import type { Random } from '../domain/time/clock.ts';
 
 const BASE_MS = 5_000;
 const CAP_MS = 300_000;

@@ -1,6 +1,6 @@
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
 import type { Leases } from '../domain/leases.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 const LEASE = 'outbox.push';
 /** Long, so that an idle process writes nothing: the lease of a process that has died ends at once anyway. */

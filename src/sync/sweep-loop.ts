@@ -1,10 +1,10 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { Branch } from '../domain/catalog-lookup.ts';
-import type { Clock, Random } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
-import type { FreshnessBoard } from '../domain/freshness.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
+import type { FreshnessBoard } from '../domain/health/freshness.ts';
 import type { Log } from '../domain/log.ts';
-import type { Schedule } from '../domain/schedule.ts';
+import type { Branch } from '../domain/product/catalog-lookup.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
+import type { Schedule } from '../domain/time/schedule.ts';
 import type { SweepReport } from './catalog-sweep.ts';
 import type { LeasedSweep, LeasedSweepRequest } from './leased-sweep.ts';
 import { retryDelayMs } from './retry.ts';

@@ -1,4 +1,4 @@
-import type { Clock } from '../domain/clock.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 /** Sleeps are cut into pieces of this length, so that a jump of the wall clock cannot oversleep a schedule. */
 const PIECE_MS_MAX = 15_000;
@@ -26,17 +26,19 @@ export class Waker {
    * of each piece, as a sign of life.
    */
   async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
+    // One controller for both ends of the wait: a composed signal would leave a weak reference behind each time.
+    const controller = new AbortController();
+    const end = () => controller.abort();
+    signal.addEventListener('abort', end, { once: true });
+    this.#controller = controller;
     while (!this.#pending && !signal.aborted) {
       onPiece();
       const restMs = dueMs() - this.#clock.nowMs();
       if (restMs <= 0) break;
-      this.#controller = new AbortController();
-      await this.#clock.sleep(
-        Math.min(restMs, PIECE_MS_MAX),
-        AbortSignal.any([signal, this.#controller.signal]),
-      );
-      this.#controller = undefined;
+      await this.#clock.sleep(Math.min(restMs, PIECE_MS_MAX), controller.signal);
     }
+    signal.removeEventListener('abort', end);
+    this.#controller = undefined;
     this.#pending = false;
   }
 }

@@ -1,6 +1,6 @@
-import type { Clock, Random } from '../domain/clock.ts';
 import { asTillsyncError } from '../domain/errors.ts';
 import type { Log } from '../domain/log.ts';
+import type { Clock, Random } from '../domain/time/clock.ts';
 import { retryDelayMs } from './retry.ts';
 import { Waker } from './waker.ts';
 import type { WebhookRegistration } from './webhook-registration.ts';

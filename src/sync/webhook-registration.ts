@@ -1,11 +1,11 @@
-import type { Alarms } from '../domain/alarm.ts';
 import { whenFree } from '../domain/busy.ts';
-import type { CallOptions } from '../domain/call.ts';
-import type { Clock } from '../domain/clock.ts';
 import { hasCode, TillsyncError } from '../domain/errors.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
 import type { Log } from '../domain/log.ts';
-import type { Platform, WebhookChange, WebhookState } from '../domain/platform.ts';
-import type { WebhookMemoryStore } from '../domain/webhook-memory.ts';
+import type { CallOptions } from '../domain/platform/call.ts';
+import type { Platform, WebhookChange, WebhookState } from '../domain/platform/platform.ts';
+import type { WebhookMemoryStore } from '../domain/platform/webhook-memory.ts';
+import type { Clock } from '../domain/time/clock.ts';
 import { digest, SECRETS_CACHE_MS, type WebhookSecrets } from './webhook-secrets.ts';
 
 const NOT_IMPLEMENTED = 501;

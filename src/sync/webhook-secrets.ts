@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { whenFree } from '../domain/busy.ts';
-import type { Clock } from '../domain/clock.ts';
-import type { WebhookMemory, WebhookMemoryStore } from '../domain/webhook-memory.ts';
+import type { WebhookMemory, WebhookMemoryStore } from '../domain/platform/webhook-memory.ts';
+import type { Clock } from '../domain/time/clock.ts';
 
 /** How long the receiver may go on with what it last read of the secrets. */
 export const SECRETS_CACHE_MS = 250;
@@ -52,7 +52,13 @@ export class WebhookSecrets {
   async begin(): Promise<string> {
     const secret = randomBytes(32).toString('base64url');
     const { store, clock } = this.#options;
-    await whenFree(clock, () => store.update((memory) => ({ ...memory, pending: secret })));
+    await whenFree(clock, () =>
+      store.update((memory) => ({
+        ...memory,
+        doubtful: memory.pending ?? memory.doubtful,
+        pending: secret,
+      })),
+    );
     return secret;
   }
 
@@ -67,6 +73,7 @@ export class WebhookSecrets {
         previous: before,
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
         pending: null,
+        doubtful: null,
         handedInDigest: handedIn[0] === undefined ? null : digest(handedIn[0]),
       })),
     );
@@ -82,9 +89,10 @@ export class WebhookSecrets {
   #acceptedOf(memory: WebhookMemory): string[] {
     const { handedIn, clock } = this.#options;
     const previousValid = memory.previousUntilMs !== null && clock.nowMs() < memory.previousUntilMs;
-    const all = this.#rotatedHere(memory)
-      ? [memory.current, memory.pending, previousValid ? memory.previous : null, ...handedIn.slice(1)]
-      : [...handedIn, memory.pending];
+    const settled = this.#rotatedHere(memory)
+      ? [memory.current, previousValid ? memory.previous : null, ...handedIn.slice(1)]
+      : handedIn;
+    const all = [...settled, memory.pending, memory.doubtful];
     return [...new Set(all.filter((secret) => secret !== null))];
   }
 }

@@ -1,5 +1,5 @@
-import type { Alarms } from '../domain/alarm.ts';
-import type { FreshnessBoard } from '../domain/freshness.ts';
+import type { Alarms } from '../domain/health/alarm.ts';
+import type { FreshnessBoard } from '../domain/health/freshness.ts';
 import type { Log } from '../domain/log.ts';
 
 const ANNOUNCED_MAX = 5_000;
@@ -38,7 +38,11 @@ export class WebhookWatch {
     }
     if (this.#heard && this.#silentInARow === 0) return;
     this.#options.alarms.lower('webhook.silent');
-    if (this.#silentInARow > 0) this.#options.freshness.ok('orders.webhook');
+    if (this.#silentInARow > 0) {
+      this.#options.freshness.ok('orders.webhook');
+      // Those of the silence that is over; their notifications were lost with the others.
+      this.#pending = [];
+    }
     this.#heard = true;
     this.#silentInARow = 0;
   }

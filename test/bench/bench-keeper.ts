@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { OrderKeeper } from '../../src/domain/order-intake.ts';
+import type { OrderKeeper } from '../../src/domain/order/order-intake.ts';
 import { openMirror } from '../../src/store/mirror/mirror.ts';
 import { openDatabase } from '../../src/store/sqlite.ts';
 

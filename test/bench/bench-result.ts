@@ -16,11 +16,43 @@ export interface BenchResult {
   bound: string;
   /** The figures behind the ratio. */
   detail: string;
+  /** What was measured side by side, for a plot. */
+  comparison?: Comparison;
+}
+
+/** Ways to do the same, under the same load. */
+export interface Comparison {
+  title: string;
+  ways: { label: string; perSecond: number; p50Ms: number; p99Ms: number }[];
 }
 
 /** Every `test/bench/NAME.ts` that exports `run` is a bench module. */
 export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;
+  /** How long it takes on a machine with nothing else to do, for the estimate of the time left. */
+  expectedSeconds: { quick: number; full: number };
+}
+
+/** What became of one bench module. */
+export interface Section {
+  name: string;
+  results: BenchResult[];
+  /** Why it ended early; its results are lost then. */
+  failure?: string;
+}
+
+/** `-`: nothing to judge. */
+export type Verdict = 'pass' | 'MISS' | '-';
+
+export function verdictOf({ ratio, bound }: BenchResult): Verdict {
+  const kept = keepsBound(ratio, bound);
+  return kept === undefined ? '-' : kept ? 'pass' : 'MISS';
+}
+
+/** How many bounds there were to keep, and how many were. */
+export function countVerdicts(sections: readonly Section[]): { judged: number; kept: number } {
+  const verdicts = sections.flatMap(({ results }) => results.map(verdictOf)).filter((each) => each !== '-');
+  return { judged: verdicts.length, kept: verdicts.filter((each) => each === 'pass').length };
 }
 
 /** Whether `ratio` keeps `bound`; undefined when there is nothing to judge. */
@@ -29,6 +61,12 @@ export function keepsBound(ratio: number | null, bound: string): boolean | undef
   if (ratio === null || !match) return undefined;
   const limit = Number(match[2]);
   return match[1] === '>=' ? ratio >= limit : ratio <= limit;
+}
+
+/** How far the rounds lie apart, so that a reader sees what the machine's noise may have done. */
+export function spread(ratios: readonly number[]): string {
+  if (ratios.length < 2) return '';
+  return `${ratios.length} rounds from ${Math.min(...ratios).toFixed(2)} to ${Math.max(...ratios).toFixed(2)}`;
 }
 
 /** Middle value; the mean of the two middle ones when their number is even. */

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { MirrorStores } from '../../src/daemon/mirror-stores.ts';
+import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { openMirror } from '../../src/store/mirror/mirror.ts';
 import { BENCH_BRANCH, benchProducts } from './catalog-samples.ts';

@@ -1,5 +1,5 @@
-import type { Branch } from '../../src/domain/catalog-lookup.ts';
-import type { ProductRecord } from '../../src/domain/platform.ts';
+import type { ProductRecord } from '../../src/domain/platform/platform.ts';
+import type { Branch } from '../../src/domain/product/catalog-lookup.ts';
 
 export const BENCH_BRANCH: Branch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 

@@ -1,4 +1,4 @@
-import { ChangeDesk } from '../../src/daemon/change-desk.ts';
+import { ChangeDesk } from '../../src/daemon/changes/change-desk.ts';
 import { localApiPlugin } from '../../src/daemon/local-api.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { silentLog } from '../../src/domain/log.ts';
@@ -34,7 +34,7 @@ const server = createLocalServer({
   plugins: [
     localApiPlugin({
       parts: {
-        config: { limits },
+        config: { limits, storage: { directory, group: '' } },
         mirror,
         stores,
         changeDesk,

@@ -25,7 +25,8 @@ export interface LoadReport {
   p99Ms: number;
 }
 
-const has = (program: string) => spawnSync('which', [program]).status === 0;
+/** Whether a program of this name is installed. */
+export const has = (program: string) => spawnSync('which', [program]).status === 0;
 const HAS_WRK = has('wrk');
 const HAS_TASKSET = has('taskset');
 

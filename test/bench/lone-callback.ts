@@ -2,7 +2,7 @@ import { mkdtempSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import path from 'node:path';
 import { oneRowCommit, sameRowsCommit } from './bare-commits.ts';
-import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
+import { type BenchOptions, type BenchResult, median, spread } from './bench-result.ts';
 import { sampleOrder } from './sample-order.ts';
 import { SECRET, startServer } from './server-process.ts';
 
@@ -13,23 +13,29 @@ import { SECRET, startServer } from './server-process.ts';
 export async function measureLone(parent: string, options: BenchOptions): Promise<BenchResult[]> {
   options.progress('lone callbacks');
   const directory = mkdtempSync(path.join(parent, 'lone-'));
-  const servers = [await startServer('bare', directory), await startServer('tillsync', directory)];
+  const start = (mode: string) => startServer('receiver-server.ts', mode, directory, SECRET);
+  const servers = [await start('bare'), await start('tillsync')];
   const [bare, ours] = await Promise.all(servers.map(({ url }) => LoneClient.connect(url)));
   const commits = [oneRowCommit(directory), await sameRowsCommit(directory)] as const;
-  const times = {
-    bare: [] as number[],
-    ours: [] as number[],
-    oneRow: [] as number[],
-    sameRows: [] as number[],
-  };
   if (!bare || !ours) throw new Error('unreachable');
+  const rounds: Lone[] = [];
   try {
-    // In turns, so that all find the caches alike: a lone callback comes to a machine that did other things.
-    for (let n = 0; n < (options.quick ? 2_000 : 10_000); n++) {
-      times.bare.push(await bare.post(`b${n}`));
-      times.oneRow.push(commits[0].run(`c${n}`));
-      times.ours.push(await ours.post(`o${n}`));
-      times.sameRows.push(commits[1].run(`c${n}`));
+    for (let round = 0; round < (options.quick ? 8 : 40); round++) {
+      const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
+      // In turns, so that all find the caches alike: a lone callback comes to a machine that did other things.
+      for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {
+        times.request.push(await bare.post(sampleOrder(`b${n}`, 1234)));
+        times.oneRow.push(commits[0].run(`c${n}`));
+        times.callback.push(await ours.post(sampleOrder(`o${n}`, 1234)));
+        times.sameRows.push(commits[1].run(`c${n}`));
+      }
+      const { request, callback, oneRow, sameRows } = times;
+      rounds.push({
+        request: median(request),
+        callback: median(callback),
+        oneRow: median(oneRow),
+        sameRows: median(sameRows),
+      });
     }
   } finally {
     bare.close();
@@ -37,20 +43,30 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
     for (const commit of commits) commit.close();
     for (const server of servers) await server.stop();
   }
-  const [request, callback] = [median(times.bare), median(times.ours)];
   return [
-    ratio('bare commit of the same rows', callback, median(times.sameRows), request),
-    ratio('bare commit of one row', callback, median(times.oneRow), request),
+    ratio('bare commit of the same rows', 'sameRows', rounds),
+    ratio('bare commit of one row', 'oneRow', rounds),
   ];
 }
 
-function ratio(what: string, callbackMs: number, commitMs: number, requestMs: number): BenchResult {
-  const us = (ms: number) => `${Math.round(ms * 1000)} µs`;
+const PER_ROUND = 250;
+
+/** Medians of a round, in milliseconds. */
+interface Lone {
+  request: number;
+  callback: number;
+  oneRow: number;
+  sameRows: number;
+}
+
+function ratio(what: string, commit: 'oneRow' | 'sameRows', rounds: readonly Lone[]): BenchResult {
+  const us = (which: keyof Lone) => `${Math.round(median(rounds.map((each) => each[which])) * 1000)} µs`;
+  const ratios = rounds.map((each) => each.callback / (each[commit] + each.request));
   return {
     name: `lone callback p50 / (${what} + bare request)`,
-    ratio: callbackMs / (commitMs + requestMs),
+    ratio: median(ratios),
     bound: '<= 1.3',
-    detail: `callback ${us(callbackMs)}, ${what} ${us(commitMs)}, request without storing ${us(requestMs)}`,
+    detail: `callback ${us('callback')}, ${what} ${us(commit)}, request without storing ${us('request')}; ${spread(ratios)}`,
   };
 }
 
@@ -73,8 +89,7 @@ export class LoneClient {
   }
 
   /** Milliseconds from the request's last byte to the answer's. */
-  post(id: string): Promise<number> {
-    const body = sampleOrder(id, 1234);
+  post(body: string): Promise<number> {
     const text =
       `POST ${this.#path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nx-webhook-secret: ${SECRET}\r\n` +
       `Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;

@@ -1,67 +1,126 @@
 import { readdirSync } from 'node:fs';
-import { cpus, totalmem } from 'node:os';
 import { parseArgs } from 'node:util';
-import { type BenchModule, type BenchOptions, type BenchResult, keepsBound } from './bench-result.ts';
+import { describeMachine } from './bench-machine.ts';
+import { type BenchModule, countVerdicts, type Section, verdictOf } from './bench-result.ts';
+import { writeReport } from './report-file.ts';
+import { RunClock } from './run-clock.ts';
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    quick: { type: 'boolean', default: false },
-    json: { type: 'boolean', default: false },
-    help: { type: 'boolean', short: 'h', default: false },
-  },
-});
+const HELP = `Measures tillsync beside the bare limits and what a user would pick instead, in turns, and prints the ratios.
 
-if (values.help) {
-  process.stdout.write('npm run bench [-- --quick] [--json] [NAME …]   NAME: a file of test/bench\n');
-  process.exit(0);
-}
+npm run bench -- [--quick] [--json] [--report DIRECTORY] [NAME …]
 
-const options: BenchOptions = {
-  quick: values.quick,
-  progress: (message) => process.stderr.write(`  ${message}\n`),
-};
-const sections: { name: string; results: BenchResult[] }[] = [];
-for (const name of moduleNames()) {
-  const module: Partial<BenchModule> = await import(`./${name}.ts`);
-  if (!module.run) continue;
-  process.stderr.write(`${name}\n`);
-  sections.push({ name, results: await module.run(options) });
-}
+  NAME                 ${moduleNames().join(', ')}; without one, all
+  --quick              shorter and smaller: enough to see a regression, not to quote
+  --json               one JSON document on standard output instead of the table
+  --report DIRECTORY   also writes report.md and its plots (SVG) there
+  -h, --help           this
 
-if (values.json) process.stdout.write(`${JSON.stringify({ machine: machine(), sections }, null, 2)}\n`);
-else process.stdout.write(table());
+Exit codes: 0 every bound is kept, 1 something could not be measured, 2 wrong usage, 3 a bound is missed.
+Receivers are also measured with what is installed of wrk, webhook with sqlite3, and postgresql (Debian packages).
 
-/** The modules by name; helpers beside them export no `run`, and some are programs, so they are named apart. */
-function moduleNames(): string[] {
-  const names = readdirSync(import.meta.dirname)
-    .filter((file) => file.endsWith('.ts') && file !== 'main.ts' && !file.includes('-'))
-    .map((file) => file.slice(0, -3));
-  const wanted = positionals.length === 0 ? names : positionals;
-  for (const name of wanted) {
-    if (!names.includes(name))
-      throw new Error(`No bench is called "${name}"; there are: ${names.join(', ')}`);
+Example: npm run bench -- --quick start mirror
+`;
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const wanted = readArguments();
+  if (typeof wanted === 'number') return wanted;
+  const { quick, json, report, names } = wanted;
+  const machine = describeMachine();
+  const date = new Date().toISOString();
+  const sections = await measure(names, quick);
+  const summary = { date, machine, quick, sections };
+  process.stdout.write(json ? `${JSON.stringify(summary, null, 2)}\n` : table(summary));
+  if (report !== undefined) {
+    const partial = names.length < moduleNames().length;
+    process.stderr.write(`Wrote ${writeReport({ ...summary, directory: report, partial })}\n`);
   }
-  return wanted;
+  const { judged, kept } = countVerdicts(sections);
+  if (sections.some(({ failure }) => failure !== undefined)) return 1;
+  return kept < judged ? 3 : 0;
 }
 
-function machine(): string {
-  const cores = cpus();
-  return `${cores.length} × ${cores[0]?.model ?? 'unknown'}, ${Math.round(totalmem() / 2 ** 30)} GiB, Node ${process.version}`;
+/** The exit code where nothing is to be measured. */
+function readArguments() {
+  try {
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: {
+        quick: { type: 'boolean', default: false },
+        json: { type: 'boolean', default: false },
+        report: { type: 'string' },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    });
+    if (values.help) {
+      process.stdout.write(HELP);
+      return 0;
+    }
+    const known = moduleNames();
+    const unknown = positionals.find((name) => !known.includes(name));
+    if (unknown !== undefined)
+      throw new Error(`No bench is called "${unknown}"; there are: ${known.join(', ')}.`);
+    return { ...values, names: positionals.length === 0 ? known : positionals };
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
+    return 2;
+  }
 }
 
-function table(): string {
-  const lines = [`\n${machine()}${options.quick ? ', quick run' : ''}`];
-  for (const { name, results } of sections) {
-    lines.push('', name);
-    for (const result of results) {
-      const kept = keepsBound(result.ratio, result.bound);
-      const verdict = kept === undefined ? '-' : kept ? 'pass' : 'MISS';
-      const ratio = result.ratio === null ? 'n/a' : result.ratio.toFixed(2);
-      lines.push(
-        `  ${verdict.padEnd(5)}${ratio.padStart(7)}  ${result.bound.padEnd(8)}${result.name}\n${' '.repeat(24)}${result.detail}`,
-      );
+/** One after the other; what fails does not take the figures of the others with it. */
+async function measure(names: readonly string[], quick: boolean): Promise<Section[]> {
+  const modules: { name: string; module: BenchModule }[] = [];
+  for (const name of names) modules.push({ name, module: (await import(`./${name}.ts`)) as BenchModule });
+  const parts = modules.map(({ name, module: { expectedSeconds } }) => ({
+    name,
+    expectedMs: (quick ? expectedSeconds.quick : expectedSeconds.full) * 1000,
+  }));
+  const clock = new RunClock(parts, performance.now());
+  const sections: Section[] = [];
+  for (const { name, module } of modules) {
+    clock.next(performance.now());
+    const progress = (message: string) =>
+      process.stderr.write(`${clock.stamp(performance.now())} ${name}: ${message}\n`);
+    try {
+      sections.push({ name, results: await module.run({ quick, progress }) });
+    } catch (error) {
+      const failure = error instanceof Error ? error.message : String(error);
+      progress(`ended early: ${failure}`);
+      sections.push({ name, results: [], failure });
     }
   }
+  return sections;
+}
+
+/** The modules by name; the files beside them, which are helpers and programs, have a hyphen in theirs. */
+function moduleNames(): string[] {
+  return readdirSync(import.meta.dirname)
+    .filter((file) => file.endsWith('.ts') && file !== 'main.ts' && !file.includes('-'))
+    .map((file) => file.slice(0, -3))
+    .sort();
+}
+
+interface Summary {
+  date: string;
+  machine: string;
+  quick: boolean;
+  sections: readonly Section[];
+}
+
+function table({ date, machine, quick, sections }: Summary): string {
+  const { judged, kept } = countVerdicts(sections);
+  const lines = [`\n${date.slice(0, 10)}, ${machine}${quick ? ', quick run' : ''}`];
+  for (const { name, results, failure } of sections) {
+    lines.push('', name);
+    for (const result of results) {
+      const ratio = result.ratio === null ? 'n/a' : result.ratio.toFixed(2);
+      lines.push(
+        `  ${verdictOf(result).padEnd(5)}${ratio.padStart(7)}  ${result.bound.padEnd(8)}${result.name}\n${' '.repeat(24)}${result.detail}`,
+      );
+    }
+    if (failure !== undefined) lines.push(`  FAIL  ${failure}`);
+  }
+  lines.push('', `${kept} of ${judged} bounds kept`);
   return `${lines.join('\n')}\n`;
 }

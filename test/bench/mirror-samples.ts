@@ -1,11 +1,11 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { isoUtc } from '../../src/domain/clock.ts';
-import type { OrderReading } from '../../src/domain/order.ts';
-import type { IntakeEntry } from '../../src/domain/order-intake.ts';
-import { readOrderText } from '../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import type { OrderReading } from '../../src/domain/order/order.ts';
+import type { IntakeEntry } from '../../src/domain/order/order-intake.ts';
+import { readOrderText } from '../../src/domain/order/order-reader.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
+import { isoUtc } from '../../src/domain/time/clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /** Size of an order in the measurements that the bounds come from. */

@@ -1,7 +1,7 @@
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import { PUBLISHED_LIMITS } from '../../src/daemon/sandbox-platform.ts';
+import { PUBLISHED_LIMITS } from '../../src/daemon/demo/sandbox-platform.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
-import { GUARDS_OFF } from '../../src/domain/guard-rails.ts';
+import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { createHttpTransport } from '../../src/platform/http-transport.ts';
 import type { TransportRequest } from '../../src/platform/transport.ts';

@@ -9,6 +9,8 @@ import { measureCoalescing } from './push-coalesce.ts';
 import { measurePace, measureUrgent } from './push-pace.ts';
 import { measureSweep } from './sweep-cost.ts';
 
+export const expectedSeconds = { quick: 150, full: 520 };
+
 /** Stock out and catalogue in, against a strict platform in this process. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-outgoing-'));

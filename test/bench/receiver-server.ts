@@ -1,10 +1,9 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
-import Fastify from 'fastify';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import type { OrderKeeper } from '../../src/domain/order-intake.ts';
+import type { OrderKeeper } from '../../src/domain/order/order-intake.ts';
 import { createReceiver } from '../../src/receiver/receiver.ts';
 import { openBenchKeeper } from './bench-keeper.ts';
+import { plainReceiver } from './plain-receiver.ts';
 import { readSample } from './sample-order.ts';
 
 /*
@@ -35,21 +34,10 @@ async function tillsync() {
   return { url, close: () => receiver.close().then(close) };
 }
 
-/** Fastify as anyone would write it: check the secret, parse, answer; with `storing` a commit before each answer. */
 async function plain(storing: boolean) {
   const store = storing ? openBenchKeeper(directory) : undefined;
-  const wanted = createHash('sha256').update(secret).digest();
-  const app = Fastify();
-  app.addHook('onRequest', async (request, reply) => {
-    const offered = createHash('sha256').update(String(request.headers['x-webhook-secret'])).digest();
-    if (!timingSafeEqual(offered, wanted)) await reply.code(401).send({ error: 'wrong secret' });
-  });
-  app.post('/webhook', async (request) => {
-    if (store) await keepOne(store.keeper, request.body);
-    return { ok: true };
-  });
-  const url = await app.listen({ host: '127.0.0.1', port: 0 });
-  return { url: `${url}/webhook`, close: () => app.close().then(() => store?.close()) };
+  const server = await plainReceiver(secret, store && ((body) => keepOne(store.keeper, body)));
+  return { url: server.url, close: () => server.close().then(() => store?.close()) };
 }
 
 async function keepOne(keeper: OrderKeeper, value: unknown): Promise<void> {

@@ -1,5 +1,5 @@
-import { readOrder } from '../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { readOrder } from '../../src/domain/order/order-reader.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
 
 const spellings = compileSpellings();
 
@@ -7,15 +7,20 @@ const spellings = compileSpellings();
 export const readSample = (value: unknown) => readOrder(value, spellings);
 
 /** A notification as the document shows it: about 1.9 kB, three items, one with modifiers. */
-export function sampleOrder(orderId: string, code: number): string {
+export function sampleOrder(
+  orderId: string,
+  code: number,
+  status = 'picker-pending',
+  createdAt = '2026-01-15T12:34:56.789Z',
+): string {
   return JSON.stringify({
     store: { externalId: 'B1' },
     internalOrderId: orderId,
-    status: 'picker-pending',
+    status,
     code,
     websiteId: '64b0c2f19a3e5d0012ab34cd',
     name: `#${code} - Ana Pérez González - delivery - Web`,
-    createdAt: '2026-01-15T12:34:56.789Z',
+    createdAt,
     deliveryType: 'delivery',
     amountToPay: 21980,
     amount: 18990,

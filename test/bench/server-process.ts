@@ -1,30 +1,27 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { type AddressInfo, connect, createServer } from 'node:net';
 import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { onCore } from './http-load.ts';
 
 export const SECRET = 'bench-secret-0123456789abcdef0123456789abcdef';
 
 export interface ServerProcess {
   url: string;
-  /** Processor time it used so far; NaN where /proc does not tell. */
-  cpuMs(): number;
   /** Ends it in order; a second call changes nothing. */
   stop(): Promise<void>;
 }
 
-/** One of the compared servers (receiver-server.ts) on a core of its own. */
-export async function startServer(mode: string, directory: string): Promise<ServerProcess> {
-  const program = path.join(import.meta.dirname, 'receiver-server.ts');
-  const [command, args] = onCore(0, process.execPath, [program, mode, directory, SECRET]);
-  const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+/** A server of ours, or as anyone would write it, on a core of its own; see the program for its arguments. */
+export async function startServer(program: string, ...args: string[]): Promise<ServerProcess> {
+  const [command, words] = onCore(0, process.execPath, [path.join(import.meta.dirname, program), ...args]);
+  const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
   const exit = once(child, 'exit');
   const first = await Promise.race([once(child.stdout, 'data'), exit]);
-  if (!Buffer.isBuffer(first[0])) throw new Error(`The ${mode} server ended before it listened.`);
+  if (!Buffer.isBuffer(first[0])) throw new Error(`${program} ${args[0]} ended before it listened.`);
   return {
     url: String(first[0]).trim(),
-    cpuMs: () => cpuMsOf(child.pid),
     async stop() {
       child.stdin.end();
       await exit;
@@ -32,14 +29,30 @@ export async function startServer(mode: string, directory: string): Promise<Serv
   };
 }
 
-const CLOCK_TICK_MS = 10;
+/** A port of the loopback that nobody listens on. */
+export async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
 
-function cpuMsOf(pid: number | undefined): number {
-  try {
-    // The program's name, in parentheses, may hold spaces.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ').at(-1)?.split(' ') ?? [];
-    return (Number(stat[11]) + Number(stat[12])) * CLOCK_TICK_MS;
-  } catch {
-    return Number.NaN;
+const START_MS = 10_000;
+
+/** Waits for a server that does not tell when it is up. */
+export async function untilListening(port: number): Promise<void> {
+  for (const endMs = performance.now() + START_MS; performance.now() < endMs; ) {
+    const socket = connect(port, '127.0.0.1');
+    try {
+      await once(socket, 'connect');
+      return;
+    } catch {
+      await sleep(5);
+    } finally {
+      socket.destroy();
+    }
   }
+  throw new Error(`Nobody listened on port ${port} within ${START_MS / 1000} s.`);
 }

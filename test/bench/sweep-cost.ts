@@ -21,7 +21,7 @@ export async function measureSweep(options: BenchOptions): Promise<BenchResult[]
   });
   const { config, refreshToken, sandbox } = place;
   const parts = await openParts({
-    config: { ...config, catalog: { ...config.catalog, pageSize: PAGE_SIZE } },
+    config: { ...config, branches: BRANCHES, catalog: { ...config.catalog, pageSize: PAGE_SIZE } },
     secrets: { refreshToken, webhookSecrets: [SECRET] },
     clock: systemClock,
     random: seededRandom(31),

@@ -1,7 +1,8 @@
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { freePort } from '../../src/daemon/demo/free-port.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { openMirror } from '../../src/store/mirror/mirror.ts';
@@ -88,6 +89,15 @@ describe('tokens', () => {
     expect(healed).toMatchObject({ code: 0, stderr: '' });
     expect((await json(['auth', 'status'])).code).toBe(0);
     expect((await json(['status'])).document.alarms).toEqual([]);
+  });
+
+  test('are told of before the first start, and nothing is made by asking', async () => {
+    expect(await json(['auth', 'status'])).toMatchObject({ code: 4, document: { state: 'none' } });
+    expect(readdirSync(directory)).toEqual(['config.toml']);
+    await json(['auth', 'set'], env, sandbox.issueTokens().refreshToken);
+    const told = await invoke(['auth', 'status'], { env });
+    expect(told).toMatchObject({ code: 0, stderr: '' });
+    expect(told.stdout).toContain('All is well: an access token is fetched with the first call');
   });
 
   test('that are no tokens change nothing', async () => {
@@ -247,12 +257,3 @@ describe('the daemon', () => {
     expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
   });
 });
-
-async function freePort(): Promise<number> {
-  const { createServer } = await import('node:net');
-  const server = createServer().listen(0, '127.0.0.1');
-  await new Promise((resolve) => server.once('listening', resolve));
-  const address = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}

@@ -1,9 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import { authReport } from '../../src/cli/auth-text.ts';
-import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status-text.ts';
-import { ago, when } from '../../src/cli/when.ts';
-import type { TokenStatus } from '../../src/daemon/readers.ts';
-import type { Freshness } from '../../src/domain/freshness.ts';
+import { authReport } from '../../src/cli/texts/auth-text.ts';
+import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/texts/status-text.ts';
+import { ago, when } from '../../src/cli/texts/when.ts';
+import type { TokenStatus } from '../../src/daemon/reading/readers.ts';
+import type { Freshness } from '../../src/domain/health/freshness.ts';
+import { verdictOf } from '../../src/domain/health/verdict.ts';
 
 const AT = '2026-01-02T12:00:00.000Z';
 const NOW = Date.parse(AT);
@@ -11,6 +12,7 @@ const NO_TOKENS: TokenStatus = {
   state: 'none',
   generation: 0,
   savedAtMs: null,
+  hasAccessToken: false,
   accessExpiresInMs: null,
   refreshExpiresInMs: null,
   clockSkewMs: 0,
@@ -31,6 +33,7 @@ describe('tokens', () => {
     state: 'ok',
     generation: 4,
     savedAtMs: NOW - 60_000,
+    hasAccessToken: true,
     accessExpiresInMs: 1_200_000,
     refreshExpiresInMs: 863_400_000,
     clockSkewMs: 600_000,
@@ -50,7 +53,17 @@ describe('tokens', () => {
     expect(authReport({ ...tokens, accessExpiresInMs: -5000 }, NOW).message).toContain('ended 5s ago');
     const unknown = { ...tokens, accessExpiresInMs: null };
     expect(authReport(unknown, NOW).message).toContain('the access token has no known end');
-    expect(authReport(NO_TOKENS, NOW)).toMatchObject({ state: 'none', savedAt: null });
+    expect(authReport(NO_TOKENS, NOW)).toMatchObject({
+      state: 'none',
+      needsNewTokens: true,
+      savedAt: null,
+    });
+    const handedIn = { ...unknown, hasAccessToken: false };
+    expect(authReport(handedIn, NOW).message).toContain('an access token is fetched with the first call');
+    expect(authReport({ ...tokens, refreshExpiresInMs: -5000 }, NOW)).toMatchObject({
+      needsNewTokens: true,
+      message: expect.stringMatching(/^The refresh token ended 5s ago, so the platform takes it no more\./),
+    });
   });
 
   test('whose last refresh was never stored are not called well, unless it may be under way', () => {
@@ -97,23 +110,47 @@ describe('a flow', () => {
   });
 });
 
+const SILENT = {
+  key: 'webhook.silent',
+  message: 'No callback\u001b[2J came.',
+  raisedAt: '2026-01-02T11:00:00.000Z',
+};
+
 test('the status begins with what is wrong and ends with counts', () => {
   const report: StatusReport = {
     at: AT,
     storage: '/s',
+    verdict: verdictOf({
+      nowMs: NOW,
+      freshness: [],
+      alarms: [SILENT],
+      tokens: null,
+      outbox: null,
+      quarantine: 1,
+      disk: { freeBytes: 40 * 1024 ** 2, totalBytes: 8 * 1024 ** 3 },
+    }),
+    disk: { freeBytes: 40 * 1024 ** 2, totalBytes: 8 * 1024 ** 3 },
     running: true,
     freshness: [],
-    alarms: [
-      { key: 'webhook.silent', message: 'No callback\u001b[2J came.', raisedAt: '2026-01-02T11:00:00.000Z' },
-    ],
+    alarms: [SILENT, { ...SILENT, key: 'new.alarm', message: 'Of a later version.' }],
     auth: authReport(NO_TOKENS, NOW),
     waits: [{ endpoint: 'order.all', reason: 'interval', waitMs: 72_000 }],
     counts: { orders: 12, openOrders: 3, events: 40, quarantine: 1 },
   };
   const lines = statusText(report).split('\n');
-  expect(lines[0]).toBe('ALARM webhook.silent, raised 1h ago: No callback\\u001b[2J came.');
+  expect(lines.slice(0, 6)).toEqual([
+    'Somebody is needed now: The disk is full, so what comes in can soon no longer be kept. ' +
+      'Only 40 MiB of 8.0 GiB are free. Free space on the disk of the storage directory; tillsync goes on by itself.',
+    'Also: Orders arrive only by polling, up to two minutes late. Check the way of the callbacks with: tillsync webhook test',
+    'Also: Kept, but not understood: 1. Look at it with: tillsync quarantine list',
+    '',
+    'ALARM webhook.silent, raised 1h ago: No callback\\u001b[2J came.',
+    'ALARM new.alarm, raised 1h ago: Of a later version.',
+  ]);
   expect(lines).toContainEqual(expect.stringMatching(/^tokens: +not tried yet$/));
   expect(lines).toContain('next order poll allowed in 1m 12s');
   expect(lines.at(-2)).toBe('12 orders (3 open), newest event 40, 1 in quarantine');
-  expect(statusText({ ...report, running: false })).toMatch(/^tillsync does not run/);
+  expect(statusText({ ...report, running: false })).toContain('\nThis is how it was left:\n');
+  const well = { ...report, alarms: [], verdict: { level: 'green' as const, findings: [] } };
+  expect(statusText(well)).toMatch(/^All is well: orders come in, changes go out\.\n\norders by polling/);
 });

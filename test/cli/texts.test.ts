@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
 import { exitCodeOf } from '../../src/cli/exit-code.ts';
 import { failureDocument, tellFailure } from '../../src/cli/failure.ts';
-import { printable } from '../../src/cli/printable.ts';
-import { fields, table } from '../../src/cli/table.ts';
-import { waitText } from '../../src/cli/wait-text.ts';
+import { printable } from '../../src/cli/texts/printable.ts';
+import { fields, table } from '../../src/cli/texts/table.ts';
+import { waitText } from '../../src/cli/texts/wait-text.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
 
 test('every failure has its exit code', () => {

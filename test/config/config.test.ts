@@ -68,6 +68,10 @@ orders_interval = "500ms"`,
     expect(config.local).toEqual({ host: 'localhost', port: 9000 });
     expect(config.orders.wideEveryMs).toBe(604_800_000);
     expect(config.limits.ordersIntervalMs).toBe(500);
+    const kept = configOf(
+      `${MINIMAL}[retention]\nevents = "0d"\norders = "32d"\nmax_bytes = "2GiB"`,
+    ).retention;
+    expect(kept).toMatchObject({ eventsMs: 0, ordersMs: 32 * 86_400_000, maxBytes: 2 * 1024 ** 3 });
   });
 
   test('cannot be changed once it is read', () => {
@@ -201,6 +205,7 @@ x = 1`);
     ['[webhook]\nlisten = 8787', 'webhook.listen'],
     ['[webhook]\ncallback_url = "shop.test/webhook"', 'webhook.callback_url'],
     ['[webhook]\nbody_limit = "1GB"', 'webhook.body_limit'],
+    ['[webhook]\nbody_limit = { a = 1 }', 'webhook.body_limit'],
     ['[webhook]\ntls_cert_file = "/c.pem"', 'webhook.tls_key_file'],
     ['[webhook]\ntls_key_file = "/k.pem"', 'webhook.tls_cert_file'],
     ['[orders]\npoll = "* * * *"', 'orders.poll'],
@@ -213,6 +218,9 @@ x = 1`);
     ['[outbox]\nlinger = "-1s"', 'outbox.linger'],
     ['[outbox]\nlinger = 2024-01-01', 'outbox.linger'],
     ['[limits]\nrequests_per_window = 0', 'limits.requests_per_window'],
+    ['[retention]\nevents = "1h"', 'retention.events'],
+    ['[retention]\nmax_bytes = "1MiB"', 'retention.max_bytes'],
+    ['[retention]\norders = "31d"', 'retention.orders'],
     ['[log]\nlevel = "loud"', 'log.level'],
     ['[log]\npretty = "yes"', 'log.pretty'],
     ['[local]\nlisten = "127.0.0.1:8787"', 'local.listen'],
@@ -226,6 +234,11 @@ x = 1`);
     expect(faultsOf(`${text}\n${MINIMAL}`)).toMatchObject([
       { key: 'webhook', allowed: 'a section [webhook]' },
     ]);
+  });
+
+  test('says of which key a value is nested too deeply', () => {
+    const [fault] = faultsOf(`${MINIMAL}[webhook]\nlisten${'.a'.repeat(20_000)} = 1\n`);
+    expect(fault).toMatchObject({ key: 'webhook.listen', found: 'a value that is nested too deeply' });
   });
 
   test('without the platform address says that it is missing', () => {

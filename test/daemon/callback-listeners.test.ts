@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { listenForCallbacks } from '../../src/daemon/callback-listeners.ts';
+import { listenForCallbacks } from '../../src/daemon/callbacks/callback-listeners.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import type { Log } from '../../src/domain/log.ts';
 import type { Receiver } from '../../src/receiver/receiver.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CallbackStanding } from '../../src/daemon/callback-standing.ts';
+import { CallbackStanding } from '../../src/daemon/callbacks/callback-standing.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { openTestMirror } from '../store/mirror/open-test-mirror.ts';

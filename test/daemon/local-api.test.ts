@@ -4,13 +4,13 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ChangeDesk } from '../../src/daemon/change-desk.ts';
+import { ChangeDesk } from '../../src/daemon/changes/change-desk.ts';
 import { localApiPlugin } from '../../src/daemon/local-api.ts';
-import { MirrorStores } from '../../src/daemon/mirror-stores.ts';
-import { GUARDS_OFF } from '../../src/domain/guard-rails.ts';
+import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
+import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import { readOrder } from '../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { readOrder } from '../../src/domain/order/order-reader.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
 import { ChangeSignal } from '../../src/local/change-signal.ts';
 import { changesAnswer } from '../../src/local/schemas/changes.ts';
 import { feedPage, orderAnswer } from '../../src/local/schemas/orders.ts';
@@ -47,7 +47,7 @@ beforeEach(async () => {
   };
   const plugin = localApiPlugin({
     parts: {
-      config: { limits },
+      config: { limits, storage: { directory, group: '' } },
       mirror,
       stores,
       changeDesk,

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { createLogger, type LoggerOptions } from '../../src/daemon/logger.ts';
-import type { Clock } from '../../src/domain/clock.ts';
+import { createLogger, type LoggerOptions } from '../../src/daemon/log/logger.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
+import type { Clock } from '../../src/domain/time/clock.ts';
 
 const clock: Clock = {
   nowMs: () => Date.UTC(2026, 0, 2, 3, 4, 5),

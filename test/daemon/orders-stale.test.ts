@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
-import { demoConfig } from '../../src/daemon/demo-config.ts';
-import { ordersStaleAfterMs } from '../../src/daemon/orders-stale.ts';
+import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
+import { ordersStaleAfterMs } from '../../src/daemon/reading/orders-stale.ts';
 
 const demo = demoConfig({ baseUrl: 'http://x', directory: '/x', webhookPort: 1 });
 const stale = (poll: string, lastPollOk: string | null, ordersIntervalMs = 120_000) =>

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { PlatformAlarms } from '../../src/daemon/platform-alarms.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
-import type { Endpoint } from '../../src/domain/limits.ts';
-import type { BlockRecord } from '../../src/domain/rate-ledger.ts';
+import type { Endpoint } from '../../src/domain/platform/limits.ts';
+import type { BlockRecord } from '../../src/domain/platform/rate-ledger.ts';
 
 const error = new TillsyncError('blocked', 'The platform blocked the token.', { hint: 'Wait.' });
 

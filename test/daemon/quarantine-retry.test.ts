@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { retryQuarantined } from '../../src/daemon/quarantine-retry.ts';
-import type { IntakeEntry } from '../../src/domain/order-intake.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { retryQuarantined } from '../../src/daemon/received/quarantine-retry.ts';
+import type { IntakeEntry } from '../../src/domain/order/order-intake.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
 
 const RECEIVED = '2026-01-02T03:04:05.000Z';
 

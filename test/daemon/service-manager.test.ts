@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { inheritedSocket } from '../../src/daemon/listen-fds.ts';
-import { serviceManager } from '../../src/daemon/sd-notify.ts';
+import { inheritedSocket } from '../../src/daemon/callbacks/listen-fds.ts';
+import { serviceManager } from '../../src/daemon/service/sd-notify.ts';
 
 const PID = 4711;
 

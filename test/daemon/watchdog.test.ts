@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type ServiceNews, serviceManager } from '../../src/daemon/sd-notify.ts';
-import { watchdogLoop } from '../../src/daemon/watchdog.ts';
+import { type ServiceNews, serviceManager } from '../../src/daemon/service/sd-notify.ts';
+import { watchdogLoop } from '../../src/daemon/service/watchdog.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readBatchAnswer } from '../../src/domain/batch-answer.ts';
-import type { BatchAnswer } from '../../src/domain/platform.ts';
+import { readBatchAnswer } from '../../src/domain/change/batch-answer.ts';
+import type { BatchAnswer } from '../../src/domain/platform/platform.ts';
 
 type BatchError = BatchAnswer['errors'][number];
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Bisection } from '../../src/domain/bisect.ts';
+import { Bisection } from '../../src/domain/change/bisect.ts';
 
 function run(size: number, isBad: (item: number) => boolean) {
   const items = Array.from({ length: size }, (_, i) => i);

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mergeBodies, mergeVersioned, type Versioned } from '../../src/domain/coalesce.ts';
-import type { ProductChangeItem } from '../../src/domain/platform.ts';
+import { mergeBodies, mergeVersioned, type Versioned } from '../../src/domain/change/coalesce.ts';
+import type { ProductChangeItem } from '../../src/domain/platform/platform.ts';
 
 const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
 

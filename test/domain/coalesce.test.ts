@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { hasSharedFields, mergeBodies, withoutOverruled } from '../../src/domain/coalesce.ts';
-import type { ProductChangeItem } from '../../src/domain/platform.ts';
+import { hasSharedFields, mergeBodies, withoutOverruled } from '../../src/domain/change/coalesce.ts';
+import type { ProductChangeItem } from '../../src/domain/platform/platform.ts';
 
 const fields = fc.record(
   { price: fc.nat(), name: fc.string(), description: fc.string(), show: fc.boolean() },

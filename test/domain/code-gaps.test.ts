@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findCodeGaps } from '../../src/domain/code-gaps.ts';
+import { findCodeGaps } from '../../src/domain/order/code-gaps.ts';
 
 const find = (known: number[], lookedFor: number[] = [], runMax = 50, gapsMax = 10) =>
   findCodeGaps({ known, lookedFor: new Set(lookedFor), runMax, gapsMax });

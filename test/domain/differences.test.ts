@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import type { MirroredOrder } from '../../src/domain/mirrored-order.ts';
-import type { MirroredProduct } from '../../src/domain/mirrored-product.ts';
-import { orderDifferences } from '../../src/domain/order-differences.ts';
-import type { ProductRecord } from '../../src/domain/platform.ts';
-import { productDifferences } from '../../src/domain/product-differences.ts';
+import type { MirroredOrder } from '../../src/domain/order/mirrored-order.ts';
+import { orderDifferences } from '../../src/domain/order/order-differences.ts';
+import type { ProductRecord } from '../../src/domain/platform/platform.ts';
+import type { MirroredProduct } from '../../src/domain/product/mirrored-product.ts';
+import { productDifferences } from '../../src/domain/product/product-differences.ts';
 
 const mapping = { subsidiaryId: 's1', productIdPosA: null, productCodePosB: null, extId: 'E' };
 

@@ -5,7 +5,7 @@ import {
   guardMissing,
   guardPrice,
   guardZeroItems,
-} from '../../src/domain/guard-rails.ts';
+} from '../../src/domain/change/guard-rails.ts';
 
 const on: GuardSettings = { ...GUARDS_OFF, zeroItemsMax: 50, priceFactorMax: 3, missingShareMax: 0.2 };
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { sellableStock, type Taking } from '../../src/domain/hold-back.ts';
+import { sellableStock, type Taking } from '../../src/domain/change/hold-back.ts';
 
 const taking = (part: Partial<Taking> = {}): Taking => ({
   quantity: 2,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/domain/errors.ts';
-import { recordText, scanRecords, speaksOfMorePages } from '../../src/domain/json-records.ts';
+import { recordText, scanRecords, speaksOfMorePages } from '../../src/domain/json/json-records.ts';
 
 const bytesOf = (text: string) => new TextEncoder().encode(text);
 const scan = (text: string) => scanRecords(bytesOf(text));

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type KnownOrder, mergeOutcome } from '../../src/domain/merge.ts';
-import { isBackwards, isEnded, ORDER_STATUSES, statusRank } from '../../src/domain/order-status.ts';
+import { type KnownOrder, mergeOutcome } from '../../src/domain/order/merge.ts';
+import { isBackwards, isEnded, ORDER_STATUSES, statusRank } from '../../src/domain/order/order-status.ts';
 
 /** A mirror of one order in the small: status alone is its content. */
 class Model {

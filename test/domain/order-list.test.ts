@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { recordText, scanRecords } from '../../src/domain/json-records.ts';
-import { chooseOrderList } from '../../src/domain/order-list.ts';
-import { readOrderText } from '../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { recordText, scanRecords } from '../../src/domain/json/json-records.ts';
+import { chooseOrderList } from '../../src/domain/order/order-list.ts';
+import { readOrderText } from '../../src/domain/order/order-reader.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
 
 const spellings = compileSpellings();
 

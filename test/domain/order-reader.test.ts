@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { OrderReading } from '../../src/domain/order.ts';
-import { readOrder, readOrderText } from '../../src/domain/order-reader.ts';
-import { compileSpellings, SPELLABLE_FIELDS } from '../../src/domain/spelling-tree.ts';
+import type { OrderReading } from '../../src/domain/order/order.ts';
+import { readOrder, readOrderText } from '../../src/domain/order/order-reader.ts';
+import { compileSpellings, SPELLABLE_FIELDS } from '../../src/domain/order/spelling-tree.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 const known = compileSpellings();
@@ -203,6 +203,16 @@ describe('what cannot be read', () => {
     { __proto__: { id: 'a' } },
   ])('is said of %j', (value) => {
     expect(readOrder(value, known)).toEqual({ unreadable: expect.any(String) });
+  });
+
+  it('makes no text of a number that would be another one', () => {
+    const sent =
+      '{"id":"a","websiteId":12345678901234567890,"store":{"externalId":12},"items":[{"externalId":1e300}]}';
+    expect(readOrderText(sent, known)).toMatchObject({
+      fields: { storeExternalId: '12' },
+      items: [{ productExternalId: null }],
+    });
+    expect(readOrderText(sent, known)).not.toHaveProperty('fields.websiteId');
   });
 
   it('keeps ids exact that are too large for a number', () => {

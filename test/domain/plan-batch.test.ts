@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { chooseLane, compareWaiting, planBatch, priorityOf } from '../../src/domain/plan-batch.ts';
+import { chooseLane, compareWaiting, planBatch, priorityOf } from '../../src/domain/change/plan-batch.ts';
 
 describe('the line', () => {
   it('has sold-out stock first, then the oldest', () => {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addDays, dateIn, isDate, pollWindow } from '../../src/domain/poll-window.ts';
+import { addDays, dateIn, isDate, pollWindow } from '../../src/domain/order/poll-window.ts';
 
 const zones = ['America/Santiago', 'Pacific/Kiritimati', 'Pacific/Pago_Pago', 'UTC', 'Australia/Lord_Howe'];
 const moment = fc.integer({ min: Date.UTC(2024, 0, 1), max: Date.UTC(2030, 0, 1) });

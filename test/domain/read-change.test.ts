@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readProductChange, readStockChange } from '../../src/domain/read-change.ts';
+import { readProductChange, readStockChange } from '../../src/domain/change/read-change.ts';
 
 function stockFault(value: unknown) {
   const reading = readStockChange(value);
@@ -48,6 +48,14 @@ describe('a stock change', () => {
     ['x', 'not-an-object', null],
   ])('%j is refused as %s of %s', (value, code, column) => {
     expect(stockFault(value)).toEqual([code, column]);
+  });
+
+  it('is refused for a value of any depth', () => {
+    const deep: unknown = JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`);
+    for (const column of ['externalId', 'sku', 'qty', 'show', 'subsidiaryId', 'colour']) {
+      expect(stockFault({ externalId: 'A', qty: 1, [column]: deep })).toContain(column);
+    }
+    expect(stockFault(deep)).toEqual(['not-an-object', null]);
   });
 
   it('names every fault of one item', () => {

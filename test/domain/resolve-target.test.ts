@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { resolveProduct } from '../../src/domain/change/resolve-product.ts';
+import { resolveStock } from '../../src/domain/change/resolve-stock.ts';
 import {
   branchDirectory,
   type CatalogLookup,
   type CatalogMapping,
   type MappingField,
-} from '../../src/domain/catalog-lookup.ts';
-import { resolveProduct } from '../../src/domain/resolve-product.ts';
-import { resolveStock } from '../../src/domain/resolve-stock.ts';
+} from '../../src/domain/product/catalog-lookup.ts';
 
 type Row = [sku: string, subsidiaryId: string, externalId: string, field?: MappingField];
 

@@ -1,13 +1,13 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { FINDING_SENTENCES } from '../../src/domain/finding.ts';
+import { FINDING_SENTENCES } from '../../src/domain/health/finding.ts';
 import {
   FRESHNESS_SUBJECTS,
   type Freshness,
   type FreshnessState,
   type FreshnessSubject,
-} from '../../src/domain/freshness.ts';
-import { type VerdictFacts, verdictOf } from '../../src/domain/verdict.ts';
+} from '../../src/domain/health/freshness.ts';
+import { type VerdictFacts, verdictOf } from '../../src/domain/health/verdict.ts';
 
 const nowMs = Date.parse('2026-01-15T12:00:00.000Z');
 const ago = (ms: number) => new Date(nowMs - ms).toISOString();
@@ -98,6 +98,11 @@ describe('tokens', () => {
 
   it('that were just renewed are not doubted for what a flow noted before', () => {
     expect(told(withFlow('outbox.push', { state: 'locked-out' }))).toEqual(['green']);
+    const never = { state: 'none', refreshExpiresInMs: null } as const;
+    expect(told({ ...withFlow('orders.poll', { state: 'locked-out' }), tokens: never })).toEqual([
+      'red',
+      'auth.none',
+    ]);
     expect(told({ ...withFlow('outbox.push', { state: 'locked-out' }), tokens: null })).toEqual([
       'red',
       'auth.locked-out',
@@ -202,4 +207,35 @@ it('has the level of its worst finding, tells each once, and leaves no place unf
       }
     }),
   );
+});
+
+describe('the machine', () => {
+  const MIB = 1024 ** 2;
+  const disk = (freeMib: number) => ({ freeBytes: freeMib * MIB, totalBytes: 8192 * MIB });
+
+  it('has a disk that is measured, whatever an alarm about it says, which may be old or not written', () => {
+    expect(told({ ...well, disk: disk(4000), alarms: [alarm('storage.low')] })).toEqual(['green']);
+    expect(told({ ...well, disk: disk(400) })).toEqual(['amber', 'storage.low']);
+    expect(told({ ...well, disk: disk(40), alarms: [alarm('storage.low')] })).toEqual([
+      'red',
+      'storage.full',
+    ]);
+    expect(verdictOf({ ...well, disk: disk(40) }).findings[0]?.detail).toBe(
+      'Only 40 MiB of 8.0 GiB are free.',
+    );
+    expect(told({ ...well, disk: null, alarms: [alarm('storage.low')] })).toEqual(['amber', 'storage.low']);
+  });
+
+  it('has a state.db that cannot be used: all may look well, and nothing is fetched or sent', () => {
+    expect(told({ ...well, tokens: null, stateFault: 'It is damaged.' })).toEqual(['red', 'state.unusable']);
+    expect(told({ ...well, tokens: null, stateFault: null })).toEqual(['green']);
+  });
+
+  it('that does not run tillsync explains what is old; what needs a person beside it is still told', () => {
+    const old = withFlow('orders.poll', { lastOkAt: ago(86_400_000) });
+    expect(told({ ...old, running: true })).toEqual(['red', 'orders.stale']);
+    expect(told({ ...old, running: false, quarantine: 1 })).toEqual(['red', 'service.down', 'quarantine']);
+    const tokens = { state: 'locked-out', refreshExpiresInMs: null } as const;
+    expect(told({ ...old, running: false, tokens })).toEqual(['red', 'service.down', 'auth.locked-out']);
+  });
 });

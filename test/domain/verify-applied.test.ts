@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { ProductRecord } from '../../src/domain/platform.ts';
-import { verifyApplied } from '../../src/domain/verify-applied.ts';
+import { verifyApplied } from '../../src/domain/change/verify-applied.ts';
+import type { ProductRecord } from '../../src/domain/platform/platform.ts';
 
 const mapping = (subsidiaryId: string, extId: string) => ({
   subsidiaryId,

@@ -77,6 +77,15 @@ describe('orders, end to end', () => {
     await equal();
   });
 
+  it('are the same order by webhook and by poll when its id is a number too large for JavaScript', async () => {
+    place = await openWorkplace(3);
+    const { webhookUrl } = await start();
+    const body = '\u{FEFF}{"internalOrderId":12345678901234567891,"internalStatus":"pending"}';
+    const headers = { 'x-webhook-secret': SECRET, 'content-type': 'application/json' };
+    expect((await fetch(webhookUrl as string, { method: 'POST', headers, body })).status).toBe(200);
+    expect(place.mirrorRows().map((row) => row.order_id)).toEqual(['12345678901234567891']);
+  });
+
   it('survive failing, garbled, cut and refused answers', async () => {
     place = await openWorkplace(3);
     const { control } = place.sandbox;

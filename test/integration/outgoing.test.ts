@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HandedOver } from '../../src/daemon/change-desk.ts';
+import type { HandedOver } from '../../src/daemon/changes/change-desk.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
 import { silentLog } from '../../src/domain/log.ts';

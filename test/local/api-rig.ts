@@ -1,9 +1,9 @@
 import { Agent, request } from 'undici';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import type { MirroredOrder } from '../../src/domain/mirrored-order.ts';
-import type { MirroredProduct, ProductFilter } from '../../src/domain/mirrored-product.ts';
-import type { OrderEvent } from '../../src/domain/order.ts';
+import type { MirroredOrder } from '../../src/domain/order/mirrored-order.ts';
+import type { OrderEvent } from '../../src/domain/order/order.ts';
+import type { MirroredProduct, ProductFilter } from '../../src/domain/product/mirrored-product.ts';
 import { ackRoutes } from '../../src/local/ack-routes.ts';
 import { localApi } from '../../src/local/api.ts';
 import type { ChangeBatch, TakenChange } from '../../src/local/change-intake.ts';
@@ -123,6 +123,7 @@ export async function openApi(options: ApiRigOptions = {}) {
       return events.filter((event) => event.seq > seq).slice(0, limit);
     },
     newestSeq: () => events.at(-1)?.seq ?? 0,
+    trimmedTo: () => 2,
     order: (orderId: string) => orders.get(orderId),
     orderPayload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
   };
@@ -302,5 +303,6 @@ function memoryStatus(state: { tokensFail: TillsyncError | undefined }): StatusS
       rejected: 0,
       oldestPendingAt: null,
     }),
+    disk: () => ({ freeBytes: 20 * 1024 ** 3, totalBytes: 40 * 1024 ** 3 }),
   };
 }

@@ -25,9 +25,14 @@ describe('the change feed', () => {
     expect(first.body.events[0]).toMatchObject({ status: 'pending', order: { status: 'ready', seq: 3 } });
     expect(first.body).toMatchObject({ next: 3, newest: 4 });
     const rest = await call(`/v1/orders?after=${first.body.next}`);
-    expect(rest.body).toMatchObject({ events: [{ seq: 4 }], next: 4, newest: 4 });
-    expect((await call('/v1/orders?after=4')).body).toEqual({ events: [], next: 4, newest: 4 });
-    expect((await call('/v1/orders?after=newest')).body).toEqual({ events: [], next: 4, newest: 4 });
+    expect(rest.body).toMatchObject({ events: [{ seq: 4 }], next: 4, newest: 4, trimmedTo: 2 });
+    expect((await call('/v1/orders?after=4')).body).toEqual({ events: [], next: 4, newest: 4, trimmedTo: 2 });
+    expect((await call('/v1/orders?after=newest')).body).toEqual({
+      events: [],
+      next: 4,
+      newest: 4,
+      trimmedTo: 2,
+    });
   });
 
   it('keeps an event whose order is gone', async () => {
@@ -64,6 +69,15 @@ describe('the change feed', () => {
     expect(answer.text).toContain('"n":1.50');
     const missing = await call('/v1/orders/zzz');
     expect([missing.status, missing.body.error.code]).toEqual([404, 'not-found']);
+  });
+
+  it('gives and acknowledges an order by the longest id there may be', async () => {
+    const { call, post, addEvent } = await open();
+    const orderId = '☕'.repeat(512);
+    addEvent(orderId, 'pending');
+    const answer = await call(`/v1/orders/${encodeURIComponent(orderId)}`);
+    expect([answer.status, answer.body.order.orderId]).toEqual([200, orderId]);
+    expect((await post('/v1/orders/ack', [orderId])).status).toBe(200);
   });
 
   it('says by its status that the disk cannot answer now', async () => {

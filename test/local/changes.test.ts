@@ -1,8 +1,8 @@
 import { connect } from 'node:net';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import { readProductChange, readStockChange } from '../../src/domain/change/read-change.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
-import { readProductChange, readStockChange } from '../../src/domain/read-change.ts';
 import { changesAnswer, productItem, stockItem } from '../../src/local/schemas/changes.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';

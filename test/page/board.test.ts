@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ORDER_STATUSES } from '../../src/domain/order-status.ts';
+import { ORDER_STATUSES } from '../../src/domain/order/order-status.ts';
 import { applyEvents, boardOf } from '../../src/page/board.ts';
 import { byStage, stageOf } from '../../src/page/stages.ts';
 import { sampleOrder } from '../local/api-rig.ts';

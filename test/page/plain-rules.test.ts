@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { FINDING_SENTENCES, type FindingCode } from '../../src/domain/finding.ts';
-import { verdictOf } from '../../src/domain/verdict.ts';
+import { FINDING_SENTENCES, type FindingCode } from '../../src/domain/health/finding.ts';
+import { verdictOf } from '../../src/domain/health/verdict.ts';
 import { EventParser } from '../../src/page/event-parser.ts';
 import { formatFor } from '../../src/page/format.ts';
 import { axis, durationAxis } from '../../src/page/plot.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import type { Wait } from '../../src/domain/call.ts';
+import type { Wait } from '../../src/domain/platform/call.ts';
 import { documentLimits } from '../store/state/temp-state.ts';
 import { rig } from './rig.ts';
 

@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import { type Log, silentLog } from '../../src/domain/log.ts';
-import type { LockOut } from '../../src/domain/tokens.ts';
+import type { LockOut } from '../../src/domain/platform/tokens.ts';
 import {
   createPlatformClient,
   type PlatformClient,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import type { TokenPair } from '../../src/domain/tokens.ts';
+import type { TokenPair } from '../../src/domain/platform/tokens.ts';
 import { expectJsonLike, expectSuccess, readData } from '../../src/platform/answers.ts';
 import { retryAfterMs } from '../../src/platform/retry-after.ts';
 import {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { TillsyncError } from '../../src/domain/errors.ts';
-import type { TokenStore } from '../../src/domain/tokens.ts';
+import type { TokenStore } from '../../src/domain/platform/tokens.ts';
 import { documentLimits } from '../store/state/temp-state.ts';
 import { type Rig, rig, sandboxTransport } from './rig.ts';
 
@@ -18,7 +18,7 @@ function withStore(r: Rig, change: (store: TokenStore) => Partial<TokenStore>) {
     readIntent: () => store.readIntent(),
     clearIntent: (generation) => store.clearIntent(generation),
     wasHandedIn: (token) => store.wasHandedIn(token),
-    save: (pair, expected) => store.save(pair, expected),
+    save: (pair, expected, offered) => store.save(pair, expected, offered),
     markLockedOut: (generation, lockOut) => store.markLockedOut(generation, lockOut),
     acquireLease: (holdMs) => store.acquireLease(holdMs),
     releaseLease: (fence) => store.releaseLease(fence),

@@ -1,4 +1,4 @@
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../src/domain/order-intake.ts';
+import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../src/domain/order/order-intake.ts';
 
 /** A keeper that remembers in memory; a test may make it wait or fail. */
 export class MemoryKeeper implements OrderKeeper {

@@ -40,6 +40,11 @@ describe('a notification with the right secret', () => {
     });
   });
 
+  it('is kept without its byte order mark, which is no part of the JSON', async () => {
+    expect((await post(started.url, `\u{FEFF}${order('o1')}`)).status).toBe(200);
+    expect(started.keeper.entries).toMatchObject([{ kind: 'order', observation: { raw: order('o1') } }]);
+  });
+
   it.each([
     undefined,
     'text/plain',

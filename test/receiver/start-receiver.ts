@@ -1,5 +1,5 @@
 import { silentLog } from '../../src/domain/log.ts';
-import type { OrderReading } from '../../src/domain/order.ts';
+import type { OrderReading } from '../../src/domain/order/order.ts';
 import { createReceiver, type Receiver, type ReceiverOptions } from '../../src/receiver/receiver.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { SECRET } from './http-client.ts';

@@ -1,6 +1,6 @@
 import { Agent, request } from 'undici';
 import { onTestFinished } from 'vitest';
-import type { PlatformLimits } from '../../src/domain/limits.ts';
+import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';

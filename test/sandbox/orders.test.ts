@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { readOrder } from '../../src/domain/order-reader.ts';
-import { ORDER_STATUSES } from '../../src/domain/order-status.ts';
-import { compileSpellings } from '../../src/domain/spelling-tree.ts';
+import { readOrder } from '../../src/domain/order/order-reader.ts';
+import { ORDER_STATUSES } from '../../src/domain/order/order-status.ts';
+import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
 import type { OrderSnapshot } from '../../src/sandbox/order-model.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';

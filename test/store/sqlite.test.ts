@@ -83,6 +83,13 @@ test('each fault has its code', () => {
       'storage-readonly',
     ),
   ).toBe(true);
+  first.exec('CREATE TABLE once (a UNIQUE); INSERT INTO once VALUES (1)');
+  expect(
+    hasCode(
+      failing(() => first.exec('INSERT INTO once VALUES (1)')),
+      'internal',
+    ),
+  ).toBe(true);
   first.pragma('max_page_count = 3');
   expect(
     hasCode(

@@ -1,4 +1,4 @@
-import type { Clock, Random } from '../../src/domain/clock.ts';
+import type { Clock, Random } from '../../src/domain/time/clock.ts';
 
 interface Sleeper {
   wakeMonoMs: number;
@@ -14,12 +14,19 @@ export class FakeClock implements Clock {
   bootId = 'boot-1';
   #monoMs: number;
   #wallOffsetMs: number;
+  readonly #settle: () => Promise<void>;
   #sleepers: Sleeper[] = [];
   #order = 0;
 
-  constructor(startWallMs = Date.UTC(2026, 0, 15, 12), startMonoMs = 1_000_000) {
+  /** `settleAll`: how everything that is ready is let run between two sleepers. */
+  constructor(
+    startWallMs = Date.UTC(2026, 0, 15, 12),
+    startMonoMs = 1_000_000,
+    settleAll: () => Promise<void> = settle,
+  ) {
     this.#monoMs = startMonoMs;
     this.#wallOffsetMs = startWallMs - startMonoMs;
+    this.#settle = settleAll;
   }
 
   nowMs(): number {
@@ -42,7 +49,7 @@ export class FakeClock implements Clock {
         },
       };
       const abort = () => {
-        this.#sleepers = this.#sleepers.filter((other) => other !== sleeper);
+        this.#remove(sleeper);
         resolve();
       };
       signal?.addEventListener('abort', abort, { once: true });
@@ -53,19 +60,35 @@ export class FakeClock implements Clock {
   /** Moves time on by `ms`, waking whoever's time comes, each at its own moment. */
   async advance(ms: number): Promise<void> {
     const endMs = this.#monoMs + ms;
-    await settle();
+    await this.#settle();
     for (;;) {
-      const next = this.#sleepers
-        .filter((sleeper) => sleeper.wakeMonoMs <= endMs)
-        .sort((a, b) => a.wakeMonoMs - b.wakeMonoMs || a.order - b.order)[0];
-      if (!next) break;
-      this.#sleepers = this.#sleepers.filter((other) => other !== next);
+      const next = this.#next();
+      if (!next || next.wakeMonoMs > endMs) break;
+      this.#remove(next);
       this.#monoMs = Math.max(this.#monoMs, next.wakeMonoMs);
       next.resolve();
-      await settle();
+      await this.#settle();
     }
     this.#monoMs = endMs;
-    await settle();
+    await this.#settle();
+  }
+
+  /** There are a few dozen at most, so that looking at each costs less than keeping them in order. */
+  #next(): Sleeper | undefined {
+    let next: Sleeper | undefined;
+    for (const sleeper of this.#sleepers) {
+      const isSooner =
+        !next ||
+        sleeper.wakeMonoMs < next.wakeMonoMs ||
+        (sleeper.wakeMonoMs === next.wakeMonoMs && sleeper.order < next.order);
+      if (isSooner) next = sleeper;
+    }
+    return next;
+  }
+
+  #remove(sleeper: Sleeper): void {
+    const at = this.#sleepers.indexOf(sleeper);
+    if (at >= 0) this.#sleepers.splice(at, 1);
   }
 
   /** The wall clock alone jumps, as when a time server corrects it. */
@@ -90,6 +113,21 @@ export class FakeClock implements Clock {
 /** Lets everything that is ready run: a few turns of the event loop. */
 export async function settle(turns = 4): Promise<void> {
   for (let i = 0; i < turns; i++) await new Promise<void>((resolve) => setImmediate(resolve));
+}
+
+const WORKER_LOOK_MS = 5;
+
+/**
+ * Lets everything that is ready run to its end, a worker thread too, and takes one turn when there is nothing. For
+ * a program that waits for no socket and no file: then nothing of what it does depends on the machine's speed.
+ */
+export async function untilIdle(): Promise<void> {
+  for (;;) {
+    await new Promise<void>((resolve) => setImmediate(resolve));
+    const under = process.getActiveResourcesInfo();
+    if (under.includes('MessagePort')) await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));
+    else if (!under.includes('Immediate')) return;
+  }
 }
 
 /** A small seeded generator (mulberry32), so that a run can be repeated from its seed. */

@@ -1,15 +1,15 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { Config } from '../../src/config/config-type.ts';
-import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/daemon/demo-compare.ts';
-import { demoConfig } from '../../src/daemon/demo-config.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/daemon/demo/demo-compare.ts';
+import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
+import { freePort } from '../../src/daemon/demo/free-port.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { PlatformLimits } from '../../src/domain/limits.ts';
+import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { seededRandom } from './fake-clock.ts';
@@ -204,13 +204,4 @@ async function runCommand(env: Record<string, string>, words: string[]): Promise
   });
   await once(child, 'close');
   return { code: child.exitCode, stdout, stderr };
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Wait } from '../../src/domain/call.ts';
 import { silentLog } from '../../src/domain/log.ts';
+import type { Wait } from '../../src/domain/platform/call.ts';
 import { OrderPoll } from '../../src/sync/order-poll.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

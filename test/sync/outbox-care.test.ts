@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import type { AlarmKey } from '../../src/domain/alarm.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
+import type { AlarmKey } from '../../src/domain/health/alarm.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import type { ProductRecord } from '../../src/domain/platform.ts';
+import type { ProductRecord } from '../../src/domain/platform/platform.ts';
 import { OutboxCare, type OutboxChores } from '../../src/sync/outbox-care.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 

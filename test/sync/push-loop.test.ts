@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/domain/errors.ts';
-import type { FreshnessState } from '../../src/domain/freshness.ts';
+import type { FreshnessState } from '../../src/domain/health/freshness.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import type { BatchAnswer, StockChangeItem } from '../../src/domain/platform.ts';
+import type { BatchAnswer, StockChangeItem } from '../../src/domain/platform/platform.ts';
 import type { SentItem, SentOutcome } from '../../src/sync/push-call.ts';
 import { PushFreshness } from '../../src/sync/push-freshness.ts';
 import { PushLoop } from '../../src/sync/push-loop.ts';

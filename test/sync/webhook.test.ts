@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { type ErrorCode, TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
-import type { WebhookChange, WebhookState } from '../../src/domain/platform.ts';
-import { NO_WEBHOOK_MEMORY, type WebhookMemory } from '../../src/domain/webhook-memory.ts';
+import type { WebhookChange, WebhookState } from '../../src/domain/platform/platform.ts';
+import { NO_WEBHOOK_MEMORY, type WebhookMemory } from '../../src/domain/platform/webhook-memory.ts';
 import { WebhookRegistration } from '../../src/sync/webhook-registration.ts';
 import { WebhookSecrets } from '../../src/sync/webhook-secrets.ts';
 import { WebhookWatch } from '../../src/sync/webhook-watch.ts';
@@ -160,6 +160,24 @@ describe('rotating the secret', () => {
     expect(new Set(secrets.accepted())).toEqual(new Set(['old', puts.at(-1)?.secret]));
   });
 
+  it('goes on accepting the one of a lost answer through the next rotation', async () => {
+    const { registration, secrets, clock, puts, platform } = setUp(['old']);
+    platform.loseAnswer = true;
+    for (let i = 0; i < 2; i++) {
+      const refused = expect(registration.rotateSecret()).rejects.toThrow();
+      await clock.advance(1_000);
+      await refused;
+    }
+    const sent = puts.map(({ secret }) => secret);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', ...sent]));
+    platform.loseAnswer = false;
+    const rotating = registration.rotateSecret();
+    await clock.advance(1_000);
+    await rotating;
+    expect(secrets.accepted()[0]).toBe(puts.at(-1)?.secret);
+    expect(secrets.accepted()).not.toContain(sent[0]);
+  });
+
   it('lets a different secret handed in later win', async () => {
     const { registration, store, clock } = setUp(['old']);
     const rotating = registration.rotateSecret();
@@ -204,9 +222,13 @@ describe('WebhookWatch', () => {
     expect(reports).toEqual(['orders.webhook degraded']);
     watch.polled([]);
     expect(alarms).toContain('webhook.silent');
+    watch.polled(['lost too']);
     watch.announced('d');
     expect(alarms.size).toBe(0);
+    watch.polled(['e']);
     expect(reports.at(-1)).toBe('orders.webhook ok');
+    watch.polled([]);
+    expect(reports.at(-1)).toBe('orders.webhook degraded');
   });
 
   it('ends an alarm of an earlier run with the first callback', () => {

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
-import { authReport } from '../auth-text.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
+import { authReport } from '../texts/auth-text.ts';
 import { withParts } from '../with-parts.ts';
 
 /** `auth refresh`: exchanges the pair for a new one now, which shows whether the tokens are good. */

@@ -1,8 +1,8 @@
 import type { Command } from 'commander';
-import { authReport } from '../auth-text.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
+import { authReport } from '../texts/auth-text.ts';
 import { readTokenInput } from '../token-input.ts';
 import { withParts } from '../with-parts.ts';
 
@@ -21,6 +21,7 @@ async function set(cli: Cli, options: GlobalOptions & JsonOption): Promise<void>
     await parts.platform.tokens.set(tokens);
     const { alarms, freshnessBoard } = parts.mirror;
     alarms.lower('auth.locked-out');
+    alarms.lower('auth.none');
     freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are used with the next call.');
     const report = authReport(parts.platform.tokens.describe(), cli.clock.nowMs());
     if (options.json) writeJson(cli, report);

@@ -1,11 +1,9 @@
 import type { Command } from 'commander';
-import { whenFree } from '../../domain/busy.ts';
-import { authReport } from '../auth-text.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { withReaders } from '../with-readers.ts';
+import { authReport } from '../texts/auth-text.ts';
 
 /** `auth status`: what may be told of the tokens; ends with 4 when a person has to bring new ones. */
 export function authStatusCommand(cli: Cli): Command {
@@ -15,11 +13,13 @@ export function authStatusCommand(cli: Cli): Command {
   ]).action((_options, command: Command) => status(cli, command.optsWithGlobals()));
 }
 
-function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
-  return withReaders(cli, options, async (readers) => {
-    const report = authReport(await whenFree(cli.clock, () => readers.tokens()), cli.clock.nowMs());
-    if (report.state !== 'ok') cli.endWith(EXIT.authRequired);
-    if (options.json) writeJson(cli, report);
-    else cli.stdout.write(`${report.message}\n`);
-  });
+async function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  const { loadConfig } = await import('../../config/config.ts');
+  const { storedTokens } = await import('../../daemon/reading/stored-tokens.ts');
+  const config = loadConfig({ file: options.config, env: cli.env });
+  const tokens = await storedTokens({ config, clock: cli.clock });
+  const report = authReport(tokens, cli.clock.nowMs());
+  if (report.needsNewTokens) cli.endWith(EXIT.authRequired);
+  if (options.json) writeJson(cli, report);
+  else cli.stdout.write(`${report.message}\n`);
 }

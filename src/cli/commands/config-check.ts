@@ -3,7 +3,7 @@ import type { Secrets } from '../../config/secrets.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
-import { fields } from '../table.ts';
+import { fields } from '../texts/table.ts';
 
 /** `config check`: every fault of the configuration at once, and which secrets were handed in. */
 export function configCheckCommand(cli: Cli): Command {
@@ -46,5 +46,7 @@ function handedIn(secrets: Secrets): Record<string, boolean> {
     'access-token': secrets.accessToken !== undefined,
     'webhook-secret': secrets.webhookSecrets.length > 0,
     'local-api-key': secrets.localApiKey !== undefined,
+    'alarm-url': secrets.alarmUrl !== undefined,
+    'alarm-token': secrets.alarmToken !== undefined,
   };
 }

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import type { DemoSummary, DemoView } from '../../daemon/demo.ts';
+import type { DemoSummary, DemoView } from '../../daemon/demo/demo.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { Progress } from '../progress.ts';
-import { fields } from '../table.ts';
+import { fields } from '../texts/table.ts';
 
 const PLAIN_EVERY_MS = 5_000;
 
@@ -19,7 +19,7 @@ export function demoCommand(cli: Cli): Command {
 }
 
 async function run(cli: Cli, options: JsonOption & { seconds?: number }): Promise<void> {
-  const { runDemo } = await import('../../daemon/demo.ts');
+  const { runDemo } = await import('../../daemon/demo/demo.ts');
   const progress = new Progress({ stream: cli.stderr, clock: cli.clock });
   progress.note('A small platform and tillsync start on this machine. Ctrl-C ends it with a summary.');
   const summary = await runDemo({

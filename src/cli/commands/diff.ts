@@ -1,15 +1,15 @@
 import type { Command } from 'commander';
-import type { OrderDifference, OrdersDiff } from '../../daemon/diff-orders.ts';
-import type { ProductsDiff } from '../../daemon/diff-products.ts';
+import type { OrderDifference, OrdersDiff } from '../../daemon/reading/diff-orders.ts';
+import type { ProductsDiff } from '../../daemon/reading/diff-products.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { PollWindow } from '../../domain/poll-window.ts';
+import type { PollWindow } from '../../domain/order/poll-window.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { windowOption } from '../options/window-option.ts';
 import { writeJson } from '../output.ts';
-import { differenceTable } from '../product-text.ts';
-import { table } from '../table.ts';
-import { windowOption } from '../window-option.ts';
+import { differenceTable } from '../texts/product-text.ts';
+import { table } from '../texts/table.ts';
 import { type CommandTools, withParts } from '../with-parts.ts';
 
 type What = 'orders' | 'products';
@@ -62,7 +62,7 @@ async function productsOf(
   { parts, progress, call }: CommandTools,
   options: DiffOptions,
 ): Promise<ProductsDiff> {
-  const { diffProducts } = await import('../../daemon/diff-products.ts');
+  const { diffProducts } = await import('../../daemon/reading/diff-products.ts');
   const { branchName, namedBranch } = await import('../../daemon/sweep-now.ts');
   const branches =
     options.branch === undefined ? parts.branches : [namedBranch(parts.branches, options.branch)];
@@ -83,7 +83,7 @@ async function ordersOf(
   { parts, progress, call }: CommandTools,
   window: PollWindow | undefined,
 ): Promise<OrdersDiff> {
-  const { diffOrders } = await import('../../daemon/diff-orders.ts');
+  const { diffOrders } = await import('../../daemon/reading/diff-orders.ts');
   progress.step('asking the platform for orders');
   return await diffOrders(parts, cli.clock, { ...call, window });
 }

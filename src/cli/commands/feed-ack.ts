@@ -2,9 +2,9 @@ import type { Command } from 'commander';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
-import { checkOrderIds, readOrderIds } from '../order-ids.ts';
+import { checkOrderIds, readOrderIds } from '../options/order-ids.ts';
 import { writeJson } from '../output.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../texts/printable.ts';
 import { withParts } from '../with-parts.ts';
 
 const CHUNK = 500;

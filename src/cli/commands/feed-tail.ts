@@ -1,11 +1,11 @@
 import { type Command, Option } from 'commander';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { OrderEvent } from '../../domain/order.ts';
+import type { OrderEvent } from '../../domain/order/order.ts';
 import type { Cli } from '../cli.ts';
 import { eventLine, feed } from '../feed.ts';
 import { type GlobalOptions, newCommand, wholeNumberOption } from '../new-command.ts';
 import { writeJson, writeJsonLine } from '../output.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../texts/printable.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface FeedTailOptions extends GlobalOptions {
@@ -49,6 +49,12 @@ function tail(cli: Cli, options: FeedTailOptions): Promise<void> {
     const newestSeq = mirror.newestSeq();
     const tail = follow ? TAIL : (limit ?? TAIL);
     const after = options.after ?? Math.max(0, newestSeq - tail);
+    const trimmedTo = mirror.trimmedTo();
+    if (after < trimmedTo && !json) {
+      cli.stderr.write(
+        `Up to ${trimmedTo} earlier events of orders that ended long ago are deleted; the newest of each order is there.\n`,
+      );
+    }
     const events: OrderEvent[] = [];
     for await (const event of feed({
       mirror,
@@ -62,6 +68,6 @@ function tail(cli: Cli, options: FeedTailOptions): Promise<void> {
       else if (json) events.push(event);
       else cli.stdout.write(`${printable(eventLine(event))}\n`);
     }
-    if (json === true) writeJson(cli, { events, newestSeq });
+    if (json === true) writeJson(cli, { events, newestSeq, trimmedTo });
   });
 }

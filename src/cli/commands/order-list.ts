@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import { isoUtc } from '../../domain/clock.ts';
 import { TillsyncError } from '../../domain/errors.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
-import { orderTable } from '../order-text.ts';
 import { writeJson } from '../output.ts';
+import { orderTable } from '../texts/order-text.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface OrderListOptions extends GlobalOptions, JsonOption {

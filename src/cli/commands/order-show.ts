@@ -2,8 +2,8 @@ import type { Command } from 'commander';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
-import { orderDetails } from '../order-text.ts';
 import { writeJson } from '../output.ts';
+import { orderDetails } from '../texts/order-text.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface OrderShowOptions extends GlobalOptions, JsonOption {

@@ -1,9 +1,9 @@
 import { type Command, Option } from 'commander';
-import type { OutboxFilter } from '../../daemon/read-stores.ts';
-import { outboxTable } from '../change-text.ts';
+import type { OutboxFilter } from '../../daemon/reading/read-stores.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { writeJson } from '../output.ts';
+import { outboxTable } from '../texts/change-text.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface OutboxListOptions extends GlobalOptions, JsonOption {
@@ -36,7 +36,7 @@ export function outboxListCommand(cli: Cli): Command {
 function list(cli: Cli, options: OutboxListOptions): Promise<void> {
   const { state, kind, before, limit } = options;
   return withReaders(cli, options, async ({ mirror }, config) => {
-    const { readStores } = await import('../../daemon/read-stores.ts');
+    const { readStores } = await import('../../daemon/reading/read-stores.ts');
     const { changes, counts } = readStores(mirror, config, cli.clock).read(({ queries }) => ({
       changes: queries.list({ state, kind, before, limit }),
       counts: queries.counts(),

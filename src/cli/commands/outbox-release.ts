@@ -1,6 +1,6 @@
 import { type Command, Option } from 'commander';
+import type { Guard } from '../../domain/change/guard-rails.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { Guard } from '../../domain/guard-rails.ts';
 import type { Cli } from '../cli.ts';
 import { changeIds, decideEach } from '../decide.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
@@ -25,6 +25,7 @@ export function outboxReleaseCommand(cli: Cli): Command {
         'zero-items',
         'price-factor',
         'missing-share',
+        'restored',
       ]),
     )
     .option('--all', 'every held change')

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
-import type { ChangeDesk } from '../../daemon/change-desk.ts';
+import type { ChangeDesk } from '../../daemon/changes/change-desk.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import { stateOf } from '../change-text.ts';
 import type { Cli } from '../cli.ts';
 import { changeIds, decideEach } from '../decide.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { stateOf } from '../texts/change-text.ts';
 import { withParts } from '../with-parts.ts';
 
 interface OutboxRetryOptions extends GlobalOptions, JsonOption {

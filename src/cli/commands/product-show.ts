@@ -1,13 +1,13 @@
 import type { Command } from 'commander';
-import type { ProductName } from '../../daemon/read-stores.ts';
+import type { ProductName } from '../../daemon/reading/read-stores.ts';
+import type { ProductQuery } from '../../domain/change/target.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { MirroredProduct } from '../../domain/mirrored-product.ts';
-import { productDifferences } from '../../domain/product-differences.ts';
-import type { ProductQuery } from '../../domain/target.ts';
+import type { MirroredProduct } from '../../domain/product/mirrored-product.ts';
+import { productDifferences } from '../../domain/product/product-differences.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { differenceTable, productText } from '../product-text.ts';
+import { differenceTable, productText } from '../texts/product-text.ts';
 import { withParts } from '../with-parts.ts';
 import { withReaders } from '../with-readers.ts';
 
@@ -49,7 +49,7 @@ function show(cli: Cli, productId: string | undefined, options: ProductShowOptio
 
 function showMirrored(cli: Cli, name: ProductName, options: ProductShowOptions): Promise<void> {
   return withReaders(cli, options, async ({ mirror }, config) => {
-    const { findProducts, readStores } = await import('../../daemon/read-stores.ts');
+    const { findProducts, readStores } = await import('../../daemon/reading/read-stores.ts');
     const products = findProducts(readStores(mirror, config, cli.clock), name);
     if (products.length === 0) throw unknownProduct('The mirror has', name);
     if (options.json) writeJson(cli, { products });
@@ -59,7 +59,7 @@ function showMirrored(cli: Cli, name: ProductName, options: ProductShowOptions):
 
 function showLive(cli: Cli, name: ProductName, options: ProductShowOptions): Promise<void> {
   return withParts(cli, options, async ({ parts, progress, call }) => {
-    const { findProducts } = await import('../../daemon/read-stores.ts');
+    const { findProducts } = await import('../../daemon/reading/read-stores.ts');
     const products = findProducts(parts.stores, name);
     progress.step('asking the platform for the product');
     const live = await parts.platform.productGet(queryOf(name, products), call);

@@ -1,5 +1,5 @@
 import { type Command, Option } from 'commander';
-import type { InventoryPlan } from '../../daemon/inventory-plan.ts';
+import type { InventoryPlan } from '../../daemon/changes/inventory-plan.ts';
 import type { FileFormat } from '../../domain/change-file/read-change-file.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { FORMATS, type InputItem, readInput } from '../change-input.ts';
@@ -8,9 +8,9 @@ import { EXIT } from '../exit-code.ts';
 import { handOver, type PlacedChange, placed } from '../hand-over.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { previewReport, previewText } from '../preview-text.ts';
 import { type Problem, placeOf, tellProblems } from '../problems.ts';
-import { type InventoryReport, type PushReport, pushText } from '../push-text.ts';
+import { previewReport, previewText } from '../texts/preview-text.ts';
+import { type InventoryReport, type PushReport, pushText } from '../texts/push-text.ts';
 import { type CommandTools, withParts } from '../with-parts.ts';
 
 interface PushOptions extends GlobalOptions, JsonOption {
@@ -94,7 +94,7 @@ async function push(cli: Cli, kind: 'stock' | 'product', file: string, options: 
 }
 
 async function branchOf({ parts }: CommandTools, { branch }: PushOptions) {
-  const { chosenBranch } = await import('../../daemon/chosen-branch.ts');
+  const { chosenBranch } = await import('../../daemon/changes/chosen-branch.ts');
   return chosenBranch(parts.branches, branch);
 }
 
@@ -103,7 +103,7 @@ async function planFull(
   lines: readonly PlacedChange[],
   subsidiaryIds: ReadonlySet<string> | undefined,
 ): Promise<InventoryPlan<PlacedChange>> {
-  const { planInventory } = await import('../../daemon/inventory-plan.ts');
+  const { planInventory } = await import('../../daemon/changes/inventory-plan.ts');
   const counts = lines.flatMap((line) => (line.kind === 'stock' ? [line] : []));
   return planInventory(parts, counts, { subsidiaryIds });
 }
@@ -137,7 +137,7 @@ interface DryRun {
 }
 
 async function dryRun(cli: Cli, tools: CommandTools, run: DryRun): Promise<void> {
-  const { previewChanges } = await import('../../daemon/change-preview.ts');
+  const { previewChanges } = await import('../../daemon/changes/change-preview.ts');
   const { items, problems, changes, plan, options } = run;
   const previews = await previewChanges(tools.parts, changes, plan?.hold);
   const inventory = plan === undefined ? {} : { inventory: inventoryReport(plan, options) };

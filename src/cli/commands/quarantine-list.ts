@@ -2,8 +2,8 @@ import type { Command } from 'commander';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { table } from '../table.ts';
-import { when } from '../when.ts';
+import { table } from '../texts/table.ts';
+import { when } from '../texts/when.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface QuarantineListOptions extends GlobalOptions, JsonOption {

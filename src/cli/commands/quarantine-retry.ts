@@ -1,11 +1,11 @@
 import type { Command } from 'commander';
-import type { RetryReport } from '../../daemon/quarantine-retry.ts';
+import type { RetryReport } from '../../daemon/received/quarantine-retry.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../texts/printable.ts';
 import { type CommandTools, withParts } from '../with-parts.ts';
 import { noSuchEntry } from './quarantine-show.ts';
 
@@ -57,8 +57,8 @@ function idsOf({ parts }: CommandTools): number[] {
 }
 
 async function retryOne({ parts, config }: CommandTools, quarantineId: number): Promise<RetryReport> {
-  const { retryQuarantined } = await import('../../daemon/quarantine-retry.ts');
-  const { compileSpellings } = await import('../../domain/spelling-tree.ts');
+  const { retryQuarantined } = await import('../../daemon/received/quarantine-retry.ts');
+  const { compileSpellings } = await import('../../domain/order/spelling-tree.ts');
   const { mirror } = parts;
   const entry = mirror.quarantineGet(quarantineId);
   if (entry === undefined) throw noSuchEntry(quarantineId);

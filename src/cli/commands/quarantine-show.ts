@@ -2,10 +2,8 @@ import type { Command } from 'commander';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
-import { writeJson } from '../output.ts';
-import { printable } from '../printable.ts';
-import { fields } from '../table.ts';
-import { when } from '../when.ts';
+import { writeReceived } from '../texts/received-text.ts';
+import { when } from '../texts/when.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface QuarantineShowOptions extends GlobalOptions, JsonOption {
@@ -34,26 +32,13 @@ function show(cli: Cli, id: number, options: QuarantineShowOptions): Promise<voi
   return withReaders(cli, options, ({ mirror }, config) => {
     const entry = mirror.quarantineGet(id);
     if (entry === undefined) throw noSuchEntry(id);
-    const { payload, ...rest } = entry;
-    const isText = typeof payload === 'string';
-    const text = isText ? payload : Buffer.from(payload).toString('utf8');
-    if (options.json) {
-      const shown = isText ? { payload } : { payloadBase64: Buffer.from(payload).toString('base64') };
-      writeJson(cli, { ...rest, ...shown });
-    } else if (options.payload) {
-      cli.stdout.write(text);
-    } else {
-      cli.stdout.write(
-        fields([
-          ['id', rest.quarantineId],
-          ['from', rest.source],
-          ['received', when(rest.receivedAt, config.orders.timezone)],
-          ['seen', rest.seen],
-          ['bytes', rest.bytes],
-          ['why', rest.reason],
-        ]),
-      );
-      cli.stdout.write(`\n${printable(text)}\n`);
-    }
+    writeReceived(cli, options, entry, [
+      ['id', entry.quarantineId],
+      ['from', entry.source],
+      ['received', when(entry.receivedAt, config.orders.timezone)],
+      ['seen', entry.seen],
+      ['bytes', entry.bytes],
+      ['why', entry.reason],
+    ]);
   });
 }

@@ -16,25 +16,32 @@ export function runCommand(cli: Cli): Command {
 }
 
 async function run(cli: Cli, options: GlobalOptions): Promise<void> {
+  const { secretValues } = await import('../../config/secrets.ts');
   const { loadSetup } = await import('../../config/setup.ts');
-  const { createLogger } = await import('../../daemon/logger.ts');
+  const { createLogger } = await import('../../daemon/log/logger.ts');
   const { startDaemon } = await import('../../daemon/daemon.ts');
-  const { inheritedSocket } = await import('../../daemon/listen-fds.ts');
-  const { serviceManager } = await import('../../daemon/sd-notify.ts');
-  const { watchdogLoop } = await import('../../daemon/watchdog.ts');
+  const { inheritedSocket } = await import('../../daemon/callbacks/listen-fds.ts');
+  const { serviceManager } = await import('../../daemon/service/sd-notify.ts');
+  const { watchdogLoop } = await import('../../daemon/service/watchdog.ts');
   const { clock, random, signal } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
-  const { refreshToken, accessToken, localApiKey, webhookSecrets } = secrets;
-  const known = [refreshToken, accessToken, localApiKey, ...webhookSecrets];
-  const { log } = createLogger({
+  const { log, registerSecret } = createLogger({
     ...config.log,
     stream: cli.stdout,
     clock,
-    secrets: known.filter((secret) => secret !== undefined),
+    secrets: secretValues(secrets),
   });
   const manager = serviceManager({ env: cli.env, pid: process.pid });
   const callbackSocketFd = inheritedSocket(cli.env, process.pid);
-  const daemon = await startDaemon({ config, secrets, clock, random, log, callbackSocketFd });
+  const daemon = await startDaemon({
+    config,
+    secrets,
+    clock,
+    random,
+    log,
+    onSecret: registerSecret,
+    callbackSocketFd,
+  });
   manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });
   void watchdogLoop({ manager, stalledLoops: daemon.stalledLoops, clock, log, signal });
   // A process that is killed leaves no cache behind by itself; without one this does nothing.

@@ -1,10 +1,10 @@
 import { type Command, Option } from 'commander';
-import type { SandboxPlatform, SandboxPlatformOptions } from '../../daemon/sandbox-platform.ts';
+import type { SandboxPlatform, SandboxPlatformOptions } from '../../daemon/demo/sandbox-platform.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { silentLog } from '../../domain/log.ts';
 import type { Cli } from '../cli.ts';
-import { durationOption } from '../duration-option.ts';
 import { type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
+import { durationOption } from '../options/duration-option.ts';
 
 type Shape = NonNullable<SandboxPlatformOptions['shape']>;
 const ENVELOPES = ['array', 'data', 'docs', 'orders'] as const satisfies Shape['envelope'][];
@@ -78,7 +78,7 @@ async function run(cli: Cli, options: SandboxOptions): Promise<void> {
 
 async function start(cli: Cli, options: SandboxOptions): Promise<SandboxPlatform> {
   const { callbackUrl } = options;
-  const { PUBLISHED_LIMITS, startSandboxPlatform } = await import('../../daemon/sandbox-platform.ts');
+  const { PUBLISHED_LIMITS, startSandboxPlatform } = await import('../../daemon/demo/sandbox-platform.ts');
   try {
     return await startSandboxPlatform({
       clock: cli.clock,

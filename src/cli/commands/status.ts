@@ -1,14 +1,14 @@
 import type { Command } from 'commander';
 import type { Config } from '../../config/config-type.ts';
-import type { Readers } from '../../daemon/readers.ts';
+import type { Readers, TokenStatus } from '../../daemon/reading/readers.ts';
 import { whenFree } from '../../domain/busy.ts';
-import { isoUtc } from '../../domain/clock.ts';
-import { TillsyncError } from '../../domain/errors.ts';
-import { authReport } from '../auth-text.ts';
+import { hasCode, TillsyncError } from '../../domain/errors.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { type StatusReport, statusText } from '../status-text.ts';
+import { authReport } from '../texts/auth-text.ts';
+import { type StatusReport, statusText } from '../texts/status-text.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface StatusOptions extends GlobalOptions, JsonOption {
@@ -34,8 +34,14 @@ function status(cli: Cli, options: StatusOptions): Promise<void> {
     throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
   }
   return withReaders(cli, options, async (readers, config) => {
+    const { storedVerdict } = await import('../../daemon/reading/stored-verdict.ts');
     for (;;) {
-      const report = await whenFree(cli.clock, () => statusOf(cli, readers, config), undefined, cli.signal);
+      const report = await whenFree(
+        cli.clock,
+        () => statusOf(cli, readers, config, storedVerdict),
+        undefined,
+        cli.signal,
+      );
       if (options.json) writeJson(cli, report);
       else cli.stdout.write((options.watch && cli.stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
       if (!options.watch) return;
@@ -46,29 +52,41 @@ function status(cli: Cli, options: StatusOptions): Promise<void> {
   });
 }
 
-function statusOf(cli: Cli, readers: Readers, config: Config): StatusReport {
+type Judge = typeof import('../../daemon/reading/stored-verdict.ts').storedVerdict;
+
+function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): StatusReport {
   const { mirror } = readers;
-  const nowMs = cli.clock.nowMs();
+  const { clock } = cli;
+  const nowMs = clock.nowMs();
+  const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
   return {
     at: isoUtc(nowMs),
     storage: config.storage.directory,
+    ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: mirror.freshness(),
     alarms: mirror.raisedAlarms(),
-    ...authAndWaits(readers, nowMs),
+    ...state,
     counts: readers.counts(),
   };
 }
 
 /** state.db belongs to the daemon's user alone; the rest is told without it. */
-function authAndWaits(
+function tokensAndWaits(
   readers: Readers,
   nowMs: number,
-): Pick<StatusReport, 'running' | 'auth' | 'authFault' | 'waits'> {
+): Pick<StatusReport, 'running' | 'auth' | 'authFault' | 'waits'> & {
+  tokens: TokenStatus | null;
+  stateFault: string | null;
+} {
   try {
     const running = readers.isRunning();
-    return { running, auth: authReport(readers.tokens(), nowMs), waits: readers.waits() };
+    const tokens = readers.tokens();
+    return { running, tokens, stateFault: null, auth: authReport(tokens, nowMs), waits: readers.waits() };
   } catch (error) {
     if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
-    return { running: null, auth: null, authFault: error.message, waits: [] };
+    const { message } = error;
+    // What another user may not look into is no fault.
+    const stateFault = hasCode(error, 'storage-corrupt', 'storage-newer') ? message : null;
+    return { running: null, tokens: null, stateFault, auth: null, authFault: message, waits: [] };
   }
 }

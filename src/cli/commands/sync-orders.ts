@@ -4,8 +4,8 @@ import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { windowOption } from '../options/window-option.ts';
 import { writeJson } from '../output.ts';
-import { windowOption } from '../window-option.ts';
 import { withParts } from '../with-parts.ts';
 
 type PollReport = Awaited<ReturnType<Parts['orderPoll']['poll']>>;

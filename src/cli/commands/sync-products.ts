@@ -5,7 +5,7 @@ import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../texts/printable.ts';
 import { withParts } from '../with-parts.ts';
 
 interface SyncProductsOptions extends GlobalOptions, JsonOption {

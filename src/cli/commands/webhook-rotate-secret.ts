@@ -2,7 +2,7 @@ import type { Command } from 'commander';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { webhookText } from '../webhook-text.ts';
+import { webhookText } from '../texts/webhook-text.ts';
 import { withParts } from '../with-parts.ts';
 
 /** `webhook rotate-secret`: a new secret without a callback lost; it is never shown. */

@@ -1,10 +1,10 @@
 import type { Command } from 'commander';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { WebhookChange } from '../../domain/platform.ts';
+import type { WebhookChange } from '../../domain/platform/platform.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { webhookText } from '../webhook-text.ts';
+import { webhookText } from '../texts/webhook-text.ts';
 import { type CommandTools, withParts } from '../with-parts.ts';
 
 interface WebhookSetOptions extends GlobalOptions, JsonOption {

@@ -3,8 +3,8 @@ import { whenFree } from '../../domain/busy.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { fields } from '../table.ts';
-import { webhookText } from '../webhook-text.ts';
+import { fields } from '../texts/table.ts';
+import { webhookText } from '../texts/webhook-text.ts';
 import { withParts } from '../with-parts.ts';
 
 /** `webhook show`: what the platform has, beside what the configuration wants. */

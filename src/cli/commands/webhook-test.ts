@@ -4,7 +4,7 @@ import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
-import { printable } from '../printable.ts';
+import { printable } from '../texts/printable.ts';
 import { withParts } from '../with-parts.ts';
 
 /** `webhook test`: whether callbacks would get through, without leaving a trace. */
@@ -27,7 +27,7 @@ function test(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
       );
     }
     progress.step('trying the receiver');
-    const { probeWebhook } = await import('../../daemon/webhook-probe.ts');
+    const { probeWebhook } = await import('../../daemon/callbacks/webhook-probe.ts');
     const secret = parts.webhookSecrets.current();
     const results = await probeWebhook({ config, secret, signal: cli.signal });
     progress.end();

@@ -1,4 +1,4 @@
-import { type ChangeKind, PRODUCT_COLUMNS, STOCK_COLUMNS } from '../change.ts';
+import { type ChangeKind, PRODUCT_COLUMNS, STOCK_COLUMNS } from '../change/change.ts';
 import { TillsyncError } from '../errors.ts';
 import { splitCsvRecord } from './csv-record.ts';
 

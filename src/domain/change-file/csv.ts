@@ -1,4 +1,4 @@
-import type { ChangeKind } from '../change.ts';
+import type { ChangeKind } from '../change/change.ts';
 import { parsePlainDecimal } from '../decimal.ts';
 import { type CsvHeader, readCsvHeader } from './csv-header.ts';
 import { scanCsvRecord } from './csv-record.ts';

@@ -1,9 +1,9 @@
-import type { ChangeFault } from '../change.ts';
+import type { ChangeFault } from '../change/change.ts';
 import { isExactDecimal } from '../decimal.ts';
 import { badText } from './raw-item.ts';
 
-/** Only a number of this many characters can lose digits in a double. */
-const LONG_NUMBER = /\d[\d.eE+-]{14,}/;
+/** Only a number of this many characters can lose digits in a double, or one so small that it becomes zero. */
+const LONG_NUMBER = /\d[\d.eE+-]{14,}|\d[eE]-0*\d{3}/;
 
 type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;
 const parseWithSource = JSON.parse as (text: string, reviver: SourceReviver) => unknown;

@@ -21,9 +21,10 @@ export class JsonArray implements ItemParser {
   #depth = 0;
   #inText = false;
   #index = 0;
-  #state: 'before' | 'within' | 'after' = 'before';
+  #state: 'before' | 'within' | 'after' | 'over' = 'before';
 
   push(text: string): RawItem[] {
+    if (this.#state === 'over') return [];
     this.#text = this.#text.slice(this.#start) + text;
     this.#at -= this.#start;
     this.#start = 0;
@@ -35,7 +36,7 @@ export class JsonArray implements ItemParser {
   }
 
   end(): RawItem[] {
-    if (this.#state === 'after') return [];
+    if (this.#state === 'after' || this.#state === 'over') return [];
     return [this.#place(cut('The array has no end: the file is cut off here.'))];
   }
 
@@ -80,6 +81,8 @@ export class JsonArray implements ItemParser {
 
   #trailing(items: RawItem[]): void {
     if (this.#text.slice(this.#start).trim() !== '') {
+      // Told once, however much comes.
+      this.#state = 'over';
       items.push(this.#place(badText('Something follows the end of the array; it was not read.')));
     }
     this.#start = this.#at = this.#text.length;

@@ -1,4 +1,4 @@
-import type { ChangeFault } from '../change.ts';
+import type { ChangeFault } from '../change/change.ts';
 
 /** Where an item stands in its file. */
 export interface ItemPlace {

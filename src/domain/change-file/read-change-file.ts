@@ -1,6 +1,6 @@
-import type { ChangeFault, ChangeKind, ProductChange, StockChange } from '../change.ts';
+import type { ChangeFault, ChangeKind, ProductChange, StockChange } from '../change/change.ts';
+import { readProductChange, readStockChange } from '../change/read-change.ts';
 import { TillsyncError } from '../errors.ts';
-import { readProductChange, readStockChange } from '../read-change.ts';
 import { Csv } from './csv.ts';
 import { JsonArray } from './json-array.ts';
 import { JsonLines } from './json-lines.ts';

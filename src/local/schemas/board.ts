@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import type { BoardOrder } from '../../domain/order-board.ts';
-import type { TrendHour } from '../../domain/trends.ts';
+import type { TrendHour } from '../../domain/health/trends.ts';
+import type { BoardOrder } from '../../domain/order/order-board.ts';
 import { amount, isoTime, text } from './common.ts';
 
 export const boardOrder = z.object({

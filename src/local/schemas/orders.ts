@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import type { MirroredOrder } from '../../domain/mirrored-order.ts';
+import type { MirroredOrder } from '../../domain/order/mirrored-order.ts';
+import { ORDER_ID_LENGTH_MAX } from '../../domain/order/order.ts';
 import { amount, flag, isoTime, limitOf, text } from './common.ts';
 
 const modifier = z.object({
@@ -77,6 +78,13 @@ export const feedPage = z.object({
   events: z.array(feedEvent).describe('Oldest first'),
   next: z.number().int().describe('Pass it as `after` for what follows'),
   newest: z.number().int().describe('Newest seq there is'),
+  trimmedTo: z
+    .number()
+    .int()
+    .describe(
+      'Up to this seq earlier events of orders that ended long ago are deleted; 0: none is. A reader from before it ' +
+        'has missed steps, and no order: the newest event of each order that is kept is always there',
+    ),
 });
 
 export const feedQuery = z.strictObject({
@@ -94,7 +102,7 @@ export const orderAnswer = z.object({
   payload: z.unknown().describe('As received from the platform'),
 });
 
-const orderId = z.string().min(1).max(200);
+const orderId = z.string().min(1).max(ORDER_ID_LENGTH_MAX);
 
 export const ACKS_MAX = 10_000;
 

@@ -63,7 +63,7 @@ export const changeAnswer = z.object({
 
 export const releaseRequest = z.strictObject({
   guard: z
-    .enum(['zero-items', 'price-factor', 'missing-share'])
+    .enum(['zero-items', 'price-factor', 'missing-share', 'restored'])
     .nullable()
     .describe('Lets go what this guard rail holds; null: all that is held'),
 });

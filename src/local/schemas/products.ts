@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { MirroredProduct } from '../../domain/mirrored-product.ts';
+import type { MirroredProduct } from '../../domain/product/mirrored-product.ts';
 import { amount, flag, isoTime, limitOf, text } from './common.ts';
 
 const sku = z.object({

@@ -1,6 +1,6 @@
 import { z } from 'zod';
-import { FINDING_SENTENCES, type FindingCode } from '../../domain/finding.ts';
-import { FRESHNESS_SUBJECTS } from '../../domain/freshness.ts';
+import { FINDING_SENTENCES, type FindingCode } from '../../domain/health/finding.ts';
+import { FRESHNESS_SUBJECTS } from '../../domain/health/freshness.ts';
 import { isoTime, text } from './common.ts';
 import { outboxCounts } from './outbox.ts';
 
@@ -67,4 +67,8 @@ export const statusAnswer = z.object({
     products: z.number().int(),
   }),
   outbox: outboxCounts,
+  disk: z
+    .object({ freeBytes: z.number().int(), totalBytes: z.number().int() })
+    .nullable()
+    .describe('Of the disk that holds the storage directory; null when the system does not tell'),
 });

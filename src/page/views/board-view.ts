@@ -1,6 +1,6 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
-import type { BoardOrder } from '../../domain/order-board.ts';
+import type { BoardOrder } from '../../domain/order/order-board.ts';
 import type { Actions } from '../actions.ts';
 import { byStage, STAGES, type Stage } from '../stages.ts';
 import type { PageState } from '../state.ts';

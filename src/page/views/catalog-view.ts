@@ -1,6 +1,6 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
-import type { MirroredProduct, MirroredSku } from '../../domain/mirrored-product.ts';
+import type { MirroredProduct, MirroredSku } from '../../domain/product/mirrored-product.ts';
 import type { Actions } from '../actions.ts';
 import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';

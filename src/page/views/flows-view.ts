@@ -1,5 +1,5 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { Freshness, FreshnessState, FreshnessSubject } from '../../domain/freshness.ts';
+import type { Freshness, FreshnessState, FreshnessSubject } from '../../domain/health/freshness.ts';
 import type { PageState } from '../state.ts';
 import { type IconName, icon } from './icons.ts';
 

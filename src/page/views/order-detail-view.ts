@@ -1,5 +1,5 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { MirroredOrder } from '../../domain/mirrored-order.ts';
+import type { MirroredOrder } from '../../domain/order/mirrored-order.ts';
 import type { Actions } from '../actions.ts';
 import type { Dialog, PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';

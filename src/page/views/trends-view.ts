@@ -1,5 +1,5 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { TrendHour } from '../../domain/trends.ts';
+import type { TrendHour } from '../../domain/health/trends.ts';
 import { axis, durationAxis } from '../plot.ts';
 import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';

@@ -1,5 +1,5 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { Finding } from '../../domain/finding.ts';
+import type { Finding } from '../../domain/health/finding.ts';
 import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';

@@ -1,4 +1,4 @@
-import type { Finding } from '../../domain/finding.ts';
+import type { Finding } from '../../domain/health/finding.ts';
 import { type Format, formatFor } from '../format.ts';
 import { ENGLISH, type Words } from './english.ts';
 import { SPANISH } from './spanish.ts';

@@ -1,9 +1,22 @@
-import type { FindingCode } from '../../domain/finding.ts';
+import type { FindingCode } from '../../domain/health/finding.ts';
 
 const DOCTOR = 'Se reintenta por sí solo; si sigue así, ejecute: tillsync doctor';
 
 /** What is wrong and what to do, by code; English comes from the daemon itself. */
 export const SPANISH_FINDINGS: Record<FindingCode, { message: string; remedy: string }> = {
+  'service.down': {
+    message: 'tillsync no está en marcha, así que no entra ni sale nada nuevo.',
+    remedy: 'Inícielo con: systemctl start tillsync',
+  },
+  'state.unusable': {
+    message:
+      'No se puede usar el archivo de tokens y límites, state.db, así que no se trae ni se envía nada.',
+    remedy: 'Vea qué tiene con: tillsync doctor',
+  },
+  'storage.full': {
+    message: 'El disco está lleno; pronto no se podrá guardar lo que llega.',
+    remedy: 'Libere espacio en el disco de la carpeta de datos; tillsync sigue por sí solo.',
+  },
   'storage.failing': {
     message: 'El disco no guarda lo que llega.',
     remedy: 'Libere espacio o repare el disco; tillsync sigue por sí solo.',
@@ -68,9 +81,17 @@ export const SPANISH_FINDINGS: Record<FindingCode, { message: string; remedy: st
     message: 'El catálogo no se pudo leer completo.',
     remedy: 'Se reintenta por sí solo; si sigue así, ejecute: tillsync sync products',
   },
+  'storage.low': {
+    message: 'El disco está casi lleno.',
+    remedy: 'Libere espacio en el disco de la carpeta de datos antes de que se llene.',
+  },
   'mirror.reader-holds-wal': {
     message: 'Un programa mantiene abierto el espejo demasiado tiempo y su registro crece.',
     remedy: 'Cierre el programa que se nombra, o haga que lea en pasos más cortos.',
+  },
+  'mirror.too-large': {
+    message: 'El espejo es más grande de lo permitido y todo lo que queda en él hace falta.',
+    remedy: 'Suba retention.max_bytes, acorte retention.orders, o haga que el POS confirme sus pedidos.',
   },
   quarantine: {
     message: 'Guardado, pero no entendido: {count}.',

@@ -1,4 +1,4 @@
-import type { OrderStatus } from '../../domain/order-status.ts';
+import type { OrderStatus } from '../../domain/order/order-status.ts';
 import type { Speech } from './language.ts';
 
 const KNOWN: Record<OrderStatus, `status.${OrderStatus}`> = {

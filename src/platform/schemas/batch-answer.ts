@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { jsonText } from '../../domain/json/json-text.ts';
 import { nullableCount, nullableId } from './tolerant.ts';
 
 const MESSAGE_MAX = 500;
@@ -33,6 +34,6 @@ export const batchData = z
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
 
 function asMessage(value: unknown): string {
-  const text = typeof value === 'string' ? value : value === undefined ? '' : JSON.stringify(value);
+  const text = typeof value === 'string' ? value : (jsonText(value) ?? '');
   return text.slice(0, MESSAGE_MAX);
 }

@@ -1,5 +1,6 @@
 import { z } from 'zod';
-import type { ProductRecord } from '../../domain/platform.ts';
+import { jsonText } from '../../domain/json/json-text.ts';
+import type { ProductRecord } from '../../domain/platform/platform.ts';
 import {
   idText,
   nullableAmount,
@@ -45,13 +46,15 @@ export interface ReadProduct {
   complete: boolean;
 }
 
-/** Reads a product of GET /product or of a page's docs; undefined when it has no id. */
+/** Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. */
 export function readProduct(value: unknown): ReadProduct | undefined {
   const read = productEntry.safeParse(value);
   if (!read.success) return undefined;
+  const raw = jsonText(value);
+  if (raw === undefined) return undefined;
   const children = readableEntries(skuEntry).parse(read.data.children);
   return {
-    record: { ...read.data, children, raw: JSON.stringify(value) },
+    record: { ...read.data, children, raw },
     complete: children.length === read.data.children.length,
   };
 }

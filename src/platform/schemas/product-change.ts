@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { BATCH_ITEMS_MAX } from '../../domain/limits.ts';
+import { BATCH_ITEMS_MAX } from '../../domain/platform/limits.ts';
 
 /** Body of PUT /product, and one item of PUT /product/batch (document, rules 1 and 2 of both). */
 export const productChangeItem = z

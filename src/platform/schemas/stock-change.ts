@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { BATCH_ITEMS_MAX } from '../../domain/limits.ts';
+import { BATCH_ITEMS_MAX } from '../../domain/platform/limits.ts';
 
 /** Body of PUT /product/stock, and one item of PUT /product/stock/batch. */
 export const stockChangeItem = z.strictObject({

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { jsonText } from '../../domain/json/json-text.ts';
 
 /**
  * Pieces for reading answers whose types the document does not show: numbers may come as texts, anything may be
@@ -57,7 +58,7 @@ export const scalarOrJson = z
   .transform((value): string | number | boolean | null => {
     if (value === undefined || value === null) return null;
     if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return value;
-    return JSON.stringify(value);
+    return jsonText(value) ?? null;
   });
 
 /** The entries of an array that `entry` can read; not an array counts as none. */

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { MirroredProduct, MirroredSku, ProductFilter } from '../../domain/mirrored-product.ts';
+import type { MirroredProduct, MirroredSku, ProductFilter } from '../../domain/product/mirrored-product.ts';
 import { type MappingRow, ProductRows, type SkuRow, type StockRow } from './product-rows.ts';
 import { fromBit } from './sql-value.ts';
 

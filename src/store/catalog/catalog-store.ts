@@ -1,8 +1,8 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import type { Branch } from '../../domain/catalog-lookup.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import type { ProductRecord, Unlisted } from '../../domain/platform.ts';
+import type { ProductRecord, Unlisted } from '../../domain/platform/platform.ts';
+import type { Branch } from '../../domain/product/catalog-lookup.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { ProductWriter, type WriteContext } from './product-writer.ts';
 
 /** Taken before the platform is asked, so that what is mirrored from its answer never undoes something newer. */

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
-import type { StockChange } from '../../domain/change.ts';
-import type { KnownStock } from '../../domain/inventory-diff.ts';
+import type { StockChange } from '../../domain/change/change.ts';
+import type { KnownStock } from '../../domain/change/inventory-diff.ts';
+import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
 
 type Row = [
   sku: string,

@@ -5,7 +5,7 @@ import {
   type CatalogMapping,
   MAPPING_FIELDS,
   type MappingField,
-} from '../../domain/catalog-lookup.ts';
+} from '../../domain/product/catalog-lookup.ts';
 import { branchKey } from './catalog-store.ts';
 
 type Row = [sku: string, productId: string, subsidiaryId: string, field: number];

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { ProductRecord, SkuRecord } from '../../domain/platform.ts';
+import type { ProductRecord, SkuRecord } from '../../domain/platform/platform.ts';
 import { type Bound, type MappingRow, ProductRows } from './product-rows.ts';
 import { asBit, asSent, isStored } from './sql-value.ts';
 

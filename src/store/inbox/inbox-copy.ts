@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import type { InboxBatch } from './inbox-rows.ts';
 
 /** A key of which the inbox row was deleted long ago without our noting it. */

@@ -1,8 +1,8 @@
 import { chmodSync, existsSync, lstatSync, readFileSync, renameSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
 import { TillsyncError } from '../../domain/errors.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { makeDirectory } from '../make-directory.ts';
 import { createWithMode, openDatabase, storing, syncPath } from '../sqlite.ts';
 import { giveToGroup, groupId } from '../unix-group.ts';
@@ -37,7 +37,9 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
     path,
     mode: INBOX_MODE,
     busyTimeoutMs: BUSY_TIMEOUT_MS,
-    pragmas: { journal_mode: 'delete' },
+    // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
+    // taken in and forgotten, and they would be taken in twice.
+    pragmas: { journal_mode: 'delete', synchronous: 'EXTRA' },
   });
   try {
     storing(() => {

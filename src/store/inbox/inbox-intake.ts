@@ -1,9 +1,9 @@
 import type Database from 'better-sqlite3';
-import { type Branch, branchDirectory } from '../../domain/catalog-lookup.ts';
-import type { Clock } from '../../domain/clock.ts';
-import type { GuardSettings } from '../../domain/guard-rails.ts';
-import { readProductChange, readStockChange } from '../../domain/read-change.ts';
-import { type ResolveOptions, resolveChange } from '../../domain/resolve-change.ts';
+import type { GuardSettings } from '../../domain/change/guard-rails.ts';
+import { readProductChange, readStockChange } from '../../domain/change/read-change.ts';
+import { type ResolveOptions, resolveChange } from '../../domain/change/resolve-change.ts';
+import { type Branch, branchDirectory } from '../../domain/product/catalog-lookup.ts';
+import type { Clock } from '../../domain/time/clock.ts';
 import { MirrorCatalog } from '../catalog/mirror-catalog.ts';
 import { OrderAcks } from '../outbox/order-acks.ts';
 import { type Acceptance, type IntakeItem, OutboxIntake } from '../outbox/outbox-intake.ts';

@@ -1,7 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import type { Clock } from '../../domain/clock.ts';
 import { hasCode } from '../../domain/errors.ts';
+import type { Clock } from '../../domain/time/clock.ts';
 import { storing, toStorageError } from '../sqlite.ts';
 import { inodeAt, type OpenInbox, openInboxFile, setAside } from './inbox-file.ts';
 import { type InboxBatch, InboxRows } from './inbox-rows.ts';

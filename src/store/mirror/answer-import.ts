@@ -1,10 +1,16 @@
+import { isUtf8 } from 'node:buffer';
 import { TillsyncError } from '../../domain/errors.ts';
-import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../../domain/json-records.ts';
-import type { OrderObservation, OrderOutcome, OrderReading, Unreadable } from '../../domain/order.ts';
-import type { ImportReport } from '../../domain/order-intake.ts';
-import { chooseOrderList } from '../../domain/order-list.ts';
-import { readOrderText } from '../../domain/order-reader.ts';
-import type { OrderSpellings } from '../../domain/spelling-tree.ts';
+import {
+  type RecordList,
+  recordBytes,
+  scanRecords,
+  speaksOfMorePages,
+} from '../../domain/json/json-records.ts';
+import type { OrderObservation, OrderOutcome, OrderReading, Unreadable } from '../../domain/order/order.ts';
+import type { ImportReport } from '../../domain/order/order-intake.ts';
+import { chooseOrderList } from '../../domain/order/order-list.ts';
+import { readOrderText } from '../../domain/order/order-reader.ts';
+import type { OrderSpellings } from '../../domain/order/spelling-tree.ts';
 import { IdGuess } from './id-guess.ts';
 import type { MirrorTables } from './mirror-tables.ts';
 import type { PollDigests } from './poll-digests.ts';
@@ -112,6 +118,8 @@ export class AnswerImport {
       this.#noteUnchanged(guess, guessed.code);
       return undefined;
     }
+    const bytes = this.#buffer.subarray(from, to);
+    if (!isUtf8(bytes)) return this.#unreadable(Buffer.from(bytes), 'The record is not UTF-8 text.');
     const raw = this.#textOf(list, index);
     const reading = readOrderText(raw, this.#options.spellings);
     if ('unreadable' in reading) return this.#unreadable(raw, reading.unreadable);
@@ -151,13 +159,13 @@ export class AnswerImport {
     return false;
   }
 
-  #unreadable(raw: string, reason: string): PreparedRecord | undefined {
+  #unreadable(payload: string | Buffer, reason: string): PreparedRecord | undefined {
     this.report.unreadable += 1;
     const unreadable: Unreadable = {
       source: 'poll',
       receivedAtMs: this.#options.observedAtMs,
       reason,
-      payload: raw,
+      payload,
     };
     return this.#options.tables.quarantine.has(unreadable) ? undefined : { kind: 'unreadable', unreadable };
   }

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
-import type { AlarmKey } from '../../domain/alarm.ts';
-import type { Freshness } from '../../domain/freshness.ts';
+import type { AlarmKey } from '../../domain/health/alarm.ts';
+import type { Freshness } from '../../domain/health/freshness.ts';
 
 /** An alarm that is up. */
 export interface RaisedAlarm {

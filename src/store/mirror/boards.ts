@@ -1,7 +1,7 @@
-import type { AlarmKey, Alarms } from '../../domain/alarm.ts';
-import { isoUtc } from '../../domain/clock.ts';
-import type { FreshnessState, FreshnessSubject } from '../../domain/freshness.ts';
-import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessBoard } from '../../domain/freshness.ts';
+import type { AlarmKey, Alarms } from '../../domain/health/alarm.ts';
+import type { FreshnessState, FreshnessSubject } from '../../domain/health/freshness.ts';
+import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessBoard } from '../../domain/health/freshness.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 import type { RaisedAlarm } from './board-rows.ts';
 import type { MirrorFile } from './mirror-file.ts';
 
@@ -67,9 +67,7 @@ export class Boards implements FreshnessBoard, Alarms {
 
   /** Waits until what was reported is on the disk, or the disk refused it. */
   async flush(): Promise<void> {
-    this.#flushing ??= this.#write().finally(() => {
-      this.#flushing = undefined;
-    });
+    this.#flushing ??= this.#write();
     await this.#flushing;
   }
 
@@ -112,13 +110,15 @@ export class Boards implements FreshnessBoard, Alarms {
         });
       } catch {
         // They stay pending; whoever keeps orders learns of the failing disk and says so.
-        return;
+        break;
       }
       for (const each of freshness) {
         if (this.#freshness.get(each.subject) === each) this.#freshness.delete(each.subject);
       }
       for (const [key, each] of alarms) if (this.#alarms.get(key) === each) this.#alarms.delete(key);
     }
+    // In the same turn as the last look: what is reported from now on begins a write of its own.
+    this.#flushing = undefined;
   }
 }
 

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import { isoUtc } from '../../domain/clock.ts';
-import type { OrderObservation } from '../../domain/order.ts';
+import type { OrderObservation } from '../../domain/order/order.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 
 /** A webhook that was noted and not applied. */
 export interface HeldNotification {

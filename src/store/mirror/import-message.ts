@@ -1,6 +1,6 @@
 import type { ErrorCode } from '../../domain/errors.ts';
-import type { ImportReport } from '../../domain/order-intake.ts';
-import type { ExtraSpellings } from '../../domain/spelling-tree.ts';
+import type { ImportReport } from '../../domain/order/order-intake.ts';
+import type { ExtraSpellings } from '../../domain/order/spelling-tree.ts';
 
 /** What the import's worker thread is started with. */
 export interface ImportTask {

@@ -1,14 +1,15 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type Database from 'better-sqlite3';
 import { asTillsyncError, hasCode, type TillsyncError } from '../../domain/errors.ts';
-import { compileSpellings } from '../../domain/spelling-tree.ts';
+import { compileSpellings } from '../../domain/order/spelling-tree.ts';
+import { walBytes } from '../settle-wal.ts';
 import { storing } from '../sqlite.ts';
 import { AnswerImport, importAborted, type PreparedRecord } from './answer-import.ts';
 import type { ImportMessage, ImportTask } from './import-message.ts';
 import { mirrorTables } from './mirror-tables.ts';
 import { openSecondConnection } from './open-connection.ts';
 import { PollDigests } from './poll-digests.ts';
-import { truncateWal, walBytes } from './wal-care.ts';
+import { truncateWal } from './wal-care.ts';
 import { WriteGate } from './write-gate.ts';
 
 /** Records between two looks at the gate; few enough to stay in the processor's cache. */

@@ -1,8 +1,9 @@
 import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../../domain/busy.ts';
-import type { Clock } from '../../domain/clock.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { settleWal } from '../settle-wal.ts';
 import { storing, toStorageError } from '../sqlite.ts';
 import { type MirrorTables, mirrorTables } from './mirror-tables.ts';
 import { closeLeavingFiles, openConnection, openKeeper } from './open-connection.ts';
@@ -20,6 +21,8 @@ export interface MirrorFileOptions {
   clock: Clock;
   readonly: boolean;
   group: string | undefined;
+  /** Told after each transaction of this process, whatever it was for. Must not throw. */
+  onWritten?: ((db: Database.Database) => void) | undefined;
 }
 
 interface OpenFile {
@@ -63,11 +66,14 @@ export class MirrorFile {
    */
   async write<T>(action: (tables: MirrorTables) => T, signal?: AbortSignal): Promise<T> {
     await this.gate.enter();
+    let result: T;
     try {
-      return await whenFree(this.clock, () => this.#guarded((file) => file.run(action)), undefined, signal);
+      result = await whenFree(this.clock, () => this.#guarded((file) => file.run(action)), undefined, signal);
     } finally {
       this.gate.leave();
     }
+    if (this.#open) this.#options.onWritten?.(this.#open.tables.db);
+    return result;
   }
 
   get closed(): boolean {
@@ -122,6 +128,7 @@ export class MirrorFile {
     try {
       const tables = mirrorTables(db);
       tables.queries.newestSeq();
+      if (!this.readonly) settleWal(db);
       const keeper = this.readonly ? undefined : openKeeper(this.path);
       if (keeper) keepers.add(keeper);
       const transaction = db.transaction((action: (tables: MirrorTables) => unknown) => action(tables));

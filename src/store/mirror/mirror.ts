@@ -1,10 +1,12 @@
-import type { Alarms } from '../../domain/alarm.ts';
-import type { Clock } from '../../domain/clock.ts';
-import type { Freshness, FreshnessBoard } from '../../domain/freshness.ts';
-import type { MirroredOrder, OrderFilter } from '../../domain/mirrored-order.ts';
-import type { OrderEvent } from '../../domain/order.ts';
-import type { OrderImporter, OrderKeeper } from '../../domain/order-intake.ts';
-import type { ExtraSpellings } from '../../domain/spelling-tree.ts';
+import type Database from 'better-sqlite3';
+import type { Alarms } from '../../domain/health/alarm.ts';
+import type { Freshness, FreshnessBoard } from '../../domain/health/freshness.ts';
+import type { MirroredOrder, OrderFilter } from '../../domain/order/mirrored-order.ts';
+import type { OrderEvent } from '../../domain/order/order.ts';
+import type { OrderImporter, OrderKeeper } from '../../domain/order/order-intake.ts';
+import type { ExtraSpellings } from '../../domain/order/spelling-tree.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { walBytes } from '../settle-wal.ts';
 import type { RaisedAlarm } from './board-rows.ts';
 import { Boards } from './boards.ts';
 import type { HeldNotification } from './held-rows.ts';
@@ -14,7 +16,7 @@ import { OrderImport } from './order-import.ts';
 import { OrderIntake } from './order-intake.ts';
 import { PollDigests } from './poll-digests.ts';
 import type { QuarantineDetail, QuarantineEntry } from './quarantine-rows.ts';
-import { WalCare, walBytes } from './wal-care.ts';
+import { WalCare } from './wal-care.ts';
 import { findWalReaders, type WalReader } from './wal-readers.ts';
 
 export interface MirrorOptions {
@@ -48,6 +50,8 @@ export interface Mirror {
   /** The change feed after `seq`, oldest first. */
   eventsAfter(seq: number, limit: number): OrderEvent[];
   newestSeq(): number;
+  /** Up to this seq only the newest event of each order, and those still needed, are there; 0: all are. */
+  trimmedTo(): number;
   codesBetween(min: number, max: number): number[];
   oldestOpenOrderCreatedAt(): string | null;
   oldestOpenOrderMs(): number | null;
@@ -78,13 +82,14 @@ export interface Mirror {
 export function openMirror(options: MirrorOptions): Mirror {
   const { path, clock, group, readonly = false, spellings = {}, listPath = '', workerUrl } = options;
   const digests = new PollDigests(spellings);
-  const file = new MirrorFile({ path, clock, readonly, group });
+  const onWritten = (db: Database.Database) => walCare.tend(db);
+  const file = new MirrorFile({ path, clock, readonly, group, onWritten });
   const boards = new Boards(file);
   const walCare = new WalCare({ path, clock, alarms: boards });
   const importer = new OrderImport({ file, spellings, listPath, workerUrl });
   const { queries, held, quarantine } = readers(file);
   return {
-    keeper: new OrderIntake({ file, digests, walCare }),
+    keeper: new OrderIntake({ file, digests }),
     importer,
     freshnessBoard: boards,
     alarms: boards,
@@ -117,6 +122,7 @@ function readers(file: MirrorFile) {
     eventsAfter: (seq: number, limit: number) =>
       file.read((tables) => tables.queries.eventsAfter(seq, limit)),
     newestSeq: () => file.read((tables) => tables.queries.newestSeq()),
+    trimmedTo: () => file.read((tables) => tables.queries.trimmedTo()),
     codesBetween: (min: number, max: number) => file.read((tables) => tables.queries.codesBetween(min, max)),
     oldestOpenOrderCreatedAt,
     oldestOpenOrderMs: () => epochMs(oldestOpenOrderCreatedAt()),

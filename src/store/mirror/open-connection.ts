@@ -92,5 +92,7 @@ function create(path: string, gid: number | undefined): void {
     if (gid !== undefined) giveToGroup(gid, directory);
     chmodSync(directory, DIRECTORY_MODE);
   }
-  if (createWithMode(path, MIRROR_MODE) && gid !== undefined) giveToGroup(gid, path);
+  createWithMode(path, MIRROR_MODE);
+  // Also where the group was named after the first start.
+  if (gid !== undefined) giveToGroup(gid, path);
 }

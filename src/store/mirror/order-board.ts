@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { BoardOrder } from '../../domain/order-board.ts';
+import type { BoardOrder } from '../../domain/order/order-board.ts';
 
 /** Word for word the condition of the index `orders_open`. */
 const OPEN = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";

@@ -1,4 +1,4 @@
-import type { OrderFields, OrderItem, OrderModifier } from '../../domain/order.ts';
+import type { OrderFields, OrderItem, OrderModifier } from '../../domain/order/order.ts';
 
 /** Every scalar field of an order with its column, in the order in which rows are read and written. */
 export const ORDER_COLUMNS: readonly (readonly [field: keyof OrderFields, column: string])[] = [

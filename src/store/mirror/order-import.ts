@@ -1,8 +1,12 @@
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { TillsyncError } from '../../domain/errors.ts';
-import type { ImportOptions, ImportReport, OrderImporter } from '../../domain/order-intake.ts';
-import { compileSpellings, type ExtraSpellings, type OrderSpellings } from '../../domain/spelling-tree.ts';
+import type { ImportOptions, ImportReport, OrderImporter } from '../../domain/order/order-intake.ts';
+import {
+  compileSpellings,
+  type ExtraSpellings,
+  type OrderSpellings,
+} from '../../domain/order/spelling-tree.ts';
 import { AnswerImport, importAborted } from './answer-import.ts';
 import type { ImportMessage, ImportTask } from './import-message.ts';
 import type { MirrorFile } from './mirror-file.ts';

@@ -1,9 +1,8 @@
-import { isoUtc } from '../../domain/clock.ts';
-import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../domain/order-intake.ts';
+import type { IntakeEntry, IntakeOutcome, OrderKeeper } from '../../domain/order/order-intake.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { MirrorTables } from './mirror-tables.ts';
 import type { PollDigests } from './poll-digests.ts';
-import type { WalCare } from './wal-care.ts';
 
 /** `freshness` may lag this much behind a burst of webhooks, so that each of them need not rewrite it. */
 const FRESHNESS_EVERY_MS = 1_000;
@@ -11,7 +10,6 @@ const FRESHNESS_EVERY_MS = 1_000;
 export interface OrderIntakeOptions {
   file: MirrorFile;
   digests: PollDigests;
-  walCare: WalCare;
 }
 
 /** Keeps what webhooks and repairs bring: one durable transaction for each call. */
@@ -25,7 +23,7 @@ export class OrderIntake implements OrderKeeper {
 
   async keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]> {
     if (entries.length === 0) return [];
-    const { file, walCare } = this.#options;
+    const { file } = this.#options;
     const nowMs = file.clock.monotonicMs();
     const isWebhook = entries.some(
       (entry) => entry.kind === 'order' && entry.observation.source === 'webhook',
@@ -36,7 +34,6 @@ export class OrderIntake implements OrderKeeper {
       return entries.map((entry) => this.#keepOne(tables, entry));
     });
     if (refresh) this.#freshMs = nowMs;
-    if (!file.closed) file.read(({ db }) => walCare.tend(db));
     return outcomes;
   }
 

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
-import type { MirroredOrder, OrderFilter } from '../../domain/mirrored-order.ts';
-import type { OrderEvent, OrderItem, OrderModifier } from '../../domain/order.ts';
+import type { MirroredOrder, OrderFilter } from '../../domain/order/mirrored-order.ts';
+import type { OrderEvent, OrderItem, OrderModifier } from '../../domain/order/order.ts';
 import { ORDER_COLUMNS } from './order-columns.ts';
 
 const ORDER = `SELECT order_id AS orderId, seq, updated_at AS updatedAt,
@@ -21,6 +21,7 @@ export class OrderQueries {
   readonly #modifiers: Database.Statement<[string], ModifierRow>;
   readonly #events: Database.Statement<[number, number], OrderEvent>;
   readonly #newestSeq: Database.Statement<[], number>;
+  readonly #trimmedTo: Database.Statement<[], number>;
   readonly #codes: Database.Statement<[number, number], number>;
   readonly #oldestOpen: Database.Statement<[], string>;
 
@@ -45,6 +46,7 @@ export class OrderQueries {
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
       )
       .pluck();
+    this.#trimmedTo = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'events.trimmed'").pluck();
     this.#codes = db
       .prepare<[number, number], number>('SELECT code FROM orders WHERE code BETWEEN ? AND ?')
       .pluck();
@@ -101,6 +103,11 @@ export class OrderQueries {
   /** The highest seq ever given, also when its event is gone; 0 when there was none. */
   newestSeq(): number {
     return this.#newestSeq.get() ?? 0;
+  }
+
+  /** The highest seq of an event that was deleted for its age; 0: none was. */
+  trimmedTo(): number {
+    return this.#trimmedTo.get() ?? 0;
   }
 
   codesBetween(min: number, max: number): number[] {

@@ -4,8 +4,8 @@ import {
   MODIFIER_SPELLINGS,
   OPTION_SPELLINGS,
   ORDER_SPELLINGS,
-} from '../../domain/order-spellings.ts';
-import type { ExtraSpellings } from '../../domain/spelling-tree.ts';
+} from '../../domain/order/order-spellings.ts';
+import type { ExtraSpellings } from '../../domain/order/spelling-tree.ts';
 
 /** Raised when records are read differently than before, so that they are all read again. */
 const READER_VERSION = 1;

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import { isoUtc } from '../../domain/clock.ts';
-import type { Unreadable } from '../../domain/order.ts';
+import type { Unreadable } from '../../domain/order/order.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 
 export interface QuarantineEntry {
   quarantineId: number;

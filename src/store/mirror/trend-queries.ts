@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
-import { isoUtc } from '../../domain/clock.ts';
-import { HOUR_MS, lastHours, quantile, type TrendHour } from '../../domain/trends.ts';
+import { HOUR_MS, lastHours, quantile, type TrendHour } from '../../domain/health/trends.ts';
+import { isoUtc } from '../../domain/time/clock.ts';
 
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
 const SAMPLE = 500;

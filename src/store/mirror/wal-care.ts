@@ -1,7 +1,7 @@
-import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
-import type { Alarms } from '../../domain/alarm.ts';
-import type { Clock } from '../../domain/clock.ts';
+import type { Alarms } from '../../domain/health/alarm.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { walBytes } from '../settle-wal.ts';
 import { findWalReaders } from './wal-readers.ts';
 
 export const WAL_BYTES_MAX = 16 * 1024 * 1024;
@@ -51,11 +51,6 @@ function tryToTruncate(db: Database.Database): void {
   } catch {
     // A failing disk shows itself at the next write, where somebody waits for the answer.
   }
-}
-
-/** Size of the write-ahead log; 0 when there is none. */
-export function walBytes(path: string): number {
-  return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 /** At busy timeout 0: with any other, a reader would make this block every writer. */

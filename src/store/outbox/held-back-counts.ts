@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody } from '../../domain/change.ts';
-import type { StockChangeItem } from '../../domain/platform.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
+import type { StockChangeItem } from '../../domain/platform/platform.ts';
 import type { Basis, LineRow } from './outbox-row.ts';
 
 /** The last count of a stock that was sent, and what was sent instead where orders had taken something of it. */

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody } from '../../domain/change.ts';
-import { saysTheSame } from '../../domain/inventory-diff.ts';
-import { sameNumber } from '../../domain/verify-applied.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
+import { saysTheSame } from '../../domain/change/inventory-diff.ts';
+import { sameNumber } from '../../domain/change/verify-applied.ts';
 import { fromBit } from '../catalog/sql-value.ts';
 
 interface StockValue {

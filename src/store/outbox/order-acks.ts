@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import type { StockChangeItem } from '../../domain/platform.ts';
+import type { StockChangeItem } from '../../domain/platform/platform.ts';
+import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { countedBody, type HeldBackCount, HeldBackCounts } from './held-back-counts.ts';
 import { OutboxLine } from './outbox-line.ts';
 import { StockRules } from './stock-rules.ts';

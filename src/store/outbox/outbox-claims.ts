@@ -1,8 +1,8 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
-import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import { planBatch } from '../../domain/plan-batch.ts';
+import type { ChangeBody, ChangeKind } from '../../domain/change/change.ts';
+import { planBatch } from '../../domain/change/plan-batch.ts';
+import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { asSent } from '../catalog/sql-value.ts';
 import { HeldBackCounts } from './held-back-counts.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow } from './outbox-row.ts';

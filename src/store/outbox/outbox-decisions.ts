@@ -1,12 +1,12 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import { withoutNewer } from '../../domain/coalesce.ts';
+import type { ChangeBody, ChangeKind } from '../../domain/change/change.ts';
+import { withoutNewer } from '../../domain/change/coalesce.ts';
+import { GUARDS_OFF, type Guard } from '../../domain/change/guard-rails.ts';
+import { readProductChange, readStockChange } from '../../domain/change/read-change.ts';
+import type { NamedChange } from '../../domain/change/resolve-change.ts';
+import type { Resolution } from '../../domain/change/target.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import { GUARDS_OFF, type Guard } from '../../domain/guard-rails.ts';
-import { readProductChange, readStockChange } from '../../domain/read-change.ts';
-import type { NamedChange } from '../../domain/resolve-change.ts';
-import type { Resolution } from '../../domain/target.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbox-intake.ts';
 import { type NewPlace, OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState, versioned } from './outbox-row.ts';
@@ -79,7 +79,8 @@ export class OutboxDecisions {
       WHERE change_id = ?`);
     this.#prune = db.prepare(`
       DELETE FROM outbox WHERE change_id IN (
-        SELECT change_id FROM outbox WHERE settled_at IS NOT NULL AND settled_at < ? LIMIT ?)`);
+        SELECT change_id FROM outbox
+        WHERE settled_at IS NOT NULL AND settled_at < ? AND state IN ('done', 'superseded') LIMIT ?)`);
   }
 
   /** Lets held changes go: one, those of a guard rail, or all. Returns how many. */
@@ -193,7 +194,7 @@ export class OutboxDecisions {
     this.#line.move(row, { ...place, body: rest }, false, at);
   }
 
-  /** Deletes at most `limit` changes that were settled before `beforeMs`. */
+  /** Deletes at most `limit` changes that were done with before `beforeMs`; rejected ones wait for a person. */
   prune(beforeMs: number, limit = 5000): number {
     return this.#transaction(() => this.#prune.run(isoUtc(beforeMs), limit).changes);
   }

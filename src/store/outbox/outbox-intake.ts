@@ -1,21 +1,27 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody, ChangeFault, ChangeKind, ProductChange, StockChange } from '../../domain/change.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import { valueKeys } from '../../domain/coalesce.ts';
+import type {
+  ChangeBody,
+  ChangeFault,
+  ChangeKind,
+  ProductChange,
+  StockChange,
+} from '../../domain/change/change.ts';
+import { valueKeys } from '../../domain/change/coalesce.ts';
 import {
   GUARDS_OFF,
   type GuardSettings,
   guardPrice,
   guardZeroItems,
   type Hold,
-} from '../../domain/guard-rails.ts';
+} from '../../domain/change/guard-rails.ts';
 import {
   type Candidate,
   literalAddress,
   literalTarget,
   type Resolution,
   type Target,
-} from '../../domain/target.ts';
+} from '../../domain/change/target.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { LineRows } from './line-rows.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { OutboxLine } from './outbox-line.ts';

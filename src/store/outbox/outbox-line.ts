@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody } from '../../domain/change.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
 import {
   hasSharedFields,
   mergeBodies,
@@ -8,7 +8,7 @@ import {
   valueKeys,
   withoutNewerShared,
   withoutOverruled,
-} from '../../domain/coalesce.ts';
+} from '../../domain/change/coalesce.ts';
 import { LineRows } from './line-rows.ts';
 import { bodyColumns, bodyOf, type LineRow, type NewRow, versioned } from './outbox-row.ts';
 
@@ -122,7 +122,7 @@ export class OutboxLine {
     if (row.heldGuard === null && !isSending) this.#settleSiblings(placed, moved, at);
   }
 
-  /** Of skus that have just been found to be of one product, the newest value of a shared field stays. */
+  /** Of the skus of one product, the newest value of a shared field stays. */
   #settleSiblings(row: Omit<LineRow, 'body'>, moved: Versioned, at: string): void {
     if (!hasSharedFields(row.kind, moved.body)) return;
     let rest: Versioned | undefined = moved;
@@ -140,9 +140,12 @@ export class OutboxLine {
   }
 
   #putUnder(older: LineRow, newer: LineRow, at: string): void {
-    const queueSeq = Math.min(older.queueSeq, newer.queueSeq);
-    this.#place({ ...newer, queueSeq }, mergeVersioned(versioned(older), versioned(newer)));
+    const placed = { ...newer, queueSeq: Math.min(older.queueSeq, newer.queueSeq) };
+    const merged = mergeVersioned(versioned(older), versioned(newer));
+    this.#place(placed, merged);
     this.#supersede(older.changeId, newer.changeId, at);
+    // What came back may be older than another sku's word for the same product.
+    this.#settleSiblings(placed, merged, at);
   }
 
   #place(row: Omit<LineRow, 'body'>, { body, versions }: Versioned): void {

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
+import type { ChangeBody, ChangeKind } from '../../domain/change/change.ts';
 import type { OutboxEntry, OutboxState } from './outbox-row.ts';
 
 export interface OutboxFilter {

@@ -1,7 +1,7 @@
-import type { ChangeBody, ChangeKind } from '../../domain/change.ts';
-import { type Versioned, valueKeys } from '../../domain/coalesce.ts';
-import type { Guard } from '../../domain/guard-rails.ts';
-import { priorityOf } from '../../domain/plan-batch.ts';
+import type { ChangeBody, ChangeKind } from '../../domain/change/change.ts';
+import { type Versioned, valueKeys } from '../../domain/change/coalesce.ts';
+import type { Guard } from '../../domain/change/guard-rails.ts';
+import { priorityOf } from '../../domain/change/plan-batch.ts';
 
 export type OutboxState = 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
 

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { HeldBackCounts } from './held-back-counts.ts';
 import { MirrorPush } from './mirror-push.ts';
 import { OutboxLine } from './outbox-line.ts';

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody } from '../../domain/change.ts';
-import { withoutOverruled } from '../../domain/coalesce.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
+import { withoutOverruled } from '../../domain/change/coalesce.ts';
 import { bodyOf, type LineRow } from './outbox-row.ts';
 
 type Refused = Pick<LineRow, 'changeId' | 'body'>;

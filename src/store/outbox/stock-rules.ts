@@ -1,9 +1,9 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
-import type { ChangeBody } from '../../domain/change.ts';
-import type { Clock } from '../../domain/clock.ts';
-import type { SellableStock } from '../../domain/hold-back.ts';
-import type { StockChangeItem } from '../../domain/platform.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
+import type { SellableStock } from '../../domain/change/hold-back.ts';
+import type { StockChangeItem } from '../../domain/platform/platform.ts';
+import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
+import type { Clock } from '../../domain/time/clock.ts';
 import { MirrorValues } from './mirror-values.ts';
 import type { LineRow } from './outbox-row.ts';
 import { SoldSince } from './sold-since.ts';

@@ -1,8 +1,8 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory } from '../../domain/catalog-lookup.ts';
-import { type Clock, isoUtc } from '../../domain/clock.ts';
-import { type Count, type SellableStock, sellableStock, type Taking } from '../../domain/hold-back.ts';
-import { isEnded } from '../../domain/order-status.ts';
+import { type Count, type SellableStock, sellableStock, type Taking } from '../../domain/change/hold-back.ts';
+import { isEnded } from '../../domain/order/order-status.ts';
+import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
+import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 
 /** By how much the platform's clock may be ahead without being called wrong. */
 const AHEAD_MAX_MS = 2_000;
@@ -67,9 +67,13 @@ export class UnbookedOrders {
       INSERT OR IGNORE INTO unbooked_orders (order_id, first_seq, acknowledged)
       SELECT order_id, seq, EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
       FROM orders WHERE order_id = ?`);
+    // One that was forgotten after it was acknowledged is part of every count that lives, however late it moves on:
+    // 0. Unless it had been cancelled: then it begins to take now.
     this.#addSince = db.prepare(`
       INSERT OR IGNORE INTO unbooked_orders (order_id, first_seq, acknowledged)
-      SELECT order_id, min(seq), EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = e.order_id)
+      SELECT order_id,
+        iif(previous_status IS NULL OR previous_status IN ('cancel', 'refund', 'payment-canceled'), min(seq), 0),
+        EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = e.order_id)
       FROM order_events e WHERE seq > ? AND seq <= ? GROUP BY order_id`);
     this.#taken = db.prepare(`
       SELECT i.product_external_id AS externalId, i.product_name AS name,
@@ -204,6 +208,7 @@ function placedMs({ createdAt, firstObservedAt }: TakenRow): number {
   const createdMs = createdAt === null ? Number.NaN : Date.parse(createdAt);
   const heardMs = firstObservedAt === null ? Number.NaN : Date.parse(firstObservedAt);
   if (Number.isNaN(createdMs)) return Number.NEGATIVE_INFINITY;
+  if (Number.isNaN(heardMs)) return createdMs;
   if (createdMs - heardMs > AHEAD_MAX_MS) return heardMs - HEARD_AFTER_MS;
   return Math.min(createdMs, heardMs);
 }

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody } from '../../domain/change.ts';
+import type { ChangeBody } from '../../domain/change/change.ts';
 import { bodyOf } from './outbox-row.ts';
 
 type Place = [sku: string, subsidiaryId: string];

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { Clock } from '../../domain/clock.ts';
+import type { Clock } from '../../domain/time/clock.ts';
 
 /**
  * Makes stored monotonic times comparable with now; every transaction that reads them calls it first.

@@ -24,6 +24,12 @@ export const systemHolders: Holders = {
   },
 };
 
+/** Process number of a holder; undefined when it is none of this kind. */
+export function pidOf(holder: string): number | undefined {
+  const pid = /^([1-9]\d*)\./.exec(holder)?.[1];
+  return pid === undefined ? undefined : Number(pid);
+}
+
 /** In clock ticks since boot; undefined where the system does not tell. */
 function startTimeOf(pid: number): string | undefined {
   try {

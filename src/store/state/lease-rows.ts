@@ -55,10 +55,16 @@ export class LeaseRows implements Leases {
 
   /** Whether a process that lives has the lease now. */
   isHeld(name: string): boolean {
+    return this.holder(name) !== undefined;
+  }
+
+  /** The process that has the lease now, as `Holders` names it; undefined when none does. */
+  holder(name: string): string | undefined {
     return this.#immediately(() => {
       const nowMs = this.#time.now();
       const held = this.#held.get(name);
-      return held !== undefined && held.until_mono_ms > nowMs && this.#holders.isAlive(held.holder);
+      const isHeld = held !== undefined && held.until_mono_ms > nowMs && this.#holders.isAlive(held.holder);
+      return isHeld ? held.holder : undefined;
     });
   }
 

@@ -1,8 +1,10 @@
-import type { Clock } from '../../domain/clock.ts';
+import type { AlarmMemoryStore } from '../../domain/health/alarm-news.ts';
 import type { Leases } from '../../domain/leases.ts';
-import type { RateLedger } from '../../domain/rate-ledger.ts';
-import type { TokenStore } from '../../domain/tokens.ts';
-import type { WebhookMemoryStore } from '../../domain/webhook-memory.ts';
+import type { RateLedger } from '../../domain/platform/rate-ledger.ts';
+import type { TokenStore } from '../../domain/platform/tokens.ts';
+import type { WebhookMemoryStore } from '../../domain/platform/webhook-memory.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { AlarmRows } from './alarm-rows.ts';
 import { BootTime } from './boot-time.ts';
 import { type Holders, systemHolders } from './holder.ts';
 import { LeaseRows } from './lease-rows.ts';
@@ -18,14 +20,17 @@ export interface StateOptions {
   busyTimeoutMs?: number;
   /** Who holds lanes and leases; the machine's processes unless a simulation says otherwise. */
   holders?: Holders;
+  /** Told of every token and webhook secret that is read or about to be stored, so that a log can hide it. */
+  onSecret?: ((value: string) => void) | undefined;
 }
 
 /** What all processes of one company share. */
 export interface State {
   ledger: RateLedger;
   tokens: TokenStore;
-  leases: Leases & Pick<LeaseRows, 'isHeld'>;
+  leases: Leases & Pick<LeaseRows, 'isHeld' | 'holder'>;
   webhook: WebhookMemoryStore;
+  alarms: AlarmMemoryStore;
   close(): void;
 }
 
@@ -36,16 +41,17 @@ const BUSY_TIMEOUT_MS = 20;
  * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
  */
 export function openState(options: StateOptions): State {
-  const { clock, holders = systemHolders } = options;
+  const { clock, holders = systemHolders, onSecret } = options;
   const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
   const { db } = file;
   const time = new BootTime({ db, clock });
   const leases = new LeaseRows({ db, time, holders });
   return {
     ledger: new RateRows({ db, time, holders }),
-    tokens: new TokenRows({ db, clock, leases }),
+    tokens: new TokenRows({ db, clock, leases, onSecret }),
     leases,
-    webhook: new WebhookRows({ db }),
+    webhook: new WebhookRows({ db, onSecret }),
+    alarms: new AlarmRows({ db }),
     close: () => file.close(),
   };
 }

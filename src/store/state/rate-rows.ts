@@ -1,13 +1,13 @@
 import type Database from 'better-sqlite3';
-import type { Wait } from '../../domain/call.ts';
-import { ENDPOINTS, type Endpoint, type PlatformLimits } from '../../domain/limits.ts';
+import type { Wait } from '../../domain/platform/call.ts';
+import { ENDPOINTS, type Endpoint, type PlatformLimits } from '../../domain/platform/limits.ts';
 import type {
   BlockHistory,
   BlockRecord,
   LaneGrant,
   LaneTicket,
   RateLedger,
-} from '../../domain/rate-ledger.ts';
+} from '../../domain/platform/rate-ledger.ts';
 import { storing } from '../sqlite.ts';
 import type { BootTime } from './boot-time.ts';
 import type { Holders } from './holder.ts';

@@ -1,5 +1,5 @@
-import type { WaitReason } from '../../domain/call.ts';
-import { type Endpoint, intervalMsOf, type PlatformLimits } from '../../domain/limits.ts';
+import type { WaitReason } from '../../domain/platform/call.ts';
+import { type Endpoint, intervalMsOf, type PlatformLimits } from '../../domain/platform/limits.ts';
 
 /** Timers and two processes' readings of one clock may differ by a little; never be early. */
 const MARGIN_MS = 1;

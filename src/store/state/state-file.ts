@@ -2,6 +2,7 @@ import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
 import { migrate } from '../migrate.ts';
+import { settleWal } from '../settle-wal.ts';
 import { openDatabase, storing, toStorageError } from '../sqlite.ts';
 
 const MODE = 0o600;
@@ -28,6 +29,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     pragmas: { journal_mode: 'wal', wal_autocheckpoint: AUTOCHECKPOINT_PAGES, foreign_keys: 1 },
   });
   try {
+    settleWal(db);
     const verdict = storing(() => db.pragma('quick_check(1)', { simple: true }));
     if (verdict !== 'ok') {
       throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`, {

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import type { Clock } from '../../domain/clock.ts';
 import type { Leases } from '../../domain/leases.ts';
-import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../../domain/tokens.ts';
+import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../../domain/platform/tokens.ts';
+import type { Clock } from '../../domain/time/clock.ts';
 import { storing } from '../sqlite.ts';
 
 const LEASE = 'token.refresh';
@@ -22,11 +22,19 @@ interface Row {
   intent_at_ms: number | null;
 }
 
+interface TokenRowsOptions {
+  db: Database.Database;
+  clock: Clock;
+  leases: Leases;
+  onSecret?: ((value: string) => void) | undefined;
+}
+
 /** The token pair as one row: a save is one page, all or nothing. */
 export class TokenRows implements TokenStore {
   readonly #db: Database.Database;
   readonly #clock: Clock;
   readonly #leases: Leases;
+  readonly #onSecret: (value: string) => void;
   readonly #select: Database.Statement<[], Row>;
   readonly #upsert: Database.Statement<[Record<string, unknown>]>;
   readonly #writeIntent: Database.Statement<[number, number, number]>;
@@ -35,11 +43,14 @@ export class TokenRows implements TokenStore {
   readonly #note: Database.Statement<[string]>;
   readonly #noted: Database.Statement<[string], number>;
 
-  constructor(options: { db: Database.Database; clock: Clock; leases: Leases }) {
+  #toldGeneration = 0;
+
+  constructor(options: TokenRowsOptions) {
     const { db } = options;
     this.#db = db;
     this.#clock = options.clock;
     this.#leases = options.leases;
+    this.#onSecret = options.onSecret ?? (() => {});
     this.#select = db.prepare('SELECT * FROM tokens');
     this.#upsert = db.prepare(
       `INSERT OR REPLACE INTO tokens (one, generation, refresh_token, access_token, saved_at_ms,
@@ -63,6 +74,10 @@ export class TokenRows implements TokenStore {
   read(): TokenPair | null {
     const row = storing(() => this.#select.get());
     if (!row) return null;
+    if (row.generation !== this.#toldGeneration) {
+      this.#tell(row.refresh_token, row.access_token);
+      this.#toldGeneration = row.generation;
+    }
     return {
       refreshToken: row.refresh_token,
       accessToken: row.access_token,
@@ -93,18 +108,23 @@ export class TokenRows implements TokenStore {
     return { generation: row.intent_generation, startedAtMs: row.intent_at_ms ?? 0 };
   }
 
-  save(pair: NewTokenPair, expectedGeneration: number | null): boolean {
+  save(pair: NewTokenPair, expectedGeneration: number | null, offered?: string): boolean {
+    this.#tell(pair.refreshToken, pair.accessToken);
     const saving = this.#db.transaction(() => {
       const row = this.#select.get();
       const held = row?.generation ?? 0;
       if (expectedGeneration !== null && expectedGeneration !== held) return false;
       // Only a rotation follows on a good pair of a known generation; all else came from a person.
       const handedIn = expectedGeneration === null || !row || row.locked_out_at_ms !== null;
-      if (handedIn) this.#note.run(fingerprintOf(pair.refreshToken));
+      if (handedIn) this.#note.run(fingerprintOf(offered ?? pair.refreshToken));
       this.#upsert.run({ ...pair, generation: held + 1, savedAtMs: this.#clock.nowMs() });
       return true;
     });
     return storing(() => saving.immediate());
+  }
+
+  #tell(...secrets: (string | null)[]): void {
+    for (const secret of secrets) if (secret !== null) this.#onSecret(secret);
   }
 
   wasHandedIn(refreshToken: string): boolean {

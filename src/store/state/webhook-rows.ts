@@ -3,7 +3,7 @@ import {
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
   type WebhookMemoryStore,
-} from '../../domain/webhook-memory.ts';
+} from '../../domain/platform/webhook-memory.ts';
 import { storing } from '../sqlite.ts';
 
 /** The webhook's memory as one row, so that a change is all or nothing. */
@@ -12,7 +12,11 @@ export class WebhookRows implements WebhookMemoryStore {
   readonly #select: Database.Statement<[], string>;
   readonly #upsert: Database.Statement<[string]>;
 
-  constructor(options: { db: Database.Database }) {
+  readonly #onSecret: (value: string) => void;
+  #toldText = '';
+
+  constructor(options: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+    this.#onSecret = options.onSecret ?? (() => {});
     this.#db = options.db;
     this.#select = options.db.prepare<[], string>('SELECT memory FROM webhook').pluck();
     this.#upsert = options.db.prepare('INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)');
@@ -20,11 +24,23 @@ export class WebhookRows implements WebhookMemoryStore {
 
   read(): WebhookMemory {
     const text = storing(() => this.#select.get());
-    return text === undefined ? NO_WEBHOOK_MEMORY : { ...NO_WEBHOOK_MEMORY, ...JSON.parse(text) };
+    if (text === undefined) return NO_WEBHOOK_MEMORY;
+    const memory: WebhookMemory = { ...NO_WEBHOOK_MEMORY, ...JSON.parse(text) };
+    if (text !== this.#toldText) this.#tell(memory);
+    this.#toldText = text;
+    return memory;
   }
 
   update(change: (memory: WebhookMemory) => WebhookMemory): void {
-    const updating = this.#db.transaction(() => this.#upsert.run(JSON.stringify(change(this.read()))));
+    const updating = this.#db.transaction(() => {
+      const memory = change(this.read());
+      this.#tell(memory);
+      this.#upsert.run(JSON.stringify(memory));
+    });
     storing(() => updating.immediate());
+  }
+
+  #tell({ current, previous, pending, doubtful }: WebhookMemory): void {
+    for (const secret of [current, previous, pending, doubtful]) if (secret !== null) this.#onSecret(secret);
   }
 }

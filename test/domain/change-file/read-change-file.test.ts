@@ -160,6 +160,20 @@ describe('JSON', () => {
     ]);
   });
 
+  it('takes no number for zero that is only small', async () => {
+    expect(brief(await stock('[{"externalId":"A","qty":1e-400},{"externalId":"B","qty":0e-400}]'))).toEqual([
+      [0, 'bad-text'],
+      { externalId: 'B', qty: 0 },
+    ]);
+  });
+
+  it('tells once of what follows its end, whatever the pieces', async () => {
+    const text = `[{"externalId":"A","qty":1}] ${'[{"externalId":"B","qty":2}] '.repeat(20)}`;
+    for (const size of [7, 10_000]) {
+      expect(brief(await stock(text, size))).toEqual([{ externalId: 'A', qty: 1 }, [1, 'bad-text']]);
+    }
+  });
+
   it('that is cut off keeps the whole elements and says so', async () => {
     expect(brief(await stock(`[${items},{"externalId":"C","qt`)).at(2)).toEqual([2, 'cut']);
     expect(brief(await stock(`[${items}`)).map((each) => Array.isArray(each))).toEqual([false, true]);

@@ -53,6 +53,12 @@ test('without an id it is no product; a child without a sku is told', () => {
   expect(readProduct({ id: 'a', children: 'none' })).toMatchObject({ record: { children: [] } });
 });
 
+test('nothing is nested too deeply to be read', () => {
+  const deep: unknown = JSON.parse(`${'['.repeat(100_000)}${']'.repeat(100_000)}`);
+  expect(readProduct({ id: 'a', category: deep, children: [{ sku: 1, discount: deep }] })).toBe(undefined);
+  expect(batchData.parse({ errors: [{ index: 1, message: deep }] }).errors).toMatchObject([{ index: 1 }]);
+});
+
 test('what a batch discarded is never lost', () => {
   expect(
     batchData.parse({ updated: '2', total: 3, errors: [{ index: 1, sku: 4, message: 'no' }, 'odd', null] }),

@@ -17,6 +17,7 @@ const ENVIRONMENT = [
   'HOME=/root',
   'DEBIAN_FRONTEND=noninteractive',
 ];
+const ROOT = path.resolve(import.meta.dirname, '../../..');
 const COMMAND_LIMIT_MS = 120_000;
 const BOOT_LIMIT_S = 60;
 
@@ -30,7 +31,8 @@ export class Machine {
     this.#place = place;
   }
 
-  static async start(kind: 'systemd' | 'plain'): Promise<Machine> {
+  /** `root`: the directory whose files it has, without it this machine's; `file`: to be found in its /root. */
+  static async start(kind: 'systemd' | 'plain', { root = '/', file = '' } = {}): Promise<Machine> {
     const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));
     const init = path.join(import.meta.dirname, 'machine-init.sh');
     const namespaces = [
@@ -43,9 +45,13 @@ export class Machine {
       '--uts',
       '--cgroup',
     ];
-    const child = spawn('unshare', [...namespaces, '--fork', '--kill-child', 'sh', init, place, kind], {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    });
+    const child = spawn(
+      'unshare',
+      [...namespaces, '--fork', '--kill-child', 'sh', init, place, kind, root, file, ROOT],
+      {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      },
+    );
     const [first] = await Promise.race([once(child.stdout, 'data'), once(child, 'exit')]);
     if (!String(first).startsWith('ready')) throw new Error(`The machine did not start: ${String(first)}`);
     child.stdout.resume();
@@ -114,11 +120,10 @@ export class Machine {
 
 /** The package that `npm run package` wrote. */
 export function builtPackage(): string {
-  const root = path.resolve(import.meta.dirname, '../../..');
-  const { version } = JSON.parse(readFileSync(path.join(root, 'package.json'), 'utf8')) as {
+  const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
     version: string;
   };
-  return path.join(root, 'dist', `tillsync_${version}_amd64.deb`);
+  return path.join(ROOT, 'dist', `tillsync_${version}_amd64.deb`);
 }
 
 /** A copy of the package under another version, after `change` has worked on its unpacked files. */

@@ -1,116 +1,184 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
-import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo-compare.ts';
-import { demoConfig } from '../../../src/daemon/demo-config.ts';
-import { PUBLISHED_LIMITS } from '../../../src/daemon/sandbox-platform.ts';
-import type { Random } from '../../../src/domain/clock.ts';
-import { TillsyncError } from '../../../src/domain/errors.ts';
+import { demoConfig } from '../../../src/daemon/demo/demo-config.ts';
+import { PUBLISHED_LIMITS } from '../../../src/daemon/demo/sandbox-platform.ts';
 import { silentLog } from '../../../src/domain/log.ts';
-import { readOrder } from '../../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../../src/domain/spelling-tree.ts';
-import type { Transport } from '../../../src/platform/transport.ts';
-import { readNotification } from '../../../src/receiver/notification.ts';
 import { createSandbox, type SandboxCore } from '../../../src/sandbox/core.ts';
-import { FakeClock, seededRandom } from '../../support/fake-clock.ts';
+import type { WebhookRequest } from '../../../src/sandbox/webhook-transport.ts';
+import { Network } from './network.ts';
+import { chanceFor, type Profile } from './profile.ts';
+import { Stillness } from './stillness.ts';
+import { Lives, StoreClock, WorldClock } from './store-clock.ts';
 
-/** A platform's hour is this long for a network that is down: nothing arrives and nothing is answered. */
-export interface Network {
-  isDown: boolean;
-}
+const SECRET = 'simulated-secret';
+const CLOSING_TURNS = 20;
+const PUBLIC_ADDRESS = 'https://store.example/webhook';
 
-/** A store with its real loops on a simulated clock, network and chance, all from one seed. */
+/**
+ * A store with its real loops, listeners and files on a simulated machine, network and chance, all from one seed.
+ *
+ * A crash cuts the daemon off between two turns of its event loop: from then on it reaches neither platform nor
+ * POS, and the next one opens what the files held at that moment. So no transaction is ever torn, and what was
+ * written is on the disk; a kill within a write and a power cut are tried with real processes in test/slow/crash.
+ */
 export class SimulatedStore {
-  readonly clock = new FakeClock(Date.UTC(2026, 3, 3, 9));
-  readonly random: Random;
+  readonly world: WorldClock;
+  readonly stillness = new Stillness();
   readonly sandbox: SandboxCore;
-  readonly network: Network = { isDown: false };
-  readonly #directory: string;
+  readonly network: Network;
+  readonly profile: Profile;
+  clock: StoreClock;
+  /** Of crashed daemons, until their files are gone. */
+  readonly #ghosts = new Set<Promise<void>>();
+  readonly #base: string;
   readonly #refreshToken: string;
+  readonly #lives = new Lives();
+  readonly #chance;
+  #boots = 1;
+  #directories = 0;
+  #life = { isCut: false };
   #daemon: Daemon | undefined;
 
-  constructor(seed: number) {
-    this.random = seededRandom(seed);
+  constructor(profile: Profile) {
+    this.profile = profile;
     const fast = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
-    this.#directory = mkdtempSync(path.join(fast, 'tillsync-simulation-'));
+    this.#base = mkdtempSync(path.join(fast, 'tillsync-simulation-'));
+    this.world = new WorldClock(profile.startMs, 1_000_000, this.stillness.settle);
+    this.clock = new StoreClock(this.world, this.#boots, 0);
+    this.#chance = chanceFor(profile.seed, 1);
     this.sandbox = createSandbox({
-      clock: this.clock,
-      random: this.random,
+      clock: this.world,
+      random: chanceFor(profile.seed, 2),
       limits: PUBLISHED_LIMITS,
-      latencyMs: [1, 400],
-      webhookTransport: ({ body }) => this.#deliver(body),
+      webhookTransport: (request) => this.#deliver(request),
+      ...profile.platform,
     });
-    this.sandbox.control.setWebhook({ callbackUrl: 'https://store.example/', secret: 's', active: true });
+    this.network = new Network(this.sandbox, this.world);
     this.#refreshToken = this.sandbox.issueTokens().refreshToken;
   }
 
-  get daemon(): Daemon {
-    if (!this.#daemon) throw new Error('The store is closed at the moment.');
+  get directory(): string {
+    return path.join(this.#base, `storage-${this.#directories}`);
+  }
+
+  /** undefined while it is down. */
+  get daemon(): Daemon | undefined {
     return this.#daemon;
   }
 
   async open(): Promise<void> {
-    const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.#directory, webhookPort: 0 });
-    this.#daemon = await startDaemon({
+    const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
+    this.#life = { isCut: false };
+    let started: Daemon | undefined;
+    const starting = startDaemon({
       config: {
         ...demo,
-        webhook: { ...demo.webhook, callbackUrl: '' },
-        orders: { ...demo.orders, poll: '*/2 * * * *' },
+        webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
+        orders: { ...demo.orders, poll: this.profile.poll },
+        stock: { ...demo.stock, holdBackUnbooked: this.profile.holdBack },
         limits: PUBLISHED_LIMITS,
       },
-      secrets: { refreshToken: this.#refreshToken, webhookSecrets: ['s'] },
+      secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
       clock: this.clock,
-      random: this.random,
+      random: this.#chance,
       log: silentLog,
-      transport: this.#transport(),
+      transport: this.network.transport(this.#life),
+      holders: this.#lives.begin(),
+      // No other process takes part.
+      lookEveryMs: 300_000,
+    }).then((daemon) => {
+      started = daemon;
     });
+    let failed: unknown;
+    starting.catch((error: unknown) => {
+      failed = error;
+    });
+    // Listening is real: time stands still until it is done.
+    while (!started && !failed) await new Promise((resolve) => setImmediate(resolve));
+    if (!started) throw failed;
+    this.#daemon = started;
   }
 
   /** A clean stop needs time to pass, since calls under way are seen through. */
-  async shut(): Promise<void> {
-    const stopping = this.daemon.stop();
+  async stop(): Promise<void> {
+    const daemon = this.#daemon;
+    if (!daemon) return;
     this.#daemon = undefined;
-    let stopped = false;
-    void stopping.then(() => {
-      stopped = true;
+    this.stillness.hangUp();
+    await this.#ended(daemon.stop());
+    this.#lives.end();
+  }
+
+  crash(): void {
+    const daemon = this.#daemon;
+    if (!daemon) return;
+    this.#daemon = undefined;
+    this.stillness.hangUp();
+    this.#life.isCut = true;
+    this.#lives.end();
+    const left = this.directory;
+    this.#directories += 1;
+    mkdirSync(this.directory, { mode: 0o750 });
+    // The shared memory of a process that is gone is nobody's; SQLite makes it anew from the log.
+    cpSync(left, this.directory, { recursive: true, filter: (file) => !file.endsWith('-shm') });
+    const ghost = daemon.stop().then(() => {
+      rmSync(left, { recursive: true, force: true });
+      this.#ghosts.delete(ghost);
     });
-    while (!stopped) await this.clock.advance(1_000);
+    this.#ghosts.add(ghost);
   }
 
-  /** One sentence for each order that differs between the platform and the mirror. */
-  differences(): string[] {
-    const rows = this.daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
-    return compareOrders(this.sandbox.control.orders(), rows).differences;
+  /** The machine lost its power: another boot when it is opened again. */
+  reboot(): void {
+    this.crash();
+    this.#boots += 1;
+    this.clock = new StoreClock(this.world, this.#boots, this.clock.wrongByMs);
   }
 
-  remove(): void {
-    rmSync(this.#directory, { recursive: true, force: true });
+  /** Bytes of each file in the storage directory. */
+  fileBytes(): Record<string, number> {
+    const files = readdirSync(this.directory, { recursive: true, encoding: 'utf8' });
+    return Object.fromEntries(
+      files
+        .map((name) => [name, statSync(path.join(this.directory, name))] as const)
+        .filter(([, facts]) => facts.isFile())
+        .map(([name, { size }]) => [name, size]),
+    );
   }
 
-  async #deliver(body: string): Promise<number> {
-    if (this.network.isDown || !this.#daemon) throw new Error('connection refused');
-    const { entry } = readNotification(Buffer.from(body), {
-      read: (value) => readOrder(value, compileSpellings()),
-      receivedAtMs: this.clock.nowMs(),
-    });
-    await this.#daemon.parts.mirror.keeper.keep([entry]);
-    return 200;
+  async remove(): Promise<void> {
+    await this.stop();
+    await this.#ended(Promise.all(this.#ghosts));
+    await this.sandbox.close();
+    rmSync(this.#base, { recursive: true, force: true });
   }
 
-  #transport(): Transport {
-    return {
-      send: async ({ method, path: url, headers, body, signal }) => {
-        const unreachable = new TillsyncError('platform-unreachable', 'The network is down.');
-        if (this.network.isDown) throw unreachable;
-        const lower = Object.fromEntries(
-          Object.entries(headers).map(([name, text]) => [name.toLowerCase(), text]),
-        );
-        const answer = await this.sandbox.handle({ method, url, headers: lower, body, signal });
-        if (answer.kind === 'dropped' || this.network.isDown) throw unreachable;
-        return { status: answer.status, headers: answer.headers, bytes: Buffer.from(answer.body) };
+  async #ended(ending: Promise<unknown>): Promise<void> {
+    let over = false;
+    let failed: unknown;
+    ending.then(
+      () => {
+        over = true;
       },
-      close: async () => {},
-    };
+      (error: unknown) => {
+        failed = error;
+        over = true;
+      },
+    );
+    while (!over) {
+      // Closing a listener takes turns, and no time.
+      for (let turn = 0; turn < CLOSING_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
+      if (!over) await this.world.advance(250);
+    }
+    if (failed) throw failed;
+  }
+
+  async #deliver({ url, headers, body }: WebhookRequest): Promise<number> {
+    const address = this.#daemon?.webhookUrl;
+    if (this.network.isDown || !address || url !== PUBLIC_ADDRESS) throw new Error('connection refused');
+    const { status } = await this.stillness.call(address, { method: 'POST', headers, body });
+    return status;
   }
 }

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { branchDirectory } from '../../../src/domain/catalog-lookup.ts';
-import type { ProductRecord } from '../../../src/domain/platform.ts';
-import { resolveStock } from '../../../src/domain/resolve-stock.ts';
+import { resolveStock } from '../../../src/domain/change/resolve-stock.ts';
+import type { ProductRecord } from '../../../src/domain/platform/platform.ts';
+import { branchDirectory } from '../../../src/domain/product/catalog-lookup.ts';
 import { CatalogQueries } from '../../../src/store/catalog/catalog-queries.ts';
 import { InventoryIndex } from '../../../src/store/catalog/inventory-index.ts';
 import { BRANCHES, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';

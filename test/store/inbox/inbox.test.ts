@@ -14,8 +14,8 @@ import { dirname, join } from 'node:path';
 import Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { GUARDS_OFF } from '../../../src/domain/change/guard-rails.ts';
 import { hasCode } from '../../../src/domain/errors.ts';
-import { GUARDS_OFF } from '../../../src/domain/guard-rails.ts';
 import { Inbox, type InboxTrouble } from '../../../src/store/inbox/inbox.ts';
 import { InboxIntake } from '../../../src/store/inbox/inbox-intake.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
@@ -89,6 +89,24 @@ describe('the inbox file', () => {
     ]);
     expect(acks.map((ack) => ack.orderId)).toEqual(['o1']);
     expect(more).toBe(false);
+  });
+
+  it('keeps whole numbers of 64 bits and keys that are bytes as they are, and takes each row once', () => {
+    const { path, inbox } = tempInbox();
+    const db = pos(path);
+    db.exec(`INSERT INTO stock_changes (id, external_id, qty, reference, change_key) VALUES
+      (7, 9007199254740993, 1, 9007199254740995, x'ff00'), (9007199254740993, 'B', 2, NULL, x'fe00'),
+      (8, 'C', 3, NULL, CAST(x'ff' AS TEXT)), (9, 'D', 4, NULL, CAST(x'fe' AS TEXT))`);
+    db.exec("INSERT INTO order_acks (order_id, change_key) VALUES (9007199254740993, x'fd')");
+    const batch = inbox.read();
+    expect(batch.changes[0]).toMatchObject({
+      value: { externalId: '9007199254740993', qty: 1 },
+      reference: '9007199254740995',
+    });
+    expect(batch.acks.map(({ orderId }) => orderId)).toEqual(['9007199254740993']);
+    expect(new Set([...batch.changes, ...batch.acks].map(({ key }) => key)).size).toBe(5);
+    inbox.remove(batch);
+    expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
   });
 
   it('holds acknowledgements back while counts are left behind', () => {

@@ -38,6 +38,19 @@ describe('freshness', () => {
     await other.close();
   });
 
+  it('is in the file soon at whatever moment of an earlier write it is reported', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    const other = openMirror({ path, clock, readonly: true });
+    for (let turns = 0; turns < 20; turns++) {
+      mirror.freshnessBoard.ok('orders.poll');
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      mirror.freshnessBoard.report('auth', 'failing', `after ${turns} turns`);
+      await new Promise(setImmediate);
+      expect(of(other, 'auth')?.message).toBe(`after ${turns} turns`);
+    }
+    await other.close();
+  });
+
   it('of webhooks moves with the first of a burst, and again a second later', async () => {
     const { mirror, clock } = openTestMirror();
     await receive(mirror, sampleNotification(1));

@@ -10,7 +10,7 @@ import { FakeClock } from '../../support/fake-clock.ts';
 import { openTestMirror, poll, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';
 
 const PROGRAM = new URL('mirror-process.ts', import.meta.url).pathname;
-const ROUNDS = 20;
+const ROUNDS = 8;
 
 function startKeeper(path: string, ...args: string[]): ChildProcess {
   const child = spawn(process.execPath, [PROGRAM, path, ...args], { stdio: ['ignore', 'pipe', 'inherit'] });

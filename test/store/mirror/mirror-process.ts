@@ -1,8 +1,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { OrderReading } from '../../../src/domain/order.ts';
-import { readOrder } from '../../../src/domain/order-reader.ts';
-import { compileSpellings } from '../../../src/domain/spelling-tree.ts';
+import type { OrderReading } from '../../../src/domain/order/order.ts';
+import { readOrder } from '../../../src/domain/order/order-reader.ts';
+import { compileSpellings } from '../../../src/domain/order/spelling-tree.ts';
 import { openMirror } from '../../../src/store/mirror/mirror.ts';
 import { sampleNotification } from '../../support/order-samples.ts';
 

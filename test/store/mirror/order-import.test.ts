@@ -139,6 +139,21 @@ describe('a poll', () => {
     expect(await importJson(mirror, `{"orders":[${record}]}`)).toMatchObject({ confirmed: 1 });
   });
 
+  it('quarantines a record that is not UTF-8 with its bytes, and leaves the order as it was', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, [sampleNotification(1)]);
+    const [head, tail] = JSON.stringify(sampleNotification(1, { name: 'Nu|ez' })).split('|') as [
+      string,
+      string,
+    ];
+    const record = Buffer.concat([Buffer.from(head), Buffer.of(0xf1), Buffer.from(tail)]);
+    const body = Buffer.concat([Buffer.from('['), record, Buffer.from(']')]);
+    const report = await mirror.importer.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.newestSeq() });
+    expect(report).toMatchObject({ unreadable: 1, changed: 0 });
+    expect(mirror.quarantineGet(mirror.quarantineList(1)[0]?.quarantineId ?? 0)?.payload).toEqual(record);
+    expect(mirror.orders({ limit: 9 })).toMatchObject([{ name: sampleNotification(1).name }]);
+  });
+
   it('takes the first of two records of one order', async () => {
     const { mirror } = openTestMirror();
     const twice = [sampleNotification(1), sampleNotification(1, { status: 'ready' })];

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { ORDER_STATUSES } from '../../../src/domain/order-status.ts';
+import { ORDER_STATUSES } from '../../../src/domain/order/order-status.ts';
 import { observation, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const ID = '65a100000000000000000001';

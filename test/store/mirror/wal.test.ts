@@ -58,6 +58,26 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
   expect(mirror.findWalReaders()).toEqual([]);
 });
 
+it('a store without callbacks is told of a reader that holds the log as well', async () => {
+  const { mirror, path, clock } = openTestMirror();
+  const reader = new Database(path, { readonly: true });
+  reader.exec('BEGIN');
+  reader.prepare('SELECT count(*) FROM orders').get();
+  const grow = async (letter: string) => {
+    await clock.advance(1_000);
+    const unreadable = { source: 'inbox' as const, receivedAtMs: 0, reason: 'test' };
+    const payload = letter.repeat(9 * 1024 * 1024);
+    await mirror.write(({ quarantine }) => quarantine.add({ ...unreadable, payload }));
+  };
+  await grow('a');
+  await grow('b');
+  expect(mirror.raisedAlarms()).toMatchObject([{ key: 'mirror.reader-holds-wal' }]);
+  reader.close();
+  await grow('c');
+  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
+});
+
 it('an import leaves the log empty', async () => {
   const { mirror, path } = openTestMirror();
   const report = await poll(

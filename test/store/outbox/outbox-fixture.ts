@@ -3,11 +3,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { type Branch, branchDirectory } from '../../../src/domain/catalog-lookup.ts';
-import { GUARDS_OFF, type GuardSettings } from '../../../src/domain/guard-rails.ts';
-import type { ProductRecord } from '../../../src/domain/platform.ts';
-import { readProductChange, readStockChange } from '../../../src/domain/read-change.ts';
-import { type NamedChange, resolveChange } from '../../../src/domain/resolve-change.ts';
+import { GUARDS_OFF, type GuardSettings } from '../../../src/domain/change/guard-rails.ts';
+import { readProductChange, readStockChange } from '../../../src/domain/change/read-change.ts';
+import { type NamedChange, resolveChange } from '../../../src/domain/change/resolve-change.ts';
+import type { ProductRecord } from '../../../src/domain/platform/platform.ts';
+import { type Branch, branchDirectory } from '../../../src/domain/product/catalog-lookup.ts';
 import { CatalogStore } from '../../../src/store/catalog/catalog-store.ts';
 import { MirrorCatalog } from '../../../src/store/catalog/mirror-catalog.ts';
 import { openConnection } from '../../../src/store/mirror/open-connection.ts';
@@ -131,8 +131,11 @@ export function order(
   const { db } = out;
   const at = new Date(out.clock.nowMs()).toISOString();
   const seq = db
-    .prepare("INSERT INTO order_events (order_id, status, source, observed_at) VALUES (?, ?, 'poll', ?)")
-    .run(orderId, status, at).lastInsertRowid;
+    .prepare(
+      `INSERT INTO order_events (order_id, status, previous_status, source, observed_at)
+       VALUES (?, ?, (SELECT status FROM orders WHERE order_id = ?), 'poll', ?)`,
+    )
+    .run(orderId, status, orderId, at).lastInsertRowid;
   db.prepare(
     `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
        created_at, payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, ?, 'poll', '{}')`,

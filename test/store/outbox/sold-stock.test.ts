@@ -113,6 +113,34 @@ describe('stock that is already sold', () => {
     expect(send(out)).toEqual([8, 10, 7]);
   });
 
+  it('stays part of a count that included it when the order, forgotten meanwhile, moves on', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 3]]);
+    out.accept('stock', [{ externalId: 'B', qty: 13 }]);
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    expect(send(out)).toEqual([13]);
+    expect(out.acks.prune()).toBe(1);
+    order(out, 'o1', 'B1', [['B', 3]], 'dispatched');
+    expect(out.acks.correct()).toBe(0);
+    expect(send(out)).toEqual([]);
+  });
+
+  it('is held back again when a cancelled order, forgotten meanwhile, comes back to life', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 3]]);
+    order(out, 'o1', 'B1', [['B', 3]], 'cancel');
+    out.acks.acknowledge(['o1'], 'http');
+    out.accept('stock', [{ externalId: 'B', qty: 13 }]);
+    expect(send(out)).toEqual([13]);
+    expect(out.acks.prune()).toBe(1);
+    order(out, 'o1', 'B1', [['B', 3]], 'inProcess');
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([10]);
+  });
+
   it('is corrected when the order is cancelled, and kept when a newer count waits', () => {
     const out = swept();
     send(out);

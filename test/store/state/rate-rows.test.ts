@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import type { Endpoint } from '../../../src/domain/limits.ts';
-import type { LaneTicket, RateLedger } from '../../../src/domain/rate-ledger.ts';
+import type { Endpoint } from '../../../src/domain/platform/limits.ts';
+import type { LaneTicket, RateLedger } from '../../../src/domain/platform/rate-ledger.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { documentLimits, tempState } from './temp-state.ts';
 

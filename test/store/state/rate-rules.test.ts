@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import type { Endpoint, PlatformLimits } from '../../../src/domain/limits.ts';
-import { intervalMsOf } from '../../../src/domain/limits.ts';
-import type { LaneTicket } from '../../../src/domain/rate-ledger.ts';
+import type { Endpoint, PlatformLimits } from '../../../src/domain/platform/limits.ts';
+import { intervalMsOf } from '../../../src/domain/platform/limits.ts';
+import type { LaneTicket } from '../../../src/domain/platform/rate-ledger.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { tempState } from './temp-state.ts';
 

@@ -2,8 +2,8 @@ import { mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import type { Clock } from '../../../src/domain/clock.ts';
-import type { PlatformLimits } from '../../../src/domain/limits.ts';
+import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
+import type { Clock } from '../../../src/domain/time/clock.ts';
 import { openState, type State } from '../../../src/store/state/open-state.ts';
 
 export const documentLimits: PlatformLimits = {

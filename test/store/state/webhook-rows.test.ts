@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { NO_WEBHOOK_MEMORY } from '../../../src/domain/webhook-memory.ts';
+import { NO_WEBHOOK_MEMORY } from '../../../src/domain/platform/webhook-memory.ts';
 import { openState } from '../../../src/store/state/open-state.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 

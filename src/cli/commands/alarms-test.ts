@@ -1,0 +1,31 @@
+import type { Command } from 'commander';
+import type { Cli } from '../cli.ts';
+import { EXIT } from '../exit-code.ts';
+import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { writeJson } from '../output.ts';
+import { printable } from '../texts/printable.ts';
+
+/** `alarms test`: whether alarms would reach the configured command and address. */
+export function alarmsTestCommand(cli: Cli): Command {
+  return newResultCommand('test', 'Send a test alarm to the configured command and address', [
+    'alarms test',
+    'alarms test --json',
+  ]).action((_options, command: Command) => test(cli, command.optsWithGlobals()));
+}
+
+async function test(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  const { loadSetup } = await import('../../config/setup.ts');
+  const { testAlarms } = await import('../../daemon/alarms/alarm-test.ts');
+  const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
+  const { clock, signal } = cli;
+  const results = await testAlarms({ config, secrets, env: cli.env, clock, signal });
+  if (results.some(({ ok }) => !ok)) cli.endWith(EXIT.failed);
+  if (options.json) {
+    writeJson(cli, { ok: results.every(({ ok }) => ok), results });
+    return;
+  }
+  for (const { description, ok, message } of results) {
+    const words = ok ? 'a test alarm was taken' : message;
+    cli.stdout.write(`${ok ? 'ok    ' : 'FAILED'}  ${printable(`${description}: ${words}`)}\n`);
+  }
+}

@@ -1,0 +1,256 @@
+import type { ConfigDraft } from '../../config/config-draft.ts';
+import type { BranchConfig, Config } from '../../config/config-type.ts';
+import type { Secrets } from '../../config/secrets.ts';
+import type { Parts } from '../../daemon/parts.ts';
+import { TillsyncError } from '../../domain/errors.ts';
+import type { CallOptions } from '../../domain/platform/call.ts';
+import type { Cli } from '../cli.ts';
+import { Progress } from '../progress.ts';
+import { authReport } from '../texts/auth-text.ts';
+import { SERVICE_USER, unitsOf } from './service.ts';
+
+/** What was tried, and what it showed. */
+export interface Check {
+  what: 'address' | 'tokens' | 'branch' | 'receiver' | 'service';
+  subject: string;
+  /** null: not tried. */
+  ok: boolean | null;
+  /** One sentence for a person. */
+  message: string;
+}
+
+export interface SetUpOptions {
+  cli: Cli;
+  draft: ConfigDraft;
+  secrets: Secrets;
+  /** Aborts what waits when the person has enough. */
+  signal: AbortSignal;
+  /** Nothing is asked of the platform; tokens are stored as they are. */
+  offline: boolean;
+  /** Told of each try that was noted. */
+  onCheck: (check: Check) => void;
+}
+
+const NOT_TRIED = 'not tried';
+
+/**
+ * Tries each answer with the daemon's own parts, so that the rate budget and the token pair are kept beside a running
+ * daemon, too. Platform errors are those of `Platform`; what was tried well is noted in `checks`.
+ */
+export class SetUp {
+  readonly checks: Check[] = [];
+  readonly draft: ConfigDraft;
+  offline: boolean;
+  /** New tokens are in state.db, whatever becomes of the file. */
+  hasStoredTokens = false;
+  readonly #options: SetUpOptions;
+  readonly #progress: Progress;
+  /** Of the storage directory; the one in the draft is given to it once the file is written. */
+  #group: string;
+  #open: { key: string; parts: Parts } | undefined;
+
+  constructor(options: SetUpOptions) {
+    this.#options = options;
+    this.draft = options.draft;
+    this.offline = options.offline;
+    this.#group = String(options.draft.value('storage.group'));
+    this.#progress = new Progress({ stream: options.cli.stderr, clock: options.cli.clock });
+  }
+
+  /** Throws `platform-unreachable`, `aborted`. */
+  async reach(): Promise<void> {
+    const baseUrl = String(this.draft.value('platform.base_url'));
+    if (this.offline) return this.#note('address', baseUrl, null, NOT_TRIED);
+    const { reachPlatform } = await import('../../daemon/reach-platform.ts');
+    await this.#during(`trying ${baseUrl}`, () => reachPlatform(baseUrl, this.#options.signal));
+    this.#note('address', baseUrl, true, 'reached');
+  }
+
+  /** How the stored tokens stand, without a call. Throws `storage-…`. */
+  async tokenState(): Promise<'none' | 'ok' | 'locked-out'> {
+    return (await this.#parts()).platform.tokens.describe().state;
+  }
+
+  /** Exchanges a refresh token and stores the new pair; a refused one (`auth-required`) leaves the stored pair. */
+  async useToken(refreshToken: string): Promise<void> {
+    const parts = await this.#parts();
+    const { tokens } = parts.platform;
+    if (this.offline) {
+      if (tokens.describe().state !== 'ok') await tokens.set({ refreshToken });
+      this.hasStoredTokens = true;
+      return this.#note('tokens', 'refresh token', null, 'stored; used with the first call');
+    }
+    const verdict = await this.#during('trying the refresh token', () =>
+      tokens.tryOut(refreshToken, (wait) => this.#progress.wait(wait)),
+    );
+    if (verdict === 'known') return this.tryStoredTokens();
+    this.hasStoredTokens = true;
+    this.#tokensWork(parts);
+  }
+
+  /** Throws `auth-required` when there are none or the platform refuses them. */
+  async tryStoredTokens(): Promise<void> {
+    const parts = await this.#parts();
+    if (this.offline) return this.#note('tokens', 'stored tokens', null, NOT_TRIED);
+    await this.#during('trying the stored tokens', () => parts.platform.tokens.ready(this.#call()));
+    this.#tokensWork(parts);
+  }
+
+  /** Reads a page of the branch's products by each of its ids. Throws `usage` when they cannot be right. */
+  async tryBranch(branch: BranchConfig): Promise<void> {
+    const { subsidiaryId, externalId } = branch;
+    const name = [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
+    if (this.offline) return this.#note('branch', name, null, NOT_TRIED);
+    const seen: { count: number; first: string | undefined }[] = [];
+    if (subsidiaryId !== undefined)
+      seen.push(await this.#productsOf({ subsidiaryId }, 'subsidiary_id', name));
+    if (externalId !== undefined) seen.push(await this.#productsOf({ externalId }, 'external_id', name));
+    const [one, other = one] = seen;
+    if (one?.count !== other?.count) {
+      throw new TillsyncError(
+        'usage',
+        `"${subsidiaryId}" and "${externalId}" look like two branches: they have ${one?.count} and ${other?.count} products.`,
+        { hint: 'Give both ids of the same branch, or only one of them.' },
+      );
+    }
+    const example = one?.first === undefined ? '' : `, such as "${one.first}"`;
+    this.#note('branch', name, true, `${one?.count ?? 0} products${example}`);
+  }
+
+  /** Makes a secret for callbacks where there is none; the platform hears of it when tillsync starts. */
+  async prepareSecret(): Promise<'made' | 'kept'> {
+    const { webhookSecrets } = await this.#parts();
+    if (webhookSecrets.current() !== undefined) return 'kept';
+    await webhookSecrets.commit(await webhookSecrets.begin());
+    return 'made';
+  }
+
+  /** Whether a tillsync runs on this storage directory. */
+  async isRunning(): Promise<boolean> {
+    const { RUNNING } = await import('../../daemon/service/running-mark.ts');
+    return (await this.#parts()).state.leases.isHeld(RUNNING);
+  }
+
+  /** Tries the receiver of a running tillsync, here and at its public address. */
+  async tryReceiver(): Promise<void> {
+    const config = this.draft.config();
+    if (!config.webhook.enabled || config.webhook.port === 0) return;
+    const { probeWebhook } = await import('../../daemon/callbacks/webhook-probe.ts');
+    const secret = (await this.#parts()).webhookSecrets.current();
+    const { signal } = this.#options;
+    const results = await this.#during('trying the receiver', () => probeWebhook({ config, secret, signal }));
+    for (const { url, ok, message } of results) this.#note('receiver', url, ok, message);
+  }
+
+  /** After the file is written: the storage directory gets its group. Throws `config-invalid`. */
+  async settle(): Promise<void> {
+    this.#group = String(this.draft.value('storage.group'));
+    await this.#parts();
+  }
+
+  /** A later try of an answer takes the place of an earlier one. */
+  note(check: Check): void {
+    const isSame = ({ what, subject }: Check) => {
+      if (what !== check.what || what === 'receiver') return false;
+      return what === 'address' || what === 'tokens' || subject === check.subject;
+    };
+    const at = this.checks.findIndex(isSame);
+    this.checks.splice(at === -1 ? this.checks.length : at, at === -1 ? 0 : 1, check);
+    this.#options.onCheck(check);
+  }
+
+  /** A branch that is given up is no part of the report. */
+  forgetBranches(): void {
+    const others = this.checks.filter(({ what }) => what !== 'branch');
+    this.checks.splice(0, this.checks.length, ...others);
+  }
+
+  async close(): Promise<void> {
+    this.#progress.end();
+    const open = this.#open;
+    this.#open = undefined;
+    await open?.parts.close();
+  }
+
+  async #productsOf(
+    address: { subsidiaryId: string } | { externalId: string },
+    key: string,
+    name: string,
+  ): Promise<{ count: number; first: string | undefined }> {
+    const { platform, config } = await this.#parts();
+    const query = {
+      ...address,
+      page: 1,
+      limit: config.catalog.pageSize,
+      order: 'asc',
+      orderBy: 'CreatedDate',
+    };
+    try {
+      const page = await this.#during(`asking for the products of ${name}`, () =>
+        platform.productList(query as Parameters<typeof platform.productList>[0], this.#call()),
+      );
+      return { count: page.totalDocs ?? page.docs.length, first: page.docs[0]?.name ?? undefined };
+    } catch (error) {
+      if (!(error instanceof TillsyncError) || error.code !== 'platform-refused') throw error;
+      const id = Object.values(address)[0];
+      throw new TillsyncError('usage', `The platform refuses ${key} "${id}": ${error.message}`, {
+        hint: 'Look for the id of the branch in the company panel, or ask the support of the platform.',
+        cause: error,
+      });
+    }
+  }
+
+  #call(): CallOptions {
+    return { signal: this.#options.signal, onWait: (wait) => this.#progress.wait(wait) };
+  }
+
+  async #during<T>(step: string, action: () => Promise<T>): Promise<T> {
+    this.#progress.step(step);
+    try {
+      return await action();
+    } finally {
+      this.#progress.end();
+    }
+  }
+
+  #tokensWork(parts: Parts): void {
+    const { freshnessBoard, alarms } = parts.mirror;
+    freshnessBoard.ok('auth');
+    alarms.lower('auth.locked-out');
+    const { message } = authReport(parts.platform.tokens.describe(), this.#options.cli.clock.nowMs());
+    this.#note('tokens', 'refresh token', true, message);
+  }
+
+  #note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
+    this.note({ what, subject, ok, message });
+  }
+
+  async #parts(): Promise<Parts> {
+    const draft = this.draft.config();
+    const config = { ...draft, storage: { ...draft.storage, group: this.#group } };
+    const key = keyOf(config);
+    if (this.#open?.key === key) return this.#open.parts;
+    await this.close();
+    const { openParts } = await import('../../daemon/parts.ts');
+    const { createLogger } = await import('../../daemon/log/logger.ts');
+    const { prepareForService } = await import('../../daemon/storage/storage-directory.ts');
+    if (unitsOf(this.draft.file) !== undefined) prepareForService(config.storage.directory, SERVICE_USER);
+    const { cli, secrets } = this.#options;
+    const { refreshToken: _tried, accessToken: _too, ...others } = secrets;
+    const { log } = createLogger({
+      level: 'fatal',
+      pretty: true,
+      stream: { isTTY: cli.stderr.isTTY, write: (text) => this.#progress.note(text.trimEnd()) },
+      clock: cli.clock,
+      secrets: [...secrets.webhookSecrets],
+    });
+    const parts = await openParts({ config, secrets: others, clock: cli.clock, random: cli.random, log });
+    this.#open = { key, parts };
+    return parts;
+  }
+}
+
+/** What parts are built from, as far as a set-up changes it. */
+function keyOf({ platform, storage }: Config): string {
+  return JSON.stringify([platform.baseUrl, storage]);
+}

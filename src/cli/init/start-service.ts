@@ -1,0 +1,48 @@
+import type { Cli } from '../cli.ts';
+import type { InitReport } from './report.ts';
+import { commandsFor, isInstalled, joinGroup, startAnew, unitsOf } from './service.ts';
+import type { SetUp } from './set-up.ts';
+import type { Terminal } from './terminal.ts';
+
+export interface WorkOptions {
+  cli: Cli;
+  setUp: SetUp;
+  /** Not there: nobody is asked. */
+  terminal: Terminal | undefined;
+  /** Callbacks arrive at another address than before. */
+  moved: boolean;
+  mayStart: boolean;
+}
+
+/** Starts the installed service with the new file, or says what a person has to run. */
+export async function bringToWork(options: WorkOptions): Promise<Pick<InitReport, 'service' | 'next'>> {
+  const { cli, setUp, terminal, moved, mayStart } = options;
+  const { file } = setUp.draft;
+  const service = unitsOf(file);
+  if (service === undefined || !(await isInstalled(service, cli.env))) {
+    if (await setUp.isRunning()) {
+      await setUp.tryReceiver();
+      return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
+    }
+    return { service: null, next: [`tillsync run --config ${file}`] };
+  }
+  const { unit } = service;
+  const isRoot = process.geteuid?.() === 0;
+  const isWanted =
+    mayStart && isRoot && (terminal === undefined || (await terminal.yes(`Start ${unit} now?`, true)));
+  if (!isWanted) {
+    const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
+    return { service: { unit, started: false }, next };
+  }
+  const group = String(setUp.draft.value('storage.group'));
+  const fault =
+    (group === '' ? undefined : await joinGroup(group, cli.env)) ??
+    (await startAnew(service, moved, cli.env));
+  if (fault !== undefined) {
+    setUp.note({ what: 'service', subject: unit, ok: false, message: fault });
+    return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
+  }
+  setUp.note({ what: 'service', subject: unit, ok: true, message: 'started' });
+  await setUp.tryReceiver();
+  return { service: { unit, started: true }, next: [] };
+}

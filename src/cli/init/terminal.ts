@@ -1,0 +1,141 @@
+import { createInterface, type Interface } from 'node:readline';
+import { Writable } from 'node:stream';
+import { TillsyncError } from '../../domain/errors.ts';
+import type { Cli } from '../cli.ts';
+import { printable } from '../texts/printable.ts';
+
+/** One question to a person. */
+export interface Question {
+  label: string;
+  /** What it means, in a sentence or two. */
+  meaning?: string;
+  /** What Enter keeps; empty or missing: Enter gives nothing. */
+  kept?: string;
+}
+
+/** JSON that is pasted in several lines is taken together, up to so many. */
+const PASTED_LINES_MAX = 40;
+
+/**
+ * Asks a person at a terminal. The terminal shows what is typed only while a plain question waits, so neither a
+ * secret nor what is pasted behind it can be seen. After Ctrl-C or the end of input every question throws `aborted`.
+ */
+export class Terminal {
+  readonly #cli: Pick<Cli, 'stderr'>;
+  readonly #lines: Interface;
+  readonly #ended = new AbortController();
+  #isShown = false;
+  #waiting: { take: (line: string) => void; fail: (error: unknown) => void } | undefined;
+
+  constructor(cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>) {
+    this.#cli = cli;
+    const screen = new Writable({
+      write: (chunk, _encoding, done) => {
+        if (this.#isShown) cli.stderr.write(String(chunk));
+        done();
+      },
+    });
+    this.#lines = createInterface({
+      // A terminal's standard input is a stream with events.
+      input: cli.stdin as unknown as NodeJS.ReadableStream,
+      output: Object.assign(screen, { columns: cli.stderr.columns ?? 80 }),
+      terminal: true,
+      historySize: 0,
+    });
+    this.#lines.on('line', (line) => {
+      this.#isShown = false;
+      this.#waiting?.take(line);
+    });
+    this.#lines.on('SIGINT', () => this.#end());
+    this.#lines.on('close', () => this.#end());
+    cli.signal.addEventListener('abort', () => this.#end(), { once: true });
+  }
+
+  /** Aborts once the person wants to stop. */
+  get signal(): AbortSignal {
+    return this.#ended.signal;
+  }
+
+  say(text: string): void {
+    this.#cli.stderr.write(`${text.split('\n').map(printable).join('\n')}\n`);
+  }
+
+  /** The answer without blanks around it; the kept one for Enter; `-` for none. */
+  async ask({ label, meaning, kept = '' }: Question): Promise<string> {
+    this.say(`\n${label}`);
+    if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
+    const line = (await this.#line(kept === '' ? '> ' : `[${printable(kept)}] > `, true)).trim();
+    if (line === '-') return '';
+    return line === '' ? kept : line;
+  }
+
+  async yes(label: string, otherwise: boolean): Promise<boolean> {
+    for (;;) {
+      const line = await this.#line(`\n${label} [${otherwise ? 'Y/n' : 'y/N'}] > `, true);
+      const word = line.trim().toLowerCase();
+      if (word === '') return otherwise;
+      if (['y', 'yes', 's', 'si', 'sí'].includes(word)) return true;
+      if (['n', 'no'].includes(word)) return false;
+      this.say('Please answer y or n.');
+    }
+  }
+
+  /** What was typed or pasted, never shown. JSON in several lines is read to its end. */
+  async secret({ label, meaning }: Question): Promise<string> {
+    this.say(`\n${label}`);
+    if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
+    let text = (await this.#line('(not shown) > ', false)).trim();
+    for (let count = 1; isCutJson(text) && count < PASTED_LINES_MAX; count++) {
+      text += (await this.#line('', false)).trim();
+    }
+    this.#cli.stderr.write('\n');
+    return text;
+  }
+
+  close(): void {
+    this.#lines.close();
+  }
+
+  #line(prompt: string, isShown: boolean): Promise<string> {
+    if (this.#ended.signal.aborted) return Promise.reject(stopped());
+    // What was typed before the question was put is no answer to it.
+    for (const name of ['e', 'u']) this.#lines.write(null, { ctrl: true, name });
+    return new Promise<string>((take, fail) => {
+      this.#waiting = { take, fail };
+      const [, before = '', last = ''] = /^(\n*)([\s\S]*)$/.exec(prompt) ?? [];
+      this.#cli.stderr.write(before);
+      this.#isShown = isShown;
+      if (isShown) {
+        this.#lines.setPrompt(last);
+        this.#lines.prompt();
+      } else {
+        this.#cli.stderr.write(last);
+      }
+    }).finally(() => {
+      this.#waiting = undefined;
+    });
+  }
+
+  #end(): void {
+    if (this.#ended.signal.aborted) return;
+    this.#isShown = false;
+    this.#ended.abort();
+    this.#lines.close();
+    this.#cli.stderr.write('\n');
+    this.#waiting?.fail(stopped());
+  }
+}
+
+function isCutJson(text: string): boolean {
+  if (!text.startsWith('{')) return false;
+  try {
+    JSON.parse(text);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+function stopped(): TillsyncError {
+  return new TillsyncError('aborted', 'Stopped before the end.');
+}

@@ -1,0 +1,104 @@
+import type { DiskSpace } from '../../domain/health/disk-space.ts';
+import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../../domain/health/freshness.ts';
+import type { Verdict } from '../../domain/health/verdict.ts';
+import type { Wait } from '../../domain/platform/call.ts';
+import type { AuthReport } from './auth-text.ts';
+import { printable } from './printable.ts';
+import { waitText } from './wait-text.ts';
+import { ago } from './when.ts';
+
+/** All that `status` tells; with `--json` the document itself. */
+export interface StatusReport {
+  at: string;
+  storage: string;
+  /** The same as the status page shows. */
+  verdict: Verdict;
+  /** Of the storage directory; null where the system does not tell. */
+  disk: DiskSpace | null;
+  /** Whether the daemon runs; null when state.db cannot be read. */
+  running: boolean | null;
+  freshness: readonly Freshness[];
+  alarms: readonly { key: string; message: string; raisedAt: string }[];
+  /** null when state.db cannot be read; `authFault` says why. */
+  auth: AuthReport | null;
+  authFault?: string;
+  waits: readonly Wait[];
+  counts: { orders: number; openOrders: number; events: number; quarantine: number };
+}
+
+const NAMES: Record<FreshnessSubject, string> = {
+  'orders.poll': 'orders by polling',
+  'orders.webhook': 'orders by webhook',
+  'catalog.sweep': 'catalogue',
+  'outbox.push': 'changes to the platform',
+  auth: 'tokens',
+};
+const AS_IT_WAS_LEFT = 'This is how it was left:';
+const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
+
+const HEADLINES: Record<Verdict['level'], string> = {
+  green: 'All is well: orders come in, changes go out.',
+  amber: 'Works, but somebody should look:',
+  red: 'Somebody is needed now:',
+};
+/** The report for a person: what is wrong and what to do first, then one sentence for each flow. */
+export function statusText(report: StatusReport): string {
+  const nowMs = Date.parse(report.at);
+  const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
+  const lines = [...verdictLines(report.verdict, toldBelow), ''];
+  if (report.running === false) lines.push(AS_IT_WAS_LEFT);
+  for (const { key, message, raisedAt } of report.alarms) {
+    lines.push(`ALARM ${key}, raised ${ago(raisedAt, nowMs)}: ${message}`);
+  }
+  if (report.alarms.length > 0 || report.running === false) lines.push('');
+  const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
+  for (const subject of FRESHNESS_SUBJECTS) {
+    lines.push(
+      `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
+    );
+  }
+  lines.push('', report.auth?.message ?? report.authFault ?? '');
+  for (const wait of report.waits) lines.push(waitText(wait));
+  const { orders, openOrders, events, quarantine } = report.counts;
+  lines.push(
+    '',
+    `${orders} orders (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+  );
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+/** Headline, then each finding with what to do about it; `toldBelow`: details that the reader comes to anyway. */
+function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>): string[] {
+  const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
+    const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
+    return told.join(' ');
+  });
+  if (worst === undefined) return [HEADLINES.green];
+  return [`${HEADLINES[level]} ${worst}`, ...others.map((each) => `Also: ${each}`)];
+}
+
+/** How one flow fares, in one sentence. */
+export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
+  if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
+  const { state, message, lastOkAt, lastTryAt } = freshness;
+  const ok = lastOkAt === null ? 'never worked yet' : `last worked ${ago(lastOkAt, nowMs)}`;
+  const tail = message === '' ? '' : ` ${message}`;
+  switch (state) {
+    case 'ok':
+      return `well, ${ok}.${tail}`;
+    case 'off':
+      return message === '' ? 'switched off in the configuration.' : message;
+    case 'waiting':
+      return `waiting for its turn, ${ok}.${tail}`;
+    case 'degraded':
+      return `works in part, ${ok}.${tail}`;
+    case 'blocked':
+      return `held back by the platform, ${ok}.${tail}`;
+    case 'locked-out':
+      return `needs a person, ${ok}.${tail}`;
+    case 'failing': {
+      const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
+      return `failing, ${ok}${tried}; it goes on trying.${tail}`;
+    }
+  }
+}

@@ -1,0 +1,63 @@
+import { AlarmJudge } from '../../domain/health/alarm-news.ts';
+import { zoneCalendar } from '../../domain/time/zone-calendar.ts';
+import type { NamedLoop } from '../changes/outgoing.ts';
+import type { Counters } from '../metrics/counters.ts';
+import type { Parts, PartsOptions } from '../parts.ts';
+import { storageSpace } from '../storage/storage-space.ts';
+import { programVersion } from '../version.ts';
+import { alarmReceivers } from './alarm-receivers.ts';
+import { alarmReport } from './alarm-report.ts';
+import { AlarmTeller } from './alarm-teller.ts';
+import { AlarmsUp } from './alarms-up.ts';
+import { standingWatch } from './standing-watch.ts';
+
+const LOOK_EVERY_MS = 5_000;
+const LOOK_EVERY_MIN_MS = 200;
+
+/** What looks for alarms that no flow notices, and for each receiver what tells it. */
+export function alarmLoops(
+  { config, secrets, clock, log, lookEveryMs: standingEveryMs }: PartsOptions,
+  parts: Parts,
+  counters: Pick<Counters, 'alarmMessages'>,
+): NamedLoop[] {
+  const { mirror, state, platform } = parts;
+  const { name, dailyMax, settleMs } = config.alarms;
+  const calendar = zoneCalendar(config.orders.timezone);
+  const version = programVersion();
+  const lookEveryMs = Math.min(LOOK_EVERY_MS, Math.max(LOOK_EVERY_MIN_MS, settleMs / 2));
+  const watch: NamedLoop = {
+    name: 'standing',
+    run: (signal, beat) =>
+      standingWatch(
+        {
+          alarms: mirror.alarms,
+          disk: () => storageSpace(config.storage.directory),
+          hasNoTokens: () => platform.tokens.describe().state === 'none',
+          lookEveryMs: standingEveryMs,
+          clock,
+          log,
+          beat,
+        },
+        signal,
+      ),
+  };
+  const alarmsUp = new AlarmsUp({ stored: () => mirror.raisedAlarms(), clock });
+  const tellers = alarmReceivers({ config, secrets, env: process.env }).map((receiver): NamedLoop => {
+    const run: NamedLoop['run'] = (signal, beat) =>
+      new AlarmTeller({
+        receiver,
+        judge: new AlarmJudge(config.alarms),
+        alarmsUp: () => alarmsUp.read(),
+        memory: state.alarms,
+        report: (news) => alarmReport(news, { name, dailyMax, version, nowMs: clock.nowMs() }),
+        dayOf: (nowMs) => new Date(calendar.wallMs(nowMs)).toISOString().slice(0, 10),
+        onTold: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
+        clock,
+        log,
+        beat,
+        lookEveryMs,
+      }).run(signal);
+    return { name: `alarms.${receiver.name}`, run };
+  });
+  return [watch, ...tellers];
+}

@@ -1,0 +1,108 @@
+import type { ChildProcess } from 'node:child_process';
+import { basename } from 'node:path';
+import { TillsyncError } from '../../domain/errors.ts';
+import type { AlarmReceiver } from './alarm-receiver.ts';
+import type { AlarmReport } from './alarm-report.ts';
+
+export interface CommandReceiverOptions {
+  /** The program and its arguments; no shell reads them. */
+  command: readonly string[];
+  timeoutMs: number;
+  env: NodeJS.ProcessEnv;
+}
+
+/** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
+const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
+const SAID_MAX = 300;
+
+/** Runs the command once for each message: JSON on its standard input, the same in `TILLSYNC_ALARM_…`. */
+export function commandReceiver({ command, timeoutMs, env }: CommandReceiverOptions): AlarmReceiver {
+  const [program = '', ...words] = command;
+  const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
+  return {
+    name: 'command',
+    description: `the command ${basename(program)}`,
+    async tell(report, signal) {
+      // Most stores have no command, and pay nothing for it.
+      const { spawn } = await import('node:child_process');
+      const child = spawn(program, words, {
+        cwd: '/',
+        env: { ...Object.fromEntries(passed), ...variablesOf(report) },
+        // A group of its own, so that what it started ends with it.
+        detached: true,
+        stdio: ['pipe', 'ignore', 'pipe'],
+      });
+      // A command need not read it.
+      child.stdin?.on('error', () => {});
+      child.stdin?.end(`${JSON.stringify(report)}\n`);
+      await endOf(child, { timeoutMs, signal });
+    },
+  };
+}
+
+function variablesOf(report: AlarmReport): Record<string, string> {
+  const names = [
+    'state',
+    'key',
+    'level',
+    'message',
+    'detail',
+    'remedy',
+    'since',
+    'at',
+    'shop',
+    'text',
+  ] as const;
+  return Object.fromEntries(
+    names.map((name) => [`TILLSYNC_ALARM_${name.toUpperCase()}`, report[name] ?? '']),
+  );
+}
+
+function endOf(child: ChildProcess, limit: { timeoutMs: number; signal: AbortSignal }): Promise<void> {
+  let said = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    said = (said + text).slice(0, SAID_MAX);
+  });
+  return new Promise((resolve, reject) => {
+    const end = (error?: TillsyncError) => {
+      clearTimeout(timer);
+      limit.signal.removeEventListener('abort', onAbort);
+      if (error) reject(error);
+      else resolve();
+    };
+    const cut = (error: TillsyncError) => {
+      killGroup(child);
+      end(error);
+    };
+    const onAbort = () => cut(new TillsyncError('aborted', 'Stopped while the alarm command ran.'));
+    const timer = setTimeout(
+      () => cut(failed(`was ended, for it took longer than ${limit.timeoutMs} ms`, said)),
+      limit.timeoutMs,
+    );
+    limit.signal.addEventListener('abort', onAbort, { once: true });
+    if (limit.signal.aborted) onAbort();
+    child.once('error', (cause) => end(failed('cannot be started', '', cause)));
+    child.once('exit', (code, by) => {
+      if (code === 0) end();
+      else end(failed(code === null ? `was ended by ${by}` : `ended with ${code}`, said));
+    });
+  });
+}
+
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // It has ended by itself.
+  }
+}
+
+function failed(what: string, said: string, cause?: unknown): TillsyncError {
+  const words = said.trim() === '' ? '' : ` It said: ${said.trim()}`;
+  return new TillsyncError('internal', `The alarm command ${what}.${words}`, {
+    cause,
+    retryable: true,
+    hint: 'Check alarms.command with: tillsync alarms test',
+  });
+}

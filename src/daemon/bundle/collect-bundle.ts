@@ -1,0 +1,133 @@
+import { existsSync } from 'node:fs';
+import { readConfig } from '../../config/config.ts';
+import type { Environment } from '../../config/config-source.ts';
+import { readConfigFile } from '../../config/config-source.ts';
+import { readSetup, type SetupResult } from '../../config/setup.ts';
+import { type Clock, isoUtc, type Random } from '../../domain/time/clock.ts';
+import { lookInto } from '../../store/backup/copy-database.ts';
+import { storagePaths } from '../storage/storage-directory.ts';
+import { programVersion } from '../version.ts';
+import { configSections } from './config-sections.ts';
+import { doctorSection } from './doctor-section.ts';
+import { knownSecrets } from './known-secrets.ts';
+import { logSections } from './log-sections.ts';
+import { mirrorSections } from './mirror-sections.ts';
+import { EVERYBODY, PeopleMask } from './people.ts';
+import { Redactor } from './redactor.ts';
+import { type RenderedFile, renderSection } from './render-section.ts';
+import { faultOf, type Section } from './section.ts';
+import { stateSections } from './state-sections.ts';
+import { systemSections } from './system-sections.ts';
+
+export interface BundleOptions {
+  /** Configuration file, as `--config` gives it. */
+  file: string | undefined;
+  env: Environment;
+  clock: Clock;
+  random: Random;
+  unit: string;
+  logFiles: readonly string[];
+  withCustomerData: boolean;
+  /** Told before each file. */
+  onSection(name: string): void;
+  signal: AbortSignal;
+}
+
+export interface Bundle {
+  files: RenderedFile[];
+  /** What is not in it, each with its reason, for the person who mails it. */
+  leftOut: string[];
+}
+
+const SECRETS_LEFT_OUT =
+  'tokens, webhook secrets and keys, in whatever form they stand, and whatever looks like one';
+const PEOPLE_LEFT_OUT =
+  'customers: names, phones, addresses, e-mails and comments (--with-customer-data puts them in)';
+const DEFAULT_DIRECTORY = '/var/lib/tillsync';
+
+/** Gathers what support has to see, redacted. What cannot be read says so in its file; nothing here fails. */
+export async function collectBundle(options: BundleOptions): Promise<Bundle> {
+  const { file, env, clock, withCustomerData, signal } = options;
+  const setup = readSetup({ file, env });
+  const config = configOf(setup, { file, env });
+  const directory = config?.storage.directory ?? directoryGuess(file, env);
+  const paths = storagePaths(directory);
+  const known = knownSecrets({ env, configFile: setup.file, statePath: paths.state });
+  const redactor = new Redactor(known);
+  const leftOut = [SECRETS_LEFT_OUT];
+  const people = withCustomerData ? EVERYBODY : peopleOf(paths.mirror, leftOut);
+  const sections: Section[] = [
+    ...systemSections({ directory }),
+    ...configSections({
+      file: setup.file,
+      config,
+      faults: 'faults' in setup ? setup.faults : [],
+      handedIn: [...known.handedIn],
+    }),
+    ...stateSections({ paths, config, clock }),
+    ...mirrorSections(paths.mirror, { withCustomerData }),
+    doctorSection(options),
+    ...logSections(options),
+  ];
+  const files: RenderedFile[] = [];
+  for (const section of sections) {
+    if (signal.aborted) break;
+    if (section.isForeign && known.fault !== undefined) {
+      // A secret that is not known cannot be looked for.
+      leftOut.push(`${section.name}, for state.db with its secrets could not be read (run it as root)`);
+      continue;
+    }
+    options.onSection(section.name);
+    files.push(await renderSection(section, { redactor, people }));
+  }
+  const notRead = files.filter(({ fault }) => fault !== null);
+  leftOut.push(...notRead.map(({ name, fault }) => `${name}: ${fault}`));
+  leftOut.push(...files.filter(({ isCut }) => isCut).map(({ name }) => `the oldest part of ${name}`));
+  return { files: [readMe({ files, leftOut, clock, redactor }), ...files], leftOut };
+}
+
+/** A configuration may be in order where secrets are not. */
+function configOf(setup: SetupResult, options: { file: string | undefined; env: Environment }) {
+  if ('config' in setup) return setup.config;
+  const read = readConfig(options);
+  return 'config' in read ? read.config : undefined;
+}
+
+/** Where the files are by all that a faulty configuration tells. */
+function directoryGuess(file: string | undefined, env: Environment): string {
+  if (env.TILLSYNC_STORAGE_DIRECTORY) return env.TILLSYNC_STORAGE_DIRECTORY;
+  const { storage } = readConfigFile(file, env).root as { storage?: { directory?: unknown } };
+  return typeof storage?.directory === 'string' ? storage.directory : DEFAULT_DIRECTORY;
+}
+
+function peopleOf(mirror: string, leftOut: string[]): PeopleMask {
+  const people = new PeopleMask();
+  leftOut.push(PEOPLE_LEFT_OUT);
+  try {
+    if (existsSync(mirror)) lookInto(mirror, (db) => people.learn(db));
+  } catch (error) {
+    leftOut.push(`(names of customers could not be looked up: ${faultOf(error).couldNotBeRead})`);
+  }
+  return people;
+}
+
+function readMe(options: {
+  files: readonly RenderedFile[];
+  leftOut: readonly string[];
+  clock: Clock;
+  redactor: Redactor;
+}): RenderedFile {
+  const { files, leftOut, clock, redactor } = options;
+  const width = Math.max(...files.map(({ name }) => name.length)) + 2;
+  const text = [
+    `What support needs to see of tillsync ${programVersion()}, gathered ${isoUtc(clock.nowMs())}.`,
+    '',
+    'In it:',
+    ...files.map(({ name, what }) => `  ${name.padEnd(width)}${what}`),
+    '',
+    'Left out:',
+    ...leftOut.map((each) => `  ${each}`),
+    '',
+  ].join('\n');
+  return { name: 'README.txt', what: 'this list', text: redactor.known(text), fault: null, isCut: false };
+}

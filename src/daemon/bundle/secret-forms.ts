@@ -1,0 +1,37 @@
+/** Shorter values occur in ordinary words. */
+const LENGTH_MIN = 4;
+
+/**
+ * Every way in which a secret may stand in a text: as it is; escaped by JSON, once and twice; in an address, once
+ * and twice; in hexadecimal digits; in base64 and base64url, alone or within something longer.
+ */
+export function secretForms(secret: string): string[] {
+  if (secret.length < LENGTH_MIN) return [];
+  const json = jsonEscaped(secret);
+  const url = encodeURIComponent(secret);
+  const hex = Buffer.from(secret).toString('hex');
+  const forms = [
+    ...[secret, json, jsonEscaped(json), url, encodeURIComponent(url), hex, hex.toUpperCase()],
+    ...[url.replace(/%[0-9A-F]{2}/g, (code) => code.toLowerCase()), encodeURI(secret)],
+    ...base64Forms(secret),
+  ];
+  return [...new Set(forms)].filter((form) => form.length >= LENGTH_MIN);
+}
+
+/** What is the same in base64 whatever stands before and after: three bytes are four characters. */
+function base64Forms(secret: string): string[] {
+  const bytes = Buffer.from(secret);
+  return [0, 1, 2].flatMap((before) => {
+    const padded = Buffer.concat([Buffer.alloc(before), bytes]);
+    const first = Math.ceil((before * 8) / 6);
+    const whole = Math.floor((padded.length * 8) / 6);
+    const inner = padded.toString('base64').slice(first, whole);
+    // A few characters are no sign of the secret.
+    if (inner.length < 6) return [];
+    return [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
+  });
+}
+
+function jsonEscaped(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}

@@ -1,0 +1,168 @@
+import type { ChangeKind } from '../../domain/change/change.ts';
+import type { Unlisted } from '../../domain/platform/platform.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import type { Mirror } from '../../store/mirror/mirror.ts';
+import type { CatalogKeeper } from '../../sync/catalog-sweep.ts';
+import type { OutboxChores } from '../../sync/outbox-care.ts';
+import type { SentOutcome } from '../../sync/push-call.ts';
+import type { PushLine } from '../../sync/push-loop.ts';
+import type { MirrorStores, Stores } from '../storage/mirror-stores.ts';
+import type { ChangeDesk } from './change-desk.ts';
+import { unresolvedChanges } from './unresolved-changes.ts';
+
+/** In one transaction; few enough that no callback waits behind it. */
+const PRUNED_AT_ONCE = 250;
+
+/** The mirror's catalogue as a sweep wants it. */
+export function catalogKeeper(
+  stores: MirrorStores,
+  mirror: Pick<Mirror, 'keeper'>,
+  clock: Clock,
+): CatalogKeeper {
+  return {
+    readMark: () => stores.read(({ catalog }) => catalog.readMark()),
+    applyPage: (branch, records, mark) =>
+      stores.write(({ catalog }) => catalog.applyPage(branch, records, mark)),
+    applyRead: (record, mark) => stores.write(({ catalog }) => catalog.applyRead(record, mark)),
+    unlisted: (branch, seen): Unlisted[] => stores.read(({ catalog }) => catalog.unlisted(branch, seen)),
+    completeSweep: (sweep) => stores.write(({ catalog }) => catalog.completeSweep(sweep)),
+    async quarantine(payload) {
+      const reason = 'An entry of GET /product/list could not be read whole as a product.';
+      const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
+      await mirror.keeper.keep([{ kind: 'unreadable', unreadable }]);
+    },
+  };
+}
+
+/** Told what became of the changes of a call; `delayMs` from handing one over to its outcome. */
+export type OnSettled = (kind: ChangeKind, outcomes: readonly SettledChange[]) => void;
+
+export interface SettledChange {
+  state: 'done' | 'rejected' | 'retry';
+  delayMs: number | null;
+}
+
+export interface SendSettings {
+  holdBack: boolean;
+  skipUnchanged: boolean;
+  /** Whether a first sweep may still come: until then targets by their own words wait. */
+  hasBranches: boolean;
+  onSettled?: ((outcomes: readonly SettledChange[]) => void) | undefined;
+}
+
+/** The mirror's outbox as the sender wants it. */
+export function pushLine(stores: MirrorStores, desk: ChangeDesk, settings: SendSettings): PushLine {
+  const { holdBack, skipUnchanged, hasBranches, onSettled } = settings;
+  const sendAsIs = ({ lookup }: Pick<Stores, 'lookup'>) => !hasBranches || lookup.isComplete;
+  const targets = new WaitingTargets(desk);
+  return {
+    outlook: (kind) => stores.read((at) => at.claims.outlook(kind, { sendAsIs: sendAsIs(at) })),
+    async claim(kind, max) {
+      for (;;) {
+        await targets.find(stores);
+        const claim = await stores.write((at) =>
+          targets.areFound(at)
+            ? at.claims.claim(kind, max, { holdBack, skipUnchanged, sendAsIs: sendAsIs(at) })
+            : undefined,
+        );
+        if (claim) return claim;
+      }
+    },
+    async settle(callId, outcomes) {
+      const report = await stores.write(({ settlement }) => settlement.settle(callId, outcomes));
+      try {
+        onSettled?.(settledChanges(stores, outcomes));
+      } catch {
+        // It is settled; that it could not be counted changes nothing.
+      }
+      return report;
+    },
+  };
+}
+
+function settledChanges(stores: MirrorStores, outcomes: readonly SentOutcome[]): SettledChange[] {
+  return stores.read(({ queries }) =>
+    outcomes.map(({ changeId, state }) => {
+      const { createdAt = '', settledAt } = queries.get(changeId) ?? {};
+      const delayMs = Date.parse(settledAt ?? '') - Date.parse(createdAt);
+      return { state, delayMs: Number.isNaN(delayMs) ? null : Math.max(0, delayMs) };
+    }),
+  );
+}
+
+/** Changes looked at in one transaction. */
+const PART = 500;
+
+/**
+ * Changes that were to be sent by their own words may have targets after a reading of the catalogue. They are put
+ * where they belong before anything else is sent, so that an older one never arrives after a newer one.
+ */
+class WaitingTargets {
+  readonly #desk: ChangeDesk;
+  #foundAfter = '';
+
+  constructor(desk: ChangeDesk) {
+    this.#desk = desk;
+  }
+
+  /** Whether nothing of the catalogue was read whole since the last time. */
+  areFound(at: Stores): boolean {
+    return !at.lookup.isComplete || newestSweep(at) === this.#foundAfter;
+  }
+
+  async find(stores: MirrorStores): Promise<void> {
+    if (stores.read((at) => this.areFound(at))) return;
+    const newest = stores.read(newestSweep);
+    let after: number | undefined = 0;
+    while (after !== undefined) {
+      const from: number = after;
+      after = await stores.write((at) => {
+        const kept = at.decisions.unresolved('as-is', { after: from, limit: PART });
+        for (const each of kept) at.decisions.retarget(each, this.#desk.resolve(at, each));
+        return kept.at(-1)?.changeId;
+      });
+    }
+    this.#foundAfter = newest;
+  }
+}
+
+function newestSweep({ catalog }: Stores): string {
+  const times = catalog.sweeps().map(({ completedAt }) => completedAt);
+  return times.sort().at(-1) ?? '';
+}
+
+export interface ChoreSettings {
+  holdBack: boolean;
+  /** Whether this process reads the catalogue when it is asked to. */
+  readsCatalog: boolean;
+  /** How long settled changes stay; 0: for ever. */
+  keptMs: number;
+  clock: Clock;
+}
+
+/** What the outbox needs besides sending. */
+export function outboxChores(
+  stores: MirrorStores,
+  desk: ChangeDesk,
+  mirror: Pick<Mirror, 'newestSeq'>,
+  settings: ChoreSettings,
+): OutboxChores {
+  const { holdBack, keptMs, clock } = settings;
+  return {
+    reclaim: () => stores.write(({ settlement }) => settlement.reclaim()),
+    unresolved: unresolvedChanges(stores, desk, settings),
+    correct: () => (holdBack ? stores.write(({ acks }) => acks.correct()) : Promise.resolve(0)),
+    newestSeq: () => mirror.newestSeq(),
+    prune: () =>
+      stores.write(({ decisions, acks }) => {
+        acks.prune();
+        if (keptMs === 0) return false;
+        return decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE) === PRUNED_AT_ONCE;
+      }),
+    forPeople: () =>
+      stores.read(({ queries }) => {
+        const { held, rejected } = queries.counts();
+        return { held, rejected };
+      }),
+  };
+}

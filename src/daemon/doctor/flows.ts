@@ -1,0 +1,95 @@
+import type { FindingCode } from '../../domain/health/finding.ts';
+import type { Freshness, FreshnessSubject } from '../../domain/health/freshness.ts';
+import type { Verdict } from '../../domain/health/verdict.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { formatDuration } from '../../domain/time/duration.ts';
+import { type Check, type CheckId, type Outcome, skipped, well } from './check.ts';
+import { outcomeOfFindings } from './from-findings.ts';
+
+export interface FlowChecksOptions {
+  verdict: Verdict;
+  freshness: readonly Freshness[];
+  running: boolean | null;
+  outbox: { pending: number; held: number; sending: number; rejected: number };
+  quarantine: number;
+  clock: Clock;
+}
+
+interface Flow {
+  id: CheckId;
+  subject: FreshnessSubject;
+  codes: readonly FindingCode[];
+  /** Such as `The last poll (GET /order/all) was answered`. */
+  worked: string;
+}
+
+const FLOWS: readonly Flow[] = [
+  {
+    id: 'orders',
+    subject: 'orders.poll',
+    codes: ['orders.stale', 'orders.unreadable', 'orders.more-pages', 'orders.starting', 'orders.poll'],
+    worked: 'The last poll (GET /order/all, not tried here since its turn belongs to the poll) was answered',
+  },
+  {
+    id: 'catalog',
+    subject: 'catalog.sweep',
+    codes: ['catalog.incomplete', 'catalog.sweep'],
+    worked: 'The catalogue was last read whole',
+  },
+  {
+    id: 'changes',
+    subject: 'outbox.push',
+    codes: ['outbox.push'],
+    worked:
+      'Changes (PUT /product/batch, /product/stock/batch, not tried here since that writes) were last taken',
+  },
+];
+
+/** How orders, catalogue and changes flow, by what the daemon left in the mirror. */
+export function flowChecks(options: FlowChecksOptions): Check[] {
+  const { verdict, quarantine, outbox } = options;
+  return [
+    ...FLOWS.map((flow) => ({ id: flow.id, run: () => flowOutcome(flow, options) })),
+    { id: 'outbox', run: () => outboxOutcome(verdict, outbox) },
+    {
+      id: 'quarantine',
+      run: () =>
+        outcomeOfFindings(verdict, ['quarantine'], { entries: quarantine }) ??
+        well('Nothing that came in was not understood.', { entries: 0 }),
+    },
+  ];
+}
+
+function flowOutcome(flow: Flow, { verdict, freshness, running, clock }: FlowChecksOptions): Outcome {
+  const seen = freshness.find(({ subject }) => subject === flow.subject);
+  const facts = { ...seen };
+  const found = outcomeOfFindings(verdict, flow.codes, facts);
+  if (found) return found;
+  if (!seen || seen.state === 'unknown') return skipped('Not tried yet.', null, facts);
+  if (seen.state === 'locked-out') return skipped('It waits for new tokens.', null, facts);
+  if (seen.lastOkAt === null) return skipped(seen.message || 'It has not worked yet.', null, facts);
+  const worked = `${flow.worked} ${since(seen.lastOkAt, clock)}.`;
+  return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
+}
+
+function outboxOutcome(verdict: Verdict, outbox: FlowChecksOptions['outbox']): Outcome {
+  const codes = ['outbox.stuck', 'outbox.rejected', 'outbox.held'] as const;
+  const found = outcomeOfFindings(verdict, codes, { ...outbox });
+  if (found) {
+    const list = found.level === 'fail' ? null : 'Look at them with: tillsync outbox list';
+    return { ...found, remedy: [found.remedy, list].filter(Boolean).join(' ') };
+  }
+  const waiting = outbox.pending + outbox.sending;
+  return well(
+    waiting === 0 ? 'Nothing waits to be sent.' : `Waiting to be sent, and not for long: ${waiting}.`,
+    {
+      ...outbox,
+    },
+  );
+}
+
+/** How long ago, such as `3m ago`. */
+export function since(iso: string, clock: Clock): string {
+  const ms = clock.nowMs() - Date.parse(iso);
+  return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
+}

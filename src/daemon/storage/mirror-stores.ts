@@ -1,0 +1,79 @@
+import type Database from 'better-sqlite3';
+import { type Branch, type BranchDirectory, branchDirectory } from '../../domain/product/catalog-lookup.ts';
+import type { Clock } from '../../domain/time/clock.ts';
+import { CatalogQueries } from '../../store/catalog/catalog-queries.ts';
+import { CatalogStore } from '../../store/catalog/catalog-store.ts';
+import { MirrorCatalog } from '../../store/catalog/mirror-catalog.ts';
+import { InboxIntake } from '../../store/inbox/inbox-intake.ts';
+import type { Mirror } from '../../store/mirror/mirror.ts';
+import { OrderAcks } from '../../store/outbox/order-acks.ts';
+import { OutboxClaims } from '../../store/outbox/outbox-claims.ts';
+import { OutboxDecisions } from '../../store/outbox/outbox-decisions.ts';
+import { OutboxIntake } from '../../store/outbox/outbox-intake.ts';
+import { OutboxQueries } from '../../store/outbox/outbox-queries.ts';
+import { OutboxSettlement } from '../../store/outbox/outbox-settlement.ts';
+
+/** The statements of catalogue and outbox on one connection to the mirror. */
+export interface Stores {
+  db: Database.Database;
+  catalog: CatalogStore;
+  catalogQueries: CatalogQueries;
+  lookup: MirrorCatalog;
+  intake: OutboxIntake;
+  claims: OutboxClaims;
+  settlement: OutboxSettlement;
+  decisions: OutboxDecisions;
+  queries: OutboxQueries;
+  acks: OrderAcks;
+  inbox: InboxIntake;
+}
+
+export interface MirrorStoresOptions {
+  mirror: Pick<Mirror, 'read' | 'write'>;
+  branches: readonly Branch[];
+  clock: Clock;
+}
+
+/** Catalogue and outbox in the mirror's file. A connection that is opened anew gets statements anew. */
+export class MirrorStores {
+  readonly directory: BranchDirectory;
+  readonly #options: MirrorStoresOptions;
+  readonly #stores = new WeakMap<Database.Database, Stores>();
+
+  constructor(options: MirrorStoresOptions) {
+    this.#options = options;
+    this.directory = branchDirectory(options.branches);
+  }
+
+  /** One or a few short reads, at once. */
+  read<T>(action: (stores: Stores) => T): T {
+    return this.#options.mirror.read(({ db }) => action(this.#of(db)));
+  }
+
+  /** One durable transaction; may run more than once, each time from the start. */
+  write<T>(action: (stores: Stores) => T): Promise<T> {
+    return this.#options.mirror.write(({ db }) => action(this.#of(db)));
+  }
+
+  #of(db: Database.Database): Stores {
+    const known = this.#stores.get(db);
+    if (known) return known;
+    const { clock, branches } = this.#options;
+    const { directory } = this;
+    const stores: Stores = {
+      db,
+      catalog: new CatalogStore({ db, clock }),
+      catalogQueries: new CatalogQueries(db),
+      lookup: new MirrorCatalog({ db, branches }),
+      intake: new OutboxIntake({ db, clock }),
+      claims: new OutboxClaims({ db, clock, branches: directory }),
+      settlement: new OutboxSettlement({ db, clock }),
+      decisions: new OutboxDecisions({ db, clock }),
+      queries: new OutboxQueries(db),
+      acks: new OrderAcks({ db, clock, branches: directory }),
+      inbox: new InboxIntake({ db, clock, branches }),
+    };
+    this.#stores.set(db, stores);
+    return stores;
+  }
+}

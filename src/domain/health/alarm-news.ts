@@ -1,0 +1,166 @@
+import type { AlarmKey } from './alarm.ts';
+import { FINDING_SENTENCES, type FindingCode, type FindingLevel } from './finding.ts';
+import { followsFromNoTokens } from './verdict.ts';
+
+/** An alarm that is up. */
+export interface AlarmUp {
+  key: AlarmKey;
+  /** The words of the part that raised it. */
+  message: string;
+  /** ISO 8601 UTC. */
+  raisedAt: string;
+}
+
+/**
+ * What a person is told:
+ * - `raised`, `healed`: an alarm went up or is over, each once
+ * - `reminder`: it is still up
+ * - `muted`: the day's last message, which says that it is
+ */
+export interface AlarmNews {
+  state: 'raised' | 'healed' | 'reminder' | 'muted';
+  key: AlarmKey | 'alarms.daily-max';
+  level: FindingLevel;
+  detail: string | null;
+  /** When the alarm went up; null for `muted`. */
+  since: string | null;
+}
+
+/** What was told to one receiver, kept over restarts. */
+export interface AlarmMemory {
+  /** Alarms that were told and whose end was not told yet. */
+  told: Readonly<Partial<Record<AlarmKey, { since: string; toldAtMs: number }>>>;
+  /** Calendar day that `sent` counts. */
+  day: string;
+  sent: number;
+}
+
+export const NOTHING_TOLD: AlarmMemory = { told: {}, day: '', sent: 0 };
+
+/** Where the memory of each receiver lives. Both may throw `storage-…`. */
+export interface AlarmMemoryStore {
+  read(receiver: string): AlarmMemory;
+  write(receiver: string, memory: AlarmMemory): void;
+}
+
+export interface AlarmRules {
+  /** Milder alarms are not told. */
+  level: FindingLevel;
+  /** How long an alarm must be up, or over, before it is told. */
+  settleMs: number;
+  /** How often an alarm that stays up is told again; 0: never. */
+  repeatMs: number;
+  /** Messages in one calendar day. */
+  dailyMax: number;
+}
+
+export interface Moment {
+  nowMs: number;
+  monotonicMs: number;
+  /** Calendar day of the shop, such as `2026-11-21`. */
+  day: string;
+}
+
+const ORDER = Object.keys(FINDING_SENTENCES);
+
+/** Decides what is told next. Alarms that flap within the settling time are not told. */
+export class AlarmJudge {
+  readonly #rules: AlarmRules;
+  readonly #standing = new Map<AlarmKey, { isUp: boolean; sinceMonoMs: number }>();
+  #up: readonly AlarmUp[] = [];
+
+  constructor(rules: AlarmRules) {
+    this.#rules = rules;
+  }
+
+  /** Takes in which alarms are up now. */
+  look(up: readonly AlarmUp[], memory: AlarmMemory, monotonicMs: number): void {
+    this.#up = [...up].sort((a, b) => ORDER.indexOf(a.key) - ORDER.indexOf(b.key));
+    const keysUp = new Set(up.map(({ key }) => key));
+    for (const key of new Set([...keysUp, ...this.#standing.keys(), ...toldKeys(memory)])) {
+      const isUp = keysUp.has(key);
+      // What follows from missing tokens has its time to go by itself once they are there.
+      const isHidden = isUp && this.#isConsequence(key);
+      if (isHidden || this.#standing.get(key)?.isUp !== isUp) {
+        this.#standing.set(key, { isUp, sinceMonoMs: monotonicMs });
+      }
+    }
+  }
+
+  /** What to tell now, causes before what follows from them; undefined: nothing. */
+  next(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+    const news = this.#raised(memory, at) ?? this.#healed(memory, at) ?? this.#reminder(memory, at);
+    const sent = sentOn(memory, at.day);
+    if (!news || sent < this.#rules.dailyMax) return news;
+    if (sent > this.#rules.dailyMax) return undefined;
+    return { state: 'muted', key: 'alarms.daily-max', level: 'amber', detail: null, since: null };
+  }
+
+  #raised(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+    const { level } = this.#rules;
+    const found = this.#up.find(
+      ({ key }) =>
+        memory.told[key] === undefined &&
+        this.#isSettled(key, at) &&
+        (level === 'amber' || levelOf(key) === 'red') &&
+        !this.#isConsequence(key),
+    );
+    return found && newsOf('raised', found);
+  }
+
+  #healed(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+    const key = toldKeys(memory).find(
+      (each) => this.#standing.get(each)?.isUp === false && this.#isSettled(each, at),
+    );
+    const since = key && memory.told[key]?.since;
+    return since === undefined || key === undefined
+      ? undefined
+      : { state: 'healed', key, level: levelOf(key), detail: null, since };
+  }
+
+  #reminder(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
+    const { repeatMs } = this.#rules;
+    if (repeatMs === 0) return undefined;
+    const found = this.#up.find(({ key }) => {
+      const told = memory.told[key];
+      return told !== undefined && at.nowMs - told.toldAtMs >= repeatMs;
+    });
+    return found && newsOf('reminder', found);
+  }
+
+  #isConsequence(key: AlarmKey): boolean {
+    const hasNoTokens = this.#up.some((each) => each.key === 'auth.locked-out' || each.key === 'auth.none');
+    return hasNoTokens && followsFromNoTokens(key);
+  }
+
+  #isSettled(key: AlarmKey, { monotonicMs }: Moment): boolean {
+    const standing = this.#standing.get(key);
+    return standing !== undefined && monotonicMs - standing.sinceMonoMs >= this.#rules.settleMs;
+  }
+}
+
+/** The memory once `news` has been told. */
+export function afterTelling(memory: AlarmMemory, { state, key, since }: AlarmNews, at: Moment): AlarmMemory {
+  const told = { ...memory.told };
+  if (key !== 'alarms.daily-max') {
+    if (state === 'healed') delete told[key];
+    else told[key] = { since: told[key]?.since ?? since ?? '', toldAtMs: at.nowMs };
+  }
+  return { told, day: at.day, sent: sentOn(memory, at.day) + 1 };
+}
+
+function newsOf(state: 'raised' | 'reminder', { key, message, raisedAt }: AlarmUp): AlarmNews {
+  return { state, key, level: levelOf(key), detail: message, since: raisedAt };
+}
+
+function sentOn({ day, sent }: AlarmMemory, today: string): number {
+  return day === today ? sent : 0;
+}
+
+function levelOf(key: FindingCode): FindingLevel {
+  return FINDING_SENTENCES[key]?.level ?? 'amber';
+}
+
+function toldKeys({ told }: AlarmMemory): AlarmKey[] {
+  return Object.keys(told) as AlarmKey[];
+}

@@ -1,0 +1,27 @@
+/** Things a person must hear of once, and once more when they are over. */
+export type AlarmKey =
+  | 'auth.locked-out'
+  | 'auth.none'
+  | 'platform.blocked'
+  | 'platform.forbidden'
+  | 'orders.stale'
+  | 'orders.unreadable'
+  | 'orders.more-pages'
+  | 'webhook.silent'
+  | 'webhook.unreadable'
+  | 'webhook.mismatch'
+  | 'storage.failing'
+  | 'storage.full'
+  | 'storage.low'
+  | 'mirror.reader-holds-wal'
+  | 'mirror.too-large'
+  | 'catalog.incomplete'
+  | 'outbox.rejected'
+  | 'outbox.held'
+  | 'inbox.damaged';
+
+/** Raising an alarm that is up already changes nothing but its message; lowering one that is down, nothing. */
+export interface Alarms {
+  raise(key: AlarmKey, message: string): void;
+  lower(key: AlarmKey): void;
+}

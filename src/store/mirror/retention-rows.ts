@@ -1,0 +1,221 @@
+import type Database from 'better-sqlite3';
+import {
+  type FeedStanding,
+  mayDropEvent,
+  mayDropOrder,
+  mayDropPayload,
+  type OrderStanding,
+  type RetentionCuts,
+} from '../../domain/retention.ts';
+
+export const RETENTION_FAMILIES = ['orders', 'events', 'payloads', 'held', 'quarantine'] as const;
+/** What goes by age. Orders before events: the events of an order that is gone follow it. */
+export type RetentionFamily = (typeof RETENTION_FAMILIES)[number];
+
+export interface RetentionLook {
+  /** Keys of what may go, the oldest first. */
+  keys: number[];
+  /** Where the next look goes on; undefined: what follows is too young. */
+  next: number | undefined;
+}
+
+interface OrderColumns {
+  orderId: string | null;
+  status: string | null;
+  updatedAt: string | null;
+  orderSeq: number | null;
+  isAcknowledged: number;
+  heldBackSeq: number | null;
+}
+interface Row extends Partial<OrderColumns> {
+  key: number;
+  /** When it was received or changed last. */
+  at: string;
+}
+
+/** Rows of a family in the order in which they came, and how one of them goes. */
+interface FamilyRows {
+  after: Database.Statement<[number, number], Row>;
+  one: Database.Statement<[number], Row>;
+  cut: Exclude<keyof RetentionCuts, 'now'>;
+  may: (row: Row, feed: FeedStanding, cuts: RetentionCuts) => boolean;
+  remove: (row: Row) => void;
+}
+
+/** A clock that shows less was never set, as after a power cut: how old such a row is nobody can tell, so it stays. */
+const CLOCKS_RIGHT_FROM = '2020';
+/** Rows that one look goes over, and that go together in one transaction of a few milliseconds. */
+const LOOK_ROWS = 250;
+export const DROP_ROWS: Record<RetentionFamily, number> = {
+  orders: 20,
+  events: 100,
+  payloads: 50,
+  held: 100,
+  quarantine: 5,
+};
+
+const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
+  EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id) AS isAcknowledged,
+  (SELECT u.first_seq FROM unbooked_orders u WHERE u.order_id = o.order_id) AS heldBackSeq`;
+
+/** Finds and deletes what nobody needs any more. Transactions are the caller's. */
+export class RetentionRows {
+  readonly #db: Database.Database;
+  readonly #feed: Database.Statement<[], { usesAcks: number; seen: number; newestSeq: number }>;
+  readonly #pages: Database.Statement<[], { used: number }>;
+  readonly #mark: Database.Statement<[number]>;
+  readonly #families: Record<RetentionFamily, FamilyRows>;
+
+  constructor(db: Database.Database) {
+    this.#db = db;
+    this.#feed = db.prepare(`
+      SELECT EXISTS (SELECT 1 FROM order_acks) OR EXISTS (SELECT 1 FROM marks WHERE name = 'acks.used' AND value = 1)
+          AS usesAcks,
+        (SELECT value FROM marks WHERE name = 'orders.seen') AS seen,
+        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`);
+    this.#pages = db.prepare(`
+      SELECT (page_count - freelist_count) * page_size AS used
+      FROM pragma_page_count(), pragma_freelist_count(), pragma_page_size()`);
+    this.#mark = db.prepare("UPDATE marks SET value = max(value, ?) WHERE name = 'events.trimmed'");
+    this.#families = {
+      orders: this.#orders(),
+      events: this.#events(),
+      payloads: this.#payloads(),
+      held: this.#held(),
+      quarantine: this.#quarantine(),
+    };
+  }
+
+  /** Bytes of the file that hold something; free pages are used again before the file grows. */
+  usedBytes(): number {
+    return this.#pages.get()?.used ?? 0;
+  }
+
+  /** Looks at the next rows after the one `from`, beginning with 0; one short read. */
+  look(family: RetentionFamily, cuts: RetentionCuts, from: number): RetentionLook {
+    const { after, may, cut } = this.#families[family];
+    const before = cuts[cut];
+    if (before === null) return { keys: [], next: undefined };
+    const feed = this.#standing();
+    const rows = after.all(from, LOOK_ROWS);
+    // What a wrong clock dated into the future says nothing of those behind it.
+    const young = rows.findIndex((row) => row.at >= before && row.at <= cuts.now);
+    const old = young === -1 ? rows : rows.slice(0, young);
+    return {
+      keys: old.filter((row) => row.at >= CLOCKS_RIGHT_FROM && may(row, feed, cuts)).map((row) => row.key),
+      next: rows.length < LOOK_ROWS || young !== -1 ? undefined : rows.at(-1)?.key,
+    };
+  }
+
+  /** Deletes those that still may go; returns how many. */
+  drop(family: RetentionFamily, cuts: RetentionCuts, keys: readonly number[]): number {
+    const { one, may, remove } = this.#families[family];
+    const feed = this.#standing();
+    let dropped = 0;
+    let newest = 0;
+    for (const key of keys) {
+      const row = one.get(key);
+      if (row === undefined || !may(row, feed, cuts)) continue;
+      remove(row);
+      dropped += 1;
+      newest = Math.max(newest, key);
+    }
+    if (family === 'events' && dropped > 0) this.#mark.run(newest);
+    return dropped;
+  }
+
+  #standing(): FeedStanding {
+    const { usesAcks = 0, seen = -1, newestSeq = 0 } = this.#feed.get() ?? {};
+    return { usesAcks: usesAcks === 1, heldBackTo: seen < 0 ? null : seen, newestSeq };
+  }
+
+  #orders(): FamilyRows {
+    const select = `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM orders o`;
+    const tables = [
+      ...['order_items', 'order_item_modifiers', 'order_payloads'],
+      ...['held_notifications', 'order_acks', 'orders'],
+    ];
+    const noteAcks = this.#db.prepare("UPDATE marks SET value = 1 WHERE name = 'acks.used'");
+    const removals = tables.map((table) => this.#db.prepare(`DELETE FROM ${table} WHERE order_id = ?`));
+    return {
+      ...this.#statements(select, 'o.seq'),
+      cut: 'orders',
+      may: (row, feed, cuts) => {
+        const order = standingOf(row);
+        return order !== undefined && mayDropOrder(order, feed, cuts);
+      },
+      remove: ({ orderId, isAcknowledged }) => {
+        // With its last acknowledgement gone, a POS would seem never to have acknowledged any.
+        if (isAcknowledged === 1) noteAcks.run();
+        for (const removal of removals) removal.run(orderId);
+      },
+    };
+  }
+
+  #events(): FamilyRows {
+    const select = `SELECT e.seq AS key, e.observed_at AS at, ${ORDER}
+      FROM order_events e LEFT JOIN orders o ON o.order_id = e.order_id`;
+    return {
+      ...this.#statements(select, 'e.seq'),
+      cut: 'events',
+      may: (row, feed, cuts) =>
+        mayDropEvent({ seq: row.key, observedAt: row.at }, standingOf(row), feed, cuts),
+      remove: this.#removal('order_events', 'seq'),
+    };
+  }
+
+  #payloads(): FamilyRows {
+    const select = `SELECT p.payload_id AS key, p.received_at AS at, ${ORDER}
+      FROM order_payloads p LEFT JOIN orders o ON o.order_id = p.order_id`;
+    return {
+      ...this.#statements(select, 'p.payload_id'),
+      cut: 'payloads',
+      may: (row, _feed, cuts) => mayDropPayload({ receivedAt: row.at }, standingOf(row), cuts),
+      remove: this.#removal('order_payloads', 'payload_id'),
+    };
+  }
+
+  /** Only those of which a poll has said what is true. */
+  #held(): FamilyRows {
+    const select = `SELECT held_id AS key, resolved_at AS at FROM
+      (SELECT * FROM held_notifications WHERE resolved_at IS NOT NULL)`;
+    return {
+      ...this.#statements(select, 'held_id'),
+      cut: 'payloads',
+      may: (row, _feed, cuts) => cuts.payloads !== null && row.at < cuts.payloads,
+      remove: this.#removal('held_notifications', 'held_id'),
+    };
+  }
+
+  #quarantine(): FamilyRows {
+    return {
+      ...this.#statements('SELECT quarantine_id AS key, received_at AS at FROM quarantine', 'quarantine_id'),
+      cut: 'quarantine',
+      may: (row, _feed, cuts) => cuts.quarantine !== null && row.at < cuts.quarantine,
+      remove: this.#removal('quarantine', 'quarantine_id'),
+    };
+  }
+
+  #statements(select: string, key: string): Pick<FamilyRows, 'after' | 'one'> {
+    return {
+      after: this.#db.prepare(`${select} WHERE ${key} > ? ORDER BY ${key} LIMIT ?`),
+      one: this.#db.prepare(`${select} WHERE ${key} = ?`),
+    };
+  }
+
+  #removal(table: string, key: string): FamilyRows['remove'] {
+    const removal = this.#db.prepare<[number]>(`DELETE FROM ${table} WHERE ${key} = ?`);
+    return (row) => void removal.run(row.key);
+  }
+}
+
+function standingOf({ orderId, ...row }: Row): OrderStanding | undefined {
+  if (orderId == null) return undefined;
+  const { status = null, updatedAt, orderSeq, isAcknowledged, heldBackSeq = null } = row;
+  return {
+    ...{ status, heldBackSeq },
+    updatedAt: updatedAt ?? '',
+    seq: orderSeq ?? 0,
+    isAcknowledged: isAcknowledged === 1,
+  };
+}

@@ -1,0 +1,33 @@
+import { closeSync, fdatasyncSync, openSync, rmSync, writeSync } from 'node:fs';
+import { cpus, release, tmpdir, totalmem } from 'node:os';
+import path from 'node:path';
+import { median } from './bench-result.ts';
+
+/** What the figures depend on, in one line. */
+export function describeMachine(): string {
+  const cores = cpus();
+  const memory = `${Math.round(totalmem() / 2 ** 30)} GiB`;
+  const sync = `fdatasync ${syncMs().toFixed(2)} ms in ${tmpdir()}`;
+  return `${cores.length} × ${cores[0]?.model ?? 'unknown'}, ${memory}, Linux ${release()}, ${sync}, Node ${process.version}`;
+}
+
+const SYNCS = 100;
+
+/** Median of appending a page to a file and getting it to the disk: what durable figures depend on most. */
+function syncMs(): number {
+  const file = path.join(tmpdir(), `tillsync-bench-sync-${process.pid}`);
+  const descriptor = openSync(file, 'w');
+  try {
+    const page = Buffer.alloc(4096, 1);
+    const times = Array.from({ length: SYNCS }, () => {
+      const beganMs = performance.now();
+      writeSync(descriptor, page);
+      fdatasyncSync(descriptor);
+      return performance.now() - beganMs;
+    });
+    return median(times);
+  } finally {
+    closeSync(descriptor);
+    rmSync(file);
+  }
+}

@@ -1,0 +1,61 @@
+import { ordersInMirror } from './bench-keeper.ts';
+import { openPostgresRival } from './postgres-rival.ts';
+import { SECRET, type ServerProcess, startServer } from './server-process.ts';
+import { openWebhookRival } from './webhook-rival.ts';
+
+/** A way to receive callbacks, to be measured under the same load as the others. */
+export interface Candidate {
+  /** As a table or a plot names it. */
+  label: string;
+  /** What the ratio of tillsync to it says; undefined for tillsync itself. */
+  against?: { what: string; bound: string };
+  /** What it is, for those who ask whether the comparison is fair. */
+  about: string;
+  /** A fresh one with an empty store in `directory`. */
+  start(directory: string): Promise<ServerProcess>;
+  /** Orders that anybody finds in its store while it runs; undefined when it stores nothing. */
+  stored?(directory: string): number | Promise<number>;
+  /** Whether a delivery that it fails ends the bench. */
+  mayFail: boolean;
+  close?(): void;
+}
+
+/** A candidate that this machine lacks the programs for. */
+export interface Missing {
+  what: string;
+  reason: string;
+}
+
+export const TILLSYNC: Candidate = {
+  label: 'tillsync',
+  about: 'order, items, modifiers and event, one commit for all that arrive together',
+  start: (directory) => startServer('receiver-server.ts', 'tillsync', directory, SECRET),
+  stored: ordersInMirror,
+  mayFail: false,
+};
+
+const STORING_NOTHING: Candidate = {
+  label: 'storing nothing',
+  against: { what: 'the same without storing', bound: '>= 0.40' },
+  about: 'the same Fastify: secret checked, JSON parsed',
+  start: (directory) => startServer('receiver-server.ts', 'bare', directory, SECRET),
+  mayFail: false,
+};
+
+const COMMIT_EACH: Candidate = {
+  label: 'a commit for each',
+  against: { what: 'a commit for each', bound: '>= 4' },
+  about: 'the same Fastify, the same rows, SQLite in WAL and FULL',
+  start: (directory) => startServer('receiver-server.ts', 'per-request', directory, SECRET),
+  stored: ordersInMirror,
+  mayFail: true,
+};
+
+/** tillsync first, then what it is measured against, with what a user would pick instead where it runs here. */
+export async function openCandidates(): Promise<{ candidates: Candidate[]; missing: Missing[] }> {
+  const rivals = [await openPostgresRival(), openWebhookRival()];
+  return {
+    candidates: [TILLSYNC, STORING_NOTHING, COMMIT_EACH, ...rivals.filter((rival) => 'start' in rival)],
+    missing: rivals.filter((rival) => 'reason' in rival),
+  };
+}

@@ -1,0 +1,82 @@
+import { execFileSync } from 'node:child_process';
+import { existsSync, readdirSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { chromium } from 'playwright-core';
+import { startDaemon } from '../../src/daemon/daemon.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { openWorkplace, ROOT, SECRET } from '../support/workplace.ts';
+import type { BenchOptions, BenchResult } from './bench-result.ts';
+import { has } from './http-load.ts';
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const MEBIBYTE = 2 ** 20;
+
+export const expectedSeconds = { quick: 60, full: 60 };
+
+/** What has to travel: the page until it shows something, and the package. */
+export async function run(options: BenchOptions): Promise<BenchResult[]> {
+  return [await measureFirstPaint(options), measurePackage(options)];
+}
+
+async function measureFirstPaint({ progress }: BenchOptions): Promise<BenchResult> {
+  const result = { name: "the page's first paint, in kB", bound: '<= 100' };
+  if (!existsSync(CHROMIUM)) return { ...result, ratio: null, detail: 'skipped: chromium not installed' };
+  progress('the page in Chromium');
+  const place = await openWorkplace(7);
+  const { config, refreshToken } = place;
+  const secrets = { refreshToken, webhookSecrets: [SECRET] };
+  const parts = { config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog };
+  const daemon = await startDaemon(parts);
+  try {
+    const bytes = await bytesUntilPainted(daemon.localUrl);
+    const detail = `${bytes} bytes over the wire until the page shows its verdict`;
+    return { ...result, ratio: bytes / 1000, detail };
+  } finally {
+    await daemon.stop();
+    await place.close();
+  }
+}
+
+async function bytesUntilPainted(url: string): Promise<number> {
+  const args = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking'];
+  const browser = await chromium.launch({ executablePath: CHROMIUM, args });
+  try {
+    const page = await (await browser.newContext({ locale: 'en-US' })).newPage();
+    const wire = await page.context().newCDPSession(page);
+    await wire.send('Network.enable');
+    let bytes = 0;
+    wire.on('Network.dataReceived', ({ encodedDataLength }) => {
+      bytes += encodedDataLength;
+    });
+    await page.goto(url);
+    await page.locator('.verdict').waitFor();
+    return bytes;
+  } finally {
+    await browser.close();
+  }
+}
+
+/** Everything of the package that is not Node, as it is packed. */
+function measurePackage({ progress }: BenchOptions): BenchResult {
+  const result = { name: 'the package beyond its Node, in MiB', bound: '<= 15' };
+  const dist = path.join(ROOT, 'dist');
+  const newest = (existsSync(dist) ? readdirSync(dist) : [])
+    .filter((name) => name.endsWith('.deb'))
+    .map((name) => ({ name, ...pick(statSync(path.join(dist, name))) }))
+    .sort((a, b) => b.mtimeMs - a.mtimeMs)[0];
+  if (!newest) return { ...result, ratio: null, detail: 'skipped: no dist/*.deb (npm run package)' };
+  if (!has('xz')) return { ...result, ratio: null, detail: 'skipped: xz not installed' };
+  progress('packing Node alone, for the size of the package');
+  const node = path.join(ROOT, 'node_modules/node/bin/node');
+  const nodeBytes = execFileSync('xz', ['-T1', '-c', node], { maxBuffer: 1024 * MEBIBYTE }).length;
+  const inMebibytes = (bytes: number) => (bytes / MEBIBYTE).toFixed(1);
+  return {
+    ...result,
+    ratio: (newest.size - nodeBytes) / MEBIBYTE,
+    detail: `${newest.name} ${inMebibytes(newest.size)} MiB, Node with the same compression ${inMebibytes(nodeBytes)} MiB`,
+  };
+}
+
+const pick = ({ size, mtimeMs }: { size: number; mtimeMs: number }) => ({ size, mtimeMs });

@@ -1,0 +1,86 @@
+import { mkdtempSync, readFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { stripVTControlCharacters } from 'node:util';
+import { runCli } from '../../src/cli/run-cli.ts';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { QUICK_LIMITS } from '../support/workplace.ts';
+
+/** A machine on which tillsync is to be set up, beside a platform. */
+export interface NewPlace {
+  directory: string;
+  file: string;
+  storage: string;
+  sandbox: Sandbox;
+  text(): string;
+}
+
+export async function newPlace(seed: number): Promise<NewPlace> {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-init-'));
+  const file = join(directory, 'config.toml');
+  const sandbox = await startSandbox({
+    clock: systemClock,
+    random: seededRandom(seed),
+    limits: QUICK_LIMITS,
+  });
+  const storage = join(directory, 'storage');
+  return { directory, file, storage, sandbox, text: () => readFileSync(file, 'utf8') };
+}
+
+/** What a person types once the screen asks for it; `\u0003` is Ctrl-C. */
+export type Script = readonly (readonly [asked: string, typed: string])[];
+
+export interface Talk {
+  code: number;
+  stdout: string;
+  /** Without colours and cursor moves. */
+  screen: string;
+}
+
+/** Sits at a terminal and answers one question after the other. Fails when one never comes. */
+export async function talk(
+  words: readonly string[],
+  script: Script,
+  env: Record<string, string> = {},
+): Promise<Talk> {
+  const stdin = Object.assign(new PassThrough(), { isTTY: true as const });
+  let stdout = '';
+  let screen = '';
+  let seen = 0;
+  const left = [...script];
+  const answer = () => {
+    const next = left[0];
+    const at = next === undefined ? -1 : screen.indexOf(next[0], seen);
+    // The question is put once its prompt is there.
+    if (next === undefined || at === -1 || !/> $/.test(stripVTControlCharacters(screen.slice(at)))) return;
+    seen = screen.length;
+    left.shift();
+    setImmediate(() => stdin.write(next[1] === '\u0003' ? next[1] : `${next[1]}\r`));
+  };
+  const stderr = {
+    isTTY: true,
+    columns: 120,
+    write: (text: string) => {
+      screen += text;
+      answer();
+    },
+  };
+  const code = await runCli(words, {
+    env,
+    stdin,
+    stdout: {
+      write: (text: string) => {
+        stdout += text;
+      },
+    },
+    stderr,
+    clock: systemClock,
+    random: seededRandom(1),
+    signal: AbortSignal.timeout(15_000),
+  });
+  if (left.length > 0) throw new Error(`never asked: ${left[0]?.[0]}\n${stripVTControlCharacters(screen)}`);
+  return { code, stdout, screen: stripVTControlCharacters(screen) };
+}

@@ -1,0 +1,71 @@
+import { expect, it } from 'vitest';
+import { supervise } from '../../src/daemon/service/supervisor.ts';
+import { watchdogLoop } from '../../src/daemon/service/watchdog.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { stalledLoops } from '../../src/local/health.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const MINUTE_MS = 60_000;
+
+/** A loop that does one round a minute until `dies`, then throws at each start; the signs of life it allows. */
+function setUp() {
+  const clock = new FakeClock();
+  const stop = new AbortController();
+  const work = { dies: false, starts: 0 };
+  const loop = supervise(
+    'orders',
+    async (signal, beat) => {
+      work.starts += 1;
+      while (!signal.aborted) {
+        beat();
+        if (work.dies) throw new Error('The loop is broken.');
+        await clock.sleep(MINUTE_MS, signal);
+      }
+    },
+    { clock, log: silentLog, signal: stop.signal },
+  );
+  let signs = 0;
+  const loopsAlive = () => [{ name: loop.name, lastBeatMs: loop.lastBeatMs() }];
+  const ended = watchdogLoop({
+    manager: {
+      tell({ WATCHDOG }) {
+        if (WATCHDOG) signs += 1;
+      },
+      watchdogMs: 30_000,
+    },
+    stalledLoops: () => stalledLoops({ clock, loopsAlive }),
+    clock,
+    log: silentLog,
+    signal: stop.signal,
+  });
+  const signsIn = async (ms: number) => {
+    const before = signs;
+    for (let at = 0; at < ms; at += 1_000) await clock.advance(1_000);
+    return signs - before;
+  };
+  const end = async () => {
+    stop.abort();
+    await Promise.all([loop.ended, ended]);
+  };
+  return { work, signsIn, end };
+}
+
+it('starts a loop again that threw, which costs no sign of life', async () => {
+  const { work, signsIn, end } = setUp();
+  await signsIn(5 * MINUTE_MS);
+  work.dies = true;
+  await signsIn(2 * MINUTE_MS);
+  work.dies = false;
+  expect(work.starts).toBeGreaterThan(5);
+  expect(await signsIn(30 * MINUTE_MS)).toBeGreaterThan(150);
+  await end();
+});
+
+it('takes no start for a sign of life that ends at once, so that the process is started anew', async () => {
+  const { work, signsIn, end } = setUp();
+  await signsIn(5 * MINUTE_MS);
+  work.dies = true;
+  await signsIn(12 * MINUTE_MS);
+  expect(await signsIn(30 * MINUTE_MS)).toBe(0);
+  await end();
+});

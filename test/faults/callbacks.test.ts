@@ -1,0 +1,173 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { Readable } from 'node:stream';
+import { request } from 'undici';
+import { afterEach, describe, expect, it } from 'vitest';
+import { sampleNotification } from '../support/order-samples.ts';
+import { type DaemonProcess, SECRET, until, type Workplace } from '../support/workplace.ts';
+import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';
+import { faultyDisk } from './support/faulty-disk.ts';
+
+let place: Workplace;
+afterEach(() => place.close());
+
+const polled = () => until('the first poll is done', () => lastOk(place, 'orders.poll') !== null);
+const orderIds = () =>
+  rowsOf<{ order_id: string }>(place, 'SELECT order_id FROM orders').map((row) => row.order_id);
+const gone = ({ child }: DaemonProcess) => until('it died', () => child.signalCode === 'SIGKILL');
+const WITH_RETRY = { webhookRetry: { delaysMs: [100, 200, 400, 800, 1_600, 3_200] } };
+
+describe('a death', () => {
+  it('after the commit and before the answer leaves one order, however often it is announced', async () => {
+    place = await openFaultPlace({ sandbox: WITH_RETRY });
+    const { control } = place.sandbox;
+    const disk = faultyDisk(place);
+    const daemon = await place.run();
+    await polled();
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    control.setWebhook({ callbackUrl: place.config.webhook.callbackUrl, secret: SECRET, active: false });
+    const order = control.createOrder({}, {});
+    disk.begin('kill-after-sync', order.internalOrderId);
+    control.setWebhook({ callbackUrl: place.config.webhook.callbackUrl, secret: SECRET, active: true });
+    control.announceOrder(order.internalOrderId);
+    await gone(daemon);
+    expect(orderIds()).toEqual([order.internalOrderId]);
+    disk.end('kill-after-sync');
+    await place.run();
+    await control.settled();
+    const [, delivery] = control.deliveries();
+    expect(delivery?.tries[0]).toBe('failed');
+    expect(delivery?.outcome).toBe('confirmed');
+    expect(orderIds()).toEqual([order.internalOrderId]);
+    expect(rowsOf(place, 'SELECT order_id FROM order_events')).toHaveLength(1);
+  });
+
+  it('before the commit confirms nothing, and a poll brings the order', async () => {
+    place = await openFaultPlace();
+    const { control } = place.sandbox;
+    const disk = faultyDisk(place);
+    const daemon = await place.run();
+    await polled();
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    const order = control.createOrder({}, { hidden: true });
+    disk.begin('kill-at-write', order.internalOrderId);
+    expect(await notify(place, order)).toBe('failed');
+    await gone(daemon);
+    expect(orderIds()).toEqual([]);
+    expect(integrityOf(place)).toBe('ok');
+    disk.end('kill-at-write');
+    await place.run();
+    await until('a poll has found it', () => orderIds().length === 1);
+    expect(place.differences()).toEqual([]);
+  });
+});
+
+describe('callbacks', () => {
+  it('that are a hundred times the same at once make one order and one event', async () => {
+    place = await openFaultPlace();
+    await place.run();
+    const body = sampleNotification(1);
+    const statuses = await Promise.all(Array.from({ length: 100 }, () => notify(place, body)));
+    expect(statuses).toEqual(Array(100).fill(200));
+    expect(rowsOf(place, 'SELECT seq FROM order_events')).toEqual([{ seq: 1 }]);
+    expect(rowsOf(place, 'SELECT line FROM order_items')).toHaveLength(3);
+  });
+
+  it('that come in the wrong order leave the newer state', async () => {
+    place = await openFaultPlace();
+    await place.run();
+    for (const status of ['inProcess', 'ready', 'inProcess', 'pending']) {
+      expect(await notify(place, sampleNotification(1, { status }))).toBe(200);
+    }
+    expect(rowsOf(place, 'SELECT status FROM orders')).toEqual([{ status: 'ready' }]);
+    expect(rowsOf(place, 'SELECT status FROM order_events ORDER BY seq')).toEqual([
+      { status: 'inProcess' },
+      { status: 'ready' },
+    ]);
+  });
+
+  it('that never come are made up for within two polls', async () => {
+    place = await openFaultPlace({ poll: '* * * * * *' });
+    const { control } = place.sandbox;
+    await place.run();
+    await polled();
+    control.setWebhookBehaviour({ drop: 1 });
+    for (let i = 0; i < 3; i++) {
+      const { internalOrderId } = control.createOrder();
+      const before = control.calls('order.all').length;
+      await until('the order is here', () => orderIds().includes(internalOrderId));
+      expect(control.calls('order.all').length - before).toBeLessThanOrEqual(2);
+    }
+  });
+
+  it('with a secret that is missing, wrong, doubled or huge leave no byte', async () => {
+    place = await openFaultPlace();
+    const daemon = await place.run();
+    await polled();
+    expect(await notify(place, sampleNotification(1))).toBe(200);
+    // The page of freshness may follow within a second.
+    const bytes = () =>
+      ['mirror.db', 'mirror.db-wal']
+        .map((name) => readFileSync(path.join(place.storage, name), 'latin1'))
+        .join('');
+    const body = sampleNotification(2, { name: 'left-a-trace' });
+    for (const secret of [[], 'wrong', '', [SECRET, SECRET], `${SECRET}, ${SECRET}`, SECRET.repeat(1_000)]) {
+      expect(await notify(place, body, { 'x-webhook-secret': secret }), String(secret).slice(0, 40)).toBe(
+        401,
+      );
+    }
+    expect(orderIds()).toHaveLength(1);
+    expect(rowsOf(place, 'SELECT * FROM quarantine')).toEqual([]);
+    expect(bytes()).not.toContain('left-a-trace');
+    expect(await notify(place, body)).toBe(200);
+    expect(bytes()).toContain('left-a-trace');
+    expect(daemon.log()).not.toContain(SECRET);
+  });
+
+  it('that are malformed are kept for a person, and 50 MB of one cost no memory', async () => {
+    place = await openFaultPlace();
+    const daemon = await place.run();
+    await polled();
+    for (const body of ['{"internalOrderId":', 'a=b', '']) expect(await notify(place, body)).toBe(400);
+    expect(rowsOf(place, 'SELECT payload FROM quarantine')).toHaveLength(3);
+    const residentKb = () =>
+      Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${daemon.child.pid}/status`, 'utf8'))?.[1]);
+    const before = residentKb();
+    const block = Buffer.alloc(64 * 1024, 0x20);
+    const { statusCode } = await request(place.config.webhook.callbackUrl, {
+      method: 'POST',
+      headers: { 'x-webhook-secret': SECRET },
+      body: Readable.from(
+        (function* () {
+          for (let i = 0; i < 800; i++) yield block;
+        })(),
+      ),
+    });
+    expect(statusCode).toBe(413);
+    expect(residentKb() - before).toBeLessThan(24 * 1024);
+    expect(await notify(place, sampleNotification(1))).toBe(200);
+  });
+
+  it('a thousand at once on a slow disk are each answered within five seconds, and kept when it was 200', async () => {
+    place = await openFaultPlace();
+    const disk = faultyDisk(place);
+    await place.run();
+    await polled();
+    disk.begin('sync-slow', '60 mirror.db');
+    let worstMs = 0;
+    const statuses = await Promise.all(
+      Array.from({ length: 1_000 }, async (_, n) => {
+        const startMs = performance.now();
+        const status = await notify(place, sampleNotification(n));
+        worstMs = Math.max(worstMs, performance.now() - startMs);
+        return status;
+      }),
+    );
+    disk.end('sync-slow');
+    const kept = statuses.filter((status) => status === 200).length;
+    expect(statuses.filter((status) => status !== 200 && status !== 503)).toEqual([]);
+    expect(worstMs).toBeLessThan(5_000);
+    expect(kept).toBeGreaterThan(100);
+    expect(orderIds().length).toBeGreaterThanOrEqual(kept);
+  });
+});

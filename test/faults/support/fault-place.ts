@@ -1,0 +1,82 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { Agent, request } from 'undici';
+import type { SandboxServerOptions } from '../../../src/sandbox/options.ts';
+import { openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
+
+/** Polls, sweeps: only at the start. */
+const YEARLY = '0 0 1 1 *';
+
+export interface FaultPlaceOptions {
+  /** Of the order polls; only the one at the start unless told. */
+  poll?: string;
+  sandbox?: Partial<SandboxServerOptions>;
+  /** Texts of the configuration file and what stands there instead. */
+  config?: [RegExp, string][];
+}
+
+/** A workplace where nothing happens by itself after the start, so that a fault meets what the test means. */
+export async function openFaultPlace(options: FaultPlaceOptions = {}): Promise<Workplace> {
+  const { poll = YEARLY, sandbox = {}, config = [] } = options;
+  const place = await openWorkplace(29, sandbox);
+  let text = readFileSync(place.configFile, 'utf8').replace(/^poll = .*$/m, `poll = "${poll}"`);
+  for (const [found, instead] of config) {
+    if (!found.test(text)) throw new Error(`The configuration has nothing like ${found}`);
+    text = text.replace(found, instead);
+  }
+  writeFileSync(place.configFile, text);
+  place.env.NODE_COMPILE_CACHE = path.join(tmpdir(), 'tillsync-test-compile-cache');
+  mkdirSync(place.storage);
+  return place;
+}
+
+/** Status of a callback with this body, each on a connection of its own; 'failed' when none came, 'refused' when nobody listened. */
+export async function notify(
+  place: Workplace,
+  body: unknown,
+  headers: Record<string, string | string[]> = { 'x-webhook-secret': SECRET },
+): Promise<number | 'failed' | 'refused'> {
+  const dispatcher = new Agent({ pipelining: 0 });
+  try {
+    const answer = await request(place.config.webhook.callbackUrl, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', ...headers },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      dispatcher,
+    });
+    await answer.body.dump();
+    return answer.statusCode;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'ECONNREFUSED' ? 'refused' : 'failed';
+  } finally {
+    await dispatcher.destroy();
+  }
+}
+
+/** Rows of a database in the storage directory, read as any program could. */
+export function rowsOf<T = Record<string, unknown>>(place: Workplace, sql: string, file = 'mirror.db'): T[] {
+  const db = new Database(path.join(place.storage, file), { readonly: true, fileMustExist: true });
+  try {
+    return db.prepare<[], T>(sql).all();
+  } finally {
+    db.close();
+  }
+}
+
+/** SQLite's verdict on a database in the storage directory. */
+export function integrityOf(place: Workplace, file = 'mirror.db'): string {
+  const [first] = rowsOf<{ integrity_check: string }>(place, 'PRAGMA integrity_check', file);
+  return first?.integrity_check ?? 'nothing';
+}
+
+/** When the subject was last well, ISO 8601; null: never. */
+export function lastOk(place: Workplace, subject: string): string | null {
+  try {
+    const sql = `SELECT last_ok_at AS at FROM freshness WHERE subject = '${subject}'`;
+    return rowsOf<{ at: string | null }>(place, sql)[0]?.at ?? null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,82 @@
+/** A process of its own that uses the platform as the daemon and its commands do. Told its job by its arguments. */
+import { systemClock, systemRandom } from '../../../src/daemon/system-clock.ts';
+import { whenFree } from '../../../src/domain/busy.ts';
+import { silentLog } from '../../../src/domain/log.ts';
+import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
+import type { TokenStore } from '../../../src/domain/platform/tokens.ts';
+import { createPlatformClient } from '../../../src/platform/client.ts';
+import { createHttpTransport } from '../../../src/platform/http-transport.ts';
+import { openState } from '../../../src/store/state/open-state.ts';
+
+export const KILL_POINTS = ['before-intent', 'intent-written', 'answered', 'saved'] as const;
+export type KillPoint = (typeof KILL_POINTS)[number];
+
+export interface Job {
+  path: string;
+  url: string;
+  limits: PlatformLimits;
+  do: 'calls' | 'refresh';
+  /** How many calls of each of three endpoints. */
+  rounds?: number;
+  /** The process kills itself there, as a power cut would. */
+  killAt?: KillPoint;
+}
+
+const job: Job = JSON.parse(process.argv[2] ?? '{}');
+const state = await whenFree(systemClock, () => openState({ path: job.path, clock: systemClock }));
+const http = createHttpTransport({ baseUrl: job.url, clock: systemClock });
+
+function dieAt(point: KillPoint): void {
+  if (job.killAt === point) process.kill(process.pid, 'SIGKILL');
+}
+
+const tokens: TokenStore = Object.assign(Object.create(state.tokens), {
+  read: () => state.tokens.read(),
+  readIntent: () => state.tokens.readIntent(),
+  clearIntent: (generation: number) => state.tokens.clearIntent(generation),
+  wasHandedIn: (token: string) => state.tokens.wasHandedIn(token),
+  acquireLease: (holdMs: number) => state.tokens.acquireLease(holdMs),
+  releaseLease: (fence: number) => state.tokens.releaseLease(fence),
+  markLockedOut: (...args: Parameters<TokenStore['markLockedOut']>) => state.tokens.markLockedOut(...args),
+  writeIntent(generation: number) {
+    dieAt('before-intent');
+    state.tokens.writeIntent(generation);
+    dieAt('intent-written');
+  },
+  save(...args: Parameters<TokenStore['save']>) {
+    dieAt('answered');
+    const saved = state.tokens.save(...args);
+    dieAt('saved');
+    return saved;
+  },
+});
+
+const platform = createPlatformClient({
+  transport: http,
+  ledger: state.ledger,
+  tokens,
+  limits: job.limits,
+  clock: systemClock,
+  random: systemRandom,
+  log: silentLog,
+});
+
+process.on('SIGTERM', async () => {
+  await platform.close();
+  state.close();
+  process.exit(0);
+});
+
+if (job.do === 'refresh') {
+  await platform.tokens.refresh();
+} else {
+  for (let i = 0; i < (job.rounds ?? 1); i++) {
+    await Promise.all([
+      platform.productGet({ sku: '1' }),
+      platform.webhookGet(),
+      platform.orderAll({ startDate: '2026-01-01', endDate: '2026-01-02' }),
+    ]);
+  }
+}
+await platform.close();
+state.close();

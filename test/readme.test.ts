@@ -1,0 +1,140 @@
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { describe, expect, it } from 'vitest';
+import { type CommandFacts, commandTree } from '../config/package/command-tree.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '..');
+const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+const README = read('README.md');
+const PROSE = README.replace(/^```.*?^```$/gms, '');
+
+/** What the mirror has for tillsync itself: a POS that relied on it would break one day. */
+const OWN_TABLES =
+  'branch_products held_back_counts held_notifications inbox_copied order_payloads sweeps unbooked_orders'.split(
+    ' ',
+  );
+const OWN_COLUMNS = [
+  ...['orders.event_source', 'orders.poll_digest', 'orders.payload_source', 'orders.payload_at'],
+  ...['products', 'skus', 'stocks'].flatMap((table) => [`${table}.pushed_mark`, `${table}.uncertain`]),
+  ...['stocks.confirmed_seq', 'quarantine.digest', 'quarantine.seen', 'quarantine.bytes'],
+  ...'conflict_key fields priority queue_seq basis sku subsidiary_id source version field_versions zeroed_at as_of_seq call_id sent_qty held_back sent_as_of_seq'
+    .split(' ')
+    .map((column) => `outbox.${column}`),
+  ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => [
+    `${table}.id`,
+    `${table}.inserted_at`,
+  ]),
+];
+
+/** `table.column` of every table that these statements make. */
+function columnsMadeBy(...files: string[]): string[] {
+  const db = new Database(':memory:');
+  for (const file of files) db.exec(read(file));
+  const rows = db
+    .prepare<[], string>(
+      `SELECT m.name || '.' || c.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c
+       WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite%'`,
+    )
+    .pluck()
+    .all();
+  db.close();
+  return rows;
+}
+
+/** `table.column` of the README's table under this mark: the first cell names it, the last lists the columns. */
+function columnsTold(mark: string): string[] {
+  const table = README.split(`<!-- tables: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
+  return table
+    .split('\n')
+    .slice(2)
+    .flatMap((line) => {
+      const cells = line.split('|').slice(1, -1);
+      const name = cells[0]?.replaceAll('`', '').trim();
+      const columns = cells.at(-1)?.replaceAll(/\([^)]*\)/g, '') ?? '';
+      return [...columns.matchAll(/`(\w+)`/g)].map(([, column]) => `${name}.${column}`);
+    });
+}
+
+describe('the README', () => {
+  it.each([
+    [
+      'mirror',
+      readdirSync(path.join(ROOT, 'src/store/mirror/migrations')).map(
+        (file) => `src/store/mirror/migrations/${file}`,
+      ),
+    ],
+    ['inbox', ['src/store/inbox/schema.sql']],
+  ])('lists the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
+    const own = (name: string) =>
+      OWN_COLUMNS.includes(name) || OWN_TABLES.includes(name.split('.')[0] as string);
+    const made = columnsMadeBy(...files.filter((file) => file.endsWith('.sql')).sort());
+    expect(made.length).toBeGreaterThan(10);
+    expect(columnsTold(mark).sort()).toEqual(made.filter((name) => !own(name)).sort());
+  });
+
+  it('names constraints of the inbox as they are', () => {
+    const schema = read('src/store/inbox/schema.sql');
+    const told = /name of the constraint says why: (.*?), and so on/s.exec(README)?.[1] ?? '';
+    const names = [...told.matchAll(/`([^`]+)`/g)].map(([, name]) => name?.replaceAll('\n', ' '));
+    expect(names.length).toBeGreaterThan(2);
+    for (const name of names) expect(schema).toContain(`CONSTRAINT "${name}"`);
+  });
+
+  it('quotes recipes and proxies as they are tried', () => {
+    const quoted = [...README.matchAll(/<!-- file: (\S+) -->\n```\w*\n(.*?)\n```\n/gs)];
+    expect(quoted.length).toBeGreaterThan(10);
+    for (const [, file = '', text] of quoted) expect(`${text}\n`, file).toBe(read(file));
+    const tried = ['php', 'csharp', 'pascal', 'proxy'].flatMap((folder) =>
+      readdirSync(path.join(ROOT, 'test/recipes', folder)).map((name) => `test/recipes/${folder}/${name}`),
+    );
+    expect(quoted.map(([, file]) => file).sort()).toEqual(tried.sort());
+  });
+
+  it('links to headings and files that are there', () => {
+    const slugs = [...PROSE.matchAll(/^#+ (.*)$/gm)].map(
+      ([, heading = '']) =>
+        `#${heading
+          .toLowerCase()
+          .replaceAll(/[^\w\- ]/g, '')
+          .replaceAll(' ', '-')}`,
+    );
+    const links = [...PROSE.matchAll(/\]\(([^)]+)\)|src="([^"]+)"/g)].map(
+      ([, link, src]) => link ?? src ?? '',
+    );
+    expect(links.length).toBeGreaterThan(20);
+    for (const link of links.filter((each) => !each.startsWith('http'))) {
+      expect(link.startsWith('#') ? slugs.includes(link) : existsSync(path.join(ROOT, link)), link).toBe(
+        true,
+      );
+    }
+  });
+
+  it('names commands, options and scripts that there are', () => {
+    const program = commandTree();
+    const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
+    const calls = [...README.matchAll(/(?<![\w/@.-])tillsync(?: --)? ([a-z][^`\n|#]*)/g)].map(
+      ([, words = '']) => words,
+    );
+    const known = calls.filter((words) =>
+      program.commands.some(({ words: [name] }) => name === words.split(' ')[0]),
+    );
+    expect(known.length).toBeGreaterThan(40);
+    for (const call of known) {
+      const command = descend(program, call.split(/\s+/));
+      const options = [...command.options, ...program.options].map(({ long }) => long);
+      for (const [, option = ''] of call.matchAll(/(?<=\s)(--[a-z-]+)/g))
+        expect(options, call).toContain(option);
+      expect(command.commands.length === 0, `tillsync ${call} is a command, not a group`).toBe(true);
+    }
+    for (const [, script = ''] of README.matchAll(/npm run (?:-s )?([\w:]+)/g)) {
+      expect(Object.keys(scripts)).toContain(script);
+    }
+  });
+});
+
+function descend(command: CommandFacts, words: readonly string[]): CommandFacts {
+  const [next = '', ...rest] = words;
+  const inner = command.commands.find(({ words: names }) => names.at(-1) === next.replace(/\W+$/, ''));
+  return inner ? descend(inner, rest) : command;
+}

@@ -1,0 +1,195 @@
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/daemon/system-clock.ts';
+import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
+
+const DAEMON = 61_011;
+const POS = 61_013;
+const SHARED_GROUP = 61_012;
+const AS_DAEMON = ['setpriv', '--reuid', `${DAEMON}`, '--regid', `${DAEMON}`, '--groups', `${SHARED_GROUP}`];
+const canChangeUser = process.getuid?.() === 0 && existsSync('/usr/bin/setpriv');
+
+interface Language {
+  name: string;
+  folder: string;
+  needs: string[];
+  /** Debian packages. */
+  packages: string;
+  compile: string[][];
+  /** The three recipes as commands. */
+  read: string[];
+  handOver: string[];
+  post: string[];
+}
+
+const SQLITE = ['-r:System.Data', '-r:Mono.Data.Sqlite'];
+const LANGUAGES: Language[] = [
+  {
+    name: 'PHP',
+    folder: 'php',
+    needs: ['/usr/bin/php'],
+    packages: 'php-cli php-sqlite3',
+    compile: [],
+    read: ['php', 'read-orders.php'],
+    handOver: ['php', 'hand-over-stock.php'],
+    post: ['php', 'post-stock.php'],
+  },
+  {
+    name: 'C#',
+    folder: 'csharp',
+    needs: ['/usr/bin/mcs', '/usr/bin/mono'],
+    packages: 'mono-mcs mono-runtime libmono-sqlite4.0-cil libmono-system-runtime-serialization4.0-cil',
+    compile: [
+      ['mcs', ...SQLITE, 'ReadOrders.cs'],
+      ['mcs', ...SQLITE, 'HandOverStock.cs'],
+      ['mcs', '-r:System.Runtime.Serialization', 'PostStock.cs'],
+    ],
+    read: ['mono', 'ReadOrders.exe'],
+    handOver: ['mono', 'HandOverStock.exe'],
+    post: ['mono', 'PostStock.exe'],
+  },
+  {
+    name: 'Free Pascal',
+    folder: 'pascal',
+    needs: ['/usr/bin/fpc'],
+    packages: 'fp-compiler fp-units-fcl fp-units-db fp-units-net',
+    compile: [
+      ['fpc', 'readorders.pas'],
+      ['fpc', 'handoverstock.pas'],
+      ['fpc', 'poststock.pas'],
+    ],
+    read: ['./readorders'],
+    handOver: ['./handoverstock'],
+    post: ['./poststock'],
+  },
+];
+
+const missing = ({ needs }: Language) => needs.some((file) => !existsSync(file));
+for (const language of LANGUAGES) {
+  if (missing(language))
+    console.warn(`Not tested: ${language.name}. Install it: apt install ${language.packages}`);
+}
+if (!canChangeUser)
+  console.warn('Not tested: the recipes run as another Unix user, which takes root and setpriv.');
+
+let place: Workplace;
+let daemon: DaemonProcess;
+let home: string;
+let mirror: string;
+let inbox: string;
+
+interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+/** Runs a recipe as the POS. */
+function start(
+  [program = '', ...words]: string[],
+  ...more: string[]
+): { child: ChildProcess; ended: Promise<Ended> } {
+  const child = spawn(program, [...words, ...more], {
+    cwd: home,
+    uid: POS,
+    gid: SHARED_GROUP,
+    env: { PATH: process.env.PATH ?? '', HOME: home, LANG: 'C.UTF-8' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let [stdout, stderr] = ['', ''];
+  child.stdout?.on('data', (chunk) => {
+    stdout += chunk;
+  });
+  child.stderr?.on('data', (chunk) => {
+    stderr += chunk;
+  });
+  return { child, ended: once(child, 'close').then(() => ({ code: child.exitCode, stdout, stderr })) };
+}
+
+const run = (recipe: string[], ...more: string[]) => start(recipe, ...more).ended;
+
+describe.each(LANGUAGES)('the recipes in $name', (language) => {
+  const tried = it.skipIf(!canChangeUser || missing(language));
+  beforeEach(async () => {
+    place = await openWorkplace(41);
+    chmodSync(place.directory, 0o755);
+    chownSync(place.directory, DAEMON, DAEMON);
+    place.env.TILLSYNC_STORAGE_GROUP = String(SHARED_GROUP);
+    home = path.join(place.directory, 'pos');
+    mkdirSync(home);
+    cpSync(path.join(import.meta.dirname, language.folder), home, { recursive: true });
+    for (const [compiler = '', ...words] of language.compile) {
+      execFileSync(compiler, words, { cwd: home, stdio: 'pipe' });
+    }
+    chownSync(home, POS, SHARED_GROUP);
+    mirror = path.join(place.storage, 'mirror.db');
+    inbox = path.join(place.storage, 'inbox', 'inbox.db');
+    daemon = await place.run(...AS_DAEMON);
+    await until('the catalogue is here', () => daemon.log().includes('catalogue swept'));
+  });
+  afterEach(() => place.close());
+
+  tried('read every order once, and go on after a stop of either side', async () => {
+    const known = () => place.mirrorRows().map(({ order_id }) => order_id);
+    const first = place.sandbox.control.createOrder();
+    await until('the order is here', () => known().includes(first.internalOrderId));
+    const begun = await run(language.read, mirror, 'seq');
+    expect(begun).toMatchObject({ code: 0, stderr: '' });
+    expect(begun.stdout).toContain(first.internalOrderId);
+    expect(begun.stdout).toContain(first.items[0]?.product.name);
+    expect(await run(language.read, mirror, 'seq')).toEqual({ code: 0, stdout: '', stderr: '' });
+
+    const second = place.sandbox.control.createOrder();
+    await until('the next is here', () => known().includes(second.internalOrderId));
+    await daemon.end('SIGKILL');
+    const next = await run(language.read, mirror, 'seq');
+    expect(next).toMatchObject({ code: 0, stderr: '' });
+    expect(next.stdout).toContain(second.internalOrderId);
+    expect(next.stdout).not.toContain(first.internalOrderId);
+    const again = await place.run(...AS_DAEMON);
+    expect(await again.end('SIGTERM')).toBe(0);
+    expect(await run(language.read, mirror, 'elsewhere')).toMatchObject({ code: 0, stderr: '' });
+  });
+
+  tried('hand over by SQL, wait while the inbox is locked, and tell what became of it', async () => {
+    const { control } = place.sandbox;
+    const holder = new Database(inbox, { fileMustExist: true });
+    holder.exec('BEGIN EXCLUSIVE');
+    const waiting = start(language.handOver, inbox, mirror, 'A-1001-1', '17.5', 'B1');
+    await systemClock.sleep(1_000);
+    expect(waiting.child.exitCode).toBeNull();
+    holder.exec('COMMIT');
+    holder.close();
+    expect(await waiting.ended).toEqual({ code: 0, stdout: 'done\n', stderr: '' });
+    expect(control.stockOf(1001, 'sub-1')).toBe(17.5);
+
+    const refused = await run(language.handOver, inbox, mirror, 'A-1001-1', '-3', 'B1');
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toMatch(/^Not handed over: .*qty must be a number of 0 or more/s);
+    const unknown = await run(language.handOver, inbox, mirror, 'NOT-THERE', '3', 'B1');
+    expect(unknown.code).toBe(1);
+    expect(unknown.stderr).toMatch(/^rejected: .*NOT-THERE/);
+    expect(control.stockOf(1001, 'sub-1')).toBe(17.5);
+  });
+
+  tried('hand over by HTTP, with an answer for each item', async () => {
+    const { control } = place.sandbox;
+    const posted = await run(language.post, daemon.localUrl, 'A-1001-1=7.5@B1', 'A-1001-1=-2@B1');
+    expect(posted).toMatchObject({ code: 3, stderr: '' });
+    expect(posted.stdout).toMatch(/^A-1001-1 pending\s*\nA-1001-1 rejected qty -2 is negative\.\n$/);
+    await until('it arrived', () => control.stockOf(1001, 'sub-1') === 7.5);
+    expect(await run(language.post, daemon.localUrl, 'A-1001-1=8@B1')).toMatchObject({ code: 0 });
+
+    const refused = await run(language.post, daemon.localUrl);
+    expect(refused.code).toBe(1);
+    expect(refused.stderr).toContain('Nothing was taken: There is no item in the body.');
+    await daemon.end('SIGTERM');
+    const alone = await run(language.post, daemon.localUrl, 'A-1001-1=9@B1');
+    expect(alone.code).toBe(1);
+    expect(alone.stderr).toMatch(/^Nothing was taken: /);
+  });
+});

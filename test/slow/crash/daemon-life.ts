@@ -1,0 +1,99 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { bundle } from '../../../config/package/bundle.ts';
+import { type CommandResult, NODE, ROOT, until } from '../../support/workplace.ts';
+
+/** The program as it is packaged, which starts several times faster than the checkout. */
+export interface Program {
+  /** Starts it; the environment is all that it gets. */
+  start(words: readonly string[], env: Record<string, string>): ChildProcess;
+  remove(): void;
+}
+
+/** Bundles the sources in `TILLSYNC_CRASH_ROOT`, else those of this checkout. */
+export async function buildProgram(): Promise<Program> {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-program-'));
+  await bundle({ root: process.env.TILLSYNC_CRASH_ROOT ?? ROOT, directory });
+  const env = { PATH: process.env.PATH ?? '', CACHE_DIRECTORY: path.join(directory, 'cache') };
+  return {
+    start: (words, more) =>
+      spawn(NODE, [path.join(directory, 'start.cjs'), ...words], {
+        env: { ...env, ...more },
+        stdio: ['pipe', 'pipe', 'pipe'],
+      }),
+    remove: () => rmSync(directory, { recursive: true, force: true }),
+  };
+}
+
+/** One process of `tillsync run`, from its start to its death. */
+export class DaemonLife {
+  readonly #child: ChildProcess;
+  readonly #dead: Promise<unknown>;
+  #log = '';
+  /** Monotonic milliseconds; null while nobody has killed it. */
+  killedMs: number | null = null;
+
+  constructor(child: ChildProcess) {
+    this.#child = child;
+    child.stdin?.end();
+    const hear = (text: string) => {
+      this.#log += text;
+    };
+    child.stdout?.setEncoding('utf8').on('data', hear);
+    child.stderr?.setEncoding('utf8').on('data', hear);
+    this.#dead = once(child, 'close');
+  }
+
+  get log(): string {
+    return this.#log;
+  }
+
+  get runs(): boolean {
+    return this.#log.includes('tillsync is running');
+  }
+
+  get ended(): boolean {
+    return this.#child.exitCode !== null || this.#child.signalCode !== null;
+  }
+
+  /** At once, wherever it is. */
+  kill(): void {
+    if (this.killedMs !== null || this.ended) return;
+    this.killedMs = performance.now();
+    this.#child.kill('SIGKILL');
+  }
+
+  /** Resolves when it is dead and its output was read. */
+  async dead(): Promise<void> {
+    await this.#dead;
+  }
+
+  async running(): Promise<void> {
+    await until('the daemon runs', () => this.runs || this.ended, 20_000);
+    if (!this.runs) throw new Error(`The daemon did not start:\n${this.#log}`);
+  }
+
+  /** Exit code after SIGTERM. */
+  async stop(): Promise<number | null> {
+    this.#child.kill('SIGTERM');
+    await this.#dead;
+    return this.#child.exitCode;
+  }
+}
+
+/** Runs one command to its end. */
+export async function runCommand(child: ChildProcess, input = ''): Promise<CommandResult> {
+  let [stdout, stderr] = ['', ''];
+  child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+    stdout += text;
+  });
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  child.stdin?.end(input);
+  await once(child, 'close');
+  return { code: child.exitCode, stdout, stderr };
+}

@@ -1,0 +1,58 @@
+import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { migrate } from '../../../src/store/migrate.ts';
+import { openDatabase } from '../../../src/store/sqlite.ts';
+import { ROOT } from '../../support/workplace.ts';
+
+const ORDERS = 400;
+
+/** Files of an earlier version, with the first `steps` steps of the mirror's schema and orders in it; gives their ids. */
+export function writeOldFiles(storage: string, steps: number): string[] {
+  mkdirSync(storage, { recursive: true });
+  chmodSync(storage, 0o2750);
+  const mirror = openOld(storage, 'mirror', 0o640, steps);
+  const order = mirror.prepare(
+    `INSERT INTO orders (order_id, status, seq, updated_at, event_source, payload_source, payload)
+     VALUES (?, 'dispatched', ?, '2020-01-01T00:00:00.000Z', 'poll', 'poll', ?)`,
+  );
+  const event = mirror.prepare(
+    `INSERT INTO order_events (seq, order_id, status, source, observed_at)
+     VALUES (?, ?, 'dispatched', 'poll', '2020-01-01T00:00:00.000Z')`,
+  );
+  const ids = Array.from({ length: ORDERS }, (_, i) => `old-${i + 1}`);
+  mirror.transaction(() => {
+    ids.forEach((id, i) => {
+      order.run(
+        id,
+        i + 1,
+        JSON.stringify({ internalOrderId: id, status: 'dispatched', filling: 'x'.repeat(800) }),
+      );
+      event.run(i + 1, id);
+    });
+  })();
+  mirror.close();
+  openOld(storage, 'state', 0o600, 1).close();
+  return ids;
+}
+
+function openOld(storage: string, name: 'mirror' | 'state', mode: number, steps: number) {
+  const all = path.join(ROOT, 'src/store', name, 'migrations');
+  const some = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-schema-'));
+  try {
+    const files = readdirSync(all).filter((file) => file.endsWith('.sql'));
+    for (const file of files.sort().slice(0, steps))
+      copyFileSync(path.join(all, file), path.join(some, file));
+    const db = openDatabase({
+      path: path.join(storage, `${name}.db`),
+      mode,
+      busyTimeoutMs: 0,
+      pragmas: { journal_mode: 'wal' },
+    });
+    migrate(db, { directory: pathToFileURL(`${some}/`), name: `${name}.db` });
+    return db;
+  } finally {
+    rmSync(some, { recursive: true });
+  }
+}

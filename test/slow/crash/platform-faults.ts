@@ -1,0 +1,43 @@
+import type { SandboxControl } from '../../../src/sandbox/control.ts';
+import type { GateCall } from './platform-gate.ts';
+
+export interface PlatformView {
+  control: SandboxControl;
+  /** In the order in which the platform did their work. */
+  calls: readonly GateCall[];
+  /** By life: when it was killed. */
+  killedMs: ReadonlyMap<number, number>;
+  /** How often the tokens were lost in the one window that nobody can close. */
+  lockOuts: number;
+}
+
+/** An answer is written down sooner, even by a busy machine. */
+const SETTLED_WITHIN_MS = 500;
+
+/** What the platform saw that it must not see: a broken limit, a dead token, an old value, a value twice. */
+export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): string[] {
+  const faults = control
+    .violations()
+    .map(({ endpoint, broken, at }) => `${endpoint} broke the limit ${broken} at ${at}`);
+  const dead = control.deadRefreshUses().length;
+  if (dead > lockOuts)
+    faults.push(`${dead} dead refresh tokens were used, and ${lockOuts} were lost by a kill`);
+  const last = new Map<string, { value: number; call: GateCall }>();
+  for (const call of calls) {
+    for (const { target, value } of call.applied) {
+      const before = last.get(target);
+      if (before && before.value > value) faults.push(`${target} was ${before.value} and then ${value}`);
+      if (before?.value === value && !mayBeUnknown(before.call, killedMs)) {
+        faults.push(`${target} was set to ${value} twice, though its answer had come`);
+      }
+      last.set(target, { value, call });
+    }
+  }
+  return faults;
+}
+
+/** Whether a kill may have come before the answer was written down. */
+function mayBeUnknown({ life, answeredMs }: GateCall, killedMs: ReadonlyMap<number, number>): boolean {
+  const endMs = killedMs.get(life);
+  return answeredMs === null || (endMs !== undefined && endMs - answeredMs < SETTLED_WITHIN_MS);
+}

@@ -1,0 +1,16 @@
+import { defineConfig } from 'vitest/config';
+
+/**
+ * `npm run test:crash`: kills and power cuts, again and again. `TILLSYNC_ROUNDS` (default 40; a fifth of them power
+ * cuts, in addition), `TILLSYNC_SEED`, `TILLSYNC_POINTS` (only points whose name has this text). Needs gcc for the
+ * power cuts.
+ */
+export default defineConfig({
+  test: {
+    include: ['test/slow/crash/*.test.ts'],
+    pool: 'forks',
+    fileParallelism: false,
+    testTimeout: 7_200_000,
+    hookTimeout: 60_000,
+  },
+});

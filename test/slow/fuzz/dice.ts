@@ -1,0 +1,39 @@
+import { seededRandom } from '../../support/fake-clock.ts';
+
+/** Another one each day, so that days add up; printed by whatever fails. */
+export const SEED = Number(process.env.TILLSYNC_SEED ?? Math.floor(Date.now() / 86_400_000));
+const FACTOR = Number(process.env.TILLSYNC_FUZZ_RUNS ?? 1);
+
+/** So many rounds, times `TILLSYNC_FUZZ_RUNS`. */
+export function rounds(usual: number): number {
+  return Math.max(1, Math.round(usual * FACTOR));
+}
+
+/** Chance from a seed. */
+export class Dice {
+  readonly #next: () => number;
+
+  constructor(seed: number) {
+    const random = seededRandom(seed);
+    this.#next = () => random.next();
+  }
+
+  /** 0 to 1. */
+  share(): number {
+    return this.#next();
+  }
+
+  /** A whole number from 0 to `below - 1`. */
+  below(below: number): number {
+    return Math.floor(this.#next() * below);
+  }
+
+  chance(share: number): boolean {
+    return this.#next() < share;
+  }
+
+  pick<T>(from: readonly T[]): T {
+    if (from.length === 0) throw new RangeError('There is nothing to pick from.');
+    return from[this.below(from.length)] as T;
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * What the mirror has to hold of one notification, by the document alone: written without the reader's tables, so
+ * that the two can disagree. A column that is not named here is not judged.
+ */
+export interface ExpectedOrder {
+  orderId: string;
+  columns: Record<string, unknown>;
+  /** null: the notification says nothing of items. */
+  items: Record<string, unknown>[] | null;
+}
+
+type Json = Record<string, unknown>;
+type Read = (value: unknown) => unknown;
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+const isNumber = (value: unknown): value is number => typeof value === 'number' && Number.isFinite(value);
+const known = (value: unknown) => (value === undefined ? null : value);
+
+const text: Read = (value) => {
+  if (typeof value === 'string') return value.toWellFormed();
+  if (!isNumber(value)) return null;
+  return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
+};
+const amount: Read = (value) =>
+  typeof value === 'string' ? value.toWellFormed() : isNumber(value) ? value : null;
+const whole: Read = (value) => {
+  if (typeof value === 'string')
+    return /^#?[0-9]{1,15}$/.test(value) ? Number.parseInt(value.replace('#', ''), 10) : null;
+  return Number.isSafeInteger(value) ? value : null;
+};
+const number: Read = (value) => {
+  if (typeof value === 'string') return /^-?[0-9]+(\.[0-9]+)?$/.test(value) ? Number.parseFloat(value) : null;
+  return isNumber(value) ? value : null;
+};
+const flag: Read = (value) => {
+  if (value === true || value === 1 || value === 'true' || value === '1') return 1;
+  return value === false || value === 0 || value === 'false' || value === '0' ? 0 : null;
+};
+
+const TOP: [field: string, column: string, read: Read][] = [
+  ['status', 'status', text],
+  ['code', 'code', whole],
+  ['websiteId', 'website_id', text],
+  ['name', 'name', text],
+  ['deliveryType', 'delivery_type', text],
+  ['amountToPay', 'amount_to_pay', amount],
+  ['amount', 'amount', amount],
+  ['deliveryFee', 'delivery_fee', amount],
+  ['couponDiscount', 'coupon_discount', amount],
+  ['isScheduled', 'is_scheduled', flag],
+];
+const ADDRESS: [string, string, Read][] = [
+  ['lat', 'address_lat', number],
+  ['lng', 'address_lng', number],
+  ['streetNumber', 'address_street_number', text],
+  ['streetAddress', 'address_street_address', text],
+  ['country', 'address_country', text],
+  ['state', 'address_state', text],
+  ['city', 'address_city', text],
+  ['zipCode', 'address_zip_code', text],
+  ['phoneNumber', 'address_phone_number', text],
+  ['details', 'address_details', text],
+];
+const USER: [string, string, Read][] = [
+  ['firstName', 'customer_first_name', text],
+  ['lastName', 'customer_last_name', text],
+  ['email', 'customer_email', text],
+  ['phoneNumber', 'customer_phone_number', text],
+];
+const ITEM: [string, string, Read][] = [
+  ['amount', 'quantity', amount],
+  ['comment', 'comment', text],
+  ['unitPrice', 'unit_price', amount],
+  ['baseUnitPrice', 'base_unit_price', amount],
+  ['productPrice', 'product_price', amount],
+  ['productBasePrice', 'product_base_price', amount],
+];
+
+/** `unreadable`: it belongs into quarantine. `unsure`: the id is a number that JavaScript cannot tell. */
+export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'unsure' {
+  const value: unknown = JSON.parse(json);
+  if (!isObject(value)) return 'unreadable';
+  const id = own(value, 'internalOrderId');
+  if (typeof id === 'number' && !Number.isSafeInteger(id)) return 'unsure';
+  const orderId =
+    typeof id === 'number' ? String(id) : typeof id === 'string' ? id.trim().toWellFormed() : '';
+  if (orderId === '' || orderId.length > 512) return 'unreadable';
+  const address = own(value, 'address');
+  const items = own(value, 'items');
+  return {
+    orderId,
+    columns: {
+      ...columnsOf(value, TOP),
+      ...columnsOf(address, ADDRESS),
+      ...columnsOf(own(value, 'user'), USER),
+      // A text in the place of the object is taken for what the object is about.
+      store_external_id: named(own(value, 'store'), 'externalId'),
+      address_address: named(address, 'address'),
+    },
+    items: Array.isArray(items) ? items.filter(isObject).map(itemOf) : null,
+  };
+}
+
+function itemOf(item: Json): Json {
+  const product = own(item, 'product');
+  return {
+    ...columnsOf(item, ITEM),
+    product_external_id: isObject(product) ? text(own(product, 'externalId')) : null,
+    product_name: named(product, 'name'),
+  };
+}
+
+function named(value: unknown, field: string): unknown {
+  return text(isObject(value) ? own(value, field) : value);
+}
+
+function columnsOf(value: unknown, fields: [string, string, Read][]): Json {
+  const source = isObject(value) ? value : {};
+  return Object.fromEntries(fields.map(([field, column, read]) => [column, known(read(own(source, field)))]));
+}
+
+function own(value: Json, field: string): unknown {
+  return Object.hasOwn(value, field) ? value[field] : undefined;
+}

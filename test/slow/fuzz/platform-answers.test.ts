@@ -1,0 +1,227 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo/demo-compare.ts';
+import { openParts, type Parts } from '../../../src/daemon/parts.ts';
+import { TillsyncError } from '../../../src/domain/errors.ts';
+import { silentLog } from '../../../src/domain/log.ts';
+import { createHttpTransport } from '../../../src/platform/http-transport.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+import { hastyClock } from '../../support/hasty-clock.ts';
+import { openWorkplace, type Workplace } from '../../support/workplace.ts';
+import { Dice, rounds, SEED } from './dice.ts';
+import { type Garble, GarblingTransport } from './garbling-transport.ts';
+import { mutateBytes } from './mutate-bytes.ts';
+import { mutateJson, nodeOf, write } from './mutate-json.ts';
+import { expectedOrder } from './order-model.ts';
+
+const NO_LIMITS = {
+  endpointIntervalMs: 1,
+  ordersIntervalMs: 1,
+  windowMs: 300_000,
+  requestsPerWindow: 1_000_000,
+  ordersPerWindow: 1_000_000,
+};
+
+let place: Workplace;
+let parts: Parts;
+let transport: GarblingTransport;
+
+beforeAll(async () => {
+  const clock = hastyClock(50);
+  place = await openWorkplace(SEED, { clock, limits: NO_LIMITS, seed: { products: 30, orders: 25 } });
+  const { config, refreshToken } = place;
+  transport = new GarblingTransport(createHttpTransport({ baseUrl: config.platform.baseUrl, clock }));
+  parts = await openParts({
+    config: { ...config, platform: { ...config.platform, timeoutMs: 600_000 } },
+    secrets: { refreshToken, webhookSecrets: [] },
+    clock,
+    random: seededRandom(SEED),
+    log: silentLog,
+    transport,
+  });
+});
+afterAll(async () => {
+  await parts?.close();
+  await place?.close();
+});
+
+/** The error's code; a fault of ours is none that a platform may bring about. */
+async function codeOf(promise: Promise<unknown>, where: string): Promise<string | undefined> {
+  try {
+    await promise;
+    return undefined;
+  } catch (error) {
+    if (!(error instanceof TillsyncError)) throw new Error(where, { cause: error });
+    expect(error.code, `${where}\n${error.stack}\n${String(error.cause)}`).not.toBe('internal');
+    return error.code;
+  }
+}
+
+/** Spoils the shape of the JSON, or its bytes, or what stands around it. */
+function garbler(dice: Dice): Garble {
+  return (answer) => {
+    const bytes = Buffer.from(answer.bytes);
+    if (dice.chance(0.1)) return { ...answer, status: dice.pick([204, 301, 400, 404, 500, 503]) };
+    if (dice.chance(0.1)) return { ...answer, bytes: Buffer.from('<html>Sign in</html>') };
+    if (dice.chance(0.4)) return { ...answer, bytes: mutateBytes(bytes, dice) };
+    const mutant = mutateJson(nodeOf(JSON.parse(bytes.toString())), dice);
+    return { ...answer, bytes: Buffer.from(write(mutant)) };
+  };
+}
+
+const sentText = () => Buffer.from(transport.last?.bytes ?? []).toString();
+
+describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
+  it('of GET /order/all bring only rows that they say, and take none away', async () => {
+    const dice = new Dice(SEED);
+    const { control } = place.sandbox;
+    await parts.orderPoll.poll();
+    const ids = () =>
+      parts.mirror.read(({ db }) => db.prepare<[], string>('SELECT order_id FROM orders').pluck().all());
+    for (let n = 0; n < rounds(150); n++) {
+      const before = ids();
+      transport.spoil('order.all', garbler(dice));
+      const code = await codeOf(parts.orderPoll.poll(), `round ${n}`);
+      const where = `round ${n} (${code}): ${sentText().slice(0, 2_000)}`;
+      const after = new Set(ids());
+      expect(
+        before.filter((id) => !after.has(id)),
+        where,
+      ).toEqual([]);
+      judgeOrders(where);
+      // No answer has this character: it would stand for bytes that were none.
+      const isPatched = 'SELECT order_id FROM orders WHERE instr(payload, char(0xfffd))';
+      expect(
+        parts.mirror.read(({ db }) => db.prepare(isPatched).all()),
+        where,
+      ).toEqual([]);
+      transport.stop();
+      await parts.orderPoll.poll();
+      expect(wrongOrders(), where).toEqual([]);
+      if (dice.chance(0.3)) control.createOrder({}, { hidden: true });
+    }
+  });
+
+  /** Every row is what the platform has, or what stands in its payload, which was sent. */
+  function judgeOrders(where: string): void {
+    const wrong = new Set(wrongOrders().map((text) => /\((.+)\)/.exec(text)?.[1] ?? ''));
+    const strange = parts.mirror
+      .read(({ db }) => db.prepare<[], Record<string, unknown>>('SELECT * FROM orders').all())
+      .filter(({ order_id }) => wrong.has(String(order_id)));
+    for (const row of strange) {
+      const payload = String(row.payload);
+      expect(Buffer.from(transport.last?.bytes ?? []).includes(payload), where).toBe(true);
+      const expected = expectedOrder(payload);
+      if (typeof expected === 'string') continue;
+      expect(row.order_id, where).toBe(expected.orderId);
+      for (const [column, value] of Object.entries(expected.columns)) {
+        if (value !== null) expect(row[column] === value, `${where}\n${column}`).toBe(true);
+      }
+    }
+  }
+
+  function wrongOrders(): string[] {
+    const rows = parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+    const { differences } = compareOrders(place.sandbox.control.orders(), rows);
+    return differences.filter((text) => !text.endsWith('alone'));
+  }
+
+  it('of GET /product/list take no product for gone, and are made up for by the next sweep', async () => {
+    const dice = new Dice(SEED + 1);
+    const [branch] = parts.branches;
+    if (!branch) throw new Error('There is no branch.');
+    await parts.catalogSweep.sweep(branch);
+    const count = (sql: string) =>
+      parts.mirror.read(({ db }) => db.prepare<[], number>(sql).pluck().get() ?? 0);
+    const skus = () => count('SELECT count(*) FROM skus');
+    const vanished = (text: string) => {
+      const sql = 'SELECT product_id FROM products WHERE vanished_at IS NOT NULL';
+      const gone = parts.mirror.read(({ db }) => db.prepare<[], string>(sql).pluck().all());
+      // One that only a spoiled answer spoke of may go again, and one whose SKUs it gave to another product.
+      const others = ownersIn(text);
+      return place.sandbox.control.products().filter(({ id, children }) => {
+        const isGivenAway = children.some(({ sku }) => others.has(sku) && others.get(sku) !== id);
+        return gone.includes(id) && !isGivenAway;
+      });
+    };
+    const differences = () =>
+      place.sandbox.control.products().flatMap(({ children }) =>
+        children.flatMap(({ sku, price, stocks }) => {
+          const row = parts.mirror.read(({ db }) =>
+            db.prepare<[string], { price: unknown }>('SELECT price FROM skus WHERE sku = ?').get(String(sku)),
+          );
+          const wrong = stocks.filter(({ subsidiaryId, qty }) => {
+            const select = 'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?';
+            return (
+              parts.mirror.read(({ db }) => db.prepare(select).pluck().get(String(sku), subsidiaryId)) !== qty
+            );
+          });
+          return row?.price === price && wrong.length === 0 ? [] : [`${sku}: ${row?.price} for ${price}`];
+        }),
+      );
+    expect(differences()).toEqual([]);
+    for (let n = 0; n < rounds(60); n++) {
+      const before = skus();
+      transport.spoil('product.list', garbler(dice));
+      const code = await codeOf(parts.catalogSweep.sweep(branch), `round ${n}`);
+      const where = `round ${n} (${code}): ${sentText().slice(0, 2_000)}`;
+      expect(vanished(sentText()), where).toEqual([]);
+      transport.stop();
+      await parts.catalogSweep.sweep(branch);
+      expect(skus(), where).toBeGreaterThanOrEqual(Math.min(before, place.sandbox.control.products().length));
+      expect(differences(), where).toEqual([]);
+    }
+  });
+
+  it('of POST /token/refresh lose no pair that they name, and a person can always hand in another', async () => {
+    const dice = new Dice(SEED + 2);
+    const { tokens } = parts.platform;
+    for (let n = 0; n < rounds(80); n++) {
+      const before = parts.state.tokens.read();
+      transport.spoil('token.refresh', garbler(dice));
+      const code = await codeOf(tokens.refresh(), `round ${n}`);
+      transport.stop();
+      const text = sentText();
+      const where = `round ${n} (${code}): ${text.slice(0, 2_000)}`;
+      const after = parts.state.tokens.read();
+      const named = pairIn(text);
+      if (named !== undefined && transport.last?.status === 200)
+        expect(after?.refreshToken, where).toBe(named);
+      if (after?.refreshToken !== before?.refreshToken) {
+        expect(text, where).toContain(after?.refreshToken);
+        expect(after?.refreshToken, where).toMatch(/^[\x21-\x7e]+$/);
+      }
+      // Whatever is stored now, a call ends in a way that a person is told of.
+      await codeOf(parts.orderPoll.poll(), `${where}\nthe call after it`);
+      await tokens.set({ refreshToken: place.sandbox.issueTokens().refreshToken });
+      await parts.orderPoll.poll();
+      // Twice in a row, so that what the first one stored is known to be good.
+      await tokens.refresh();
+      await tokens.refresh();
+      expect(tokens.describe().state, where).toBe('ok');
+    }
+  });
+});
+
+/** Which product each SKU belongs to by an answer of GET /product/list; the last of two equal names counts. */
+function ownersIn(text: string): Map<unknown, unknown> {
+  try {
+    const { data } = JSON.parse(text) as { data: { docs: { id: unknown; children: { sku: unknown }[] }[] } };
+    return new Map(
+      data.docs.flatMap((doc) => doc?.children?.map((child) => [child?.sku, doc.id] as const) ?? []),
+    );
+  } catch {
+    return new Map();
+  }
+}
+
+/** The refresh token of an answer that is whole and says that it succeeded. */
+function pairIn(text: string): string | undefined {
+  try {
+    const { success, data } = JSON.parse(text) as { success: unknown; data: Record<string, unknown> };
+    const isToken = (value: unknown) => typeof value === 'string' && /^[\w.-]{100,2000}$/.test(value);
+    const isWhole = success === true && isToken(data.token) && isToken(data.refreshToken);
+    return isWhole ? String(data.refreshToken) : undefined;
+  } catch {
+    return undefined;
+  }
+}

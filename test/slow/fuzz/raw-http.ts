@@ -1,0 +1,51 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+
+export interface RawAnswer {
+  /** Statuses in the order in which they came. */
+  statuses: number[];
+  text: string;
+}
+
+export interface RawOptions {
+  /** Ends the sender's half once everything is out. */
+  halfClose?: boolean;
+  /** Cuts the connection without a word instead of waiting for an answer. */
+  reset?: boolean;
+  /** Bytes of one write, each its own packet. */
+  pieceBytes?: number;
+  /** How long an answer is waited for. */
+  waitMs?: number;
+}
+
+/** Sends bytes as they are and reads what comes until the other side ends, or nothing more may come. */
+export async function sendRaw(
+  port: number,
+  bytes: string | Buffer,
+  options: RawOptions = {},
+): Promise<RawAnswer> {
+  const { halfClose = false, reset = false, pieceBytes, waitMs = 1_000 } = options;
+  const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, noDelay: true });
+  let text = '';
+  socket.on('data', (chunk) => {
+    text += chunk.toString('latin1');
+  });
+  // Cut off in the middle of a write: what was answered before counts.
+  socket.on('error', () => {});
+  const ended = new Promise<void>((resolve) => socket.once('end', resolve).once('close', () => resolve()));
+  await Promise.race([once(socket, 'connect'), ended]);
+  const whole = typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes;
+  const size = pieceBytes ?? Math.max(1, whole.length);
+  for (let at = 0; at < whole.length && !socket.destroyed; at += size) {
+    socket.write(whole.subarray(at, at + size));
+    if (pieceBytes !== undefined) await new Promise((resolve) => setImmediate(resolve));
+  }
+  if (reset) socket.resetAndDestroy();
+  else if (halfClose) socket.end();
+  const late = setTimeout(() => socket.destroy(), waitMs);
+  await ended;
+  clearTimeout(late);
+  socket.destroy();
+  const statuses = [...text.matchAll(/HTTP\/1\.1 (\d{3})/g)].map(([, status]) => Number(status));
+  return { statuses, text };
+}

@@ -1,0 +1,23 @@
+import { defineConfig } from 'vitest/config';
+
+/**
+ * `npm run test:fuzz`: hostile input of every kind, about a minute. `TILLSYNC_SEED` repeats a run (each prints its
+ * own; it changes with the day), `TILLSYNC_FUZZ_RUNS` multiplies the rounds (default 1).
+ *
+ * Each of these, put into a copy of the sources, is found:
+ *   callbacks: a doubled secret is let in; so is one in another case; bytes that are no UTF-8 are patched; a whole number
+ *   loses digits as a text; an amount is parsed; what is unreadable is not quarantined
+ *   files: a value of any depth throws; trailing text is told piece by piece; a line with too many cells is taken
+ *   configuration: a table where a size belongs throws
+ *   local API and inbox: one bad item refuses its neighbours; ids of 64 bits are rounded; two keys of bytes are one
+ *   platform: bytes of a poll are patched; a product that a page left out is gone; a rotation keeps the old token
+ */
+export default defineConfig({
+  test: {
+    include: ['test/slow/fuzz/*.test.ts'],
+    pool: 'forks',
+    fileParallelism: false,
+    testTimeout: 3_600_000,
+    hookTimeout: 60_000,
+  },
+});

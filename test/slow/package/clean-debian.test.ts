@@ -1,0 +1,49 @@
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { cleanDebian } from './clean-debian.ts';
+import { builtPackage, Machine } from './machine.ts';
+
+const root = cleanDebian();
+if (!root) {
+  console.warn(
+    'Not tested on a clean Debian 12: debootstrap or its mirror is missing (apt-get install -y debootstrap).',
+  );
+}
+
+describe.skipIf(!root)('on a clean Debian 12 without a network', () => {
+  let machine: Machine;
+
+  beforeAll(async () => {
+    machine = await Machine.start('systemd', { root: root as string, file: builtPackage() });
+  });
+
+  afterAll(() => machine?.stop());
+
+  it('takes an install, an init and a look at the page', () => {
+    machine.run(`apt-get install -y /root/${path.basename(builtPackage())}`);
+    machine.run(
+      'systemd-run --unit=platform --property=StandardOutput=file:/run/platform.json tillsync sandbox --json --port 9100',
+    );
+    machine.run('for i in $(seq 100); do grep -q "^}" /run/platform.json && exit 0; sleep 0.1; done; exit 1');
+    const said = machine.run(`
+      sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
+      tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 \\
+        --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
+    expect(said).toContain('http://127.0.0.1:8788');
+    expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
+    machine.run(
+      'for i in $(seq 100); do test "$(stat -c %U /var/lib/tillsync/state.db)" = tillsync && exit 0; sleep 0.1; done; exit 1',
+    );
+    // No curl on a clean machine; the packaged Node has its own.
+    const fetched = (address: string) =>
+      machine.run(
+        `/usr/lib/tillsync/node -e 'fetch("${address}").then((answer) => answer.text()).then((text) => console.log(text))'`,
+      );
+    expect(fetched('http://127.0.0.1:8788/')).toContain('<title>tillsync</title>');
+    const verdict = () => JSON.parse(fetched('http://127.0.0.1:8788/v1/status')).verdict.level;
+    for (let i = 0; i < 100 && verdict() !== 'green'; i++) machine.run('sleep 0.2');
+    expect(fetched('http://127.0.0.1:8788/v1/status')).toContain('"level":"green"');
+    const doctor = machine.try('tillsync doctor');
+    expect([doctor.code, doctor.text]).toEqual([expect.toBeOneOf([0, 3]), expect.any(String)]);
+  });
+});

@@ -1,0 +1,61 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { builtPackage, Machine } from './machine.ts';
+
+const PLATFORM = 'http://127.0.0.1:9393';
+
+describe('a machine on which the package was just installed', () => {
+  let machine: Machine;
+
+  beforeAll(async () => {
+    machine = await Machine.start('systemd');
+    machine.run(`dpkg -i ${builtPackage()}`);
+    // By root and before the service ever made its files, as an impatient person does.
+    machine.run('systemctl stop tillsync.service; rm -f /var/lib/tillsync/*.db* /var/lib/tillsync/inbox/*');
+    machine.run(
+      'setsid tillsync sandbox --port 9393 --orders-interval 1s < /dev/null > /root/platform.log 2>&1 &',
+    );
+    machine.run(
+      `for i in $(seq 300); do curl -sf ${PLATFORM}/_sandbox >/dev/null && exit 0; sleep 0.1; done; cat /root/platform.log; exit 1`,
+    );
+  });
+
+  afterAll(() => machine?.stop());
+
+  const owners = () =>
+    machine
+      .run('cd /var/lib/tillsync; stat -c "%U:%G %n" mirror.db mirror.db-wal state.db state.db-wal')
+      .split('\n');
+
+  it('is set up by one command, and runs', () => {
+    machine.run(`curl -sf -X POST ${PLATFORM}/_sandbox/tokens > /root/pair.json`);
+    const { code, text } = machine.try(
+      `tillsync init --yes --token-stdin --base-url ${PLATFORM} --branch sub-1,B1 < /root/pair.json`,
+    );
+    expect([code, text]).toEqual([0, expect.stringContaining('tillsync.service is running')]);
+    expect(machine.run('systemctl is-active tillsync.service; systemctl is-enabled tillsync.service')).toBe(
+      'active\nenabled',
+    );
+    expect(owners().filter((line) => !line.startsWith('tillsync:tillsync '))).toEqual([]);
+    expect(machine.run('stat -c "%a %U:%G" /etc/tillsync/config.toml')).toBe('644 root:root');
+    expect(machine.run('curl -sf http://127.0.0.1:8788/healthz')).not.toBe('');
+    expect(JSON.parse(machine.run('tillsync auth status --json'))).toMatchObject({ state: 'ok' });
+  });
+
+  it('listens elsewhere for callbacks once it is told so', () => {
+    const words = '--callback-url http://127.0.0.1:8999/webhook --webhook-listen 127.0.0.1:8999';
+    const report = JSON.parse(machine.run(`tillsync init --yes --json ${words} 2>/dev/null`));
+    expect(report).toMatchObject({ changed: true, keptAt: '/etc/tillsync/config.toml.bak', next: [] });
+    const receiver = report.checks.filter(({ what }: { what: string }) => what === 'receiver');
+    expect(receiver.map(({ ok }: { ok: boolean }) => ok)).toEqual([true, true, true]);
+    expect(machine.run('systemctl show --value -p Listen tillsync.socket')).toContain('127.0.0.1:8999');
+  });
+
+  it('lets the group of the point of sale read what was there before', () => {
+    machine.run('groupadd till; useradd --system --groups till till-user');
+    machine.run('tillsync init --yes --group till');
+    expect(machine.run('runuser -u till-user -- head -c 15 /var/lib/tillsync/mirror.db')).toBe(
+      'SQLite format 3',
+    );
+    expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
+  });
+});

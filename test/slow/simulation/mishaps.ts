@@ -1,0 +1,139 @@
+import type { Random } from '../../../src/domain/time/clock.ts';
+import type { FaultSpec } from '../../../src/sandbox/faults.ts';
+import type { SimulatedStore } from './simulated-store.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+
+/** Something that goes wrong for a while. */
+export interface Mishap {
+  name: string;
+  lengthMs: number;
+  begin(): Promise<void> | void;
+  end(): Promise<void> | void;
+}
+
+/** What the platform does wrong; each strikes some of the calls. */
+const FAULTS: readonly FaultSpec[] = [
+  { kind: 'status', status: 503, probability: 0.7 },
+  { kind: 'status', status: 500, probability: 0.3, when: 'after' },
+  { kind: 'html', probability: 0.3 },
+  { kind: 'truncated-json', probability: 0.3 },
+  { kind: 'cut-body', probability: 0.3 },
+  { kind: 'drop', when: 'before', probability: 0.5 },
+  { kind: 'drop', when: 'after', probability: 0.5 },
+  { kind: 'drop', when: 'after', endpoint: 'token.refresh', times: 1 },
+  { kind: 'hang', probability: 0.2 },
+  { kind: 'slow-body', probability: 0.5, delayMs: 7_000 },
+  { kind: 'not-success', probability: 0.3 },
+  { kind: 'not-success', probability: 0.3, when: 'after' },
+  { kind: 'wrong-content-type', probability: 0.5 },
+  { kind: 'miscount', probability: 0.5 },
+  { kind: 'batch-refused', probability: 0.5 },
+  { kind: 'rate-limit', times: 3 },
+  { kind: 'block', times: 1 },
+  { kind: 'forbid', endpoint: 'order.all', times: 1 },
+  { kind: 'unauthorized', probability: 0.2 },
+];
+
+/** Draws what goes wrong next. */
+export class Mishaps {
+  readonly #store: SimulatedStore;
+  readonly #random: Random;
+  revocations = 0;
+
+  constructor(store: SimulatedStore, random: Random) {
+    this.#store = store;
+    this.#random = random;
+  }
+
+  draw(): Mishap {
+    const { sandbox, network, world } = this.#store;
+    const { control } = sandbox;
+    const lengthMs = (0.2 + 25 * this.#random.next() ** 2) * MINUTE_MS;
+    const during = (name: string, begin: () => void, end: () => void, length = lengthMs): Mishap => ({
+      name,
+      lengthMs: length,
+      begin,
+      end,
+    });
+    const clockWrong = (byMs: number) =>
+      during(
+        `clock wrong by ${Math.round(byMs / HOUR_MS)} h`,
+        () => this.#setClock(byMs),
+        () => this.#setClock(0),
+      );
+    const all: (() => Mishap)[] = [
+      () =>
+        during(
+          'network down',
+          () => {
+            network.isDown = true;
+          },
+          () => {
+            network.isDown = false;
+          },
+        ),
+      () => clockWrong(this.#random.next() < 0.5 ? HOUR_MS : -HOUR_MS),
+      () => clockWrong(MINUTE_MS - world.nowMs()),
+      ...(this.#store.profile.goesDown
+        ? [
+            () => this.#down('stop', () => this.#store.stop()),
+            () => this.#down('crash', () => this.#store.crash()),
+            () => this.#down('reboot', () => this.#store.reboot()),
+          ]
+        : []),
+      () =>
+        during(
+          'tokens revoked',
+          () => {
+            this.revocations += 1;
+            control.revokeRefreshTokens();
+            control.expireAccessTokens();
+          },
+          () => {},
+        ),
+      () =>
+        during(
+          'access tokens expired',
+          () => control.expireAccessTokens(),
+          () => {},
+        ),
+      () =>
+        during(
+          'webhook off',
+          () => this.#setActive(false),
+          () => this.#setActive(true),
+          (1 + this.#random.next()) * HOUR_MS,
+        ),
+      ...FAULTS.map((fault) => () => {
+        let id = 0;
+        return during(
+          [fault.kind, fault.endpoint, fault.when].filter(Boolean).join(' '),
+          () => {
+            id = control.setFault(fault);
+          },
+          () => control.clearFaults(id),
+        );
+      }),
+    ];
+    const drawn = all[Math.floor(this.#random.next() * all.length)] as () => Mishap;
+    return drawn();
+  }
+
+  #down(name: string, begin: () => Promise<void> | void): Mishap {
+    // The service manager waits five seconds; a machine or a person may take longer.
+    const lengthMs = 5_000 + this.#random.next() ** 3 * 30 * MINUTE_MS;
+    return { name, lengthMs, begin, end: () => this.#store.open() };
+  }
+
+  #setClock(wrongByMs: number): void {
+    this.#store.clock.wrongByMs = wrongByMs;
+  }
+
+  #setActive(active: boolean): void {
+    const { control } = this.#store.sandbox;
+    const before = control.webhook();
+    if (before) control.setWebhook({ ...before, active });
+  }
+}

@@ -1,0 +1,45 @@
+import { hasCode } from '../../../src/domain/errors.ts';
+import type { SimulatedStore } from './simulated-store.ts';
+
+const LOOK_EVERY_MS = 1_800_000;
+
+/** The person who looks after the store: does what tillsync asks people for, some time later. */
+export class Operator {
+  /** Pairs of tokens handed over after the first. */
+  handOvers = 0;
+  readonly #store: SimulatedStore;
+
+  constructor(store: SimulatedStore) {
+    this.#store = store;
+  }
+
+  async watch(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#store.world.sleep(LOOK_EVERY_MS, signal);
+      await this.look();
+    }
+  }
+
+  async look(): Promise<void> {
+    const parts = this.#store.daemon?.parts;
+    if (!parts) return;
+    try {
+      if (parts.platform.tokens.describe().state !== 'ok') {
+        this.handOvers += 1;
+        const { refreshToken } = this.#store.sandbox.issueTokens();
+        await parts.platform.tokens.set({ refreshToken });
+      }
+      const { changeDesk } = parts;
+      if (changeDesk.counts().held > 0) await changeDesk.release({ guard: null });
+      for (const { changeId } of changeDesk.list({ state: 'rejected', limit: 1000 }).reverse()) {
+        await changeDesk.retry(changeId).catch((error: unknown) => {
+          // A newer one is on its way.
+          if (!hasCode(error, 'usage')) throw error;
+        });
+      }
+    } catch (error) {
+      // The store was stopped meanwhile.
+      if (!hasCode(error, 'aborted')) throw error;
+    }
+  }
+}

@@ -1,0 +1,70 @@
+import type { Random } from '../../../src/domain/time/clock.ts';
+import type { SandboxOptions } from '../../../src/sandbox/options.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+/** Moments at which America/Santiago puts its clock, or a month or a year ends there. */
+const TURNS = [
+  '2026-04-05T03:00Z', // the clock goes back an hour at midnight
+  '2026-09-06T04:00Z', // the clock goes forward at midnight
+  '2026-03-01T03:00Z',
+  '2027-01-01T03:00Z',
+  '2028-02-29T03:00Z',
+  '2026-05-01T04:00Z',
+].map((text) => Date.parse(text));
+
+/** What the seed decides before the store opens. */
+export interface Profile {
+  seed: number;
+  days: number;
+  startMs: number;
+  holdBack: boolean;
+  poll: string;
+  orderEveryMs: number;
+  /** Whether the POS hands over by SQL into inbox.db; else by HTTP. By one way alone, since two keep no order. */
+  bySql: boolean;
+  /** How often something goes wrong, by the hour. */
+  mishapShare: number;
+  /** Whether the daemon is stopped, crashes and reboots among that; else it lives as long as the run. */
+  goesDown: boolean;
+  platform: Pick<
+    SandboxOptions,
+    'accessTokenLifetimeMs' | 'refreshTokenLifetimeMs' | 'retryAfter' | 'shape' | 'latencyMs' | 'reuseRevokes'
+  >;
+}
+
+export function drawProfile(seed: number, days: number): Profile {
+  const random = seededRandom(seed);
+  const of = <T>(values: readonly T[]): T => values[Math.floor(random.next() * values.length)] as T;
+  const turnMs = of(TURNS);
+  return {
+    seed,
+    days,
+    startMs: Math.floor(turnMs - days * DAY_MS * (0.2 + 0.6 * random.next())),
+    holdBack: random.next() < 0.5,
+    poll: of(['*/2 * * * *', '*/3 * * * *', '*/5 * * * *']),
+    orderEveryMs: of([6, 9, 15]) * MINUTE_MS,
+    bySql: random.next() < 0.5,
+    mishapShare: of([0.3, 0.7, 1]),
+    goesDown: random.next() < 0.75,
+    platform: {
+      accessTokenLifetimeMs: of([HOUR_MS, HOUR_MS, 10 * MINUTE_MS, 3 * MINUTE_MS]),
+      refreshTokenLifetimeMs: of([30, 30, 1]) * DAY_MS,
+      retryAfter: of(['seconds', 'date', 'absent']),
+      shape: {
+        envelope: of(['array', 'data', 'docs', 'orders']),
+        record: of(['notification', 'internal', 'snake']),
+      },
+      latencyMs: [1, of([50, 400, 3_000])],
+      reuseRevokes: random.next() < 0.5,
+    },
+  };
+}
+
+/** Chance of its own for each part, so that what one part draws changes nothing for another. */
+export function chanceFor(seed: number, part: number): Random {
+  return seededRandom(Math.imul(seed + 1, 0x9e3779b1) ^ Math.imul(part, 0x85ebca6b));
+}

@@ -1,0 +1,166 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { type Mishap, Mishaps } from './mishaps.ts';
+import { Operator } from './operator.ts';
+import { chanceFor, drawProfile, type Profile } from './profile.ts';
+import { Shop } from './shop.ts';
+import { SimulatedPos } from './simulated-pos.ts';
+import { SimulatedStore } from './simulated-store.ts';
+import { digestOf, faultsOf } from './soundness.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+
+export interface SimulationReport {
+  profile: Profile;
+  /** A sentence for everything that is not as it must be. */
+  faults: string[];
+  /** Of all calls and of the mirror; the same for the same seed. */
+  digest: string;
+  /** What went wrong, by name and how often. */
+  mishaps: Record<string, number>;
+  orders: number;
+  calls: number;
+  /** Stocks of which the POS's last word was compared. */
+  words: number;
+  handOvers: number;
+  /** Times that real time ran out for a call; such a run may not be the same again. */
+  overruns: number;
+  bytes: Record<string, number>;
+  /** What the last daemon held beyond one that has just begun. */
+  grownBytes: number;
+}
+
+/** A store's days from one seed, with what goes wrong in them, and a calm end at which both sides must be equal. */
+export async function simulate(seed: number, days: number): Promise<SimulationReport> {
+  const traceLimit = Error.stackTraceLimit;
+  // A trace for each aborted wait would cost more than the wait.
+  Error.stackTraceLimit = 0;
+  const store = new SimulatedStore(drawProfile(seed, days));
+  try {
+    return await run(store);
+  } finally {
+    await store.remove();
+    Error.stackTraceLimit = traceLimit;
+  }
+}
+
+async function run(store: SimulatedStore): Promise<SimulationReport> {
+  const { profile, world, sandbox } = store;
+  const { seed, days, orderEveryMs } = profile;
+  const { control } = sandbox;
+  const pos = new SimulatedPos(store, chanceFor(seed, 3));
+  const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
+  const mishaps = new Mishaps(store, chanceFor(seed, 5));
+  const operator = new Operator(store);
+  const closing = new AbortController();
+  const closed = new AbortController();
+  const goingHome = new AbortController();
+  await store.open();
+  await world.advance(5 * MINUTE_MS);
+  control.setWebhookBehaviour({
+    ...{ drop: 0.05, duplicate: 0.1, reorder: 0.1, delay: 0.15 },
+    reorderMs: MINUTE_MS,
+    delayMs: [200, 2 * MINUTE_MS],
+  });
+  const living = [shop.trade(closing.signal), pos.trade(closed.signal), operator.watch(goingHome.signal)];
+  const seen = await troubledDays(store, mishaps, days * 24);
+  closing.abort();
+  control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
+  await world.advance(HOUR_MS);
+  closed.abort();
+  await calmHours(store, pos, operator, shop);
+  goingHome.abort();
+  await world.advance(0);
+  await Promise.all(living);
+  const { daemon } = store;
+  if (!daemon) throw new Error('The store is closed at the end.');
+  const { lostRefreshes } = store.network;
+  const faults = faultsOf(store, daemon, pos, { revocations: mishaps.revocations, lostRefreshes });
+  const report = {
+    ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
+    ...{ orders: control.orders().length, calls: control.calls().length, words: pos.words },
+    ...{ handOvers: operator.handOvers, overruns: store.stillness.overruns, bytes: store.fileBytes() },
+  };
+  return { ...report, grownBytes: await grownBytes(store) };
+}
+
+async function troubledDays(
+  store: SimulatedStore,
+  mishaps: Mishaps,
+  hours: number,
+): Promise<Record<string, number>> {
+  const { world, profile } = store;
+  const random = chanceFor(profile.seed, 6);
+  const seen: Record<string, number> = {};
+  const endMs = world.monotonicMs() + hours * HOUR_MS;
+  while (world.monotonicMs() < endMs) {
+    await world.advance(random.next() * HOUR_MS);
+    if (random.next() > profile.mishapShare) continue;
+    const drawn = [mishaps.draw(), ...(random.next() < 0.2 ? [mishaps.draw()] : [])];
+    const begun: Mishap[] = [];
+    for (const mishap of drawn) {
+      // A store that is down already cannot go down.
+      if (!store.daemon && ['stop', 'crash', 'reboot'].includes(mishap.name)) continue;
+      seen[mishap.name] = (seen[mishap.name] ?? 0) + 1;
+      begun.push(mishap);
+      await mishap.begin();
+      await world.advance(mishap.lengthMs / drawn.length);
+    }
+    for (const mishap of begun) await mishap.end();
+  }
+  return seen;
+}
+
+/** Nothing goes wrong any more: long enough for every rest that was begun, and for the people. */
+async function calmHours(
+  store: SimulatedStore,
+  pos: SimulatedPos,
+  operator: Operator,
+  shop: Shop,
+): Promise<void> {
+  const { world } = store;
+  for (let quarters = 0; quarters < 8; quarters++) {
+    await world.advance(15 * MINUTE_MS);
+    if (quarters === 4) shop.lastOrder();
+    await operator.look();
+    void pos.visit();
+  }
+  await world.advance(15 * MINUTE_MS);
+  void pos.visit();
+  await world.advance(15 * MINUTE_MS);
+  await sweep(store);
+  await world.advance(5 * MINUTE_MS);
+}
+
+/** Stops the daemon and starts another: what the first gave back and the other does not take had piled up. */
+async function grownBytes(store: SimulatedStore): Promise<number> {
+  const old = usedBytes();
+  await store.stop();
+  const none = usedBytes();
+  await store.open();
+  await store.world.advance(HOUR_MS);
+  return old - none - (usedBytes() - none);
+}
+
+function usedBytes(): number {
+  setFlagsFromString('--expose-gc');
+  const collect: () => void = runInNewContext('gc');
+  collect();
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
+}
+
+/** The catalogue as a person reads it: what orders took of a stock only a reading shows. */
+async function sweep({ daemon, world }: SimulatedStore): Promise<void> {
+  if (!daemon) return;
+  const { catalogSweep, branches } = daemon.parts;
+  let isOver = false;
+  const sweeping = (async () => {
+    for (const branch of branches) await catalogSweep.sweep(branch);
+  })().finally(() => {
+    isOver = true;
+  });
+  while (!isOver) await world.advance(1_000);
+  await sweeping;
+}

@@ -1,0 +1,261 @@
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import type { MirroredOrder } from '../../../src/domain/order/mirrored-order.ts';
+import type { Random } from '../../../src/domain/time/clock.ts';
+import { idsOf } from '../../../src/sandbox/catalog-model.ts';
+import { untilOpenMs } from './shop.ts';
+import type { SimulatedStore } from './simulated-store.ts';
+
+const MINUTE_MS = 60_000;
+const CUSTOMER_EVERY_MS = 6_000;
+/** The POS keeps the stock of these branches; what is in others is not its own. */
+const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
+  { subsidiaryId: 'sub-1', store: 'B1' },
+  { subsidiaryId: 'sub-3', store: 'sub-3' },
+];
+const CANCELLED: readonly (string | null)[] = ['cancel', 'payment-canceled', 'refund'];
+
+interface Shelf {
+  sku: number;
+  subsidiaryId: string;
+  store: string;
+  name: string;
+  externalId: string;
+  /** Whether it names products by sku. */
+  bySku: boolean;
+  qty: number;
+}
+
+interface FeedEvent {
+  seq: number;
+  orderId: string;
+  status: string | null;
+  order: MirroredOrder | null;
+}
+
+/** A POS that books online orders, sells over the counter, counts, prices, and hands its words over. */
+export class SimulatedPos {
+  /** What it saw of the feed, by number. */
+  readonly events = new Map<number, string>();
+  /** Sentences about what must never happen. */
+  readonly faults: string[] = [];
+  readonly #store: SimulatedStore;
+  readonly #random: Random;
+  readonly #shelves: Shelf[] = [];
+  readonly #prices = new Map<number, number>();
+  readonly #orders = new Map<string, 'booked' | 'cancelled'>();
+  readonly #said = new Set<Shelf>();
+  readonly #unsaid = new Set<Shelf>();
+  readonly #unsaidPrices = new Set<number>();
+  #unacknowledged: string[] = [];
+  #seq = 0;
+
+  constructor(store: SimulatedStore, random: Random) {
+    this.#store = store;
+    this.#random = random;
+    for (const { name, children } of store.sandbox.control.products()) {
+      for (const { sku, price, stocks, integrations } of children) {
+        if (sku % 3 === 0) this.#prices.set(sku, price);
+        for (const { subsidiaryId, store: storeName } of BRANCHES) {
+          const stock = stocks.find((each) => each.subsidiaryId === subsidiaryId);
+          const externalId = integrations
+            .filter((each) => each.subsidiaryId === subsidiaryId)
+            .flatMap(idsOf)[0];
+          if (!stock || externalId === undefined) continue;
+          const place = { sku, subsidiaryId, store: storeName, name, externalId };
+          this.#shelves.push({ ...place, bySku: sku % 4 === 1, qty: stock.qty });
+        }
+      }
+    }
+  }
+
+  async trade(signal: AbortSignal): Promise<void> {
+    const { world } = this.#store;
+    while (!signal.aborted) {
+      await world.sleep(untilOpenMs(world.nowMs()), signal);
+      await world.sleep((2 + 25 * this.#random.next()) * MINUTE_MS, signal);
+      if (signal.aborted) return;
+      this.#sell();
+      await this.visit();
+      // One customer after the other for the same thing, while the first count is still on its way.
+      const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
+      while (shelf && shelf.qty > 0 && this.#random.next() < 0.7) {
+        shelf.qty -= 1;
+        this.#unsaid.add(shelf);
+        await this.visit();
+        await world.sleep(this.#random.next() * CUSTOMER_EVERY_MS, signal);
+        if (signal.aborted) return;
+      }
+    }
+  }
+
+  /** Reads the feed and hands over what is not said yet; what fails is done at the next visit. */
+  async visit(): Promise<void> {
+    const { daemon, profile } = this.#store;
+    try {
+      if (daemon) await this.#read();
+      if (profile.bySql) this.#sayBySql();
+      else if (daemon) await this.#sayByHttp();
+    } catch (error) {
+      if (error instanceof PosFault) this.faults.push(error.message);
+    }
+  }
+
+  /** A sentence for each of its words that the platform does not have. */
+  unheard(): string[] {
+    const { control } = this.#store.sandbox;
+    const stocks = [...this.#said].flatMap(({ sku, subsidiaryId, qty }) => {
+      const there = control.stockOf(sku, subsidiaryId);
+      return there === qty ? [] : [`stock of ${sku} in ${subsidiaryId} is ${there}, the POS says ${qty}`];
+    });
+    const prices = control
+      .products()
+      .flatMap(({ children }) => children)
+      .flatMap(({ sku, price }) => {
+        const wanted = this.#prices.get(sku);
+        return wanted === undefined || wanted === price
+          ? []
+          : [`price of ${sku} is ${price}, the POS says ${wanted}`];
+      });
+    const unsaid = this.#unsaid.size + this.#unsaidPrices.size + this.#unacknowledged.length;
+    return [...stocks, ...prices, ...(unsaid > 0 ? [`${unsaid} words could not be handed over`] : [])];
+  }
+
+  get words(): number {
+    return this.#said.size;
+  }
+
+  #sell(): void {
+    for (let times = 1 + Math.floor(this.#random.next() * 4); times > 0; times--) {
+      const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
+      if (!shelf) return;
+      // Sold out now and then, for the zero that goes first; delivered again some time later.
+      const chance = this.#random.next();
+      shelf.qty = chance < 0.03 ? 0 : shelf.qty < 4 ? shelf.qty + 40 : shelf.qty - (chance < 0.8 ? 1 : 0);
+      this.#unsaid.add(shelf);
+    }
+    const skus = [...this.#prices.keys()];
+    const sku = skus[Math.floor(this.#random.next() * skus.length)];
+    if (sku === undefined || this.#random.next() > 0.3) return;
+    this.#prices.set(sku, 1_000 + 50 * Math.floor(this.#random.next() * 100));
+    this.#unsaidPrices.add(sku);
+  }
+
+  async #read(): Promise<void> {
+    for (;;) {
+      const { events, next } = await this.#get<{ events: FeedEvent[]; next: number }>(
+        `/v1/orders?after=${this.#seq}&limit=200`,
+      );
+      for (const event of events) this.#hear(event);
+      if (next < this.#seq) throw new PosFault(`the feed went back from ${this.#seq} to ${next}`);
+      this.#seq = next;
+      if (events.length < 200) return;
+    }
+  }
+
+  #hear({ seq, orderId, status, order }: FeedEvent): void {
+    if (seq <= this.#seq || this.events.has(seq)) this.faults.push(`event ${seq} came twice`);
+    this.events.set(seq, `${orderId} ${status}`);
+    if (!order) return;
+    const known = this.#orders.get(orderId);
+    const state = CANCELLED.includes(order.status) ? 'cancelled' : 'booked';
+    if (known === state) return;
+    this.#orders.set(orderId, state);
+    const sign = state === 'booked' ? -1 : known === 'booked' ? 1 : 0;
+    for (const { productExternalId, productName, quantity } of order.items) {
+      const shelf = this.#shelves.find(
+        (each) =>
+          each.store === order.storeExternalId &&
+          (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
+      );
+      if (!shelf) continue;
+      shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));
+      this.#unsaid.add(shelf);
+    }
+    if (!this.#unacknowledged.includes(orderId)) this.#unacknowledged.push(orderId);
+  }
+
+  /** The counts first, then that the orders are part of them. */
+  async #sayByHttp(): Promise<void> {
+    const shelves = [...this.#unsaid];
+    if (shelves.length > 0) {
+      await this.#post(
+        '/v1/stock',
+        shelves.map(({ qty, subsidiaryId, ...shelf }) => ({ ...nameOf(shelf), qty, subsidiaryId })),
+      );
+      this.#heard(shelves);
+    }
+    const skus = [...this.#unsaidPrices];
+    if (skus.length > 0) {
+      await this.#post(
+        '/v1/products',
+        skus.map((sku) => ({ sku, price: this.#prices.get(sku) })),
+      );
+      for (const sku of skus) this.#unsaidPrices.delete(sku);
+    }
+    if (this.#unacknowledged.length > 0) {
+      await this.#post('/v1/orders/ack', this.#unacknowledged);
+      this.#unacknowledged = [];
+    }
+  }
+
+  #sayBySql(): void {
+    const db = new Database(path.join(this.#store.directory, 'inbox', 'inbox.db'), { timeout: 0 });
+    const shelves = [...this.#unsaid];
+    try {
+      const stock = db.prepare(
+        'INSERT INTO stock_changes (external_id, sku, qty, subsidiary_id) VALUES (?, ?, ?, ?)',
+      );
+      const price = db.prepare('INSERT INTO product_changes (sku, price) VALUES (?, ?)');
+      const ack = db.prepare('INSERT INTO order_acks (order_id) VALUES (?)');
+      db.transaction(() => {
+        for (const { externalId, sku, bySku, qty, subsidiaryId } of shelves) {
+          stock.run(bySku ? null : externalId, bySku ? sku : null, qty, subsidiaryId);
+        }
+        for (const sku of this.#unsaidPrices) price.run(sku, this.#prices.get(sku));
+        for (const orderId of this.#unacknowledged) ack.run(orderId);
+      })();
+    } finally {
+      db.close();
+    }
+    this.#heard(shelves);
+    this.#unsaidPrices.clear();
+    this.#unacknowledged = [];
+  }
+
+  #heard(shelves: readonly Shelf[]): void {
+    for (const shelf of shelves) {
+      this.#said.add(shelf);
+      this.#unsaid.delete(shelf);
+    }
+  }
+
+  async #get<T>(route: string): Promise<T> {
+    const { status, text } = await this.#store.stillness.call(this.#url(route));
+    if (status !== 200) throw new Error(`${route} answered ${status}`);
+    return JSON.parse(text) as T;
+  }
+
+  async #post(route: string, body: unknown): Promise<void> {
+    const { status, text } = await this.#store.stillness.call(this.#url(route), {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+    if (status === 200) return;
+    if (status === 503) throw new Error(`${route} answered 503`);
+    throw new PosFault(`${route} answered ${status}: ${text.slice(0, 500)}`);
+  }
+
+  #url(route: string): string {
+    const { daemon } = this.#store;
+    if (!daemon) throw new Error('connection refused');
+    return daemon.localUrl + route;
+  }
+}
+
+class PosFault extends Error {}
+
+function nameOf({ bySku, sku, externalId }: Pick<Shelf, 'bySku' | 'sku' | 'externalId'>): object {
+  return bySku ? { sku } : { externalId };
+}

@@ -1,0 +1,201 @@
+import { createHash } from 'node:crypto';
+import type { Daemon } from '../../../src/daemon/daemon.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo/demo-compare.ts';
+import { isBackwards } from '../../../src/domain/order/order-status.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import type { SimulatedPos } from './simulated-pos.ts';
+import type { SimulatedStore } from './simulated-store.ts';
+
+const MIB = 1024 * 1024;
+const DAY_MS = 86_400_000;
+/** Calls that were on their way when the platform began to block. */
+const ON_THE_WAY_MS = 4_000;
+/** The platform's, after a 403. */
+const BLOCK_MS = 300_000;
+/** After one minute and after three, at most. */
+const PROBES_MAX = 3;
+
+/** What happened that explains uses of dead tokens. */
+export interface Excuses {
+  revocations: number;
+  lostRefreshes: number;
+}
+
+/** A sentence for everything that is not as it must be, at the end of a calm hour; empty: all is well. */
+export function faultsOf(
+  store: SimulatedStore,
+  daemon: Daemon,
+  pos: SimulatedPos,
+  excuses: Excuses,
+): string[] {
+  const { control } = store.sandbox;
+  const rows = daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+  return [
+    ...compareOrders(control.orders(), rows).differences,
+    ...productDifferences(daemon, control.products()),
+    ...pos.unheard(),
+    ...pos.faults,
+    ...feedFaults(daemon, pos),
+    ...limitFaults(store),
+    ...tokenFaults(store, excuses),
+    ...standingFaults(daemon),
+    ...diskFaults(store, control.orders().length),
+  ];
+}
+
+/** One text for all that the platform was asked and all that the mirror holds: equal for equal seeds. */
+export function digestOf(store: SimulatedStore, daemon: Daemon): string {
+  const hash = createHash('sha256');
+  hash.update(JSON.stringify(store.sandbox.control.calls()));
+  hash.update(JSON.stringify(store.sandbox.control.deliveries()));
+  for (const table of ['orders', 'order_items', 'order_events', 'stocks', 'skus', 'freshness', 'outbox']) {
+    const rows = daemon.parts.mirror.read(({ db }) => db.prepare(`SELECT * FROM ${table}`).all());
+    hash.update(JSON.stringify(rows));
+  }
+  return hash.digest('hex').slice(0, 16);
+}
+
+function productDifferences({ parts }: Daemon, platform: readonly CatalogProduct[]): string[] {
+  const text = (value: unknown) => JSON.stringify(value);
+  const bySku = (a: { sku: unknown }, b: { sku: unknown }) => Number(a.sku) - Number(b.sku);
+  const byBranch = (a: { subsidiaryId: string }, b: { subsidiaryId: string }) =>
+    a.subsidiaryId.localeCompare(b.subsidiaryId);
+  const mirrored = new Map(
+    parts.stores
+      .read(({ catalogQueries }) => catalogQueries.products({ limit: 10_000 }))
+      .map((product) => [product.productId, product]),
+  );
+  return platform.flatMap(({ id, name, category, show, children }) => {
+    const there = {
+      ...{ name, category, show, vanishedAt: null },
+      skus: children.toSorted(bySku).map(({ sku, stocks, integrations, ...rest }) => ({
+        ...{ sku: String(sku), ...rest },
+        stocks: stocks.toSorted(byBranch),
+        integrations: integrations.toSorted(byBranch),
+      })),
+    };
+    const product = mirrored.get(id);
+    const here = product && {
+      ...{ name: product.name, category: product.category, show: product.show },
+      vanishedAt: product.vanishedAt,
+      skus: product.skus.toSorted(bySku).map(({ stocks, integrations, ...rest }) => ({
+        ...{ sku: rest.sku, barcode: rest.barcode, price: rest.price },
+        ...{ withDiscount: fromBit(rest.withDiscount), discount: rest.discount, show: rest.show },
+        stocks: stocks.toSorted(byBranch).map(({ subsidiaryId, qty, show: shown }) => ({
+          subsidiaryId,
+          qty,
+          show: shown,
+        })),
+        integrations: integrations.toSorted(byBranch),
+      })),
+    };
+    return text(there) === text(here) ? [] : [`product ${id} is ${text(there)} there and ${text(here)} here`];
+  });
+}
+
+function fromBit(value: unknown): unknown {
+  return value === 0 || value === 1 ? value === 1 : value;
+}
+
+function feedFaults({ parts }: Daemon, pos: SimulatedPos): string[] {
+  const faults: string[] = [];
+  const last = new Map<string, string>();
+  let before = 0;
+  for (;;) {
+    const events = parts.mirror.eventsAfter(before, 1_000);
+    for (const { seq, orderId, status, previousStatus, source } of events) {
+      if (seq <= before) faults.push(`event ${seq} follows ${before}`);
+      before = seq;
+      if ((last.get(orderId) ?? null) !== previousStatus) {
+        faults.push(`event ${seq} takes ${orderId} from ${previousStatus}, which was ${last.get(orderId)}`);
+      }
+      if (source === 'webhook' && isBackwards(previousStatus, status)) {
+        faults.push(`event ${seq}: a webhook took ${orderId} back from ${previousStatus} to ${status}`);
+      }
+      last.set(orderId, String(status));
+      const seen = pos.events.get(seq);
+      if (seen !== undefined && seen !== `${orderId} ${status}`) faults.push(`event ${seq} was ${seen} once`);
+    }
+    if (events.length === 0) break;
+  }
+  for (const seq of pos.events.keys()) if (seq > before) faults.push(`event ${seq} was seen and is gone`);
+  for (const [orderId, status] of last) {
+    const now = parts.mirror.order(orderId)?.status;
+    if (now !== status) faults.push(`the last event of ${orderId} says ${status}, the order ${now}`);
+  }
+  return faults;
+}
+
+function limitFaults(store: SimulatedStore): string[] {
+  const { control } = store.sandbox;
+  const calls = control.calls();
+  const blocks = calls.filter(({ fault }) => fault === 'block').map(({ arrivedMs }) => arrivedMs);
+  const ofLie = (arrivedMs: number) =>
+    blocks.findLast((from) => arrivedMs >= from && arrivedMs < from + BLOCK_MS);
+  const probes = new Map<number, number>();
+  const faults: string[] = [];
+  for (const { endpoint, at, arrivedMs, broken } of control.violations()) {
+    // A block that no call has earned can be told from a missing permission only by asking again, seldom.
+    const from = broken === 'blocked' ? ofLie(arrivedMs) : undefined;
+    if (from === undefined) faults.push(`${endpoint} at ${at} broke a limit: ${broken}`);
+    else if (arrivedMs - from > ON_THE_WAY_MS) probes.set(from, (probes.get(from) ?? 0) + 1);
+  }
+  for (const count of probes.values()) {
+    if (count > PROBES_MAX) faults.push(`${count} calls were made within one block`);
+  }
+  const polls = calls.filter(({ endpoint }) => endpoint === 'order.all').length;
+  const most = ((store.world.nowMs() - store.profile.startMs) / 120_000) * 1.01 + 5;
+  if (polls > most) faults.push(`${polls} polls, where ${Math.floor(most)} may be`);
+  return faults;
+}
+
+function tokenFaults(store: SimulatedStore, { revocations, lostRefreshes }: Excuses): string[] {
+  const uses = store.sandbox.control.deadRefreshUses();
+  const of = (wanted: string) => uses.filter(({ cause }) => cause === wanted).length;
+  const faults: string[] = [];
+  const check = (cause: string, most: number) => {
+    if (of(cause) > most)
+      faults.push(`${of(cause)} uses of ${cause} refresh tokens, where ${most} are explained`);
+  };
+  check('rotated', lostRefreshes);
+  // What reuse revokes explains itself by the reply that was lost before.
+  check('revoked', revocations + lostRefreshes);
+  check('expired', 0);
+  check('unknown', 0);
+  return faults;
+}
+
+function standingFaults({ parts, stalledLoops }: Daemon): string[] {
+  const flows = parts.mirror
+    .freshness()
+    .filter(({ state, lastOkAt }) => state !== 'ok' || lastOkAt === null)
+    .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
+  const alarms = parts.mirror
+    .raisedAlarms()
+    // The machine's own disk.
+    .filter(({ key }) => !key.startsWith('storage.'))
+    .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
+  const { pending, sending, needsRead, held, rejected } = parts.changeDesk.counts();
+  const left = pending + sending + needsRead + held + rejected;
+  return [
+    ...flows,
+    ...alarms,
+    ...stalledLoops().map((name) => `the loop ${name} stands still`),
+    ...(left > 0 ? [`${left} changes are left in line`] : []),
+  ];
+}
+
+function diskFaults(store: SimulatedStore, orders: number): string[] {
+  const days = Math.max(1, (store.world.nowMs() - store.profile.startMs) / DAY_MS);
+  const most: Record<string, number> = {
+    // An order with its payload and events, and what the POS said of a day.
+    'mirror.db': 2 * MIB + orders * 16_384 + days * 0.5 * MIB,
+    'mirror.db-wal': 17 * MIB,
+    'state.db': MIB,
+    'state.db-wal': 2 * MIB,
+    'inbox/inbox.db': MIB,
+  };
+  return Object.entries(store.fileBytes()).flatMap(([name, bytes]) =>
+    bytes > (most[name] ?? MIB) ? [`${name} has ${bytes} bytes, more than ${most[name] ?? MIB}`] : [],
+  );
+}
