@@ -63,7 +63,6 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     },
   }) as unknown as FastifyInstance;
   app.server.maxConnections = limits.connectionsMax;
-  dropSilentOnClose(app);
 
   // The route reads the body itself, whatever its content type says; everywhere else it goes by unread.
   for (const method of METHODS_WITH_BODY)
@@ -77,19 +76,6 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     answer(raw, 500, '{"error":"internal"}');
   });
   return app;
-}
-
-/** Node counts a connection that never sent a byte as busy, and would wait for it to the deadline. */
-function dropSilentOnClose(app: FastifyInstance): void {
-  const sockets = new Set<Socket>();
-  app.server.on('connection', (socket: Socket) => {
-    sockets.add(socket);
-    socket.once('close', () => sockets.delete(socket));
-  });
-  app.addHook('preClose', (done) => {
-    for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
-    done();
-  });
 }
 
 function pathOf(url: string): string {

@@ -6,6 +6,7 @@ import type { Clock } from '../domain/time/clock.ts';
 import { callbackRoute } from './callback-route.ts';
 import { GroupCommit, type Kept } from './group-commit.ts';
 import { createHttpServer, type HttpServerLimits, type TlsFiles } from './http-server.ts';
+import { holdIdleConnections } from './idle-connections.ts';
 import type { NotificationReader } from './notification.ts';
 import { SecretGate } from './secret-gate.ts';
 
@@ -49,11 +50,15 @@ export interface Listening {
 export interface Receiver {
   /** Throws `config-invalid` when the address cannot be listened on. */
   listen(): Promise<Listening>;
-  /** Takes no new connection, finishes what is under way, and cuts off what is not done after `deadlineMs`. */
+  /**
+   * Takes no new connection, answers what is under way or arrives within a second on an open one, and cuts off what
+   * is not done after `deadlineMs`.
+   */
   close(deadlineMs?: number): Promise<void>;
 }
 
 const CLOSE_DEADLINE_MS = 5_000;
+const IDLE_GRACE_MS = 1_000;
 
 /** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
@@ -67,6 +72,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
   });
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
   const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
+  const endIdle = holdIdleConnections(app.server);
   const { path, read, bodyLimitBytes, onAnswered } = options;
   let closing = false;
   const isClosing = () => closing;
@@ -78,10 +84,12 @@ export function createReceiver(options: ReceiverOptions): Receiver {
       closing = true;
       const finished = app.close().then(() => commits.drained());
       const waiting = new AbortController();
-      const tooLate = clock.sleep(deadlineMs, waiting.signal).then(() => {
-        if (!waiting.signal.aborted) app.server.closeAllConnections();
-      });
-      await Promise.race([finished, tooLate]);
+      const after = async (delayMs: number, act: () => void) => {
+        await clock.sleep(delayMs, waiting.signal);
+        if (!waiting.signal.aborted) act();
+      };
+      void after(IDLE_GRACE_MS, endIdle);
+      await Promise.race([finished, after(deadlineMs, () => app.server.closeAllConnections())]);
       waiting.abort();
     },
   };

@@ -85,13 +85,34 @@ describe('closing', () => {
     const closing = receiver.close(2_000).then(() => {
       closed = true;
     });
+    await clock.advance(1_000);
     await idle.closed;
-    await clock.advance(1_999);
+    await clock.advance(999);
     expect(closed).toBe(false);
     await clock.advance(1);
     await closing;
     await stuck.closed;
     expect(stuck.text).toBe('');
+  });
+});
+
+describe('closing, met by a request on its way', () => {
+  it.each(['', 'on a connection kept alive '])('answers it %sand then ends the connection', async (kind) => {
+    started = await startReceiver();
+    const { port, receiver, clock, keeper } = started;
+    const connection = new RawConnection(port);
+    if (kind) {
+      await connection.write(`${head}{"internalOrderId":"o1"}`);
+      await connection.until('"ok":true');
+    } else await settle(10);
+    const closing = receiver.close();
+    await clock.advance(999);
+    await settle(10);
+    await connection.write(`${head}{"internalOrderId":"o2"}`);
+    await connection.closed;
+    expect(connection.text).toContain('connection: close');
+    expect(keeper.orderIds.at(-1)).toBe('o2');
+    await closing;
   });
 });
 
