@@ -1,7 +1,7 @@
 import { tokenRefreshRequest } from '../platform/schemas/token.ts';
 import type { Call, Endpoints } from './engine.ts';
 import { envelope, failure, type Reply } from './exchange.ts';
-import { orderList } from './order-list.ts';
+import { OrderList } from './order-list.ts';
 import { ProductEndpoints } from './product-endpoints.ts';
 import { productList } from './product-list.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -17,11 +17,12 @@ export interface EndpointsOptions {
 /** The work of each endpoint, done in the shop of the company that the token names. */
 export function buildEndpoints({ settings, tokens, shopOf }: EndpointsOptions): Endpoints {
   const products = new ProductEndpoints(settings);
+  const orderList = new OrderList(settings);
   const shop = (call: Call) => shopOf(call.session.company);
   const catalog = (call: Call) => shop(call).catalog;
   return {
     'token.refresh': (call) => refresh(call, tokens, settings),
-    'order.all': (call) => orderList(shop(call).orders, catalog(call), call, settings),
+    'order.all': (call) => orderList.answer(shop(call).orders, catalog(call), call),
     'product.put': (call) => products.put(catalog(call), call),
     'product.stock.put': (call) => products.putStock(catalog(call), call),
     'product.batch': (call) => products.batch(catalog(call), call),

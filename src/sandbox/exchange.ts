@@ -26,7 +26,9 @@ export type SandboxAnswer =
 /** Outcome of an endpoint's work, before headers and faults. */
 export interface Reply {
   status: number;
-  body: unknown;
+  body?: unknown;
+  /** The body as JSON, where it is written already. */
+  json?: string;
   headers?: Record<string, string>;
 }
 

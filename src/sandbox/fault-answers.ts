@@ -36,7 +36,7 @@ export class FaultAnswers {
         date: new Date(clock.nowMs() + settings.clockSkewMs).toUTCString(),
         ...reply.headers,
       },
-      body: JSON.stringify(reply.body),
+      body: reply.json ?? JSON.stringify(reply.body),
       slowMs: 0,
     };
   }

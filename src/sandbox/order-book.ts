@@ -23,6 +23,7 @@ export interface OrderBookOptions {
 export class OrderBook {
   readonly #options: OrderBookOptions;
   readonly #orders = new Map<string, StoredOrder>();
+  readonly #byDate = new Map<string, StoredOrder[]>();
 
   constructor(options: OrderBookOptions) {
     this.#options = options;
@@ -41,6 +42,7 @@ export class OrderBook {
       drawn.map(({ line }) => line),
     );
     const order: StoredOrder = {
+      number: this.#orders.size + 1,
       snapshot,
       subsidiaryId,
       serviceName: snapshot.name.split(' - ').at(-1) ?? '',
@@ -48,6 +50,9 @@ export class OrderBook {
       localDate: localDate(settings.timeZone, createdAtMs),
     };
     this.#orders.set(snapshot.internalOrderId, order);
+    const sameDay = this.#byDate.get(order.localDate);
+    if (sameDay) sameDay.push(order);
+    else this.#byDate.set(order.localDate, [order]);
     if (hidden) this.#options.onHidden(snapshot.internalOrderId);
     for (const { sku, qty } of drawn) catalog.take(sku, subsidiaryId, qty, snapshot.internalOrderId);
     this.#options.onStatus(order);
@@ -87,6 +92,13 @@ export class OrderBook {
   /** In order of creation. */
   all(): StoredOrder[] {
     return [...this.#orders.values()];
+  }
+
+  /** Created on these dates of the company's calendar or between them, newest first. */
+  between(startDate: string, endDate: string): StoredOrder[] {
+    return [...this.#byDate]
+      .flatMap(([date, orders]) => (startDate <= date && date <= endDate ? orders : []))
+      .sort((a, b) => b.number - a.number);
   }
 
   #compose(

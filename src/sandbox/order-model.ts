@@ -59,6 +59,9 @@ export interface OrderLineModifier {
 
 /** An order as the sandbox keeps it. */
 export interface StoredOrder {
+  /** Counts the orders in the order of their creation, from 1. */
+  number: number;
+  /** Replaced with each change, never changed itself. */
   snapshot: OrderSnapshot;
   subsidiaryId: string;
   serviceName: string;

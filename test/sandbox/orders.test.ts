@@ -41,6 +41,17 @@ describe('orders', () => {
     expect(pickup).toMatchObject({ deliveryFee: 0, deliveryTime: '' });
   });
 
+  it('are listed as they are now, newest first, in the shape that is asked for now', async () => {
+    const { sandbox, later } = await rig();
+    const [first, second] = [sandbox.control.createOrder(), sandbox.control.createOrder()];
+    const listed = async () => (await later('GET', TODAY)).json.data.docs;
+    expect(await listed()).toMatchObject([{ code: second.code }, first]);
+    sandbox.control.advanceOrder(first.internalOrderId, 'ready');
+    expect(await listed()).toMatchObject([{ code: second.code }, { code: first.code, status: 'ready' }]);
+    sandbox.control.configure({ shape: { envelope: 'docs', record: 'snake', pageSize: null } });
+    expect(await listed()).toMatchObject([{ amount_to_pay: second.amountToPay }, { status: 'ready' }]);
+  });
+
   it('name an item by its integration id in the branch, and by null when it has modifiers', async () => {
     const { sandbox } = await rig();
     const order = sandbox.control.createOrder({
