@@ -3,6 +3,7 @@ import { TillsyncError } from '../../domain/errors.ts';
 import {
   type RecordList,
   recordBytes,
+  type ScannedAnswer,
   scanRecords,
   speaksOfMorePages,
 } from '../../domain/json/json-records.ts';
@@ -14,6 +15,7 @@ import type { OrderSpellings } from '../../domain/order/spelling-tree.ts';
 import { IdGuess } from './id-guess.ts';
 import type { MirrorTables } from './mirror-tables.ts';
 import type { PollDigests } from './poll-digests.ts';
+import { SeenAnswer, type SeenRecord } from './seen-answer.ts';
 
 export interface AnswerImportOptions {
   body: Uint8Array;
@@ -23,6 +25,8 @@ export interface AnswerImportOptions {
   listPath: string;
   observedAtMs: number;
   asOfSeq: number;
+  /** The answer before, where it is remembered; read by the same rules. */
+  before?: SeenAnswer | undefined;
 }
 
 /** One record that has to be written. */
@@ -45,7 +49,9 @@ export class AnswerImport {
   readonly report: ImportReport;
   readonly #options: AnswerImportOptions;
   readonly #buffer: Buffer;
+  readonly #scanned: ScannedAnswer;
   readonly #list: RecordList | undefined;
+  readonly #found: (SeenRecord | undefined)[] = [];
   readonly #guess = new IdGuess();
   /** A list that names an order twice would otherwise change it to and fro with each poll. */
   readonly #seen = new Set<string>();
@@ -54,13 +60,17 @@ export class AnswerImport {
   /** Throws `platform-garbled` when the answer is cut off or is not JSON; nothing is written then. */
   constructor(options: AnswerImportOptions) {
     this.#options = options;
-    const { body, listPath } = options;
+    const { body, listPath, before } = options;
     this.#buffer = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-    const answer = scanRecords(body);
-    this.#list = chooseOrderList(answer, {
-      listPath,
-      read: (list, index) => this.#readable(this.#textOf(list, index)),
-    });
+    const same = before?.isSame(this.#buffer) ? before : undefined;
+    const answer = same?.scanned ?? scanRecords(body);
+    this.#scanned = answer;
+    this.#list =
+      same?.list ??
+      chooseOrderList(answer, {
+        listPath,
+        read: (list, index) => this.#readable(this.#textOf(list, index)),
+      });
     const records = this.#list?.length ?? 0;
     this.report = {
       listFound: this.#list !== undefined,
@@ -94,6 +104,11 @@ export class AnswerImport {
     return this.#next >= this.report.records;
   }
 
+  /** To be remembered for the next answer; undefined: there was no list of orders. */
+  get seen(): SeenAnswer | undefined {
+    return this.#list && new SeenAnswer(this.#buffer, this.#scanned, this.#list, this.#found);
+  }
+
   /** Goes over the next `most` records and gives those that have to be written; only reads the database. */
   prepare(most: number): PreparedRecord[] {
     const end = Math.min(this.report.records, this.#next + most);
@@ -106,13 +121,14 @@ export class AnswerImport {
   }
 
   #prepareOne(list: RecordList, index: number): PreparedRecord | undefined {
-    const { rows } = this.#options.tables.merge;
-    const digest = this.#options.digests.of(recordBytes(this.#buffer, list, index));
+    const { tables, digests, before } = this.#options;
+    const { rows } = tables.merge;
+    const seen = before?.find(this.#buffer, list, index);
+    const digest = seen?.digest ?? digests.of(recordBytes(this.#buffer, list, index));
     const from = list.starts[index] as number;
     const to = list.ends[index] as number;
-    const guess = this.#guess.guess(
-      this.#buffer.toString('latin1', from, Math.min(to, from + this.#guess.reach)),
-    );
+    const guess = seen?.orderId ?? this.#guessed(from, to);
+    this.#found[index] = { digest, orderId: guess };
     const guessed = guess === undefined ? undefined : rows.digestOf(guess);
     if (guess !== undefined && guessed?.pollDigest === digest) {
       this.#noteUnchanged(guess, guessed.code);
@@ -122,6 +138,7 @@ export class AnswerImport {
     if (!isUtf8(bytes)) return this.#unreadable(Buffer.from(bytes), 'The record is not UTF-8 text.');
     const raw = this.#textOf(list, index);
     const reading = readOrderText(raw, this.#options.spellings);
+    this.#found[index] = { digest, orderId: 'unreadable' in reading ? undefined : reading.orderId };
     if ('unreadable' in reading) return this.#unreadable(raw, reading.unreadable);
     let known = guessed;
     if (reading.orderId !== guess) {
@@ -144,6 +161,11 @@ export class AnswerImport {
       known: known !== undefined,
       observation: { source: 'poll', observedAtMs, asOfSeq, raw, reading },
     };
+  }
+
+  #guessed(from: number, to: number): string | undefined {
+    const end = Math.min(to, from + this.#guess.reach);
+    return this.#guess.guess(this.#buffer.toString('latin1', from, end));
   }
 
   #noteUnchanged(orderId: string, code: number | null): void {

@@ -30,6 +30,7 @@ interface OpenFile {
   keeper: Database.Database | undefined;
   inode: number;
   run: <T>(action: (tables: MirrorTables) => T) => T;
+  readTogether: <T>(action: (tables: MirrorTables) => T) => T;
 }
 
 /**
@@ -58,6 +59,11 @@ export class MirrorFile {
   /** One or a few short reads, at once. */
   read<T>(action: (tables: MirrorTables) => T): T {
     return this.#guarded((file) => action(file.tables));
+  }
+
+  /** Many short reads, at once and of one state: each by itself would lock the file and let it go again. */
+  readTogether<T>(action: (tables: MirrorTables) => T): T {
+    return this.#guarded((file) => file.readTogether(action));
   }
 
   /**
@@ -137,6 +143,7 @@ export class MirrorFile {
         keeper,
         inode: inodeOf(this.path),
         run: <T>(action: (tables: MirrorTables) => T) => transaction.immediate(action) as T,
+        readTogether: <T>(action: (tables: MirrorTables) => T) => transaction.deferred(action) as T,
       };
     } catch (error) {
       closeLeavingFiles(db, this.#options);

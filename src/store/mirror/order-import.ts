@@ -11,6 +11,7 @@ import { AnswerImport, importAborted } from './answer-import.ts';
 import type { ImportMessage, ImportTask } from './import-message.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import { PollDigests } from './poll-digests.ts';
+import type { SeenAnswer } from './seen-answer.ts';
 
 /** Answers up to this size are read on the main thread: a thread of their own costs more than they do. */
 const INLINE_BYTES_MAX = 1024 * 1024;
@@ -33,6 +34,8 @@ export class OrderImport implements OrderImporter {
   readonly #options: OrderImportOptions;
   readonly #spellings: OrderSpellings;
   readonly #digests: PollDigests;
+  /** The last answer that was read on this thread; never more than such an answer may be long. */
+  #before: SeenAnswer | undefined;
   #queue: Promise<unknown> = Promise.resolve();
   #stopping = false;
 
@@ -71,19 +74,21 @@ export class OrderImport implements OrderImporter {
       asOfSeq,
       digests: this.#digests,
       spellings: this.#spellings,
+      before: this.#before,
     };
     const answer = file.read((tables) => new AnswerImport({ ...shared, tables }));
     const { report } = answer;
     if (!report.listFound) await file.write(({ quarantine }) => quarantine.add(answer.wholeAnswer));
     while (!answer.finished) {
       if (signal?.aborted || this.#stopping) throw importAborted();
-      const prepared = file.read(() => answer.prepare(INLINE_CHUNK_RECORDS));
+      const prepared = file.readTogether(() => answer.prepare(INLINE_CHUNK_RECORDS));
       if (prepared.length > 0) {
         answer.count(await file.write(() => answer.write(prepared, false), signal));
       }
       onProgress?.(answer.done, report.records);
       await setImmediate();
     }
+    this.#before = answer.seen;
     return report;
   }
 

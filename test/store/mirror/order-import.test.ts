@@ -62,6 +62,26 @@ describe.each([
     expect(mirror.newestSeq()).toBe(count + Math.ceil(count / 10));
   });
 
+  it('is taken for what it is when others came, went and moved around it', async () => {
+    const { mirror } = openTestMirror();
+    const all = orders(count + 5);
+    await poll(mirror, all.slice(3, count));
+    expect(await poll(mirror, all.slice(2))).toMatchObject({ created: 6, confirmed: count - 3 });
+    expect(await poll(mirror, all.slice(4).reverse())).toMatchObject({ created: 0, confirmed: count + 1 });
+    expect(await poll(mirror, all.slice(0, count))).toMatchObject({ created: 2, confirmed: count - 2 });
+  });
+
+  it('is confirmed anew although it repeats itself, when a notification came in between', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, orders(count, { status: 'ready' }));
+    await receive(mirror, sampleNotification(2, { status: 'routed' }));
+    await receive(mirror, sampleNotification(3, { status: 'pending' }));
+    expect(mirror.heldNotifications(10)).toMatchObject([{ resolvedAt: null }]);
+    const again = orders(count, { status: 'ready' });
+    expect(await poll(mirror, again)).toMatchObject({ changed: 1, confirmed: count - 1 });
+    expect(mirror.heldNotifications(10)).toMatchObject([{ resolution: 'refuted' }]);
+  });
+
   it('stops between two transactions when it is told to, and keeps what it did', async () => {
     const { mirror } = openTestMirror();
     const abort = new AbortController();
