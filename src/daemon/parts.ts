@@ -157,9 +157,7 @@ function createOrderPoll(
     leases: state.leases,
     // Without usable tokens the call itself says so at once.
     nextWait: () =>
-      platform.tokens.describe().state === 'ok'
-        ? state.ledger.waits(config.limits).find(({ endpoint }) => endpoint === 'order.all')
-        : undefined,
+      platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
     freshness: mirror.freshnessBoard,
     alarms: mirror.alarms,
     clock,

@@ -32,6 +32,8 @@ export interface RateLedger {
   blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory;
   /** Ends a block before its time, after a call got through. */
   unblock(scope: 'all' | Endpoint): void;
+  /** What holds `endpoint` back now; undefined: nothing. */
+  waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined;
   /** For status: what is held back now. */
   waits(limits: PlatformLimits): Wait[];
 }

@@ -6,7 +6,7 @@ import type { Holders } from './holder.ts';
 
 /** Named leases; a fence rises with each holder and is never used twice. A dead process's lease ends at once. */
 export class LeaseRows implements Leases {
-  readonly #db: Database.Database;
+  readonly #transaction: Database.Transaction<(action: () => unknown) => unknown>;
   readonly #time: BootTime;
   readonly #holders: Holders;
   readonly #acquire: Database.Statement<[string, number, string, number], number>;
@@ -18,7 +18,7 @@ export class LeaseRows implements Leases {
 
   constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
     const { db } = options;
-    this.#db = db;
+    this.#transaction = db.transaction((action) => action());
     this.#time = options.time;
     this.#holders = options.holders;
     this.#acquire = db
@@ -73,6 +73,6 @@ export class LeaseRows implements Leases {
   }
 
   #immediately<T>(action: () => T): T {
-    return storing(() => this.#db.transaction(action).immediate());
+    return storing(() => this.#transaction.immediate(action) as T);
   }
 }

@@ -19,13 +19,17 @@ import { type BlockRow, laneWait } from './rate-wait.ts';
  * sent, so that no crash can make it uncounted.
  */
 export class RateRows implements RateLedger {
-  readonly #db: Database.Database;
+  readonly #transaction: Database.Transaction<(action: (nowMs: number) => unknown) => unknown>;
   readonly #time: BootTime;
   readonly #sql: RateStatements;
   readonly #holders: Holders;
 
   constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
-    this.#db = options.db;
+    this.#transaction = options.db.transaction((action) => {
+      const nowMs = this.#time.now();
+      if ((this.#sql.newestTime.get() ?? 0) > nowMs) this.#time.clamp(nowMs);
+      return action(nowMs);
+    });
     this.#time = options.time;
     this.#sql = new RateStatements(options.db);
     this.#holders = options.holders;
@@ -108,6 +112,13 @@ export class RateRows implements RateLedger {
     });
   }
 
+  waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined {
+    return this.#immediately((nowMs) => {
+      this.#leaveForTheDead(nowMs);
+      return this.#wait(endpoint, limits, nowMs);
+    });
+  }
+
   waits(limits: PlatformLimits): Wait[] {
     return this.#immediately((nowMs) => {
       this.#leaveForTheDead(nowMs);
@@ -152,12 +163,7 @@ export class RateRows implements RateLedger {
   }
 
   #immediately<T>(action: (nowMs: number) => T): T {
-    const transaction = this.#db.transaction(() => {
-      const nowMs = this.#time.now();
-      if ((this.#sql.newestTime.get() ?? 0) > nowMs) this.#time.clamp(nowMs);
-      return action(nowMs);
-    });
-    return storing(() => transaction.immediate());
+    return storing(() => this.#transaction.immediate(action) as T);
   }
 }
 

@@ -175,6 +175,8 @@ test('a refused call and a status question write nothing', () => {
   const before = bytes();
   expect(waitOf(state.ledger, 'order.all')).toMatchObject({ reason: 'in-flight' });
   expect(state.ledger.waits(limits)).toMatchObject([{ endpoint: 'order.all' }]);
+  expect(state.ledger.waitOf('order.all', limits)).toEqual(state.ledger.waits(limits)[0]);
+  expect(state.ledger.waitOf('product.list', limits)).toBeUndefined();
   expect(bytes()).toEqual(before);
   take(state.ledger, 'product.list');
   expect(bytes()).not.toEqual(before);
