@@ -8,7 +8,7 @@ import { patientSignal } from './patient-signal.ts';
 import { type PushPlatform, pushItems, type SentItem, type SentOutcome } from './push-call.ts';
 import type { PushFreshness } from './push-freshness.ts';
 import { retryDelayMs } from './retry.ts';
-import { Waker } from './waker.ts';
+import { pieceMs, Waker } from './waker.ts';
 
 /** Another process may put changes in line too, so an idle line is looked at this often. */
 const LOOK_EVERY_MS = 500;
@@ -184,7 +184,7 @@ export class PushLoop {
     const endMonoMs = clock.monotonicMs() + ms;
     for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMonoMs - clock.monotonicMs()) {
       beat();
-      await clock.sleep(Math.min(restMs, 15_000), signal);
+      await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
     }
   }
 }

@@ -10,6 +10,7 @@ import {
   retentionCuts,
 } from '../domain/retention.ts';
 import type { Clock } from '../domain/time/clock.ts';
+import { pieceMs } from './waker.ts';
 
 /** Starting is for orders; what is old can wait. */
 const FIRST_AFTER_MS = 300_000;
@@ -17,7 +18,6 @@ const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
 /** Between two transactions or looks, so that callbacks go first. */
 const PAUSE_MS = 20;
-const PIECE_MS = 30_000;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
 
@@ -169,7 +169,7 @@ async function rest({ clock, beat }: RetentionOptions, ms: number, signal: Abort
   const endMs = clock.monotonicMs() + ms;
   for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
     beat();
-    await clock.sleep(Math.min(restMs, PIECE_MS), signal);
+    await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
   }
 }
 

@@ -3,6 +3,11 @@ import type { Clock } from '../domain/time/clock.ts';
 /** Sleeps are cut into pieces of this length, so that a jump of the wall clock cannot oversleep a schedule. */
 const PIECE_MS_MAX = 15_000;
 
+/** Until the next moment at which pieces end: the same for all loops, so that an idle process wakes once for all. */
+export function pieceMs(clock: Clock): number {
+  return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
+}
+
 /**
  * The one abortable wait of a loop. Waking is a hint only: it ends the wait early and says nothing of what
  * there is to do. A wake that comes while nobody waits is kept for the next wait.
@@ -35,7 +40,7 @@ export class Waker {
       onPiece();
       const restMs = dueMs() - this.#clock.nowMs();
       if (restMs <= 0) break;
-      await this.#clock.sleep(Math.min(restMs, PIECE_MS_MAX), controller.signal);
+      await this.#clock.sleep(Math.min(restMs, pieceMs(this.#clock)), controller.signal);
     }
     signal.removeEventListener('abort', end);
     this.#controller = undefined;
