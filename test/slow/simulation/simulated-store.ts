@@ -45,7 +45,7 @@ export class SimulatedStore {
     this.profile = profile;
     const fast = existsSync('/dev/shm') ? '/dev/shm' : tmpdir();
     this.#base = mkdtempSync(path.join(fast, 'tillsync-simulation-'));
-    this.world = new WorldClock(profile.startMs, 1_000_000, this.stillness.settle);
+    this.world = new WorldClock(profile.startMs, this.stillness.settle);
     this.clock = new StoreClock(this.world, this.#boots, 0);
     this.#chance = chanceFor(profile.seed, 1);
     this.sandbox = createSandbox({
@@ -71,34 +71,26 @@ export class SimulatedStore {
   async open(): Promise<void> {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
     this.#life = { isCut: false };
-    let started: Daemon | undefined;
-    const starting = startDaemon({
-      config: {
-        ...demo,
-        webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
-        orders: { ...demo.orders, poll: this.profile.poll },
-        stock: { ...demo.stock, holdBackUnbooked: this.profile.holdBack },
-        limits: PUBLISHED_LIMITS,
-      },
-      secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
-      clock: this.clock,
-      random: this.#chance,
-      log: silentLog,
-      transport: this.network.transport(this.#life),
-      holders: this.#lives.begin(),
-      // No other process takes part.
-      lookEveryMs: 300_000,
-    }).then((daemon) => {
-      started = daemon;
-    });
-    let failed: unknown;
-    starting.catch((error: unknown) => {
-      failed = error;
-    });
-    // Listening is real: time stands still until it is done.
-    while (!started && !failed) await new Promise((resolve) => setImmediate(resolve));
-    if (!started) throw failed;
-    this.#daemon = started;
+    const { poll, holdBack } = this.profile;
+    this.#daemon = await this.stillness.begin(() =>
+      startDaemon({
+        config: {
+          ...demo,
+          webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
+          orders: { ...demo.orders, poll },
+          stock: { ...demo.stock, holdBackUnbooked: holdBack },
+          limits: PUBLISHED_LIMITS,
+        },
+        secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
+        clock: this.clock,
+        random: this.#chance,
+        log: silentLog,
+        transport: this.network.transport(this.#life),
+        holders: this.#lives.begin(),
+        // No other process takes part.
+        lookEveryMs: 300_000,
+      }),
+    );
   }
 
   /** A clean stop needs time to pass, since calls under way are seen through. */

@@ -1,12 +1,20 @@
-import { Agent, type IncomingMessage, request } from 'node:http';
+import { channel } from 'node:diagnostics_channel';
+import type { AddressInfo } from 'node:net';
+import type { FastifyInstance } from 'fastify';
 import { untilIdle } from '../../support/fake-clock.ts';
 
 /** A call within one machine takes milliseconds; one that takes longer waits for time to pass. */
 const PATIENCE_MS = 2_000;
 
-/** Real HTTP within the simulated time: one call after the other, and time stands still until each is answered. */
+/** Fastify tells here of each server that is made. */
+const SERVERS = channel('fastify.initialization');
+
+/**
+ * Requests within the simulated time, one after the other, while time stands still until each is answered. They go
+ * straight into the servers that the daemon listens with; sockets are the matter of other tests.
+ */
 export class Stillness {
-  #agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  #servers: FastifyInstance[] = [];
   #underWay = 0;
   #turn: Promise<unknown> = Promise.resolve();
   /** Calls that time had to go on for; each makes the run hard to repeat. */
@@ -15,6 +23,7 @@ export class Stillness {
   /** Lets everything that is ready run to its end. */
   readonly settle = async (): Promise<void> => {
     await untilIdle();
+    if (this.#underWay === 0) return;
     const startMs = performance.now();
     while (this.#underWay > 0) {
       await untilIdle();
@@ -24,24 +33,43 @@ export class Stillness {
     }
   };
 
-  /** Lets connections go: whoever was at their other end is about to leave. */
-  hangUp(): void {
-    this.#agent.destroy();
-    this.#agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  /** Reaches the servers made within `start`, and those of nobody before. Listening is real and takes no time. */
+  async begin<T>(start: () => Promise<T>): Promise<T> {
+    const servers: FastifyInstance[] = [];
+    const onMade = (message: unknown) => servers.push((message as { fastify: FastifyInstance }).fastify);
+    SERVERS.subscribe(onMade);
+    try {
+      return await start();
+    } finally {
+      SERVERS.unsubscribe(onMade);
+      this.#servers = servers;
+    }
   }
 
+  /** Nobody is reached any more. */
+  hangUp(): void {
+    this.#servers = [];
+  }
+
+  /** Rejects when nobody listens at the address. */
   call(
     url: string,
     { method = 'GET', headers = {}, body }: HttpWish = {},
   ): Promise<{ status: number; text: string }> {
     this.#underWay += 1;
-    const send = () =>
-      new Promise<{ status: number; text: string }>((resolve, reject) => {
-        const outgoing = request(url, { method, agent: this.#agent, headers }, (answer) => {
-          void textOf(answer).then((text) => resolve({ status: answer.statusCode ?? 0, text }), reject);
-        });
-        outgoing.on('error', reject).end(body);
+    const send = async () => {
+      const { port, host } = new URL(url);
+      const listensThere = (at: AddressInfo | string) => typeof at === 'object' && at.port === Number(port);
+      const server = this.#servers.find((each) => each.addresses().some(listensThere));
+      if (!server) throw new Error('connection refused');
+      const answer = await server.inject({
+        method,
+        url: url.slice(url.indexOf(host) + host.length),
+        headers: { host, ...headers },
+        ...(body !== undefined && { payload: body }),
       });
+      return { status: answer.statusCode, text: answer.payload };
+    };
     const answered = this.#turn.then(send);
     this.#turn = answered.catch(() => {});
     return answered.finally(() => {
@@ -51,13 +79,7 @@ export class Stillness {
 }
 
 interface HttpWish {
-  method?: string;
+  method?: 'GET' | 'POST';
   headers?: Record<string, string>;
   body?: string;
-}
-
-async function textOf(answer: IncomingMessage): Promise<string> {
-  let text = '';
-  for await (const piece of answer.setEncoding('utf8')) text += piece;
-  return text;
 }

@@ -1,33 +1,128 @@
 import type { Clock } from '../../../src/domain/time/clock.ts';
 import type { Holders } from '../../../src/store/state/holder.ts';
-import { FakeClock } from '../../support/fake-clock.ts';
 
 /** No timer is shorter. */
 const TIMER_MS_MIN = 1;
 
+interface Sleeper {
+  wakeMs: number;
+  order: number;
+  isOver: boolean;
+  resolve: () => void;
+}
+
 /**
  * The world's time, in whole milliseconds as timers have it. With parts of them a rest could be shorter than a wall
- * clock can tell, and while time stands still it would never end.
+ * clock can tell, and while time stands still it would never end. Who wakes at the same moment wakes together, the
+ * longest sleeper first, as with timers; then everything that is ready runs before time goes on.
  */
-export class WorldClock extends FakeClock {
-  override sleep(ms: number, signal?: AbortSignal): Promise<void> {
-    return super.sleep(Math.ceil(ms), signal);
+export class WorldClock implements Clock {
+  readonly bootId = 'world';
+  #monoMs = 1_000_000;
+  readonly #aheadMs: number;
+  readonly #settle: () => Promise<void>;
+  #order = 0;
+  /** A binary heap by time; those that gave up stay until their time comes. */
+  readonly #sleepers: Sleeper[] = [];
+
+  constructor(startWallMs: number, settle: () => Promise<void>) {
+    this.#aheadMs = startWallMs - this.#monoMs;
+    this.#settle = settle;
   }
 
-  override advance(ms: number): Promise<void> {
-    return super.advance(Math.ceil(ms));
+  nowMs(): number {
+    return this.#monoMs + this.#aheadMs;
   }
+
+  monotonicMs(): number {
+    return this.#monoMs;
+  }
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    if (signal?.aborted) return Promise.resolve();
+    return new Promise((resolve) => {
+      const wakeMs = this.#monoMs + Math.max(0, Math.ceil(ms));
+      const sleeper: Sleeper = { wakeMs, order: this.#order++, isOver: false, resolve };
+      if (signal) {
+        const giveUp = () => {
+          sleeper.isOver = true;
+          resolve();
+        };
+        signal.addEventListener('abort', giveUp, { once: true });
+        sleeper.resolve = () => {
+          signal.removeEventListener('abort', giveUp);
+          resolve();
+        };
+      }
+      this.#push(sleeper);
+    });
+  }
+
+  /** Lets `ms` pass, everybody waking at the moment that is theirs. */
+  async advance(ms: number): Promise<void> {
+    const endMs = this.#monoMs + Math.ceil(ms);
+    await this.#settle();
+    for (let next = this.#next(); next && next.wakeMs <= endMs; next = this.#next()) {
+      const nowMs = Math.max(this.#monoMs, next.wakeMs);
+      this.#monoMs = nowMs;
+      for (let due: Sleeper | undefined = next; due && due.wakeMs <= nowMs; due = this.#next()) {
+        due.isOver = true;
+        due.resolve();
+      }
+      await this.#settle();
+    }
+    this.#monoMs = endMs;
+    await this.#settle();
+  }
+
+  #next(): Sleeper | undefined {
+    while (this.#sleepers[0]?.isOver) this.#pop();
+    return this.#sleepers[0];
+  }
+
+  #push(sleeper: Sleeper): void {
+    const heap = this.#sleepers;
+    let at = heap.length;
+    while (at > 0) {
+      const above = (at - 1) >> 1;
+      const parent = heap[above] as Sleeper;
+      if (!isSooner(sleeper, parent)) break;
+      heap[at] = parent;
+      at = above;
+    }
+    heap[at] = sleeper;
+  }
+
+  #pop(): void {
+    const heap = this.#sleepers;
+    const last = heap.pop();
+    if (!last || heap.length === 0) return;
+    let at = 0;
+    for (;;) {
+      let below = 2 * at + 1;
+      if (below >= heap.length) break;
+      if (below + 1 < heap.length && isSooner(heap[below + 1] as Sleeper, heap[below] as Sleeper)) below += 1;
+      if (!isSooner(heap[below] as Sleeper, last)) break;
+      heap[at] = heap[below] as Sleeper;
+      at = below;
+    }
+    heap[at] = last;
+  }
+}
+
+function isSooner(a: Sleeper, b: Sleeper): boolean {
+  return a.wakeMs < b.wakeMs || (a.wakeMs === b.wakeMs && a.order < b.order);
 }
 
 /** The clock of the store's machine for one boot. The platform and the people go by the world's. */
 export class StoreClock implements Clock {
   readonly bootId: string;
-  readonly #world: FakeClock;
+  readonly #world: WorldClock;
   readonly #bootedMs: number;
   /** How far the wall clock is off. */
   wrongByMs: number;
 
-  constructor(world: FakeClock, boot: number, wrongByMs: number) {
+  constructor(world: WorldClock, boot: number, wrongByMs: number) {
     this.#world = world;
     this.bootId = `boot-${boot}`;
     this.#bootedMs = world.monotonicMs();
