@@ -2,6 +2,7 @@ import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { type BuildOptions, build, type Plugin } from 'esbuild';
+import { lateModules } from './late-modules.ts';
 import { leanPackages } from './lean-packages.ts';
 import { readPackage } from './read-package.ts';
 import { type Findings, sourceUrls } from './source-urls.ts';
@@ -43,7 +44,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
       legalComments: 'none',
       logLevel: 'warning',
       metafile: true,
-      plugins: [nativeSqlite(root), leanPackages(), sourceUrls({ root, findings })],
+      plugins: [nativeSqlite(root), lateModules(), leanPackages(), sourceUrls({ root, findings })],
     });
     for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(root, input));
   };

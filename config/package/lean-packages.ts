@@ -1,10 +1,10 @@
-import path from 'node:path';
 import type { OnResolveArgs, Plugin } from 'esbuild';
 
 /** What is needed by few starts or by none: loaded at its first use, by name of the importing package. */
-const LAZY: readonly { wanted: RegExp; importer: RegExp; as: 'namespace' | 'function' }[] = [
+const LAZY: readonly { wanted: RegExp; importer: RegExp; as: keyof typeof STUB }[] = [
   { wanted: /^semver$/, importer: /\/fastify\/lib\//, as: 'namespace' },
-  { wanted: /^node:http2$/, importer: /\/fastify\/lib\//, as: 'namespace' },
+  { wanted: /^node:http(2|s)$/, importer: /\/fastify\/lib\//, as: 'namespace' },
+  { wanted: /^node:perf_hooks$/, importer: /\/fastify\/lib\//, as: 'performance' },
   { wanted: /^(node:)?child_process$/, importer: /\/(commander|node-cron)\//, as: 'namespace' },
   { wanted: /\/from-json-schema\.js$/, importer: /\/zod\/v4\/classic\//, as: 'namespace' },
   { wanted: /\/client-h2\.js$/, importer: /\/undici\/lib\//, as: 'function' },
@@ -18,11 +18,15 @@ const LAZY: readonly { wanted: RegExp; importer: RegExp; as: 'namespace' | 'func
 const LEFT_OUT: readonly { wanted: RegExp; importer: RegExp }[] = [
   { wanted: /^@fastify\/(ajv|fast-json-stringify)-compiler$/, importer: /\/fastify\/lib\// },
   { wanted: /\/milo\/(no-)?simd\.js$/, importer: /\/undici\/lib\// },
+  // Judges the regular expressions of routes, of which there are none.
+  { wanted: /^safe-regex2$/, importer: /\/find-my-way\// },
 ];
 
 const STUB = {
   namespace: (load: string) =>
     `module.exports = new Proxy({}, { get: (_, name) => ${load}[name], has: (_, name) => name in ${load} });`,
+  // The one thing that is wanted of it is there without it.
+  performance: () => 'module.exports = { performance };',
   function: (load: string) => `module.exports = (...values) => ${load}(...values);`,
 };
 
@@ -36,9 +40,6 @@ export function leanPackages(): Plugin {
   return {
     name: 'lean-packages',
     setup(build) {
-      build.onResolve({ filter: /^undici$/ }, () => ({
-        path: path.join(import.meta.dirname, 'undici-part.mjs'),
-      }));
       // Messages of faults in every language; tillsync words its own.
       build.onResolve({ filter: /\/locales\/index\.js$/ }, ({ importer, resolveDir }) =>
         importer.includes('/zod/')

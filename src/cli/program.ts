@@ -41,8 +41,71 @@ import { webhookSetCommand } from './commands/webhook-set.ts';
 import { webhookShowCommand } from './commands/webhook-show.ts';
 import { webhookTestCommand } from './commands/webhook-test.ts';
 
-/** The whole command line. Commander's own exits become errors, so that only the process's entry ends it. */
-export function createProgram(cli: Cli): Command {
+type MakeCommand = (cli: Cli) => Command;
+
+/** By first word, in the order of the help. */
+const COMMANDS: ReadonlyMap<string, MakeCommand> = new Map<string, MakeCommand>([
+  ['run', runCommand],
+  ['demo', demoCommand],
+  ['sandbox', sandboxCommand],
+  ['init', initCommand],
+  group('config', 'Check the configuration', [configCheckCommand]),
+  ['status', statusCommand],
+  ['doctor', doctorCommand],
+  group('auth', 'Hand over tokens and see how they fare', [
+    authSetCommand,
+    authStatusCommand,
+    authRefreshCommand,
+  ]),
+  group('sync', 'Ask the platform now', [syncOrdersCommand, syncProductsCommand]),
+  ['diff', diffCommand],
+  group('order', 'Look at orders of the mirror', [orderListCommand, orderShowCommand]),
+  group('product', 'Look at products and change them', [productShowCommand, productSetCommand]),
+  group('stock', 'Change stock', [stockSetCommand]),
+  group('push', 'Hand over many changes from a file', [pushStockCommand, pushProductsCommand]),
+  group('outbox', 'Look at changes on their way to the platform, and decide about them', [
+    outboxListCommand,
+    outboxRetryCommand,
+    outboxDropCommand,
+    outboxReleaseCommand,
+  ]),
+  group('webhook', 'Look after the webhook at the platform', [
+    webhookShowCommand,
+    webhookSetCommand,
+    webhookRotateSecretCommand,
+    webhookTestCommand,
+  ]),
+  group('feed', 'Read the change feed, and acknowledge what was booked', [feedTailCommand, feedAckCommand]),
+  group('alarms', 'Try who is told when something needs a person', [alarmsTestCommand]),
+  group('quarantine', 'Look at what could not be read', [
+    quarantineListCommand,
+    quarantineShowCommand,
+    quarantineRetryCommand,
+  ]),
+  group('events', 'Look at what was received of orders, and read it again', [
+    eventsListCommand,
+    eventsShowCommand,
+    eventsReplayCommand,
+  ]),
+  ['backup', backupCommand],
+  ['restore', restoreCommand],
+  ['bundle', bundleCommand],
+]);
+
+function group(name: string, description: string, inner: readonly MakeCommand[]): [string, MakeCommand] {
+  const make = (cli: Cli) => {
+    const parent = new Command(name).description(description);
+    for (const command of inner) parent.addCommand(command(cli));
+    return parent;
+  };
+  return [name, make];
+}
+
+/**
+ * The command line. With the first word given, only the command of that name, if there is one: to make all takes a
+ * tenth of the start. Commander's own exits become errors, so that only the process's entry ends it.
+ */
+export function createProgram(cli: Cli, firstWord?: string): Command {
   const program = new Command('tillsync')
     .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
     .version(programVersion(), '--version', 'print the version')
@@ -53,59 +116,8 @@ export function createProgram(cli: Cli): Command {
         '4 the platform asks for new tokens (tillsync auth set).\n' +
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
-  const group = (name: string, description: string, commands: readonly Command[]) => {
-    const parent = new Command(name).description(description);
-    for (const command of commands) parent.addCommand(command);
-    program.addCommand(parent);
-  };
-  program.addCommand(runCommand(cli));
-  program.addCommand(demoCommand(cli));
-  program.addCommand(sandboxCommand(cli));
-  program.addCommand(initCommand(cli));
-  group('config', 'Check the configuration', [configCheckCommand(cli)]);
-  program.addCommand(statusCommand(cli));
-  program.addCommand(doctorCommand(cli));
-  group('auth', 'Hand over tokens and see how they fare', [
-    authSetCommand(cli),
-    authStatusCommand(cli),
-    authRefreshCommand(cli),
-  ]);
-  group('sync', 'Ask the platform now', [syncOrdersCommand(cli), syncProductsCommand(cli)]);
-  program.addCommand(diffCommand(cli));
-  group('order', 'Look at orders of the mirror', [orderListCommand(cli), orderShowCommand(cli)]);
-  group('product', 'Look at products and change them', [productShowCommand(cli), productSetCommand(cli)]);
-  group('stock', 'Change stock', [stockSetCommand(cli)]);
-  group('push', 'Hand over many changes from a file', [pushStockCommand(cli), pushProductsCommand(cli)]);
-  group('outbox', 'Look at changes on their way to the platform, and decide about them', [
-    outboxListCommand(cli),
-    outboxRetryCommand(cli),
-    outboxDropCommand(cli),
-    outboxReleaseCommand(cli),
-  ]);
-  group('webhook', 'Look after the webhook at the platform', [
-    webhookShowCommand(cli),
-    webhookSetCommand(cli),
-    webhookRotateSecretCommand(cli),
-    webhookTestCommand(cli),
-  ]);
-  group('feed', 'Read the change feed, and acknowledge what was booked', [
-    feedTailCommand(cli),
-    feedAckCommand(cli),
-  ]);
-  group('alarms', 'Try who is told when something needs a person', [alarmsTestCommand(cli)]);
-  group('quarantine', 'Look at what could not be read', [
-    quarantineListCommand(cli),
-    quarantineShowCommand(cli),
-    quarantineRetryCommand(cli),
-  ]);
-  group('events', 'Look at what was received of orders, and read it again', [
-    eventsListCommand(cli),
-    eventsShowCommand(cli),
-    eventsReplayCommand(cli),
-  ]);
-  program.addCommand(backupCommand(cli));
-  program.addCommand(restoreCommand(cli));
-  program.addCommand(bundleCommand(cli));
+  const named = firstWord === undefined ? undefined : COMMANDS.get(firstWord);
+  for (const make of named ? [named] : COMMANDS.values()) program.addCommand(make(cli));
   prepare(program, cli);
   return program;
 }

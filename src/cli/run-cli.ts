@@ -17,9 +17,8 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   const wantsJson = words.includes('--json');
   try {
     // Not a copy, which would open standard input.
-    await createProgram(Object.assign(Object.create(cli) as typeof cli, { endWith })).parseAsync(words, {
-      from: 'user',
-    });
+    const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
+    await createProgram(own, words[0]).parseAsync(words, { from: 'user' });
     return code;
   } catch (thrown) {
     if (thrown instanceof CommanderError) {

@@ -147,6 +147,9 @@ export const cron = readingText(
 );
 
 function isEverDue(expression: string): boolean {
+  // Only a day together with a month can be one that never comes, such as the 30th of February.
+  const [day, month] = expression.trim().split(/\s+/).slice(-3, -1);
+  if (day === '*' || month === '*') return true;
   try {
     return cronSchedule(expression, 'UTC').nextAfter(Date.UTC(2024, 0, 1)) > 0;
   } catch {

@@ -83,7 +83,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     hasSecret: parts.webhookSecrets.accepted().length > 0,
   });
 
-  const supervisor = { clock, log, signal: stopping.signal };
+  // Whoever waits for the listeners does not wait for the first turn of every loop.
+  const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
+  const supervisor = { clock, log, signal: stopping.signal, begin };
   loops.push(supervise('orders', (signal, beat) => orders.loop(beat).run(signal), supervisor));
   loops.push(
     supervise(
@@ -98,9 +100,12 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   }
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
+    beginLoops();
     await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);
   });
   log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
+  // Not before the caller has told that it is ready.
+  setImmediate(beginLoops);
   return {
     webhookUrl,
     localUrl,

@@ -12,7 +12,7 @@ export interface AckRoutesOptions {
   acknowledge: (orderIds: readonly string[]) => Promise<readonly AckResult[]>;
 }
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'post',
     path: '/orders/ack',

@@ -24,7 +24,8 @@ export interface RouteDoc {
 
 /** A family of routes: what serves them and what documents them. */
 export interface ApiFamily {
-  docs: readonly RouteDoc[];
+  /** Made when somebody asks, with the schemas they name. */
+  docs: () => readonly RouteDoc[];
   plugin: FastifyPluginAsync;
 }
 

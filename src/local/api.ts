@@ -31,7 +31,7 @@ export function localApi({ apiKey, families, version }: LocalApiOptions): Fastif
         app.get('/openapi.json', (_request, reply) => {
           document ??= JSON.stringify(
             openApiDocument(
-              families.flatMap(({ docs }) => docs),
+              families.flatMap(({ docs }) => docs()),
               version,
             ),
           );

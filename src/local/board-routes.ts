@@ -22,7 +22,7 @@ const HOURS = 24;
 /** For so long the same trends are told again, however many look. */
 const TRENDS_FOR_MS = 15_000;
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'get',
     path: '/board',

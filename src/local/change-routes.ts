@@ -21,7 +21,7 @@ const description =
   'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
   'when the answer comes. 207 when some were rejected. Later values for the same target win.';
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'post',
     path: '/stock',

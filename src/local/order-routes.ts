@@ -20,7 +20,7 @@ export interface OrderRoutesOptions {
 
 const STREAMS_MAX = 50;
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'get',
     path: '/orders',

@@ -70,7 +70,7 @@ const SUMMARY: Record<Action, string> = {
   release: 'Let a held change go',
 };
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'get',
     path: '/outbox',

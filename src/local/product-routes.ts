@@ -10,7 +10,7 @@ export interface ProductRoutesOptions {
   clock: Clock;
 }
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'get',
     path: '/products',

@@ -46,7 +46,7 @@ export interface StatusRoutesOptions {
   ordersStaleAfterMs?: (() => number) | undefined;
 }
 
-const docs: readonly RouteDoc[] = [
+const docs = (): readonly RouteDoc[] => [
   {
     method: 'get',
     path: '/status',

@@ -25,17 +25,22 @@ export function createHttpTransport(options: HttpTransportOptions): Transport {
     bodyTimeout: 0,
     allowH2: false,
   };
-  const kept = new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS });
-  const fresh = new Agent({ ...common, pipelining: 0 });
+  // Made with the first call: a service listens before it calls.
+  let agents: { kept: Agent; fresh: Agent } | undefined;
+  const open = () => ({
+    kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
+    fresh: new Agent({ ...common, pipelining: 0 }),
+  });
   return {
     async send(wanted) {
       const limit = timeLimit(options.clock, wanted);
+      agents ??= open();
       try {
         const answer = await request(base + wanted.path, {
           method: wanted.method as Dispatcher.HttpMethod,
           headers: wanted.headers,
           body: wanted.body ?? null,
-          dispatcher: wanted.freshConnection ? fresh : kept,
+          dispatcher: wanted.freshConnection ? agents.fresh : agents.kept,
           signal: limit.signal,
         });
         return {
@@ -50,7 +55,7 @@ export function createHttpTransport(options: HttpTransportOptions): Transport {
       }
     },
     async close() {
-      await Promise.all([kept.destroy(), fresh.destroy()]);
+      await Promise.all([agents?.kept.destroy(), agents?.fresh.destroy()]);
     },
   };
 }

@@ -258,22 +258,14 @@ describe('a whole inventory', () => {
 describe('waiting', () => {
   test('is left to a daemon that sends', async () => {
     const daemon = await place.run();
-    await until('the daemon sends', async () => {
-      const { document } = await at.json([
-        'stock',
-        'set',
-        '--external-id',
-        'A-1001-1',
-        '--qty',
-        '31',
-        '--wait',
-      ]);
-      return document.state === 'done';
-    });
-    const sent = await at.run(['stock', 'set', '--external-id', 'A-1001-1', '--qty', '32', '--wait']);
+    const alone = 'No daemon is sending';
+    const set = (qty: number) =>
+      at.run(['stock', 'set', '--external-id', 'A-1001-1', '--qty', String(qty), '--wait']);
+    await until('the daemon sends', async () => !(await set(31)).stderr.includes(alone));
+    const sent = await set(32);
     expect(await daemon.end('SIGTERM')).toBe(0);
     expect(sent.code).toBe(0);
-    expect(sent.stderr).not.toContain('No daemon is sending');
+    expect(sent.stderr).not.toContain(alone);
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(32);
   });
 

@@ -16,6 +16,8 @@ export interface SupervisorOptions {
   clock: Clock;
   log: Log;
   signal: AbortSignal;
+  /** Loops rest until then (default: at once). */
+  begin?: Promise<void>;
 }
 
 /**
@@ -28,12 +30,13 @@ export function supervise(
   run: (signal: AbortSignal, beat: () => void) => Promise<void>,
   options: SupervisorOptions,
 ): SupervisedLoop {
-  const { clock, log, signal } = options;
+  const { clock, log, signal, begin } = options;
   let lastBeatMs = clock.monotonicMs();
   const beat = () => {
     lastBeatMs = clock.monotonicMs();
   };
   const ended = (async () => {
+    await begin;
     while (!signal.aborted) {
       const before = { beatMs: lastBeatMs, monoMs: clock.monotonicMs() };
       try {

@@ -12,6 +12,7 @@ import { OutboxDecisions } from '../../store/outbox/outbox-decisions.ts';
 import { OutboxIntake } from '../../store/outbox/outbox-intake.ts';
 import { OutboxQueries } from '../../store/outbox/outbox-queries.ts';
 import { OutboxSettlement } from '../../store/outbox/outbox-settlement.ts';
+import { lazily } from './lazily.ts';
 
 /** The statements of catalogue and outbox on one connection to the mirror. */
 export interface Stores {
@@ -60,19 +61,20 @@ export class MirrorStores {
     if (known) return known;
     const { clock, branches } = this.#options;
     const { directory } = this;
-    const stores: Stores = {
-      db,
-      catalog: new CatalogStore({ db, clock }),
-      catalogQueries: new CatalogQueries(db),
-      lookup: new MirrorCatalog({ db, branches }),
-      intake: new OutboxIntake({ db, clock }),
-      claims: new OutboxClaims({ db, clock, branches: directory }),
-      settlement: new OutboxSettlement({ db, clock }),
-      decisions: new OutboxDecisions({ db, clock }),
-      queries: new OutboxQueries(db),
-      acks: new OrderAcks({ db, clock, branches: directory }),
-      inbox: new InboxIntake({ db, clock, branches }),
-    };
+    // Few are needed to start, and to prepare the statements of all of them takes long.
+    const stores = lazily<Stores>({
+      db: () => db,
+      catalog: () => new CatalogStore({ db, clock }),
+      catalogQueries: () => new CatalogQueries(db),
+      lookup: () => new MirrorCatalog({ db, branches }),
+      intake: () => new OutboxIntake({ db, clock }),
+      claims: () => new OutboxClaims({ db, clock, branches: directory }),
+      settlement: () => new OutboxSettlement({ db, clock }),
+      decisions: () => new OutboxDecisions({ db, clock }),
+      queries: () => new OutboxQueries(db),
+      acks: () => new OrderAcks({ db, clock, branches: directory }),
+      inbox: () => new InboxIntake({ db, clock, branches }),
+    });
     this.#stores.set(db, stores);
     return stores;
   }

@@ -57,20 +57,27 @@ export const SPELLABLE_FIELDS: readonly string[] = Object.entries(TABLES).flatMa
   Object.keys(spellings).map((field) => (table === 'order' ? field : `${table}.${field}`)),
 );
 
-/** Builds the trees. Throws `config-invalid` when `extra` names a field that does not exist. */
-export function compileSpellings(extra: ExtraSpellings = {}): OrderSpellings {
+const NONE: ExtraSpellings = {};
+const compiled = new WeakMap<ExtraSpellings, OrderSpellings>();
+
+/** The trees, made once for each config. Throws `config-invalid` when `extra` names a field that does not exist. */
+export function compileSpellings(extra: ExtraSpellings = NONE): OrderSpellings {
+  const known = compiled.get(extra);
+  if (known) return known;
   const strange = Object.keys(extra).find((field) => !SPELLABLE_FIELDS.includes(field));
   if (strange !== undefined) {
     throw new TillsyncError('config-invalid', `There is no field "${strange}" to give further names to.`, {
       hint: `Allowed are: ${SPELLABLE_FIELDS.join(', ')}.`,
     });
   }
-  return {
+  const spellings = {
     order: compile('order', extra),
     item: compile('item', extra),
     modifier: compile('modifier', extra),
     option: compile('option', extra),
   };
+  compiled.set(extra, spellings);
+  return spellings;
 }
 
 function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTree {
