@@ -1,7 +1,7 @@
 import type { z } from 'zod';
 import { TillsyncError } from '../domain/errors.ts';
 import { envelopeAnswer } from './schemas/envelope.ts';
-import type { TransportAnswer } from './transport.ts';
+import type { CallAnswer } from './transport.ts';
 
 const MESSAGE_MAX = 300;
 
@@ -9,11 +9,11 @@ const MESSAGE_MAX = 300;
  * Throws for a status that is not a success: `platform-failed` for 5xx, `platform-garbled` for a redirect (the
  * API knows none; a captive portal does), `platform-refused` for 4xx. 401, 403 and 429 are judged before.
  */
-export function expectSuccess(answer: TransportAnswer, secrets: readonly string[] = []): void {
+export function expectSuccess(answer: CallAnswer): void {
   const { status } = answer;
   if (status >= 200 && status < 300) return;
   if (status >= 400 && status < 500) {
-    const message = sentMessage(answer, secrets);
+    const message = sentMessage(answer);
     throw new TillsyncError('platform-refused', message ?? `The platform refused with HTTP ${status}.`, {
       httpStatus: status,
       retryable: status === 408 || status === 425,
@@ -29,7 +29,7 @@ export function expectSuccess(answer: TransportAnswer, secrets: readonly string[
 }
 
 /** The body as JSON; `platform-garbled` for HTML, cut-off JSON and the like. */
-export function readJson(answer: TransportAnswer): unknown {
+export function readJson(answer: CallAnswer): unknown {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
   } catch {
@@ -38,21 +38,26 @@ export function readJson(answer: TransportAnswer): unknown {
 }
 
 /** `data` of an envelope; `success: false` throws `platform-refused` with the platform's own message. */
-export function readData(answer: TransportAnswer, secrets: readonly string[] = []): unknown {
+export function readData(answer: CallAnswer): unknown {
+  return readEnvelope(answer).data;
+}
+
+/** An envelope that does not say `success: false`; throws as `readData`. */
+export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
   const read = envelopeAnswer.safeParse(readJson(answer));
   if (!read.success) throw garbled(answer, 'no envelope');
   const { success, message, data } = read.data;
   if (success === false) {
-    throw new TillsyncError('platform-refused', bounded(message ?? '', secrets) || 'The platform refused.', {
+    throw new TillsyncError('platform-refused', bounded(message ?? '', answer) || 'The platform refused.', {
       httpStatus: answer.status,
     });
   }
   if (success === null && !('data' in read.data)) throw garbled(answer, 'no envelope');
-  return data;
+  return { success, data };
 }
 
 /** `value` by `schema`, or `platform-garbled`. */
-export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: TransportAnswer): T {
+export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: CallAnswer): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
   const where = read.error.issues[0]?.path.join('.') ?? '';
@@ -63,7 +68,7 @@ export function readAs<T>(schema: z.ZodType<T>, value: unknown, answer: Transpor
  * A cheap look at an answer that may be huge: it must begin and end like JSON and not call itself HTML. What
  * lies between is judged by whoever reads it.
  */
-export function expectJsonLike(answer: TransportAnswer): void {
+export function expectJsonLike(answer: CallAnswer): void {
   const { bytes } = answer;
   const isBlank = (byte: number | undefined) =>
     byte === 0x20 || (byte !== undefined && byte >= 0x09 && byte <= 0x0d);
@@ -79,13 +84,13 @@ export function expectJsonLike(answer: TransportAnswer): void {
 }
 
 /** What the platform said in a refusal, if it can be found. */
-export function sentMessage(answer: TransportAnswer, secrets: readonly string[]): string | undefined {
+export function sentMessage(answer: CallAnswer): string | undefined {
   try {
     const body: unknown = JSON.parse(new TextDecoder().decode(answer.bytes.subarray(0, 65_536)));
     if (typeof body !== 'object' || body === null) return undefined;
     for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
-      if (typeof value === 'string' && value.trim() !== '') return bounded(value, secrets);
-      if (Array.isArray(value) && value.length > 0) return bounded(value.map(String).join('; '), secrets);
+      if (typeof value === 'string' && value.trim() !== '') return bounded(value, answer);
+      if (Array.isArray(value) && value.length > 0) return bounded(value.map(String).join('; '), answer);
     }
   } catch {
     // Not JSON: nothing a person would want to read.
@@ -94,14 +99,17 @@ export function sentMessage(answer: TransportAnswer, secrets: readonly string[])
 }
 
 /** A text of the platform's, short, on one line and without the secrets that were sent. */
-function bounded(text: string, secrets: readonly string[]): string {
+export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>): string {
   let clean = text;
   for (const secret of secrets) if (secret !== '') clean = clean.replaceAll(secret, '[secret]');
-  return clean.replace(/\s+/g, ' ').trim().slice(0, MESSAGE_MAX);
+  return clean
+    .replace(/[\s\p{Cc}]+/gu, ' ')
+    .trim()
+    .slice(0, MESSAGE_MAX);
 }
 
-function garbled(answer: TransportAnswer, found: string): TillsyncError {
-  const type = (answer.headers['content-type'] ?? 'no content type').slice(0, 80);
+function garbled(answer: CallAnswer, found: string): TillsyncError {
+  const type = bounded(answer.headers['content-type'] ?? 'no content type', answer).slice(0, 80);
   return new TillsyncError(
     'platform-garbled',
     `The platform's answer could not be read: ${found} (HTTP ${answer.status}, ${type}, ${answer.bytes.length} bytes).`,

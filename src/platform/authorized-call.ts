@@ -8,7 +8,7 @@ import { expectSuccess, sentMessage } from './answers.ts';
 import type { RateBudget } from './rate-budget.ts';
 import { serverDateMs } from './server-date.ts';
 import type { AccessToken, TokenKeeper } from './token-keeper.ts';
-import type { Transport, TransportAnswer } from './transport.ts';
+import type { CallAnswer, Transport, TransportAnswer } from './transport.ts';
 
 export interface AuthorizedCallOptions {
   transport: Transport;
@@ -42,16 +42,16 @@ export class AuthorizedCall {
     this.#o = options;
   }
 
-  async send(call: PlatformCall, options: CallOptions = {}): Promise<TransportAnswer> {
+  async send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
     const { budget, keeper, clock } = this.#o;
     for (let attempt = 0; ; attempt++) {
       const { ticket, access } = await this.#enter(call, options);
-      const answer = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
+      const sent = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
+      const answer: CallAnswer = { ...sent, secrets: [...(call.secrets ?? []), access.token] };
       const serverNowMs = serverDateMs(answer.headers);
       keeper.observeServerDate(serverNowMs);
       const { status } = answer;
-      const secrets = [...(call.secrets ?? []), access.token];
-      if (status === 403) throw await budget.forbidden(ticket, sentMessage(answer, secrets));
+      if (status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
       if (status === 429) {
         const header = answer.headers['retry-after'];
         throw await budget.rateLimited(ticket, { header, serverNowMs: serverNowMs ?? clock.nowMs() });
@@ -60,7 +60,7 @@ export class AuthorizedCall {
       await (isSuccess ? budget.answered(ticket) : budget.failed(ticket));
       if (isSuccess) keeper.accepted(access);
       if (status !== 401) {
-        expectSuccess(answer, secrets);
+        expectSuccess(answer);
         return answer;
       }
       if (attempt > 0) throw unauthorized(call.endpoint);

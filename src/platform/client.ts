@@ -11,7 +11,7 @@ import { expectJsonLike, readAs, readData } from './answers.ts';
 import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
 import { type ForbiddenNote, RateBudget } from './rate-budget.ts';
 import { readProductData, readProductPage } from './read-products.ts';
-import { batchData } from './schemas/batch-answer.ts';
+import { readBatchData, readSingle } from './read-written.ts';
 import { orderAllQuery } from './schemas/orders.ts';
 import { productBatchRequest, productChangeItem } from './schemas/product-change.ts';
 import { productGetQuery, productListQuery } from './schemas/product-query.ts';
@@ -104,30 +104,29 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
     },
 
     async productPut(item, how) {
-      readData(await put('product.put', '/product', checkedToSend(productChangeItem, item), how));
+      return readSingle(await put('product.put', '/product', checkedToSend(productChangeItem, item), how));
     },
 
     async productStockPut(item, how) {
-      readData(await put('product.stock.put', '/product/stock', checkedToSend(stockChangeItem, item), how));
+      const body = checkedToSend(stockChangeItem, item);
+      return readSingle(await put('product.stock.put', '/product/stock', body, how));
     },
 
     async productBatch(products, how) {
       const body = checkedToSend(productBatchRequest, { products });
-      const answer = await put('product.batch', '/product/batch', body, how);
-      return readAs(batchData, readData(answer), answer);
+      return readBatchData(await put('product.batch', '/product/batch', body, how));
     },
 
     async productStockBatch(products, how) {
       const body = checkedToSend(stockBatchRequest, { products });
-      const answer = await put('product.stock.batch', '/product/stock/batch', body, how);
-      return readAs(batchData, readData(answer), answer);
+      return readBatchData(await put('product.stock.batch', '/product/stock/batch', body, how));
     },
 
     ...webhookCalls(options, calls, frame),
 
     async delayMs(endpoint) {
-      const waits = await whenFree(options.clock, () => options.ledger.waits(options.limits));
-      return waits.find((wait) => wait.endpoint === endpoint)?.waitMs ?? 0;
+      const wait = await whenFree(options.clock, () => options.ledger.waitOf(endpoint, options.limits));
+      return wait?.waitMs ?? 0;
     },
 
     async close() {
@@ -145,10 +144,9 @@ function webhookCalls(
 ): Pick<Platform, 'webhookPut' | 'webhookGet'> {
   const flag = options.webhookEnableFlag ?? 'active';
   const read = options.webhookRead ?? { method: 'GET', path: '/webhook' };
-  const request = webhookPutRequest(flag);
   return {
     async webhookPut({ callbackUrl, secret, active }, how) {
-      const body = checkedToSend(request, {
+      const body = checkedToSend(webhookPutRequest(flag), {
         ...(callbackUrl !== undefined && { callbackUrl }),
         ...(secret !== undefined && { secret }),
         ...(active !== undefined && { [flag]: active }),
@@ -158,7 +156,7 @@ function webhookCalls(
         { ...frame, endpoint: 'webhook.put', method: 'PUT', path: '/webhook', body, secrets },
         how,
       );
-      return readAs(webhookData, readData(answer, secrets), answer);
+      return readAs(webhookData, readData(answer), answer);
     },
 
     async webhookGet(how): Promise<WebhookState | null | 'unsupported'> {

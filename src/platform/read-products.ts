@@ -4,12 +4,12 @@ import type { ProductPage, ProductRecord } from '../domain/platform/platform.ts'
 import { readAs, readData } from './answers.ts';
 import { readProduct } from './schemas/product-answer.ts';
 import { productListData } from './schemas/product-query.ts';
-import type { TransportAnswer } from './transport.ts';
+import type { CallAnswer } from './transport.ts';
 
 const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
 
 /** A page of GET /product/list; entries that cannot be read, or only in part, are also given as text. */
-export function readProductPage(answer: TransportAnswer): ProductPage {
+export function readProductPage(answer: CallAnswer): ProductPage {
   const { docs: entries, ...counts } = readAs(productListData, readData(answer), answer);
   const docs: ProductRecord[] = [];
   const unreadable: string[] = [];
@@ -23,7 +23,7 @@ export function readProductPage(answer: TransportAnswer): ProductPage {
 }
 
 /** The product of GET /product; null when the platform does not know it. */
-export function readProductData(answer: TransportAnswer): ProductRecord | null {
+export function readProductData(answer: CallAnswer): ProductRecord | null {
   const data = readData(answer);
   if (data === null || data === undefined) return null;
   const read = readProduct(data);

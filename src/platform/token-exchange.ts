@@ -26,7 +26,7 @@ export async function exchangeToken(options: {
   timeoutMs: number;
 }): Promise<ExchangeResult> {
   const { transport, clock, refreshToken } = options;
-  const answer = await transport.send({
+  const sent = await transport.send({
     endpoint: 'token.refresh',
     method: 'POST',
     path: '/token/refresh',
@@ -36,15 +36,16 @@ export async function exchangeToken(options: {
     bodyMaxBytes: BODY_MAX_BYTES,
     freshConnection: true,
   });
+  const answer = { ...sent, secrets: [refreshToken] };
   const nowMs = clock.nowMs();
   const clockSkewMs = (serverDateMs(answer.headers) ?? nowMs) - nowMs;
   const serverNowMs = nowMs + clockSkewMs;
   if (answer.status === 401) return { kind: 'refused' };
   if (answer.status === 429)
     return { kind: 'rate-limited', header: answer.headers['retry-after'], serverNowMs };
-  if (answer.status === 403) return { kind: 'forbidden', message: sentMessage(answer, [refreshToken]) };
-  expectSuccess(answer, [refreshToken]);
-  const data = readAs(tokenRefreshData, readData(answer, [refreshToken]), answer);
+  if (answer.status === 403) return { kind: 'forbidden', message: sentMessage(answer) };
+  expectSuccess(answer);
+  const data = readAs(tokenRefreshData, readData(answer), answer);
   const pair = datedPair({
     accessToken: data.token,
     refreshToken: data.refreshToken,

@@ -32,3 +32,8 @@ export interface TransportAnswer {
   headers: Record<string, string>;
   bytes: Uint8Array;
 }
+
+/** An answer to a call, with the secrets that were sent: no message from it may repeat one. */
+export interface CallAnswer extends TransportAnswer {
+  secrets: readonly string[];
+}

@@ -1,7 +1,8 @@
 import { readBatchAnswer } from '../domain/change/batch-answer.ts';
 import { Bisection } from '../domain/change/bisect.ts';
 import type { ChangeBody, ChangeKind } from '../domain/change/change.ts';
-import { verifyApplied } from '../domain/change/verify-applied.ts';
+import type { ProductQuery } from '../domain/change/target.ts';
+import { type Verification, verifyApplied } from '../domain/change/verify-applied.ts';
 import { asTillsyncError, hasCode } from '../domain/errors.ts';
 import type { CallOptions } from '../domain/platform/call.ts';
 import type { Platform, ProductChangeItem, StockChangeItem } from '../domain/platform/platform.ts';
@@ -10,6 +11,13 @@ import type { Platform, ProductChangeItem, StockChangeItem } from '../domain/pla
 const ASK_MAX = 10;
 /** After so many sends an item that stays in doubt is given to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
+
+/** Why a change is given to a person that the platform neither took nor refused in so many words. */
+const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
+  differs: 'Sent several times; the platform does not say why it has another value.',
+  unseen: 'Sent several times; the platform does not say that it took it, and the product does not show it.',
+  unreadable: 'Sent several times; the platform does not say that it took it, nor show the product.',
+};
 
 export interface SentItem {
   changeId: number;
@@ -75,9 +83,12 @@ async function sendOne(
   call: CallOptions,
   note: Note,
 ) {
-  if (kind === 'stock') await platform.productStockPut(item.body as StockChangeItem, call);
-  else await platform.productPut(item.body as ProductChangeItem, call);
-  note(item, 'done');
+  const answer =
+    kind === 'stock'
+      ? await platform.productStockPut(item.body as StockChangeItem, call)
+      : await platform.productPut(item.body as ProductChangeItem, call);
+  if (answer === 'applied') note(item, 'done');
+  else await settleDoubtful(platform, [item], call, note);
 }
 
 async function sendBatch(
@@ -113,11 +124,24 @@ async function settleDoubtful(
     const { externalId } = item.body;
     const sku = 'sku' in item.body ? item.body.sku : undefined;
     const query = sku === undefined ? { externalId: externalId ?? '' } : { sku: String(sku) };
-    const verdict = verifyApplied(item.body, await platform.productGet(query, call));
-    if (verdict === 'applied' || verdict === 'unseen') note(item, 'done');
-    else if (item.attempts + 1 >= DOUBTFUL_SENDS_MAX) {
-      note(item, 'rejected', 'Sent several times; the platform does not say why it has another value.');
-    }
+    const verdict = await verdictOf(platform, item, query, call);
+    if (verdict === 'applied') note(item, 'done');
+    else if (item.attempts + 1 >= DOUBTFUL_SENDS_MAX) note(item, 'rejected', DOUBTS[verdict]);
+  }
+}
+
+/** `unreadable`: the platform refuses to show the product, which says nothing of the change that was sent. */
+async function verdictOf(
+  platform: PushPlatform,
+  item: SentItem,
+  query: ProductQuery,
+  call: CallOptions,
+): Promise<Verification | 'unreadable'> {
+  try {
+    return verifyApplied(item.body, await platform.productGet(query, call));
+  } catch (error) {
+    if (hasCode(error, 'platform-refused')) return 'unreadable';
+    throw error;
   }
 }
 

@@ -55,6 +55,14 @@ describe('a batch answer', () => {
     });
   });
 
+  it('keeps a reason short however often it is given', () => {
+    const errors = Array.from({ length: 5_000 }, (_, i) =>
+      error({ index: 1, externalId: 'B', message: `reason ${i}` }),
+    );
+    const outcome = readBatchAnswer(items, { updated: 3, total: 4, errors })[1];
+    expect(outcome?.state === 'rejected' && outcome.message.length).toBeLessThan(600);
+  });
+
   it('notices sums that do not add up', () => {
     expect(states({ updated: 3, total: 4, errors: [] })).toBe('uuuu');
     expect(states({ updated: 4, total: 5, errors: [] })).toBe('uuuu');

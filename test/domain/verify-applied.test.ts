@@ -43,6 +43,10 @@ describe('a product read again', () => {
     [{ externalId: 'A', show: false }, 'differs'],
     [{ sku: 11, price: 1990 }, 'differs'],
     [{ sku: 10, description: 'hot' }, 'unseen'],
+    [{ externalId: 'A', qty: 5 }, 'unseen'],
+    [{ externalId: 'A', qty: 6 }, 'differs'],
+    [{ sku: 11, name: 'Tea' }, 'differs'],
+    [{ externalId: 'Z', description: 'hot' }, 'differs'],
   ])('says of %j: %s', (body, verdict) => {
     expect(verifyApplied(body, record)).toBe(verdict);
   });

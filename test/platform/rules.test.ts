@@ -3,6 +3,7 @@ import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
 import type { TokenPair } from '../../src/domain/platform/tokens.ts';
 import { expectJsonLike, expectSuccess, readData } from '../../src/platform/answers.ts';
+import { readBatchData, readSingle } from '../../src/platform/read-written.ts';
 import { retryAfterMs } from '../../src/platform/retry-after.ts';
 import {
   accessLifeMs,
@@ -11,7 +12,7 @@ import {
   handedInPair,
   isDue,
 } from '../../src/platform/token-times.ts';
-import type { TransportAnswer } from '../../src/platform/transport.ts';
+import type { CallAnswer } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;
@@ -31,10 +32,11 @@ function codeOf(action: () => unknown): string {
   return 'none';
 }
 
-const answer = (status: number, body: string, headers: Record<string, string> = {}): TransportAnswer => ({
+const answer = (status: number, body: string, headers: Record<string, string> = {}): CallAnswer => ({
   status,
   headers,
   bytes: Buffer.from(body),
+  secrets: [],
 });
 
 test('a wait after 429 lies between the interval and ten minutes, with little jitter', () => {
@@ -144,7 +146,7 @@ test('an envelope gives its data, or says what is wrong', () => {
 test('a refusal is told in the platform’s words, short and without what was secret', () => {
   const told = (body: string) => {
     try {
-      expectSuccess(answer(400, body), ['s3cret']);
+      expectSuccess({ ...answer(400, body), secrets: ['s3cret'] });
     } catch (error) {
       return (error as Error).message;
     }
@@ -154,6 +156,27 @@ test('a refusal is told in the platform’s words, short and without what was se
   expect(told('{"message":["a","b"]}')).toBe('a; b');
   expect(told('<html>')).toBe('The platform refused with HTTP 400.');
   expect(told(JSON.stringify({ error: 'x'.repeat(5000) }))).toHaveLength(300);
+});
+
+test('what a batch answer says of an item is short, on one line and without what was secret', () => {
+  const said = (message: unknown) => {
+    const data = { updated: 0, total: 1, errors: [{ index: 0, message }] };
+    const sent = answer(200, JSON.stringify({ success: true, data }));
+    return readBatchData({ ...sent, secrets: ['s3cret'] }).errors[0]?.message;
+  };
+  expect(said('no  s3cret\u001b[31m\nhere')).toBe('no [secret] [31m here');
+  expect(said(['s3cret'])).toBe('["[secret]"]');
+  expect(said(`${'x'.repeat(298)}s3cret`)).toBe(`${'x'.repeat(298)}[s`);
+  expect(said('\0')).toBe('The platform gives no reason.');
+  const odd = { ...answer(200, 'no', { 'content-type': 'Bearer s3cret' }), secrets: ['s3cret'] };
+  expect(() => readBatchData(odd)).toThrow('Bearer [secret]');
+});
+
+test('an answer to a single change says that it was taken, or leaves it open', () => {
+  expect(readSingle(answer(200, '{"success":true,"data":{}}'))).toBe('applied');
+  expect(readSingle(answer(200, '{"success":"maybe","data":{}}'))).toBe('unsaid');
+  expect(readSingle(answer(200, '{"data":{}}'))).toBe('unsaid');
+  expect(codeOf(() => readSingle(answer(200, '{"success":0}')))).toBe('platform-refused');
 });
 
 test('JSON-like is judged by the ends alone', () => {

@@ -31,7 +31,10 @@ function setUp(how: { lingerMs?: number } = {}) {
     kind: 'stock',
     platform: {
       productStockBatch: send,
-      productStockPut: async (item) => void (await send([item])),
+      productStockPut: async (item) => {
+        await send([item]);
+        return 'applied';
+      },
       productBatch: () => Promise.reject(new Error('not stock')),
       productPut: () => Promise.reject(new Error('not stock')),
       productGet: () => Promise.resolve(null),

@@ -17,7 +17,7 @@ export function unresolvedChanges(
 ): UnresolvedChanges {
   return {
     count: () => stores.read(({ decisions }) => decisions.countUnresolved('needs-read')),
-    next: () => stores.write((at) => nextUnresolved(at, desk)),
+    next: (passedOver) => stores.write((at) => nextUnresolved(at, desk, passedOver)),
     readMark: () => stores.read(({ catalog }) => catalog.readMark()),
     resolved: (changeId, record, mark) =>
       stores.write((at) => {
@@ -52,10 +52,17 @@ function oldestSweepMs({ lookup, catalog }: Stores): number | undefined {
   return Math.min(...catalog.sweeps().map(({ startedAt }) => Date.parse(startedAt)));
 }
 
-function nextUnresolved(at: Stores, desk: ChangeDesk): Unresolved | undefined {
+function nextUnresolved(
+  at: Stores,
+  desk: ChangeDesk,
+  passedOver: ReadonlySet<number>,
+): Unresolved | undefined {
   for (const kept of at.decisions.unresolved('needs-read', { limit: PART })) {
     const resolution = desk.resolve(at, kept);
-    if (resolution.state === 'needs-read') return { changeId: kept.changeId, query: resolution.query };
+    if (resolution.state === 'needs-read') {
+      if (passedOver.has(kept.changeId)) continue;
+      return { changeId: kept.changeId, query: resolution.query };
+    }
     at.decisions.retarget(kept, resolution);
   }
   return undefined;

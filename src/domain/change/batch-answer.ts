@@ -10,6 +10,9 @@ export type ItemOutcome =
   | { state: 'rejected'; message: string }
   | { state: 'uncertain'; message: string };
 
+/** An item's messages are joined until they are this long. */
+const MESSAGE_MAX = 500;
+
 type BatchError = BatchAnswer['errors'][number];
 /** What of an item the platform repeats in its errors. */
 type Named = Pick<ProductChangeItem, 'sku' | 'externalId'>;
@@ -28,7 +31,9 @@ export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): I
     const repeatsItself = before !== undefined && !hasIds(error) && before !== error.message;
     if (place === undefined || repeatsItself) unplaced.push(error);
     else if (before === undefined) messages.set(place, error.message);
-    else if (before !== error.message) messages.set(place, `${before}; ${error.message}`);
+    else if (before !== error.message && before.length < MESSAGE_MAX) {
+      messages.set(place, `${before}; ${error.message}`);
+    }
   }
   const doubt = doubtOf(items.length, messages.size, unplaced, answer);
   return items.map((_, i): ItemOutcome => {

@@ -5,11 +5,14 @@ import type { ChangeBody } from './change.ts';
  * What a product that was read again says of a change that was sent:
  * - `applied`: every value that can be seen is there
  * - `differs`: one is not
- * - `unseen`: nothing of the change can be seen in a product, such as a description
+ * - `unseen`: nothing of the change can be seen, such as a description, or not which of several values is meant
  */
 export type Verification = 'applied' | 'differs' | 'unseen';
 
-/** Compares a sent change with the product as it is on the platform now; null when there is none. */
+/**
+ * Compares a sent change with the product as it is on the platform now; null when there is none. A product that
+ * does not have what the change names says nothing for it, whatever its values.
+ */
 export function verifyApplied(body: ChangeBody, record: ProductRecord | null): Verification {
   if (!record) return 'differs';
   const seen = 'qty' in body ? stockSeen(body, record) : productSeen(body, record);
@@ -18,11 +21,10 @@ export function verifyApplied(body: ChangeBody, record: ProductRecord | null): V
 }
 
 function productSeen(body: ChangeBody, record: ProductRecord): boolean[] {
+  const skus = record.children.filter((child) => names(body, child));
+  if (skus.length === 0) return [false];
   const seen: boolean[] = [];
-  if ('price' in body) {
-    const skus = record.children.filter((child) => names(body, child));
-    seen.push(skus.length > 0 && skus.every((child) => sameNumber(child.price, body.price)));
-  }
+  if ('price' in body) seen.push(skus.every((child) => sameNumber(child.price, body.price)));
   if ('name' in body) seen.push(record.name === body.name);
   if (body.show !== undefined && record.show !== null) seen.push(record.show === body.show);
   return seen;
@@ -36,11 +38,12 @@ function stockSeen(body: Extract<ChangeBody, { qty: number }>, record: ProductRe
       return named && (body.subsidiaryId === undefined || body.subsidiaryId === stock.subsidiaryId);
     }),
   );
-  // Without a branch's internal id several entries may carry the externalId; none of them proves anything.
-  const [entry] = entries;
-  if (!entry || entries.length > 1) return [entries.length > 1];
-  const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
-  return [sameNumber(entry.qty, body.qty) && !showDiffers];
+  const same = entries.map((entry) => {
+    const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
+    return sameNumber(entry.qty, body.qty) && !showDiffers;
+  });
+  // Without a branch's internal id several entries may carry the externalId; where they differ, none proves anything.
+  return same.includes(true) && same.includes(false) ? [] : [same.includes(true)];
 }
 
 function names(body: ChangeBody, child: SkuRecord): boolean {

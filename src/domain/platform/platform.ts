@@ -18,9 +18,9 @@ export interface Platform {
     options?: CallOptions,
   ): Promise<ProductRecord | null>;
   /** PUT /product; a refusal (success: false) throws `platform-refused` with the platform's message. */
-  productPut(item: ProductChangeItem, options?: CallOptions): Promise<void>;
+  productPut(item: ProductChangeItem, options?: CallOptions): Promise<SingleAnswer>;
   /** PUT /product/stock; a refusal throws `platform-refused`. */
-  productStockPut(item: StockChangeItem, options?: CallOptions): Promise<void>;
+  productStockPut(item: StockChangeItem, options?: CallOptions): Promise<SingleAnswer>;
   /** PUT /product/batch, 1 to 100 items. */
   productBatch(items: ProductChangeItem[], options?: CallOptions): Promise<BatchAnswer>;
   /** PUT /product/stock/batch, 1 to 100 items. */
@@ -119,6 +119,10 @@ export interface StockChangeItem {
   subsidiaryId?: string;
 }
 
+/** `unsaid`: an envelope whose `success` is neither true nor false. */
+export type SingleAnswer = 'applied' | 'unsaid';
+
+/** Messages are short, on one line and without secrets. */
 export interface BatchAnswer {
   updated: number | null;
   total: number | null;

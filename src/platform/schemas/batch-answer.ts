@@ -2,8 +2,6 @@ import { z } from 'zod';
 import { jsonText } from '../../domain/json/json-text.ts';
 import { nullableCount, nullableId } from './tolerant.ts';
 
-const MESSAGE_MAX = 500;
-
 const batchError = z.union([
   z
     .looseObject({
@@ -34,6 +32,5 @@ export const batchData = z
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
 
 function asMessage(value: unknown): string {
-  const text = typeof value === 'string' ? value : (jsonText(value) ?? '');
-  return text.slice(0, MESSAGE_MAX);
+  return typeof value === 'string' ? value : (jsonText(value) ?? '');
 }

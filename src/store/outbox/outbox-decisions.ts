@@ -7,6 +7,7 @@ import type { NamedChange } from '../../domain/change/resolve-change.ts';
 import type { Resolution } from '../../domain/change/target.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
+import { NewerWords } from './newer-words.ts';
 import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbox-intake.ts';
 import { type NewPlace, OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState, versioned } from './outbox-row.ts';
@@ -32,7 +33,7 @@ export class OutboxDecisions {
   readonly #unresolved: Database.Statement<[string, number, string, number], DecidedRow>;
   readonly #countUnresolved: Database.Statement<[string], number>;
   readonly #sentSince: Database.Statement<[string, string, number], LineRow>;
-  readonly #newer: Database.Statement<[Record<string, unknown>], number>;
+  readonly #newer: NewerWords;
   readonly #end: Database.Statement<[string, string, string, number | null, number]>;
   readonly #prune: Database.Statement<[string, number]>;
 
@@ -63,17 +64,7 @@ export class OutboxDecisions {
       SELECT ${LINE_COLUMNS} FROM outbox
       WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done')
       ORDER BY version`);
-    // In parts, each of which an index answers: what is settled stays for a month.
-    const newer = (where: string) =>
-      `SELECT change_id FROM outbox WHERE kind = @kind AND ${where} AND target = @target AND version > @version`;
-    this.#newer = db
-      .prepare<[Record<string, unknown>], number>(
-        `SELECT max(change_id) FROM (
-           ${newer("state = 'pending' AND held_guard IS NULL")}
-           UNION ALL ${newer("state = 'pending' AND held_guard IS NOT NULL")}
-           UNION ALL ${newer("conflict_key = @conflictKey AND state IN ('sending', 'done')")})`,
-      )
-      .pluck();
+    this.#newer = new NewerWords(db);
     this.#end = db.prepare(`
       UPDATE outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL
       WHERE change_id = ?`);
@@ -112,7 +103,7 @@ export class OutboxDecisions {
     });
   }
 
-  /** Hands a rejected change over once more, unless a newer one for its target has been handed over since. */
+  /** Hands a rejected change over once more: what of it no newer one for its target has overruled since. */
   retry(changeId: number, resolve: Resolve): Acceptance {
     return this.#transaction(() => {
       const row = this.#find(changeId);
@@ -121,12 +112,14 @@ export class OutboxDecisions {
       const kept = keptChange(row);
       if (!kept) throw refusal(changeId, 'cannot be read; hand it over again, corrected');
       const resolution = resolve(kept);
-      const { kind, version } = row;
       const { key: target, conflictKey } =
         'target' in resolution ? resolution.target : { key: row.target, conflictKey: row.conflictKey };
-      const newer = this.#newer.get({ kind, version, target, conflictKey });
-      if (newer != null) throw refusal(changeId, `is older than change ${newer} for the same target`);
-      const item: IntakeItem = { ...kept, resolution };
+      const rest = this.#newer.restOf(row, { target, conflictKey });
+      if ('overruledBy' in rest) {
+        throw refusal(changeId, `is older than change ${rest.overruledBy} for the same target`);
+      }
+      const left = keptChange({ ...row, body: JSON.stringify(rest.body) }) ?? kept;
+      const item: IntakeItem = { ...left, resolution };
       const [acceptance] = this.#intake.accept([item], { source: 'cli', guards: GUARDS_OFF });
       if (!acceptance) throw refusal(changeId, 'was not taken');
       const message = `Tried again as change ${acceptance.changeId}.`;

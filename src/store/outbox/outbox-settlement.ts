@@ -79,6 +79,8 @@ export class OutboxSettlement {
           report[this.#line.putBack(row, message, at)] += 1;
         } else {
           if (outcome.state === 'done') this.#applyDone(row, mark, at);
+          // Refused with others, or after sends of unknown outcome, it may be there all the same.
+          else this.#push.doubt({ ...row, body: bodyOf(row) }, mark);
           const message = outcome.state === 'done' ? soldMessage(row) : (outcome.message ?? 'Refused.');
           this.#end.run(outcome.state, message, at, row.changeId);
           this.#refused.outlived(row, bodyOf(row), at);

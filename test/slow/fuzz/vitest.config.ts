@@ -11,6 +11,9 @@ import { defineConfig } from 'vitest/config';
  *   configuration: a table where a size belongs throws
  *   local API and inbox: one bad item refuses its neighbours; ids of 64 bits are rounded; two keys of bytes are one
  *   platform: bytes of a poll are patched; a product that a page left out is gone; a rotation keeps the old token
+ *   changes: an answer without a clear success is taken for one; a refusal to show a product refuses the change; a
+ *   description that nobody can see is taken for applied; an index counts against the ids beside it; a false total is
+ *   let pass; another product's name confirms a change; a message repeats the token; a retry overrules a newer word
  */
 export default defineConfig({
   test: {

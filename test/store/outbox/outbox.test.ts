@@ -164,6 +164,17 @@ describe('settling', () => {
     expect(out.queries.list({ state: 'rejected', limit: 9 })).toMatchObject([{ message: 'no stock here' }]);
   });
 
+  it('takes nothing for known of what was refused: it may have arrived with others', () => {
+    const out = swept();
+    const known = { externalId: 'B', qty: 3 };
+    out.accept('stock', [{ ...known, qty: 8 }]);
+    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.accept('stock', [known]);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+  });
+
   it('ignores a late answer to a call that was reclaimed', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
@@ -295,6 +306,35 @@ describe("a person's decisions", () => {
     out.accept('stock', [{ externalId: 'A', qty: 2 }]);
     const failure = catchError(() => out.decisions.retry(retried.changeId, (kept) => out.resolve(kept)));
     expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+  });
+
+  it('retry of a rejected change what no newer one has overruled', () => {
+    const out = swept();
+    const send = (kind: 'stock' | 'product', change: object, state: 'done' | 'rejected') => {
+      const [taken] = out.accept(kind, [change as never]);
+      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
+      const ends = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
+      out.settlement.settle(callId ?? 0, ends);
+      return taken?.changeId ?? 0;
+    };
+    const retry = (id: number) => out.decisions.retry(id, (kept) => out.resolve(kept)).changeId ?? 0;
+    const older = send('product', { sku: 10, price: 7, name: 'x' }, 'rejected');
+    send('product', { sku: 10, price: 8 }, 'done');
+    expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });
+
+    // Of two that were refused the newer one's quantity counts, and show goes only with a quantity.
+    const shown = send('stock', { externalId: 'B', qty: 0, show: true }, 'rejected');
+    send('stock', { externalId: 'B', qty: 5 }, 'done');
+    const counted = send('stock', { externalId: 'B', qty: 6 }, 'rejected');
+    const again = retry(shown);
+    expect(out.queries.get(again)?.body).toMatchObject({ externalId: 'B', qty: 6, show: true });
+    const failure = catchError(() => retry(counted));
+    expect(hasCode(failure, 'usage') && failure.message).toContain(`older than change ${again}`);
+
+    const name = send('product', { sku: 10, name: 'y' }, 'rejected');
+    const sibling = send('product', { sku: 11, name: 'z' }, 'rejected');
+    const outdated = catchError(() => retry(name));
+    expect(hasCode(outdated, 'usage') && outdated.message).toContain(`older than change ${sibling}`);
   });
 
   it('cannot drop what is under way, nor decide on what is not there', () => {

@@ -1,0 +1,189 @@
+import { pushLine } from '../../../src/daemon/changes/outbox-wiring.ts';
+import { Sender } from '../../../src/daemon/changes/sender.ts';
+import { createLogger } from '../../../src/daemon/log/logger.ts';
+import { openParts, type Parts } from '../../../src/daemon/parts.ts';
+import type { ChangeBody, ChangeKind } from '../../../src/domain/change/change.ts';
+import { GUARDS_OFF } from '../../../src/domain/change/guard-rails.ts';
+import { createHttpTransport } from '../../../src/platform/http-transport.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import type { SentItem, SentOutcome } from '../../../src/sync/push-call.ts';
+import { PushFreshness } from '../../../src/sync/push-freshness.ts';
+import { PushLoop } from '../../../src/sync/push-loop.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+import { hastyClock } from '../../support/hasty-clock.ts';
+import { openWorkplace, type Workplace } from '../../support/workplace.ts';
+import type { Dice } from './dice.ts';
+import { type Delivered, LyingTransport } from './lying-transport.ts';
+
+export const NO_LIMITS = {
+  endpointIntervalMs: 1,
+  ordersIntervalMs: 1,
+  windowMs: 300_000,
+  requestsPerWindow: 1_000_000,
+  ordersPerWindow: 1_000_000,
+};
+const KINDS: readonly ChangeKind[] = ['stock', 'product'];
+/** Rests after failures take milliseconds; the calls themselves keep their time. */
+const RESTS_FASTER = 500;
+
+/** Told of each call of the sender with what it was answered on the way, before and after it is written. */
+export type Judge = (
+  kind: ChangeKind,
+  items: readonly SentItem[],
+  outcomes: readonly SentOutcome[],
+  calls: readonly Delivered[],
+) => void;
+
+/** The daemon's own parts for changes, with a platform that can be made to lie. */
+export interface ChangeRig {
+  place: Workplace;
+  parts: Parts;
+  transport: LyingTransport;
+  log(): string;
+  /** The daemon's own sender of both kinds, with the reads of products that changes name. */
+  everything(signal: AbortSignal): Promise<unknown>;
+  /** A sender of one kind that runs until the signal, and sends while it may. */
+  sender(kind: ChangeKind, how: SenderWishes): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface SenderWishes {
+  may: () => boolean;
+  /** Whether a lone change goes by itself. */
+  single: () => boolean;
+  judge: Judge;
+  signal: AbortSignal;
+}
+
+export async function openChangeRig(seed: number): Promise<ChangeRig> {
+  const clock = hastyClock(50);
+  const place = await openWorkplace(seed, { clock, limits: NO_LIMITS, seed: { products: 40, orders: 0 } });
+  const transport = new LyingTransport(
+    createHttpTransport({ baseUrl: place.config.platform.baseUrl, clock }),
+  );
+  const lines: string[] = [];
+  const { log, registerSecret } = createLogger({
+    ...{ level: 'debug', pretty: false, clock },
+    stream: { write: (text) => lines.push(text) },
+  });
+  const parts = await openParts({
+    config: {
+      ...place.config,
+      guard: GUARDS_OFF,
+      platform: { ...place.config.platform, timeoutMs: 600_000 },
+      stock: { holdBackUnbooked: false, skipUnchanged: true },
+    },
+    secrets: { refreshToken: place.refreshToken, webhookSecrets: [] },
+    ...{ clock, random: seededRandom(seed), log, transport, onSecret: registerSecret },
+  });
+  for (const branch of parts.branches) await parts.catalogSweep.sweep(branch);
+  return {
+    place,
+    parts,
+    transport,
+    log: () => lines.join(''),
+    everything: (signal) => {
+      const { config } = parts;
+      const whole = new Sender({
+        ...{ parts, config, clock, log },
+        random: seededRandom(seed),
+        mayCall: () => true,
+      });
+      const care = whole.care(() => {}).run(signal);
+      return Promise.all([care, ...KINDS.map((kind) => whole.push(kind, signal, () => {}))]);
+    },
+    sender: (kind, wishes) => sender(parts, transport, kind, wishes),
+    async close() {
+      await parts.close();
+      await place.close();
+    },
+  };
+
+  function sender(at: Parts, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
+    const settings = { holdBack: false, skipUnchanged: true, hasBranches: true };
+    const line = pushLine(at.stores, at.changeDesk, settings);
+    let claimed: SentItem[] = [];
+    const rests = hastyClock(RESTS_FASTER);
+    const loop = new PushLoop({
+      kind,
+      platform: {
+        ...at.platform,
+        delayMs: async (endpoint) =>
+          endpoint.endsWith('batch') && wishes.single() && line.outlook(kind).waiting === 1 ? 1 : 0,
+      },
+      line: {
+        outlook: line.outlook,
+        async claim(which, max) {
+          way.calls.length = 0;
+          const claim = await line.claim(which, max);
+          claimed = claim.items;
+          return claim;
+        },
+        async settle(callId, outcomes) {
+          const report = await line.settle(callId, outcomes);
+          wishes.judge(kind, claimed, outcomes, way.calls);
+          return report;
+        },
+      },
+      standing: () => (wishes.may() ? 'sends' : 'elsewhere'),
+      freshness: new PushFreshness(at.mirror.freshnessBoard),
+      clock: rests,
+      random: seededRandom(seed),
+      log,
+      lingerMs: 0,
+      beat() {},
+    });
+    return loop.run(wishes.signal);
+  }
+}
+
+/** Changes at random for products of the platform, each by names that are its own. */
+export function drawChange(products: readonly CatalogProduct[], kind: ChangeKind, dice: Dice): ChangeBody {
+  for (;;) {
+    const product = dice.pick(products);
+    const [sku] = product.children;
+    if (!sku) continue;
+    if (kind === 'product') {
+      const [wantsPrice, wantsName] = [dice.chance(0.6), dice.chance(0.3)];
+      const body = {
+        sku: sku.sku,
+        ...(wantsPrice && { price: 1 + dice.below(1_000_000) }),
+        ...(wantsName && { name: `Name ${dice.below(1_000_000)}` }),
+        ...(dice.chance(0.2) && { show: dice.chance(0.5) }),
+        ...(dice.chance(0.2) && { description: `Text ${dice.below(1_000_000)}` }),
+      };
+      if (Object.keys(body).length > 1) return body;
+      continue;
+    }
+    const mapping = sku.integrations.find(({ subsidiaryId }) =>
+      sku.stocks.some((stock) => stock.subsidiaryId === subsidiaryId),
+    );
+    const externalId = mapping?.productIdPosA ?? mapping?.productCodePosB ?? mapping?.extId;
+    if (!mapping || externalId == null) continue;
+    const qty = dice.chance(0.1) ? 0 : 1 + dice.below(1_000_000);
+    const show = dice.chance(0.2) ? { show: dice.chance(0.5) } : {};
+    return { externalId, subsidiaryId: mapping.subsidiaryId, qty, ...show };
+  }
+}
+
+/** The value that the platform has of one field that a change speaks of. */
+export function platformValue(products: readonly CatalogProduct[], body: ChangeBody, field: string): unknown {
+  const own = (name: string) => Reflect.get(body, name);
+  for (const product of products) {
+    for (const sku of product.children) {
+      if (!('qty' in body)) {
+        if (sku.sku !== body.sku) continue;
+        return field === 'price' ? sku.price : Reflect.get(product, field);
+      }
+      const isNamed = sku.integrations.some(
+        ({ subsidiaryId, productIdPosA, productCodePosB, extId }) =>
+          subsidiaryId === own('subsidiaryId') &&
+          [productIdPosA, productCodePosB, extId].includes(body.externalId),
+      );
+      if (!isNamed) continue;
+      const stock = sku.stocks.find(({ subsidiaryId }) => subsidiaryId === own('subsidiaryId'));
+      return stock === undefined ? undefined : Reflect.get(stock, field);
+    }
+  }
+  return undefined;
+}

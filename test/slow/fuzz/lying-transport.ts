@@ -1,0 +1,73 @@
+import type { Endpoint } from '../../../src/domain/platform/limits.ts';
+import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
+
+/** One call as the client made it and as it was answered. */
+export interface Delivered {
+  endpoint: Endpoint | undefined;
+  /** Of GET: what it asked for. */
+  query: URLSearchParams;
+  /** Of PUT: the items, in their order; one for a single endpoint. */
+  items: Record<string, unknown>[];
+  isSingle: boolean;
+  status: number;
+  text: string | undefined;
+  /** False: the platform never saw it. */
+  reached: boolean;
+}
+
+export type Liar = (
+  request: TransportRequest,
+  forward: () => Promise<TransportAnswer>,
+) => Promise<TransportAnswer>;
+
+/** The way to the platform, on which `liar` answers in its place while it is set; keeps what was answered. */
+export class LyingTransport implements Transport {
+  readonly calls: Delivered[] = [];
+  liar: Liar | undefined;
+  readonly #inner: Transport;
+
+  constructor(inner: Transport) {
+    this.#inner = inner;
+  }
+
+  send: Transport['send'] = async (request) => {
+    const liar = request.path.startsWith('/product') ? this.liar : undefined;
+    let reached = false;
+    const forward = () => {
+      reached = true;
+      return this.#inner.send(request);
+    };
+    const answer = liar ? await liar(request, forward) : await forward();
+    const items = itemsOf(request);
+    this.calls.push({
+      endpoint: request.endpoint,
+      query: new URLSearchParams(request.path.split('?')[1] ?? ''),
+      items: items ?? [],
+      isSingle: !/\/batch$/.test(request.path),
+      status: answer.status,
+      text: textOf(answer.bytes),
+      reached,
+    });
+    return answer;
+  };
+
+  close(): Promise<void> {
+    return this.#inner.close();
+  }
+}
+
+/** The items of a PUT, in their order. */
+export function itemsOf(request: Pick<TransportRequest, 'body'>): Record<string, unknown>[] | undefined {
+  if (request.body === undefined) return undefined;
+  const body = JSON.parse(request.body) as Record<string, unknown>;
+  return Array.isArray(body.products) ? body.products : [body];
+}
+
+/** undefined for bytes that are no UTF-8. */
+function textOf(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+  } catch {
+    return undefined;
+  }
+}
