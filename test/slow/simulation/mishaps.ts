@@ -81,6 +81,8 @@ export class Mishaps {
             () => this.#down('stop', () => this.#store.stop()),
             () => this.#down('crash', () => this.#store.crash()),
             () => this.#down('reboot', () => this.#store.reboot()),
+            () => this.#crashWithin('product'),
+            () => this.#crashWithin('token'),
           ]
         : []),
       () =>
@@ -125,6 +127,25 @@ export class Mishaps {
     // The service manager waits five seconds; a machine or a person may take longer.
     const lengthMs = 5_000 + this.#random.next() ** 3 * 30 * MINUTE_MS;
     return { name, lengthMs, begin, end: () => this.#store.open() };
+  }
+
+  /** Crashes once a call is answered, before the store hears of it. The manager starts it again at the end. */
+  #crashWithin(family: string): Mishap {
+    const { network } = this.#store;
+    return {
+      ...this.#down(`crash within a ${family} call`, () => {
+        network.onAnswered = ({ endpoint, path, method }) => {
+          if (!(endpoint ?? path.slice(1)).startsWith(family) || method === 'GET') return;
+          network.onAnswered = undefined;
+          this.#store.crash();
+        };
+      }),
+      lengthMs: (5 + 25 * this.#random.next()) * MINUTE_MS,
+      end: async () => {
+        network.onAnswered = undefined;
+        if (!this.#store.daemon) await this.#store.open();
+      },
+    };
   }
 
   #setClock(wrongByMs: number): void {

@@ -8,6 +8,8 @@ export class Network {
   isDown = false;
   /** Token refreshes of which the platform may know and the store does not. */
   lostRefreshes = 0;
+  /** Told when the platform has answered and the store does not know it yet. */
+  onAnswered: ((request: TransportRequest) => void) | undefined;
   readonly #sandbox: SandboxCore;
   readonly #clock: Clock;
 
@@ -44,6 +46,7 @@ export class Network {
     const timedOut = this.#clock.sleep(request.timeoutMs, over.signal).then(() => undefined);
     try {
       const answer = await Promise.race([answered, timedOut]);
+      if (answer) this.onAnswered?.(request);
       if (wish?.aborted) throw new TillsyncError('aborted', 'Stopped while a request was under way.');
       if (!answer || this.isDown || life.isCut) throw unreachable();
       return answer;

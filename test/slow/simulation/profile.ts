@@ -1,3 +1,5 @@
+import { PUBLISHED_LIMITS } from '../../../src/daemon/demo/sandbox-platform.ts';
+import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
 import type { Random } from '../../../src/domain/time/clock.ts';
 import type { SandboxOptions } from '../../../src/sandbox/options.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
@@ -16,6 +18,9 @@ const TURNS = [
   '2026-05-01T04:00Z',
 ].map((text) => Date.parse(text));
 
+/** So few calls that the caps of the window hold calls back, which the intervals alone would let through. */
+const TIGHT_LIMITS: PlatformLimits = { ...PUBLISHED_LIMITS, requestsPerWindow: 20, ordersPerWindow: 2 };
+
 /** What the seed decides before the store opens. */
 export interface Profile {
   seed: number;
@@ -30,6 +35,10 @@ export interface Profile {
   mishapShare: number;
   /** Whether the daemon is stopped, crashes and reboots among that; else it lives as long as the run. */
   goesDown: boolean;
+  /** The platform's, which the store is told. */
+  limits: PlatformLimits;
+  /** How many days events, payloads and settled changes stay; null: longer than any run. */
+  keptDays: number | null;
   platform: Pick<
     SandboxOptions,
     'accessTokenLifetimeMs' | 'refreshTokenLifetimeMs' | 'retryAfter' | 'shape' | 'latencyMs' | 'reuseRevokes'
@@ -61,6 +70,8 @@ export function drawProfile(seed: number, days: number): Profile {
       latencyMs: [1, of([50, 400, 3_000])],
       reuseRevokes: random.next() < 0.5,
     },
+    limits: of([PUBLISHED_LIMITS, PUBLISHED_LIMITS, TIGHT_LIMITS]),
+    keptDays: of([null, 1, 7]),
   };
 }
 

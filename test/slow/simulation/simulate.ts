@@ -1,16 +1,21 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { isoUtc } from '../../../src/domain/time/clock.ts';
 import { settle } from '../../support/fake-clock.ts';
 import { type Mishap, Mishaps } from './mishaps.ts';
 import { Operator } from './operator.ts';
 import { chanceFor, drawProfile, type Profile } from './profile.ts';
-import { Shop } from './shop.ts';
+import { Shop, untilOpenMs } from './shop.ts';
 import { SimulatedPos } from './simulated-pos.ts';
 import { SimulatedStore } from './simulated-store.ts';
-import { digestOf, faultsOf } from './soundness.ts';
+import { digestOf, faultsOf, nightFaults } from './soundness.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+const GROWN_DAYS_MIN = 2;
+/** The shop opens in so long at most when the night's look is due: what was sold last is booked by then. */
+const NIGHT_MS = 7 * HOUR_MS;
 
 export interface SimulationReport {
   profile: Profile;
@@ -24,12 +29,14 @@ export interface SimulationReport {
   calls: number;
   /** Stocks of which the POS's last word was compared. */
   words: number;
+  /** At which all was quiet enough to compare them as well. */
+  nights: number;
   handOvers: number;
   /** Times that real time ran out for a call; such a run may not be the same again. */
   overruns: number;
   bytes: Record<string, number>;
-  /** What the last daemon held beyond one that has just begun. */
-  grownBytes: number;
+  /** What the last daemon held beyond one that has just begun; null: the run was too short to tell. */
+  grownBytes: number | null;
 }
 
 /** A store's days from one seed, with what goes wrong in them, and a calm end at which both sides must be equal. */
@@ -48,7 +55,7 @@ export async function simulate(seed: number, days: number): Promise<SimulationRe
 
 async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { profile, world, sandbox } = store;
-  const { seed, days, orderEveryMs } = profile;
+  const { seed, orderEveryMs } = profile;
   const { control } = sandbox;
   const pos = new SimulatedPos(store, chanceFor(seed, 3));
   const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
@@ -65,7 +72,8 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
     delayMs: [200, 2 * MINUTE_MS],
   });
   const living = [shop.trade(closing.signal), pos.trade(closed.signal), operator.watch(goingHome.signal)];
-  const seen = await troubledDays(store, mishaps, days * 24);
+  const nights: string[][] = [];
+  const seen = await troubledDays(store, pos, mishaps, nights);
   closing.abort();
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await world.advance(HOUR_MS);
@@ -77,26 +85,41 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { daemon } = store;
   if (!daemon) throw new Error('The store is closed at the end.');
   const { lostRefreshes } = store.network;
-  const faults = faultsOf(store, daemon, pos, { revocations: mishaps.revocations, lostRefreshes });
+  const excuses = { revocations: mishaps.revocations, lostRefreshes };
+  const faults = [...nights.flat(), ...faultsOf(store, daemon, pos, excuses)];
   const report = {
     ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
-    ...{ orders: control.orders().length, calls: control.calls().length, words: pos.words },
+    ...{
+      orders: control.orders().length,
+      calls: control.calls().length,
+      words: pos.words,
+      nights: nights.length,
+    },
     ...{ handOvers: operator.handOvers, overruns: store.stillness.overruns, bytes: store.fileBytes() },
   };
-  return { ...report, grownBytes: await grownBytes(store) };
+  // Before that it is still filling what it keeps.
+  return { ...report, grownBytes: profile.days < GROWN_DAYS_MIN ? null : await grownBytes(store) };
 }
 
 async function troubledDays(
   store: SimulatedStore,
+  pos: SimulatedPos,
   mishaps: Mishaps,
-  hours: number,
+  nights: string[][],
 ): Promise<Record<string, number>> {
   const { world, profile } = store;
   const random = chanceFor(profile.seed, 6);
   const seen: Record<string, number> = {};
-  const endMs = world.monotonicMs() + hours * HOUR_MS;
+  const endMs = world.monotonicMs() + profile.days * DAY_MS;
+  let lookedMs = 0;
   while (world.monotonicMs() < endMs) {
     await world.advance(random.next() * HOUR_MS);
+    const openInMs = untilOpenMs(world.nowMs());
+    if (openInMs > 0 && openInMs < NIGHT_MS && world.nowMs() - lookedMs > DAY_MS / 2) {
+      const faults = await nightLook(store, pos);
+      if (faults) lookedMs = world.nowMs();
+      if (faults) nights.push(faults.map((fault) => `night of ${isoUtc(lookedMs)}: ${fault}`));
+    }
     if (random.next() > profile.mishapShare) continue;
     const drawn = [mishaps.draw(), ...(random.next() < 0.2 ? [mishaps.draw()] : [])];
     const begun: Mishap[] = [];
@@ -111,6 +134,15 @@ async function troubledDays(
     for (const mishap of begun) await mishap.end();
   }
   return seen;
+}
+
+/** The POS catches up with the orders of the evening before; a stock is corrected within minutes then. */
+async function nightLook(store: SimulatedStore, pos: SimulatedPos): Promise<string[] | undefined> {
+  for (let times = 0; times < 2; times++) {
+    void pos.visit();
+    await store.world.advance(15 * MINUTE_MS);
+  }
+  return nightFaults(store, pos);
 }
 
 /** Nothing goes wrong any more: long enough for every rest that was begun, and for the people. */

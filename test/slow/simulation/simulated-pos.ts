@@ -77,15 +77,39 @@ export class SimulatedPos {
       if (signal.aborted) return;
       this.#sell();
       await this.visit();
-      // One customer after the other for the same thing, while the first count is still on its way.
-      const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
-      while (shelf && shelf.qty > 0 && this.#random.next() < 0.7) {
-        shelf.qty -= 1;
-        this.#unsaid.add(shelf);
-        await this.visit();
-        await world.sleep(this.#random.next() * CUSTOMER_EVERY_MS, signal);
-        if (signal.aborted) return;
-      }
+      await this.#queue(signal);
+      if (signal.aborted) return;
+      await this.#mistype(signal);
+    }
+  }
+
+  /** One customer after the other for the same thing, or bringing it back, while the first count is on its way. */
+  async #queue(signal: AbortSignal): Promise<void> {
+    const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
+    let sold = 0;
+    while (shelf && shelf.qty > 0 && this.#random.next() < 0.7) {
+      const change = sold > 0 && this.#random.next() < 0.5 ? 1 : -1;
+      shelf.qty += change;
+      sold -= change;
+      this.#unsaid.add(shelf);
+      await this.visit();
+      await this.#store.world.sleep(this.#random.next() * CUSTOMER_EVERY_MS, signal);
+      if (signal.aborted) return;
+    }
+  }
+
+  /** A price that is put right as soon as it is seen. */
+  async #mistype(signal: AbortSignal): Promise<void> {
+    if (this.#random.next() > 0.2) return;
+    const skus = [...this.#prices.keys()];
+    const sku = skus[Math.floor(this.#random.next() * skus.length)];
+    const price = this.#prices.get(sku ?? 0);
+    if (sku === undefined || price === undefined) return;
+    for (const each of [price + 100, price]) {
+      this.#prices.set(sku, each);
+      this.#unsaidPrices.add(sku);
+      await this.visit();
+      await this.#store.world.sleep(this.#random.next() * CUSTOMER_EVERY_MS, signal);
     }
   }
 
@@ -99,6 +123,12 @@ export class SimulatedPos {
     } catch (error) {
       if (error instanceof PosFault) this.faults.push(error.message);
     }
+  }
+
+  /** Whether it has heard and said all there is. */
+  isUpToDate(newestSeq: number): boolean {
+    const unsaid = this.#unsaid.size + this.#unsaidPrices.size + this.#unacknowledged.length;
+    return unsaid === 0 && this.#seq === newestSeq;
   }
 
   /** A sentence for each of its words that the platform does not have. */

@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import { demoConfig } from '../../../src/daemon/demo/demo-config.ts';
-import { PUBLISHED_LIMITS } from '../../../src/daemon/demo/sandbox-platform.ts';
 import { silentLog } from '../../../src/domain/log.ts';
 import { createSandbox, type SandboxCore } from '../../../src/sandbox/core.ts';
 import type { WebhookRequest } from '../../../src/sandbox/webhook-transport.ts';
@@ -14,6 +13,7 @@ import { Lives, StoreClock, WorldClock } from './store-clock.ts';
 
 const SECRET = 'simulated-secret';
 const CLOSING_TURNS = 20;
+const DAY_MS = 86_400_000;
 const PUBLIC_ADDRESS = 'https://store.example/webhook';
 
 /**
@@ -51,7 +51,7 @@ export class SimulatedStore {
     this.sandbox = createSandbox({
       clock: this.world,
       random: chanceFor(profile.seed, 2),
-      limits: PUBLISHED_LIMITS,
+      limits: profile.limits,
       webhookTransport: (request) => this.#deliver(request),
       ...profile.platform,
     });
@@ -71,7 +71,8 @@ export class SimulatedStore {
   async open(): Promise<void> {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
     this.#life = { isCut: false };
-    const { poll, holdBack } = this.profile;
+    const { poll, holdBack, limits, keptDays } = this.profile;
+    const keptMs = (keptDays ?? 1_000) * DAY_MS;
     this.#daemon = await this.stillness.begin(() =>
       startDaemon({
         config: {
@@ -79,7 +80,8 @@ export class SimulatedStore {
           webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
           orders: { ...demo.orders, poll },
           stock: { ...demo.stock, holdBackUnbooked: holdBack },
-          limits: PUBLISHED_LIMITS,
+          retention: { ...demo.retention, eventsMs: keptMs, payloadsMs: keptMs, outboxMs: keptMs },
+          limits,
         },
         secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
         clock: this.clock,

@@ -12,6 +12,8 @@ const DAY_MS = 86_400_000;
 const ON_THE_WAY_MS = 4_000;
 /** The platform's, after a 403. */
 const BLOCK_MS = 300_000;
+/** At night, this long after the last poll, nothing happened since. */
+const POLLED_WITHIN_MS = 900_000;
 /** After one minute and after three, at most. */
 const PROBES_MAX = 3;
 
@@ -35,12 +37,26 @@ export function faultsOf(
     ...productDifferences(daemon, control.products()),
     ...pos.unheard(),
     ...pos.faults,
-    ...feedFaults(daemon, pos),
+    ...feedFaults(daemon, pos, store.profile.keptDays !== null),
     ...limitFaults(store),
     ...tokenFaults(store, excuses),
     ...standingFaults(daemon),
     ...diskFaults(store, control.orders().length),
   ];
+}
+
+/**
+ * What the platform lacks of the POS's words at night, when nothing was sold for hours and nothing is on its way;
+ * undefined: something still is, so that nothing can be said.
+ */
+export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] | undefined {
+  const { daemon, clock } = store;
+  if (!daemon) return undefined;
+  const { mirror, changeDesk } = daemon.parts;
+  const { pending, sending, needsRead, held, rejected } = changeDesk.counts();
+  const isPolled = clock.nowMs() - (mirror.lastPollOkMs() ?? 0) < POLLED_WITHIN_MS;
+  const isQuiet = pending + sending + needsRead + held + rejected === 0 && isPolled;
+  return isQuiet && pos.isUpToDate(mirror.newestSeq()) ? pos.unheard() : undefined;
 }
 
 /** One text for all that the platform was asked and all that the mirror holds: equal for equal seeds. */
@@ -97,7 +113,7 @@ function fromBit(value: unknown): unknown {
   return value === 0 || value === 1 ? value === 1 : value;
 }
 
-function feedFaults({ parts }: Daemon, pos: SimulatedPos): string[] {
+function feedFaults({ parts }: Daemon, pos: SimulatedPos, areForgotten: boolean): string[] {
   const faults: string[] = [];
   const last = new Map<string, string>();
   let before = 0;
@@ -106,7 +122,8 @@ function feedFaults({ parts }: Daemon, pos: SimulatedPos): string[] {
     for (const { seq, orderId, status, previousStatus, source } of events) {
       if (seq <= before) faults.push(`event ${seq} follows ${before}`);
       before = seq;
-      if ((last.get(orderId) ?? null) !== previousStatus) {
+      // The event that it follows may be past its time.
+      if (!areForgotten && (last.get(orderId) ?? null) !== previousStatus) {
         faults.push(`event ${seq} takes ${orderId} from ${previousStatus}, which was ${last.get(orderId)}`);
       }
       if (source === 'webhook' && isBackwards(previousStatus, status)) {
