@@ -7,7 +7,10 @@ import type { Plugin } from 'esbuild';
 const LATE: readonly { wanted: RegExp; importer: RegExp; file?: string }[] = [
   { wanted: /^undici$/, importer: /\/src\//, file: path.join(import.meta.dirname, 'undici-part.mjs') },
   { wanted: /\/schemas\/[a-z-]+\.ts$/, importer: /\/src\/(local|platform|sandbox)\// },
-  { wanted: /^node:(child_process|fs\/promises|readline|zlib)$/, importer: /\/src\// },
+  {
+    wanted: /^node:(child_process|crypto|fs\/promises|perf_hooks|readline|zlib)$/,
+    importer: /\/(src|node-cron)\//,
+  },
 ];
 
 const BUILT_IN = /^node:/;

@@ -15,21 +15,27 @@ const READER_VERSION = 1;
  * that reading it again would bring nothing new.
  */
 export class PollDigests {
-  readonly #rules: string;
+  readonly #extra: ExtraSpellings;
+  #rules = '';
 
   constructor(extra: ExtraSpellings) {
+    this.#extra = extra;
+  }
+
+  of(record: string | Uint8Array): string {
+    this.#rules ||= this.#digestOfRules();
+    return `${this.#rules}:${hash('sha256', record, 'hex')}`;
+  }
+
+  #digestOfRules(): string {
     const rules = [
       READER_VERSION,
       ORDER_SPELLINGS,
       ITEM_SPELLINGS,
       MODIFIER_SPELLINGS,
       OPTION_SPELLINGS,
-      extra,
+      this.#extra,
     ];
-    this.#rules = hash('sha256', JSON.stringify(rules), 'hex').slice(0, 8);
-  }
-
-  of(record: string | Uint8Array): string {
-    return `${this.#rules}:${hash('sha256', record, 'hex')}`;
+    return hash('sha256', JSON.stringify(rules), 'hex').slice(0, 8);
   }
 }
