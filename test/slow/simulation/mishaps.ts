@@ -40,11 +40,14 @@ const FAULTS: readonly FaultSpec[] = [
 export class Mishaps {
   readonly #store: SimulatedStore;
   readonly #random: Random;
+  readonly #onCrashWithin: () => void;
   revocations = 0;
 
-  constructor(store: SimulatedStore, random: Random) {
+  /** `onCrashWithin`: told of a crash between an answer of the platform and its note. */
+  constructor(store: SimulatedStore, random: Random, onCrashWithin: () => void) {
     this.#store = store;
     this.#random = random;
+    this.#onCrashWithin = onCrashWithin;
   }
 
   draw(): Mishap {
@@ -138,6 +141,7 @@ export class Mishaps {
           if (!(endpoint ?? path.slice(1)).startsWith(family) || method === 'GET') return;
           network.onAnswered = undefined;
           this.#store.crash();
+          this.#onCrashWithin();
         };
       }),
       lengthMs: (5 + 25 * this.#random.next()) * MINUTE_MS,

@@ -59,7 +59,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { control } = sandbox;
   const pos = new SimulatedPos(store, chanceFor(seed, 3));
   const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
-  const mishaps = new Mishaps(store, chanceFor(seed, 5));
+  const mishaps = new Mishaps(store, chanceFor(seed, 5), () => void pos.takeBack());
   const operator = new Operator(store);
   const closing = new AbortController();
   const closed = new AbortController();

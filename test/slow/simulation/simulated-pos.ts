@@ -2,29 +2,13 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { MirroredOrder } from '../../../src/domain/order/mirrored-order.ts';
 import type { Random } from '../../../src/domain/time/clock.ts';
-import { idsOf } from '../../../src/sandbox/catalog-model.ts';
+import { nameOf, type Shelf, shelvesOf } from './shelf.ts';
 import { untilOpenMs } from './shop.ts';
 import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const CUSTOMER_EVERY_MS = 6_000;
-/** The POS keeps the stock of these branches; what is in others is not its own. */
-const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
-  { subsidiaryId: 'sub-1', store: 'B1' },
-  { subsidiaryId: 'sub-3', store: 'sub-3' },
-];
 const CANCELLED: readonly (string | null)[] = ['cancel', 'payment-canceled', 'refund'];
-
-interface Shelf {
-  sku: number;
-  subsidiaryId: string;
-  store: string;
-  name: string;
-  externalId: string;
-  /** Whether it names products by sku. */
-  bySku: boolean;
-  qty: number;
-}
 
 interface FeedEvent {
   seq: number;
@@ -41,10 +25,11 @@ export class SimulatedPos {
   readonly faults: string[] = [];
   readonly #store: SimulatedStore;
   readonly #random: Random;
-  readonly #shelves: Shelf[] = [];
+  readonly #shelves: readonly Shelf[];
   readonly #prices = new Map<number, number>();
   readonly #orders = new Map<string, 'booked' | 'cancelled'>();
   readonly #said = new Set<Shelf>();
+  #saidLast: readonly Shelf[] = [];
   readonly #unsaid = new Set<Shelf>();
   readonly #unsaidPrices = new Set<number>();
   #unacknowledged: string[] = [];
@@ -53,19 +38,10 @@ export class SimulatedPos {
   constructor(store: SimulatedStore, random: Random) {
     this.#store = store;
     this.#random = random;
-    for (const { name, children } of store.sandbox.control.products()) {
-      for (const { sku, price, stocks, integrations } of children) {
-        if (sku % 3 === 0) this.#prices.set(sku, price);
-        for (const { subsidiaryId, store: storeName } of BRANCHES) {
-          const stock = stocks.find((each) => each.subsidiaryId === subsidiaryId);
-          const externalId = integrations
-            .filter((each) => each.subsidiaryId === subsidiaryId)
-            .flatMap(idsOf)[0];
-          if (!stock || externalId === undefined) continue;
-          const place = { sku, subsidiaryId, store: storeName, name, externalId };
-          this.#shelves.push({ ...place, bySku: sku % 4 === 1, qty: stock.qty });
-        }
-      }
+    const products = store.sandbox.control.products();
+    this.#shelves = shelvesOf(products);
+    for (const { sku, price } of products.flatMap(({ children }) => children)) {
+      if (sku % 3 === 0) this.#prices.set(sku, price);
     }
   }
 
@@ -111,6 +87,15 @@ export class SimulatedPos {
       await this.visit();
       await this.#store.world.sleep(this.#random.next() * CUSTOMER_EVERY_MS, signal);
     }
+  }
+
+  /** All that was sold with its last word is brought back at once. */
+  takeBack(): Promise<void> {
+    for (const shelf of this.#saidLast) {
+      shelf.qty = shelf.saidBefore;
+      this.#unsaid.add(shelf);
+    }
+    return this.visit();
   }
 
   /** Reads the feed and hands over what is not said yet; what fails is done at the next visit. */
@@ -254,7 +239,10 @@ export class SimulatedPos {
   }
 
   #heard(shelves: readonly Shelf[]): void {
+    if (shelves.length > 0) this.#saidLast = shelves;
     for (const shelf of shelves) {
+      shelf.saidBefore = shelf.said;
+      shelf.said = shelf.qty;
       this.#said.add(shelf);
       this.#unsaid.delete(shelf);
     }
@@ -285,7 +273,3 @@ export class SimulatedPos {
 }
 
 class PosFault extends Error {}
-
-function nameOf({ bySku, sku, externalId }: Pick<Shelf, 'bySku' | 'sku' | 'externalId'>): object {
-  return bySku ? { sku } : { externalId };
-}

@@ -1,0 +1,41 @@
+import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog-model.ts';
+
+/** The POS keeps the stock of these branches; what is in others is not its own. */
+const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [
+  { subsidiaryId: 'sub-1', store: 'B1' },
+  { subsidiaryId: 'sub-3', store: 'sub-3' },
+];
+/** One thing in one branch, as the POS has it. */
+export interface Shelf {
+  sku: number;
+  subsidiaryId: string;
+  store: string;
+  name: string;
+  externalId: string;
+  /** Whether it names products by sku. */
+  bySku: boolean;
+  qty: number;
+  /** The last count it said, and the one before. */
+  said: number;
+  saidBefore: number;
+}
+
+/** What stands in the branches of the POS and has an id there. */
+export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
+  return products.flatMap(({ name, children }) =>
+    children.flatMap(({ sku, stocks, integrations }) =>
+      BRANCHES.flatMap(({ subsidiaryId, store }): Shelf[] => {
+        const qty = stocks.find((each) => each.subsidiaryId === subsidiaryId)?.qty;
+        const [externalId] = integrations.filter((each) => each.subsidiaryId === subsidiaryId).flatMap(idsOf);
+        if (qty === undefined || externalId === undefined) return [];
+        const count = { qty, said: qty, saidBefore: qty };
+        return [{ sku, subsidiaryId, store, name, externalId, bySku: sku % 4 === 1, ...count }];
+      }),
+    ),
+  );
+}
+
+/** How the POS names it. */
+export function nameOf({ bySku, sku, externalId }: Pick<Shelf, 'bySku' | 'sku' | 'externalId'>): object {
+  return bySku ? { sku } : { externalId };
+}
