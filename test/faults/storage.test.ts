@@ -2,6 +2,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readdirSync, renameSync, statSync, writeSync } from 'node:fs';
 import path from 'node:path';
+import Database from 'better-sqlite3';
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/daemon/system-clock.ts';
@@ -135,6 +136,54 @@ describe('a disk that fails', () => {
     await daemon.end('SIGKILL');
     expect(codes()).toEqual([1, 2]);
     expect(integrityOf(place)).toBe('ok');
+  });
+});
+
+describe('a disk that fails for a while', () => {
+  it.each(['write-fails', 'sync-fails', 'io-fails'] as const)(
+    '(%s) under tokens and limits stops every call, and the same process makes them again',
+    async (fault) => {
+      place = await openFaultPlace({ poll: '* * * * * *' });
+      const { control } = place.sandbox;
+      const disk = faultyDisk(place);
+      const daemon = await place.run();
+      await polled();
+      disk.begin(fault, 'state.db');
+      // A call may have been under way.
+      await systemClock.sleep(500);
+      const calls = control.calls().length;
+      await systemClock.sleep(2_500);
+      expect(control.calls().length).toBe(calls);
+      expect(await notify(place, sampleNotification(1))).toBe(200);
+      expect((await ask(daemon, '/healthz')).status).toBe(200);
+      disk.end(fault);
+      await polled(new Date().toISOString());
+      expect(control.violations()).toEqual([]);
+      expect(await daemon.end('SIGTERM')).toBe(0);
+    },
+  );
+
+  it('under the inbox leaves it where it is, and every row is taken in when it is over', async () => {
+    place = await openFaultPlace();
+    const disk = faultyDisk(place);
+    const daemon = await place.run();
+    await polled();
+    const inbox = path.join(place.storage, 'inbox/inbox.db');
+    const pos = new Database(inbox, { timeout: 5_000 });
+    disk.begin('io-fails', 'inbox.db');
+    for (let n = 0; n < 5; n++) {
+      pos.exec(`INSERT INTO stock_changes (external_id, qty) VALUES ('lasting-${n}', 1)`);
+      await systemClock.sleep(400);
+    }
+    expect(readdirSync(path.dirname(inbox)).filter((name) => name.includes('damaged'))).toEqual([]);
+    disk.end('io-fails');
+    const left = pos.prepare<[], number>('SELECT count(*) FROM stock_changes').pluck();
+    await until('the inbox is empty', () => left.get() === 0);
+    pos.close();
+    const taken = "SELECT 1 FROM outbox WHERE source = 'inbox'";
+    expect(rowsOf(place, taken)).toHaveLength(5);
+    expect(readdirSync(path.dirname(inbox)).filter((name) => name.includes('damaged'))).toEqual([]);
+    expect(await daemon.end('SIGTERM')).toBe(0);
   });
 });
 

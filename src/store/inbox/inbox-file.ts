@@ -1,4 +1,15 @@
-import { chmodSync, existsSync, lstatSync, readFileSync, renameSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  statSync,
+} from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../../domain/errors.ts';
@@ -10,6 +21,7 @@ import { giveToGroup, groupId } from '../unix-group.ts';
 const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
+const READ_AT_ONCE_BYTES = 1024 * 1024;
 const SCHEMA_VERSION = 1;
 const SCHEMA = new URL('./schema.sql', import.meta.url);
 
@@ -51,6 +63,23 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
     db.close();
     throw error;
   }
+}
+
+/**
+ * Throws `storage-failed` where the disk does not give the file's bytes: SQLite calls that damaged too. One that is
+ * no plain file is not read.
+ */
+export function requireReadable(path: string): void {
+  if (!lstatSync(path, { throwIfNoEntry: false })?.isFile()) return;
+  storing(() => {
+    const file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    try {
+      const bytes = Buffer.allocUnsafe(READ_AT_ONCE_BYTES);
+      while (readSync(file, bytes) > 0);
+    } finally {
+      closeSync(file);
+    }
+  });
 }
 
 /** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */

@@ -3,7 +3,7 @@ import { basename, dirname, join } from 'node:path';
 import { hasCode } from '../../domain/errors.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { storing, toStorageError } from '../sqlite.ts';
-import { inodeAt, type OpenInbox, openInboxFile, setAside } from './inbox-file.ts';
+import { inodeAt, type OpenInbox, openInboxFile, requireReadable, setAside } from './inbox-file.ts';
 import { type InboxBatch, InboxRows } from './inbox-rows.ts';
 
 export interface InboxOptions {
@@ -35,7 +35,8 @@ export interface InboxTrouble {
 export class Inbox {
   readonly #options: InboxOptions;
   #open: (OpenInbox & { rows: InboxRows }) | undefined;
-  #wasOpen = false;
+  /** Of the file that was open last; undefined when it was set aside. */
+  #lastInode: number | undefined;
 
   constructor(options: InboxOptions) {
     this.#options = options;
@@ -88,8 +89,21 @@ export class Inbox {
         return this.#run(action);
       }
       if (!hasCode(error, 'storage-corrupt')) throw error;
+      return this.#lookAgain(action);
+    }
+  }
+
+  /** A disk that could not read for a moment leaves a sound file: it is opened anew before it counts as damaged. */
+  #lookAgain<T>(action: (rows: InboxRows) => T): T {
+    this.close();
+    requireReadable(this.#options.path);
+    try {
+      return this.#run(action);
+    } catch (error) {
+      if (!hasCode(error, 'storage-corrupt')) throw error;
       this.close();
-      this.#wasOpen = false;
+      requireReadable(this.#options.path);
+      this.#lastInode = undefined;
       const keptAt = setAside(this.#options.path, this.#options.clock);
       this.#options.onTrouble({
         kind: 'damaged',
@@ -108,7 +122,7 @@ export class Inbox {
   #current(): { rows: InboxRows } {
     if (this.#open && this.#isThere(this.#open)) return this.#open;
     const inode = inodeAt(this.#options.path);
-    const wasOpen = this.#wasOpen;
+    const lastInode = this.#lastInode;
     this.close();
     const opened = openInboxFile(this.#options);
     try {
@@ -117,8 +131,9 @@ export class Inbox {
       opened.db.close();
       throw error;
     }
-    this.#wasOpen = true;
-    if (wasOpen) this.#tellOfNewFile(inode === 0 ? 'deleted' : 'replaced');
+    this.#lastInode = opened.inode;
+    if (lastInode !== undefined && lastInode !== inode)
+      this.#tellOfNewFile(inode === 0 ? 'deleted' : 'replaced');
     return this.#open;
   }
 

@@ -4,6 +4,7 @@
  *
  *   sync-fails        TEXT     fsync and fdatasync of paths with TEXT end with EIO, what was written stays unsynced
  *   write-fails       TEXT     writes to paths with TEXT end with EROFS
+ *   io-fails          TEXT     reads, writes and syncs of paths with TEXT end with EIO
  *   sync-slow         MS TEXT  fsync and fdatasync of paths with TEXT take MS longer
  *   kill-at-write     MARK     the process dies before it writes bytes with MARK to a database
  *   kill-after-sync   MARK     it dies once bytes with MARK, and the file they are in, are on the disk
@@ -35,7 +36,7 @@ static int fault(const char *name, char *text, size_t size) {
   snprintf(path, sizeof path, "%s/%s", directory, name);
   int file = open(path, O_RDONLY | O_CLOEXEC);
   if (file < 0) return 0;
-  ssize_t length = read(file, text, size - 1);
+  ssize_t length = REAL(read)(file, text, size - 1);
   close(file);
   if (length <= 0) return 0;
   text[length] = 0;
@@ -69,9 +70,31 @@ static void step(int fd) {
   if (last >= 0 && ++steps >= last) die();
 }
 
+static int io_fails(int fd) {
+  char text[256];
+  int saved = errno;
+  if (fd > 2 && fault("io-fails", text, sizeof text) && is_of(fd, text)) {
+    errno = EIO;
+    return 1;
+  }
+  errno = saved;
+  return 0;
+}
+
+ssize_t read(int fd, void *bytes, size_t count) {
+  return io_fails(fd) ? -1 : REAL(read)(fd, bytes, count);
+}
+ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
+  return io_fails(fd) ? -1 : REAL(pread)(fd, bytes, count, at);
+}
+ssize_t pread64(int fd, void *bytes, size_t count, off64_t at) {
+  return io_fails(fd) ? -1 : REAL(pread64)(fd, bytes, count, at);
+}
+
 static int before_write(int fd, const void *bytes, size_t count) {
   char text[256];
   int saved = errno;
+  if (io_fails(fd)) return -1;
   if (fd > 2) {
     if (fault("write-fails", text, sizeof text) && is_of(fd, text)) {
       errno = EROFS;
@@ -106,6 +129,7 @@ int ftruncate64(int fd, off64_t size) {
 
 static int sync_with(int fd, int (*real)(int)) {
   char text[256];
+  if (io_fails(fd)) return -1;
   step(fd);
   if (fault("sync-fails", text, sizeof text) && is_of(fd, text)) {
     errno = EIO;

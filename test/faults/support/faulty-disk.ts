@@ -8,6 +8,7 @@ import type { Workplace } from '../../support/workplace.ts';
 export type DiskFault =
   | 'sync-fails'
   | 'write-fails'
+  | 'io-fails'
   | 'sync-slow'
   | 'kill-at-write'
   | 'kill-after-sync'

@@ -49,6 +49,7 @@ async function spoiledProduct(
 ): Promise<TransportAnswer> {
   const honest = await forward();
   if (dice.chance(0.2)) return honest;
+  if (dice.chance(0.15)) return { ...honest, status: dice.pick([400, 404, 422]) };
   if (dice.chance(0.15)) return jsonAnswer(nodeOf({ success: true, message: '', data: null }), dice);
   if (dice.chance(0.3)) {
     const data = dice.pick([dice.pick(products), products, [dice.pick(products)], {}, 'none']);
