@@ -1,4 +1,5 @@
 import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/sample-config.ts';
@@ -203,6 +204,22 @@ describe('a script', () => {
     const result = await script(['--base-url', 'http://127.0.0.1:1', '--offline', '--branch', 'x,y']);
     expect(result).toMatchObject({ code: 0, document: { changed: true } });
     expect(config().branches).toEqual([{ subsidiaryId: 'x', externalId: 'y' }]);
+  });
+});
+
+describe('a storage directory', () => {
+  const offline = ['--base-url', 'http://127.0.0.1:1', '--offline', '--branch', 'x,y'];
+
+  test('is named from where the shell is, and stands whole in the file', async () => {
+    const { code } = await script([...offline, '--directory', path.relative('.', place.storage)]);
+    expect(code).toBe(0);
+    expect(config().storage.directory).toBe(place.storage);
+  });
+
+  test('without a name is refused', async () => {
+    const { code, stderr } = await script([...offline, '--directory', '']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('storage.directory');
   });
 });
 

@@ -1,3 +1,4 @@
+import path from 'node:path';
 import type { AskedKey, ConfigDraft } from '../../config/config-draft.ts';
 import { SAMPLE_BASE_URL } from '../../config/sample-config.ts';
 import type { Secrets } from '../../config/secrets.ts';
@@ -10,9 +11,11 @@ import { machineTimeZone, setTimeZone } from './time-zone.ts';
 
 /** Puts the answers of the command line into the draft. Throws `config-invalid` for one that may not stand there. */
 export function applyOptions(draft: ConfigDraft, options: InitOptions): void {
+  // A shell's path begins where the shell is; the file is read by a service that is somewhere else.
+  const directory = options.directory && path.resolve(options.directory);
   const given: [AskedKey, string | undefined][] = [
     ['platform.base_url', options.baseUrl],
-    ['storage.directory', options.directory],
+    ['storage.directory', directory],
     ['storage.group', options.group],
     ['webhook.listen', options.webhookListen],
     ['local.listen', options.localListen],
