@@ -1,7 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { retryQuarantined } from '../../src/daemon/received/quarantine-retry.ts';
+import { retryInto, retryQuarantined } from '../../src/daemon/received/quarantine-retry.ts';
 import type { IntakeEntry } from '../../src/domain/order/order-intake.ts';
 import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
+import { OBSERVED_MS, observation, openTestMirror } from '../store/mirror/open-test-mirror.ts';
+import { sampleNotification } from '../support/order-samples.ts';
 
 const RECEIVED = '2026-01-02T03:04:05.000Z';
 
@@ -15,6 +17,7 @@ function setup(known: Record<string, string> = {}, fields: Record<string, string
       },
     },
     find: (orderId: string) => (known[orderId] === undefined ? undefined : { updatedAt: known[orderId] }),
+    mergeUnder: async () => ({ outcome: 'unchanged' as const }),
     spellings: compileSpellings(fields),
     listPath,
   };
@@ -69,6 +72,36 @@ describe('a payload from quarantine', () => {
       'poll',
       'poll',
     ]);
+  });
+
+  test('that is older than what the mirror has fills in what nothing newer says, and is kept', async () => {
+    const { mirror } = openTestMirror();
+    const { address, items, ...sent } = sampleNotification(1, { status: 'ready' });
+    const newer = observation('poll', { ...sent, status: 'dispatched' }, { observedAtMs: OBSERVED_MS });
+    await mirror.keeper.keep([{ kind: 'order', observation: newer }]);
+    const payload = JSON.stringify({ ...sent, address, items });
+    const receivedAt = new Date(OBSERVED_MS - 60_000).toISOString();
+    const options = retryInto(mirror, { spellings: compileSpellings(), listPath: '' });
+    const orderId = String(sent.internalOrderId);
+    const entry = { source: 'webhook', receivedAt, payload } as const;
+    expect(await retryQuarantined(entry, options)).toEqual({
+      kept: [orderId],
+      overtaken: [],
+      unreadable: [],
+    });
+    expect(mirror.order(orderId)).toMatchObject({ status: 'dispatched' });
+    const rows = mirror.read(({ db }) => ({
+      lines: db.prepare('SELECT 1 FROM order_items').all().length,
+      city: db.prepare('SELECT address_city FROM orders').pluck().get(),
+      payloads: db.prepare('SELECT payload FROM order_payloads').pluck().all(),
+    }));
+    expect(rows).toEqual({
+      lines: (items as unknown[]).length,
+      city: (address as { city: string }).city,
+      payloads: [payload],
+    });
+    // Once more it brings nothing.
+    expect(await retryQuarantined(entry, options)).toMatchObject({ kept: [], overtaken: [orderId] });
   });
 
   test('of one record of a poll is read like a notification', async () => {

@@ -57,17 +57,16 @@ function idsOf({ parts }: CommandTools): number[] {
 }
 
 async function retryOne({ parts, config }: CommandTools, quarantineId: number): Promise<RetryReport> {
-  const { retryQuarantined } = await import('../../daemon/received/quarantine-retry.ts');
+  const { retryInto, retryQuarantined } = await import('../../daemon/received/quarantine-retry.ts');
   const { compileSpellings } = await import('../../domain/order/spelling-tree.ts');
   const { mirror } = parts;
   const entry = mirror.quarantineGet(quarantineId);
   if (entry === undefined) throw noSuchEntry(quarantineId);
-  const report = await retryQuarantined(entry, {
-    keeper: mirror.keeper,
-    find: (orderId) => mirror.order(orderId),
-    spellings: compileSpellings(config.orders.fields),
-    listPath: config.orders.listPath,
-  });
+  const spellings = compileSpellings(config.orders.fields);
+  const report = await retryQuarantined(
+    entry,
+    retryInto(mirror, { spellings, listPath: config.orders.listPath }),
+  );
   if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
   return report;
 }

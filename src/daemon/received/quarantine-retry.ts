@@ -4,6 +4,8 @@ import type { OrderKeeper } from '../../domain/order/order-intake.ts';
 import { chooseOrderList } from '../../domain/order/order-list.ts';
 import { readOrderText } from '../../domain/order/order-reader.ts';
 import type { OrderSpellings } from '../../domain/order/spelling-tree.ts';
+import type { Mirror } from '../../store/mirror/mirror.ts';
+import { type FoundPayload, replayOrder } from '../../store/mirror/order-replay.ts';
 
 /** What lies in quarantine. */
 export interface Quarantined {
@@ -17,14 +19,30 @@ export interface QuarantineRetryOptions {
   keeper: OrderKeeper;
   /** What the mirror has of an order. */
   find: (orderId: string) => { updatedAt: string } | undefined;
+  /** Merges a payload under what the mirror has of its order since, and keeps it with the order. */
+  mergeUnder: (found: FoundPayload) => Promise<{ outcome: 'created' | 'changed' | 'unchanged' }>;
   spellings: OrderSpellings;
   listPath: string;
 }
 
+/** The mirror as `retryQuarantined` wants it. */
+export function retryInto(
+  mirror: Pick<Mirror, 'keeper' | 'order' | 'write'>,
+  { spellings, listPath }: Pick<QuarantineRetryOptions, 'spellings' | 'listPath'>,
+): QuarantineRetryOptions {
+  return {
+    keeper: mirror.keeper,
+    find: (orderId) => mirror.order(orderId),
+    mergeUnder: (found) =>
+      mirror.write((tables) => replayOrder(tables, found.reading.orderId, { spellings, found: [found] })),
+    ...{ spellings, listPath },
+  };
+}
+
 export interface RetryReport {
-  /** Orders that can be read now and went through the merge. */
+  /** Orders that can be read now and brought something into the mirror. */
   kept: string[];
-  /** Orders of which the mirror has something newer, so nothing was done. */
+  /** Orders of which the mirror has everything newer; the payload is kept with the order. */
   overtaken: string[];
   /** Why the rest still cannot be read, one sentence each; empty: the entry has served its purpose. */
   unreadable: string[];
@@ -32,7 +50,7 @@ export interface RetryReport {
 
 /**
  * Reads a quarantined payload once more, by today's spellings, and merges the orders in it. An old payload
- * never takes an order back: where the mirror heard of the order since, the payload is passed over.
+ * never takes an order back: where the mirror heard of the order since, only what nothing newer says is taken.
  */
 export async function retryQuarantined(
   entry: Quarantined,
@@ -47,9 +65,10 @@ export async function retryQuarantined(
   const observations = [];
   for (const { raw, reading } of readingsOf(entry.payload, source, options)) {
     if ('unreadable' in reading) report.unreadable.push(reading.unreadable);
-    else if ((options.find(reading.orderId)?.updatedAt ?? '') > receivedAt)
-      report.overtaken.push(reading.orderId);
-    else observations.push({ source, observedAtMs: Date.parse(receivedAt), raw, reading });
+    else if ((options.find(reading.orderId)?.updatedAt ?? '') > receivedAt) {
+      const { outcome } = await options.mergeUnder({ source, receivedAt, raw, reading });
+      (outcome === 'unchanged' ? report.overtaken : report.kept).push(reading.orderId);
+    } else observations.push({ source, observedAtMs: Date.parse(receivedAt), raw, reading });
   }
   if (observations.length > 0) {
     await options.keeper.keep(observations.map((observation) => ({ kind: 'order', observation })));
