@@ -1,5 +1,6 @@
 import type { Random } from '../../../src/domain/time/clock.ts';
 import type { FaultSpec } from '../../../src/sandbox/faults.ts';
+import type { SimulatedPos } from './simulated-pos.ts';
 import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
@@ -40,14 +41,13 @@ const FAULTS: readonly FaultSpec[] = [
 export class Mishaps {
   readonly #store: SimulatedStore;
   readonly #random: Random;
-  readonly #onCrashWithin: () => void;
+  readonly #pos: Pick<SimulatedPos, 'takeBack' | 'visit'>;
   revocations = 0;
 
-  /** `onCrashWithin`: told of a crash between an answer of the platform and its note. */
-  constructor(store: SimulatedStore, random: Random, onCrashWithin: () => void) {
+  constructor(store: SimulatedStore, random: Random, pos: Pick<SimulatedPos, 'takeBack' | 'visit'>) {
     this.#store = store;
     this.#random = random;
-    this.#onCrashWithin = onCrashWithin;
+    this.#pos = pos;
   }
 
   draw(): Mishap {
@@ -132,7 +132,10 @@ export class Mishaps {
     return { name, lengthMs, begin, end: () => this.#store.open() };
   }
 
-  /** Crashes once a call is answered, before the store hears of it. The manager starts it again at the end. */
+  /**
+   * Crashes once a call is answered, before the store hears of it, and the POS takes back what it said: at once by
+   * SQL, else as soon as somebody listens again.
+   */
   #crashWithin(family: string): Mishap {
     const { network } = this.#store;
     return {
@@ -141,13 +144,14 @@ export class Mishaps {
           if (!(endpoint ?? path.slice(1)).startsWith(family) || method === 'GET') return;
           network.onAnswered = undefined;
           this.#store.crash();
-          this.#onCrashWithin();
+          void this.#pos.takeBack();
         };
       }),
       lengthMs: (5 + 25 * this.#random.next()) * MINUTE_MS,
       end: async () => {
         network.onAnswered = undefined;
         if (!this.#store.daemon) await this.#store.open();
+        void this.#pos.visit();
       },
     };
   }

@@ -39,6 +39,8 @@ export interface Profile {
   limits: PlatformLimits;
   /** How many days events, payloads and settled changes stay; null: longer than any run. */
   keptDays: number | null;
+  /** By which the platform reads dates; which one that is, it does not say. */
+  calendar: string;
   platform: Pick<
     SandboxOptions,
     'accessTokenLifetimeMs' | 'refreshTokenLifetimeMs' | 'retryAfter' | 'shape' | 'latencyMs' | 'reuseRevokes'
@@ -72,6 +74,7 @@ export function drawProfile(seed: number, days: number): Profile {
     },
     limits: of([PUBLISHED_LIMITS, PUBLISHED_LIMITS, TIGHT_LIMITS]),
     keptDays: of([null, 1, 7]),
+    calendar: of(['America/Santiago', 'UTC', 'Pacific/Auckland', 'Pacific/Pago_Pago']),
   };
 }
 

@@ -1,5 +1,6 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { asTillsyncError } from '../../../src/domain/errors.ts';
 import { isoUtc } from '../../../src/domain/time/clock.ts';
 import { settle } from '../../support/fake-clock.ts';
 import { type Mishap, Mishaps } from './mishaps.ts';
@@ -59,7 +60,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { control } = sandbox;
   const pos = new SimulatedPos(store, chanceFor(seed, 3));
   const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
-  const mishaps = new Mishaps(store, chanceFor(seed, 5), () => void pos.takeBack());
+  const mishaps = new Mishaps(store, chanceFor(seed, 5), pos);
   const operator = new Operator(store);
   const closing = new AbortController();
   const closed = new AbortController();
@@ -78,7 +79,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
   await world.advance(HOUR_MS);
   closed.abort();
-  await calmHours(store, pos, operator, shop);
+  const unread = await calmHours(store, pos, operator, shop);
   goingHome.abort();
   await world.advance(0);
   await Promise.all(living);
@@ -86,7 +87,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   if (!daemon) throw new Error('The store is closed at the end.');
   const { lostRefreshes } = store.network;
   const excuses = { revocations: mishaps.revocations, lostRefreshes };
-  const faults = [...nights.flat(), ...faultsOf(store, daemon, pos, excuses)];
+  const faults = [...nights.flat(), ...unread, ...faultsOf(store, daemon, pos, excuses)];
   const report = {
     ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
     ...{
@@ -151,7 +152,7 @@ async function calmHours(
   pos: SimulatedPos,
   operator: Operator,
   shop: Shop,
-): Promise<void> {
+): Promise<string[]> {
   const { world } = store;
   for (let quarters = 0; quarters < 8; quarters++) {
     await world.advance(15 * MINUTE_MS);
@@ -162,8 +163,9 @@ async function calmHours(
   await world.advance(15 * MINUTE_MS);
   void pos.visit();
   await world.advance(15 * MINUTE_MS);
-  await sweep(store);
+  const unread = await sweep(store);
   await world.advance(5 * MINUTE_MS);
+  return unread;
 }
 
 /** Stops the daemon and starts another: what the first gave back and the other does not take had piled up. */
@@ -188,16 +190,22 @@ async function usedBytes(): Promise<number> {
   return heapUsed + external;
 }
 
-/** The catalogue as a person reads it: what orders took of a stock only a reading shows. */
-async function sweep({ daemon, world }: SimulatedStore): Promise<void> {
-  if (!daemon) return;
+/** The catalogue as a person reads it: what orders took of a stock only a reading shows. What went wrong. */
+async function sweep({ daemon, world }: SimulatedStore): Promise<string[]> {
+  if (!daemon) return [];
   const { catalogSweep, branches } = daemon.parts;
-  let isOver = false;
+  let faults: string[] | undefined;
   const sweeping = (async () => {
     for (const branch of branches) await catalogSweep.sweep(branch);
-  })().finally(() => {
-    isOver = true;
-  });
-  while (!isOver) await world.advance(1_000);
+  })().then(
+    () => {
+      faults = [];
+    },
+    (error: unknown) => {
+      faults = [`the catalogue could not be read at the end: ${asTillsyncError(error).message}`];
+    },
+  );
+  while (!faults) await world.advance(1_000);
   await sweeping;
+  return faults;
 }

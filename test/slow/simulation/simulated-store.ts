@@ -52,6 +52,7 @@ export class SimulatedStore {
       clock: this.world,
       random: chanceFor(profile.seed, 2),
       limits: profile.limits,
+      timeZone: profile.calendar,
       webhookTransport: (request) => this.#deliver(request),
       ...profile.platform,
     });
