@@ -93,6 +93,18 @@ describe.each([
     expect(text()).not.toContain('quoted');
   });
 
+  test('are hidden however somebody has encoded them', () => {
+    const secret = 'planted secret/value';
+    const { log, text } = captured({ secrets: [secret] }, isTTY);
+    const twice = encodeURIComponent(encodeURIComponent(secret));
+    const inside = Buffer.from(`user:${secret}!`).toString('base64');
+    const hex = Buffer.from(secret).toString('hex');
+    log.info({ twice, inside, hex }, hex.toUpperCase());
+    const told = text();
+    for (const form of ['planted', inside.slice(8, 30), hex, hex.toUpperCase()])
+      expect(told).not.toContain(form);
+  });
+
   test('are hidden when they look like a token, registered or not', () => {
     const { log, text } = captured({}, isTTY);
     log.info({ header: `Bearer ${JWT}`, list: [JWT] }, `token ${JWT} was sent`);

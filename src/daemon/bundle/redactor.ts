@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { secretForms } from './secret-forms.ts';
+import { secretForms } from '../log/secret-forms.ts';
 
 export const HIDDEN = '[redacted]';
 
