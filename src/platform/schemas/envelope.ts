@@ -7,4 +7,3 @@ export const envelopeAnswer = z.looseObject({
   message: nullableText,
   data: z.unknown().optional(),
 });
-export type EnvelopeAnswer = z.infer<typeof envelopeAnswer>;

@@ -13,4 +13,3 @@ export const tokenRefreshData = z.looseObject({
   refreshToken: z.string().regex(/^[\x21-\x7e]+$/),
   expiresIn: nullableText,
 });
-export type TokenRefreshData = z.infer<typeof tokenRefreshData>;
