@@ -3,8 +3,8 @@ import { FINDING_SENTENCES } from '../../domain/health/finding.ts';
 import type { Verdict } from '../../domain/health/verdict.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { type Check, type Outcome, skipped, warned, well } from './check.ts';
-import { since } from './flows.ts';
 import { outcomeOfFindings } from './from-findings.ts';
+import { since } from './since.ts';
 
 const DAY_MS = 86_400_000;
 /** The alarm of the daemon, too, waits for so many in a row. */

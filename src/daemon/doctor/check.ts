@@ -17,6 +17,8 @@ export const CHECK_TITLES = {
   orders: 'Orders by polling',
   catalog: 'Catalogue',
   changes: 'Changes sent',
+  'changes.stock': 'PUT /product/stock',
+  'changes.products': 'PUT /product',
   outbox: 'Outbox',
   quarantine: 'Quarantine',
   alarms: 'Other alarms',

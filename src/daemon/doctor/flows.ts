@@ -1,16 +1,20 @@
+import type { ChangeKind } from '../../domain/change/change.ts';
 import type { FindingCode } from '../../domain/health/finding.ts';
 import type { Freshness, FreshnessSubject } from '../../domain/health/freshness.ts';
 import type { Verdict } from '../../domain/health/verdict.ts';
 import type { Clock } from '../../domain/time/clock.ts';
-import { formatDuration } from '../../domain/time/duration.ts';
+import type { LastSent } from '../../store/outbox/outbox-queries.ts';
 import { type Check, type CheckId, type Outcome, skipped, well } from './check.ts';
 import { outcomeOfFindings } from './from-findings.ts';
+import { sentChecks } from './sent.ts';
+import { since } from './since.ts';
 
 export interface FlowChecksOptions {
   verdict: Verdict;
   freshness: readonly Freshness[];
   running: boolean | null;
   outbox: { pending: number; held: number; sending: number; rejected: number };
+  sent: (kind: ChangeKind) => LastSent;
   quarantine: number;
   clock: Clock;
 }
@@ -50,6 +54,7 @@ export function flowChecks(options: FlowChecksOptions): Check[] {
   const { verdict, quarantine, outbox } = options;
   return [
     ...FLOWS.map((flow) => ({ id: flow.id, run: () => flowOutcome(flow, options) })),
+    ...sentChecks(options.sent, options.clock),
     { id: 'outbox', run: () => outboxOutcome(verdict, outbox) },
     {
       id: 'quarantine',
@@ -86,10 +91,4 @@ function outboxOutcome(verdict: Verdict, outbox: FlowChecksOptions['outbox']): O
       ...outbox,
     },
   );
-}
-
-/** How long ago, such as `3m ago`. */
-export function since(iso: string, clock: Clock): string {
-  const ms = clock.nowMs() - Date.parse(iso);
-  return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
 }

@@ -14,6 +14,8 @@ export const STORED_CHECKS: readonly CheckId[] = [
   'orders',
   'catalog',
   'changes',
+  'changes.stock',
+  'changes.products',
   'outbox',
   'quarantine',
   'alarms',
@@ -61,6 +63,7 @@ export interface StoredChecksOptions {
 export function storedChecks({ stored, config, running, clock }: StoredChecksOptions): Check[] {
   const { readers, verdict, tokens } = stored;
   const { mirror } = readers;
+  const stores = readStores(mirror, config, clock);
   const tokenCheck: Check =
     tokens === null
       ? {
@@ -74,7 +77,8 @@ export function storedChecks({ stored, config, running, clock }: StoredChecksOpt
       verdict,
       freshness: mirror.freshness(),
       running,
-      outbox: readStores(mirror, config, clock).read(({ queries }) => queries.counts()),
+      outbox: stores.read(({ queries }) => queries.counts()),
+      sent: (kind) => stores.read(({ queries }) => queries.lastSent(kind)),
       quarantine: readers.counts().quarantine,
       clock,
     }),

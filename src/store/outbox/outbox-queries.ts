@@ -23,6 +23,16 @@ export interface OutboxCounts {
   oldestPendingAt: string | null;
 }
 
+/** What became of the changes of one kind that really left, last. */
+export interface LastSent {
+  /** ISO 8601 UTC; null when the platform took none that is still kept. */
+  takenAt: string | null;
+  /** The newest refusal of the platform's that no newer change has outlived. */
+  refused: { changeId: number; at: string; message: string } | null;
+  /** One that was sent, is not known to have arrived and waits to be sent again. */
+  trouble: { changeId: number; attempts: number; message: string } | null;
+}
+
 const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
   settled_at AS settledAt, held_guard AS heldGuard, source, reference, replaced, superseded_by AS supersededBy`;
 
@@ -32,12 +42,14 @@ type Row = Omit<OutboxEntry, 'body'> & { body: string };
 
 /** Reads of the outbox for people, the local API and waiting commands. */
 export class OutboxQueries {
+  readonly #db: Database.Database;
   readonly #list: Database.Statement<[Record<string, unknown>], Row>;
   readonly #one: Database.Statement<[number], Row>;
   readonly #open: Database.Statement<[], [number, number]>;
   readonly #counts: Database.Statement<[], OutboxCounts>;
 
   constructor(db: Database.Database) {
+    this.#db = db;
     this.#list = db.prepare(`
       SELECT ${COLUMNS} FROM outbox
       WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
@@ -98,6 +110,26 @@ export class OutboxQueries {
       entry = next;
     }
     return entry;
+  }
+
+  /** For a person who looks; what is settled is searched from its newest. */
+  lastSent(kind: ChangeKind): LastSent {
+    const one = <T>(columns: string, where: string, order: string) =>
+      this.#db
+        .prepare<[string], T>(
+          `SELECT ${columns} FROM outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
+        )
+        .get(kind);
+    const settled = (state: OutboxState) => `settled_at IS NOT NULL AND state = '${state}'`;
+    const message = "coalesce(message, '') AS message";
+    const taken = one<{ at: string }>('settled_at AS at', settled('done'), 'settled_at DESC');
+    const refused = `change_id AS changeId, settled_at AS at, ${message}`;
+    const waiting = `change_id AS changeId, attempts, ${message}`;
+    return {
+      takenAt: taken?.at ?? null,
+      refused: one(refused, settled('rejected'), 'settled_at DESC') ?? null,
+      trouble: one(waiting, WAITING, 'change_id') ?? null,
+    };
   }
 
   counts(): OutboxCounts {

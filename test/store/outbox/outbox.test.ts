@@ -164,6 +164,33 @@ describe('settling', () => {
     expect(out.queries.list({ state: 'rejected', limit: 9 })).toMatchObject([{ message: 'no stock here' }]);
   });
 
+  it('is told of each kind by what was really sent last', () => {
+    const out = swept();
+    expect(out.queries.lastSent('stock')).toEqual({ takenAt: null, refused: null, trouble: null });
+    // Known already, and never sent.
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    out.accept('product', [{ sku: 10, price: 7 }]);
+    out.claims.claim('stock', 9, SEND_ALL);
+    const settled = (change: object, state: 'done' | 'rejected' | 'retry', message?: string) => {
+      out.accept('stock', [change as never]);
+      const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+      const changeId = items[0]?.changeId ?? 0;
+      out.settlement.settle(callId ?? 0, [{ changeId, state, ...(message && { message }) }]);
+      return changeId;
+    };
+    expect(out.queries.lastSent('stock').takenAt).toBeNull();
+    settled({ externalId: 'B', qty: 4 }, 'done');
+    const refused = settled({ externalId: 'B', qty: 5 }, 'rejected', 'no');
+    const trouble = settled({ externalId: 'A', qty: 6, subsidiaryId: 's1' }, 'retry', 'lost');
+    const at = expect.stringMatching(/^\d{4}-/);
+    expect(out.queries.lastSent('stock')).toEqual({
+      takenAt: at,
+      refused: { changeId: refused, at, message: 'no' },
+      trouble: { changeId: trouble, attempts: 1, message: 'lost' },
+    });
+    expect(out.queries.lastSent('product')).toEqual({ takenAt: null, refused: null, trouble: null });
+  });
+
   it('takes nothing for known of what was refused: it may have arrived with others', () => {
     const out = swept();
     const known = { externalId: 'B', qty: 3 };
