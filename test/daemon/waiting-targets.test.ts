@@ -9,6 +9,7 @@ import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
 import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
 import { type Mirror, openMirror } from '../../src/store/mirror/mirror.ts';
 import type { PushLine } from '../../src/sync/push-loop.ts';
+import { observation, sampleNotification } from '../store/mirror/open-test-mirror.ts';
 import { BRANCHES, product } from '../store/outbox/outbox-fixture.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -160,5 +161,33 @@ describe('changes of products that the mirror does not know', () => {
     await desk.take([stock('X2', 1)], 'http');
     expect(await unresolved(false).judgeByCatalog()).toBe(true);
     expect(states(1)).toEqual(['rejected']);
+  });
+});
+
+describe('a count under way while its order is booked', () => {
+  it('is corrected as soon as the call is settled', async () => {
+    const holding = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+    const sender = pushLine(stores, holding, { holdBack: true, skipUnchanged: true, hasBranches: true });
+    await sweep(COFFEE);
+    const { reading } = observation('webhook', {
+      ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
+      items: [{ product: { externalId: 'C', name: 'Coffee' }, amount: 3 }],
+    });
+    await mirror.keeper.keep([
+      {
+        kind: 'order',
+        observation: { source: 'webhook', observedAtMs: clock.nowMs(), raw: '{}', reading },
+      },
+    ]);
+    await holding.take([stock('C', 20, { subsidiaryId: 's1' })], 'http');
+    const { callId, items } = await sender.claim('stock', 100);
+    expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
+    await holding.acknowledge([reading.orderId], 'http');
+    await sender.settle(
+      callId ?? 0,
+      items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
+    );
+    expect(sender.outlook('stock').waiting).toBe(1);
+    expect((await sender.claim('stock', 100)).items).toMatchObject([{ body: { qty: 20 } }]);
   });
 });

@@ -69,7 +69,12 @@ export function pushLine(stores: MirrorStores, desk: ChangeDesk, settings: SendS
       }
     },
     async settle(callId, outcomes) {
-      const report = await stores.write(({ settlement }) => settlement.settle(callId, outcomes));
+      const report = await stores.write(({ settlement, acks }) => {
+        const settled = settlement.settle(callId, outcomes);
+        if (!holdBack) return settled;
+        const corrected = acks.correctSettled(outcomes.map(({ changeId }) => changeId));
+        return { ...settled, waiting: settled.waiting + corrected };
+      });
       try {
         onSettled?.(settledChanges(stores, outcomes));
       } catch {

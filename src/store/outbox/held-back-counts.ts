@@ -59,6 +59,7 @@ export class HeldBackCounts {
   readonly #drop: Database.Statement<[string]>;
   readonly #reduced: Database.Statement<[], HeldBackCount>;
   readonly #touched: Database.Statement<[{ seq: number }], HeldBackCount>;
+  readonly #settled: Database.Statement<[number], HeldBackCount>;
   readonly #dropOld: Database.Statement<[string]>;
 
   constructor(db: Database.Database) {
@@ -78,6 +79,9 @@ export class HeldBackCounts {
       WHERE h.held_back = 0 AND ${IDLE}
       UNION ALL
       SELECT ${COLUMNS} FROM held_back_counts h WHERE h.sku IS NULL AND h.held_back = 0 AND ${IDLE}`);
+    this.#settled = db.prepare(`
+      SELECT ${COLUMNS} FROM outbox c JOIN held_back_counts h USING (target)
+      WHERE c.change_id = ? AND c.kind = 'stock' AND ${IDLE}`);
     this.#dropOld = db.prepare('DELETE FROM held_back_counts WHERE held_back = 0 AND sent_at < ?');
   }
 
@@ -101,6 +105,11 @@ export class HeldBackCounts {
    */
   idle(seq: number): HeldBackCount[] {
     return [...this.#reduced.all(), ...this.#touched.all({ seq })];
+  }
+
+  /** The counts that these changes were, where nothing newer for their stocks waits, is held or is under way. */
+  idleOf(changeIds: readonly number[]): HeldBackCount[] {
+    return changeIds.flatMap((changeId) => this.#settled.get(changeId) ?? []);
   }
 
   /** Forgets counts of which nothing was held back, sent before `until`. */

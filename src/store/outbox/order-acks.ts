@@ -57,34 +57,16 @@ export class OrderAcks {
     return this.#transaction(() => {
       const counts = this.#counts.idle(this.#correctedSeq.get() ?? 0);
       this.#setCorrectedSeq.run();
-      if (counts.length === 0) return 0;
-      this.#rules.begin({ holdBack: true, skipUnchanged: false, sendAsIs: true });
-      this.#line.begin();
-      let corrections = 0;
-      for (const count of counts) {
-        const body = countedBody(count);
-        if (!body || this.#wouldHaveSent(count, body) === count.sentQty) continue;
-        const version = this.#takeVersion.get() ?? 0;
-        const createdAt = isoUtc(this.#clock.nowMs());
-        this.#line.putNewest(
-          {
-            ...count,
-            kind: 'stock',
-            changeId: version,
-            version,
-            createdAt,
-            source: 'hold-back',
-            reference: null,
-            heldGuard: null,
-            message: 'Orders were booked, cancelled or heard of since this was sent.',
-            zeroedAt: null,
-          },
-          body,
-        );
-        corrections += 1;
-      }
-      return corrections;
+      return this.#correct(counts);
     });
+  }
+
+  /**
+   * The same for counts that have just been settled: what was booked or heard of while they were under way, `correct`
+   * had to leave to this. To be called in the transaction that settles them.
+   */
+  correctSettled(changeIds: readonly number[]): number {
+    return this.#transaction(() => this.#correct(this.#counts.idleOf(changeIds)));
   }
 
   /** Forgets what no count needs any more. */
@@ -93,6 +75,36 @@ export class OrderAcks {
       const counts = this.#counts.dropOld(isoUtc(this.#clock.nowMs() - HEARD_LATE_MAX_MS));
       return counts + this.#unbooked.prune();
     });
+  }
+
+  #correct(counts: readonly HeldBackCount[]): number {
+    if (counts.length === 0) return 0;
+    this.#rules.begin({ holdBack: true, skipUnchanged: false, sendAsIs: true });
+    this.#line.begin();
+    let corrections = 0;
+    for (const count of counts) {
+      const body = countedBody(count);
+      if (!body || this.#wouldHaveSent(count, body) === count.sentQty) continue;
+      const version = this.#takeVersion.get() ?? 0;
+      const createdAt = isoUtc(this.#clock.nowMs());
+      this.#line.putNewest(
+        {
+          ...count,
+          kind: 'stock',
+          changeId: version,
+          version,
+          createdAt,
+          source: 'hold-back',
+          reference: null,
+          heldGuard: null,
+          message: 'Orders were booked, cancelled or heard of since this was sent.',
+          zeroedAt: null,
+        },
+        body,
+      );
+      corrections += 1;
+    }
+    return corrections;
   }
 
   #wouldHaveSent(count: HeldBackCount, body: StockChangeItem): number {

@@ -42,6 +42,28 @@ describe('stock that is already sold', () => {
     expect(out.acks.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
   });
 
+  it('is corrected when the call is settled, where it was booked or heard of while the count was under way', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['A', 2]]);
+    out.accept('stock', [
+      { externalId: 'A', qty: 10, subsidiaryId: 's1' },
+      { externalId: 'A', qty: 6, subsidiaryId: 's2' },
+      { externalId: 'B', qty: 4 },
+    ]);
+    const { callId, items } = out.claims.claim('stock', 100, RULES);
+    expect(items.map(({ body }) => 'qty' in body && body.qty).sort()).toEqual([4, 6, 8]);
+    out.acks.acknowledge(['o1'], 'http');
+    order(out, 'o2', 'B1', [['B', 1]]);
+    out.accept('stock', [{ externalId: 'A', qty: 5, subsidiaryId: 's2' }]);
+    expect(out.acks.correct()).toBe(0);
+    out.settlement.settle(callId ?? 0, done(items));
+    expect(out.acks.correctSettled(items.map(({ changeId }) => changeId))).toBe(2);
+    expect(send(out).sort()).toEqual([10, 3, 5]);
+    expect(out.acks.correctSettled(items.map(({ changeId }) => changeId))).toBe(0);
+    expect(out.acks.correct()).toBe(0);
+  });
+
   it('cannot be undone by a count older than the order that sold the last piece', () => {
     const out = swept();
     send(out);
