@@ -1,3 +1,5 @@
+import path from 'node:path';
+import Database from 'better-sqlite3';
 import type { Random } from '../../../src/domain/time/clock.ts';
 import type { FaultSpec } from '../../../src/sandbox/faults.ts';
 import type { SimulatedPos } from './simulated-pos.ts';
@@ -5,6 +7,8 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
+/** A shorter run would be nothing else. */
+const HOLIDAY_DAYS_MIN = 5;
 
 /** Something that goes wrong for a while. */
 export interface Mishap {
@@ -84,10 +88,19 @@ export class Mishaps {
             () => this.#down('stop', () => this.#store.stop()),
             () => this.#down('crash', () => this.#store.crash()),
             () => this.#down('reboot', () => this.#store.reboot()),
+            ...(this.#store.profile.days < HOLIDAY_DAYS_MIN ? [] : [() => this.#holiday()]),
             () => this.#crashWithin('product'),
             () => this.#crashWithin('token'),
+            () => this.#crashWithin('order'),
           ]
         : []),
+      () =>
+        during(
+          'command beside',
+          () => void this.#store.pollBeside(),
+          () => {},
+        ),
+      () => this.#lockedInbox(lengthMs),
       () =>
         during(
           'tokens revoked',
@@ -126,10 +139,30 @@ export class Mishaps {
     return drawn();
   }
 
+  /** A program of the POS that begins a transaction and does not end it. */
+  #lockedInbox(lengthMs: number): Mishap {
+    let db: Database.Database | undefined;
+    return {
+      name: 'inbox locked',
+      lengthMs,
+      begin: () => {
+        db = new Database(path.join(this.#store.directory, 'inbox', 'inbox.db'), { timeout: 0 });
+        db.exec('BEGIN IMMEDIATE');
+      },
+      end: () => void db?.close(),
+    };
+  }
+
   #down(name: string, begin: () => Promise<void> | void): Mishap {
     // The service manager waits five seconds; a machine or a person may take longer.
     const lengthMs = 5_000 + this.#random.next() ** 3 * 30 * MINUTE_MS;
     return { name, lengthMs, begin, end: () => this.#store.open() };
+  }
+
+  /** Nobody switches the machine on again for days; the platform goes on. */
+  #holiday(): Mishap {
+    const lengthMs = (1 + 2 * this.#random.next()) * 24 * HOUR_MS;
+    return { ...this.#down('holiday', () => this.#store.stop()), lengthMs };
   }
 
   /**
@@ -140,8 +173,9 @@ export class Mishaps {
     const { network } = this.#store;
     return {
       ...this.#down(`crash within a ${family} call`, () => {
-        network.onAnswered = ({ endpoint, path, method }) => {
-          if (!(endpoint ?? path.slice(1)).startsWith(family) || method === 'GET') return;
+        network.onAnswered = ({ endpoint, path: url, method }) => {
+          if (!(endpoint ?? url.slice(1)).startsWith(family) || (method === 'GET' && family !== 'order'))
+            return;
           network.onAnswered = undefined;
           this.#store.crash();
           void this.#pos.takeBack();

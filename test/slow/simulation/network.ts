@@ -8,6 +8,8 @@ export class Network {
   isDown = false;
   /** Token refreshes of which the platform may know and the store does not. */
   lostRefreshes = 0;
+  /** Told of a change that the platform may have taken, or not, for all that the store will know. */
+  onLost: (() => void) | undefined;
   /** Told when the platform has answered and the store does not know it yet. */
   onAnswered: ((request: TransportRequest) => void) | undefined;
   readonly #sandbox: SandboxCore;
@@ -47,6 +49,8 @@ export class Network {
     try {
       const answer = await Promise.race([answered, timedOut]);
       if (answer) this.onAnswered?.(request);
+      const isLost = !answer || answer.status >= 500;
+      if (isLost && request.method === 'PUT' && request.path.startsWith('/product')) this.onLost?.();
       if (wish?.aborted) throw new TillsyncError('aborted', 'Stopped while a request was under way.');
       if (!answer || this.isDown || life.isCut) throw unreachable();
       return answer;

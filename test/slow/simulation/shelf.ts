@@ -18,6 +18,8 @@ export interface Shelf {
   /** The last count it said, and the one before. */
   said: number;
   saidBefore: number;
+  /** When it said it, on the world's clock. */
+  saidAtMs: number;
 }
 
 /** What stands in the branches of the POS and has an id there. */
@@ -28,7 +30,7 @@ export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
         const qty = stocks.find((each) => each.subsidiaryId === subsidiaryId)?.qty;
         const [externalId] = integrations.filter((each) => each.subsidiaryId === subsidiaryId).flatMap(idsOf);
         if (qty === undefined || externalId === undefined) return [];
-        const count = { qty, said: qty, saidBefore: qty };
+        const count = { qty, said: qty, saidBefore: qty, saidAtMs: 0 };
         return [{ sku, subsidiaryId, store, name, externalId, bySku: sku % 4 === 1, ...count }];
       }),
     ),

@@ -19,6 +19,8 @@ export interface ShopOptions {
 export class Shop {
   readonly #options: ShopOptions;
   readonly #open: string[] = [];
+  /** Every status that an order had, by its id. */
+  readonly history = new Map<string, string[]>();
   readonly #skus: { sku: number; subsidiaryId: string; mayHaveModifier: boolean }[];
 
   constructor(options: ShopOptions) {
@@ -66,11 +68,12 @@ export class Shop {
       const withModifier = mayHaveModifier && this.#chance(0.15);
       picks.set(sku, { sku, qty: 1 + this.#below(3), withModifier });
     }
-    const { internalOrderId } = control.createOrder(
+    const { internalOrderId, status } = control.createOrder(
       { subsidiaryId: first.subsidiaryId, items: [...picks.values()] },
       { hidden },
     );
     this.#open.push(internalOrderId);
+    this.history.set(internalOrderId, [status]);
   }
 
   #step(): void {
@@ -84,6 +87,7 @@ export class Shop {
       control.changeOrder(orderId, { deliveryFee, amountToPay: order.amount + deliveryFee });
     } else {
       control.advanceOrder(orderId, this.#chance(0.02) ? 'awaiting-courier' : undefined);
+      this.history.get(orderId)?.push(control.order(orderId)?.status ?? '');
     }
     if (this.#chance(0.1)) control.announceOrder(orderId);
     if (isOver(control.order(orderId)?.status ?? '') && !this.#chance(0.02)) this.#open.splice(at, 1);

@@ -15,6 +15,8 @@ const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 const GROWN_DAYS_MIN = 2;
+/** How often what was said last is taken back in the moment in which nobody knows whether it arrived. */
+const RETURNED_SHARE = 0.5;
 /** The shop opens in so long at most when the night's look is due: what was sold last is booked by then. */
 const NIGHT_MS = 7 * HOUR_MS;
 
@@ -61,6 +63,10 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const pos = new SimulatedPos(store, chanceFor(seed, 3));
   const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
   const mishaps = new Mishaps(store, chanceFor(seed, 5), pos);
+  const returns = chanceFor(seed, 7);
+  store.network.onLost = () => {
+    if (returns.next() < RETURNED_SHARE) void pos.takeBack();
+  };
   const operator = new Operator(store);
   const closing = new AbortController();
   const closed = new AbortController();
@@ -87,7 +93,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   if (!daemon) throw new Error('The store is closed at the end.');
   const { lostRefreshes } = store.network;
   const excuses = { revocations: mishaps.revocations, lostRefreshes };
-  const faults = [...nights.flat(), ...unread, ...faultsOf(store, daemon, pos, excuses)];
+  const faults = [...nights.flat(), ...unread, ...faultsOf(store, daemon, pos, shop.history, excuses)];
   const report = {
     ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
     ...{
@@ -116,13 +122,13 @@ async function troubledDays(
   while (world.monotonicMs() < endMs) {
     await world.advance(random.next() * HOUR_MS);
     const openInMs = untilOpenMs(world.nowMs());
-    if (openInMs > 0 && openInMs < NIGHT_MS && world.nowMs() - lookedMs > DAY_MS / 2) {
+    if (openInMs > HOUR_MS && openInMs < NIGHT_MS && world.nowMs() - lookedMs > DAY_MS / 2) {
       const faults = await nightLook(store, pos);
       if (faults) lookedMs = world.nowMs();
       if (faults) nights.push(faults.map((fault) => `night of ${isoUtc(lookedMs)}: ${fault}`));
     }
     if (random.next() > profile.mishapShare) continue;
-    const drawn = [mishaps.draw(), ...(random.next() < 0.2 ? [mishaps.draw()] : [])];
+    const drawn = [mishaps.draw(), ...(random.next() < 0.35 ? [mishaps.draw()] : [])];
     const begun: Mishap[] = [];
     for (const mishap of drawn) {
       // A store that is down already cannot go down.

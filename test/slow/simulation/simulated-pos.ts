@@ -33,6 +33,7 @@ export class SimulatedPos {
   readonly #unsaid = new Set<Shelf>();
   readonly #unsaidPrices = new Set<number>();
   #unacknowledged: string[] = [];
+  #visiting = Promise.resolve();
   #seq = 0;
 
   constructor(store: SimulatedStore, random: Random) {
@@ -98,8 +99,13 @@ export class SimulatedPos {
     return this.visit();
   }
 
-  /** Reads the feed and hands over what is not said yet; what fails is done at the next visit. */
-  async visit(): Promise<void> {
+  /** Reads the feed and hands over what is not said yet, one visit after the other; what fails waits for the next. */
+  visit(): Promise<void> {
+    this.#visiting = this.#visiting.then(() => this.#visit());
+    return this.#visiting;
+  }
+
+  async #visit(): Promise<void> {
     const { daemon, profile } = this.#store;
     try {
       if (daemon) await this.#read();
@@ -184,6 +190,8 @@ export class SimulatedPos {
           (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
       );
       if (!shelf) continue;
+      // A count that was said after the order is right with or without one that nobody booked.
+      if (sign === 0 && shelf.saidAtMs > Date.parse(order.createdAt ?? '')) continue;
       shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));
       this.#unsaid.add(shelf);
     }
@@ -243,6 +251,7 @@ export class SimulatedPos {
     for (const shelf of shelves) {
       shelf.saidBefore = shelf.said;
       shelf.said = shelf.qty;
+      shelf.saidAtMs = this.#store.world.nowMs();
       this.#said.add(shelf);
       this.#unsaid.delete(shelf);
     }

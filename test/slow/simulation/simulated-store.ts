@@ -3,9 +3,11 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
 import { demoConfig } from '../../../src/daemon/demo/demo-config.ts';
+import { openParts, type PartsOptions } from '../../../src/daemon/parts.ts';
 import { silentLog } from '../../../src/domain/log.ts';
 import { createSandbox, type SandboxCore } from '../../../src/sandbox/core.ts';
 import type { WebhookRequest } from '../../../src/sandbox/webhook-transport.ts';
+import type { Holders } from '../../../src/store/state/holder.ts';
 import { Network } from './network.ts';
 import { chanceFor, type Profile } from './profile.ts';
 import { Stillness } from './stillness.ts';
@@ -38,7 +40,8 @@ export class SimulatedStore {
   readonly #chance;
   #boots = 1;
   #directories = 0;
-  #life = { isCut: false };
+  #life = { isCut: false, ending: new AbortController() };
+  #holders: Holders | undefined;
   #daemon: Daemon | undefined;
 
   constructor(profile: Profile) {
@@ -70,30 +73,44 @@ export class SimulatedStore {
   }
 
   async open(): Promise<void> {
+    this.#life = { isCut: false, ending: new AbortController() };
+    this.#holders = this.#lives.begin();
+    const options = this.#process(this.#holders);
+    this.#daemon = await this.stillness.begin(() => startDaemon(options));
+  }
+
+  /** A command of a person beside the daemon, which polls once and ends, or is ended with the machine. */
+  async pollBeside(): Promise<void> {
+    const holders = this.#lives.begin();
+    const { signal } = this.#life.ending;
+    const parts = await openParts(this.#process(holders));
+    await parts.orderPoll.poll({ signal }).catch(() => {});
+    await parts.close();
+    this.#lives.end(holders);
+  }
+
+  #process(holders: Holders): PartsOptions {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
-    this.#life = { isCut: false };
     const { poll, holdBack, limits, keptDays } = this.profile;
     const keptMs = (keptDays ?? 1_000) * DAY_MS;
-    this.#daemon = await this.stillness.begin(() =>
-      startDaemon({
-        config: {
-          ...demo,
-          webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
-          orders: { ...demo.orders, poll },
-          stock: { ...demo.stock, holdBackUnbooked: holdBack },
-          retention: { ...demo.retention, eventsMs: keptMs, payloadsMs: keptMs, outboxMs: keptMs },
-          limits,
-        },
-        secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
-        clock: this.clock,
-        random: this.#chance,
-        log: silentLog,
-        transport: this.network.transport(this.#life),
-        holders: this.#lives.begin(),
-        // No other process takes part.
-        lookEveryMs: 300_000,
-      }),
-    );
+    return {
+      config: {
+        ...demo,
+        webhook: { ...demo.webhook, callbackUrl: PUBLIC_ADDRESS },
+        orders: { ...demo.orders, poll },
+        stock: { ...demo.stock, holdBackUnbooked: holdBack },
+        retention: { ...demo.retention, eventsMs: keptMs, payloadsMs: keptMs, outboxMs: keptMs },
+        limits,
+      },
+      secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },
+      clock: this.clock,
+      random: this.#chance,
+      log: silentLog,
+      transport: this.network.transport(this.#life),
+      holders,
+      // Other processes put nothing in line.
+      lookEveryMs: 300_000,
+    };
   }
 
   /** A clean stop needs time to pass, since calls under way are seen through. */
@@ -103,7 +120,7 @@ export class SimulatedStore {
     this.#daemon = undefined;
     this.stillness.hangUp();
     await this.#ended(daemon.stop());
-    this.#lives.end();
+    if (this.#holders) this.#lives.end(this.#holders);
   }
 
   crash(): void {
@@ -112,7 +129,8 @@ export class SimulatedStore {
     this.#daemon = undefined;
     this.stillness.hangUp();
     this.#life.isCut = true;
-    this.#lives.end();
+    this.#life.ending.abort();
+    this.#lives.endAll();
     const left = this.directory;
     this.#directories += 1;
     mkdirSync(this.directory, { mode: 0o750 });

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
 import type { Daemon } from '../../../src/daemon/daemon.ts';
 import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo/demo-compare.ts';
-import { isBackwards } from '../../../src/domain/order/order-status.ts';
+import { isBackwards, isKnownStatus } from '../../../src/domain/order/order-status.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import type { Shop } from './shop.ts';
 import type { SimulatedPos } from './simulated-pos.ts';
 import type { SimulatedStore } from './simulated-store.ts';
 
@@ -28,6 +29,7 @@ export function faultsOf(
   store: SimulatedStore,
   daemon: Daemon,
   pos: SimulatedPos,
+  history: Shop['history'],
   excuses: Excuses,
 ): string[] {
   const { control } = store.sandbox;
@@ -37,7 +39,7 @@ export function faultsOf(
     ...productDifferences(daemon, control.products()),
     ...pos.unheard(),
     ...pos.faults,
-    ...feedFaults(daemon, pos, store.profile.keptDays !== null),
+    ...feedFaults(daemon, pos, history, store.profile.keptDays !== null),
     ...limitFaults(store),
     ...tokenFaults(store, excuses),
     ...standingFaults(daemon),
@@ -113,7 +115,12 @@ function fromBit(value: unknown): unknown {
   return value === 0 || value === 1 ? value === 1 : value;
 }
 
-function feedFaults({ parts }: Daemon, pos: SimulatedPos, areForgotten: boolean): string[] {
+function feedFaults(
+  { parts }: Daemon,
+  pos: SimulatedPos,
+  history: Shop['history'],
+  areForgotten: boolean,
+): string[] {
   const faults: string[] = [];
   const last = new Map<string, string>();
   let before = 0;
@@ -129,6 +136,9 @@ function feedFaults({ parts }: Daemon, pos: SimulatedPos, areForgotten: boolean)
       if (source === 'webhook' && isBackwards(previousStatus, status)) {
         faults.push(`event ${seq}: a webhook took ${orderId} back from ${previousStatus} to ${status}`);
       }
+      if (isPast(history.get(orderId), previousStatus, status)) {
+        faults.push(`event ${seq} (${source}) took ${orderId} back from ${previousStatus} to ${status}`);
+      }
       last.set(orderId, String(status));
       const seen = pos.events.get(seq);
       if (seen !== undefined && seen !== `${orderId} ${status}`) faults.push(`event ${seq} was ${seen} once`);
@@ -141,6 +151,19 @@ function feedFaults({ parts }: Daemon, pos: SimulatedPos, areForgotten: boolean)
     if (now !== status) faults.push(`the last event of ${orderId} says ${status}, the order ${now}`);
   }
   return faults;
+}
+
+/**
+ * Whether the platform had left `to` for good when it came to `from`. A status it had twice tells nothing, nor does one
+ * that nobody knows.
+ */
+function isPast(history: readonly string[] = [], from: string | null, to: string | null): boolean {
+  const [left, reached] = [to, from].map((status) => {
+    if (status === null || !isKnownStatus(status)) return -1;
+    const at = history.indexOf(status);
+    return at === history.lastIndexOf(status) ? at : -1;
+  }) as [number, number];
+  return left >= 0 && left < reached;
 }
 
 function limitFaults(store: SimulatedStore): string[] {
@@ -192,12 +215,14 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
     // The machine's own disk.
     .filter(({ key }) => !key.startsWith('storage.'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
+  const inDoubt = parts.mirror.heldNotifications(1_000).filter(({ resolvedAt }) => resolvedAt === null);
   const { pending, sending, needsRead, held, rejected } = parts.changeDesk.counts();
   const left = pending + sending + needsRead + held + rejected;
   return [
     ...flows,
     ...alarms,
     ...stalledLoops().map((name) => `the loop ${name} stands still`),
+    ...inDoubt.map(({ orderId, status }) => `no poll has said whether ${orderId} is ${status}`),
     ...(left > 0 ? [`${left} changes are left in line`] : []),
   ];
 }

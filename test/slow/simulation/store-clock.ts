@@ -142,18 +142,22 @@ export class StoreClock implements Clock {
   }
 }
 
-/** The daemon's processes by number, of which the newest alone may live. */
+/** The processes of the store's machine, each with a number of its own. */
 export class Lives {
-  #newest = 0;
-  #isRunning = false;
+  #count = 0;
+  readonly #running = new Set<string>();
 
   begin(): Holders {
-    const self = `life-${++this.#newest}`;
-    this.#isRunning = true;
-    return { self, isAlive: (holder) => this.#isRunning && holder === `life-${this.#newest}` };
+    const self = `life-${++this.#count}`;
+    this.#running.add(self);
+    return { self, isAlive: (holder) => this.#running.has(holder) };
   }
 
-  end(): void {
-    this.#isRunning = false;
+  end({ self }: Holders): void {
+    this.#running.delete(self);
+  }
+
+  endAll(): void {
+    this.#running.clear();
   }
 }
