@@ -1,22 +1,32 @@
 import { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { openInboxFile, setAside } from '../../../src/store/inbox/inbox-file.ts';
-import { makeDirectory } from '../../../src/store/make-directory.ts';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
 import { FakeClock } from '../../support/fake-clock.ts';
 
 /** What was synced, in its order, as its path was then. */
-const synced = vi.hoisted((): string[] => []);
-vi.mock('node:fs', async (original) => {
-  const real = await original<typeof import('node:fs')>();
-  return {
-    ...real,
-    fsyncSync(file: number) {
+const synced: string[] = [];
+let openInboxFile: typeof import('../../../src/store/inbox/inbox-file.ts').openInboxFile;
+let setAside: typeof import('../../../src/store/inbox/inbox-file.ts').setAside;
+let makeDirectory: typeof import('../../../src/store/make-directory.ts').makeDirectory;
+
+// Modules are shared between the files of a run, so these are loaded anew, and nobody else gets them.
+beforeAll(async () => {
+  vi.resetModules();
+  vi.doMock('node:fs', async (original) => {
+    const real = await original<typeof import('node:fs')>();
+    const fsyncSync = (file: number) => {
       synced.push(readlinkSync(`/proc/self/fd/${file}`));
       real.fsyncSync(file);
-    },
-  };
+    };
+    return { ...real, fsyncSync };
+  });
+  ({ openInboxFile, setAside } = await import('../../../src/store/inbox/inbox-file.ts'));
+  ({ makeDirectory } = await import('../../../src/store/make-directory.ts'));
+});
+afterAll(() => {
+  vi.doUnmock('node:fs');
+  vi.resetModules();
 });
 
 let directory: string;
