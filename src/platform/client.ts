@@ -59,6 +59,8 @@ const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
 const BODY_MAX_BYTES = 32 * MIB;
+/** What a change is answered with is short: a message for each of 100 items. */
+const WRITTEN_BODY_MAX_BYTES = 4 * MIB;
 const ORDERS_BODY_MAX_BYTES = 512 * MIB;
 
 /** The document's endpoints over `transport`, each call within the shared rate budget and with a good token. */
@@ -70,7 +72,10 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'], how?: CallOptions) =>
     calls.send({ ...frame, endpoint, method: 'GET', path, query }, how);
   const put = (endpoint: Endpoint, path: string, body: unknown, how?: CallOptions) =>
-    calls.send({ ...frame, endpoint, method: 'PUT', path, body }, how);
+    calls.send(
+      { ...frame, ...{ endpoint, method: 'PUT', path, body }, bodyMaxBytes: WRITTEN_BODY_MAX_BYTES },
+      how,
+    );
 
   return {
     tokens: keeper,

@@ -1,6 +1,10 @@
 import { z } from 'zod';
 import { jsonText } from '../../domain/json/json-text.ts';
+import { BATCH_ITEMS_MAX } from '../../domain/platform/limits.ts';
 import { nullableCount, nullableId } from './tolerant.ts';
+
+/** Several for each item; far more are no answer to a batch, and reading them would take minutes. */
+const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
 
 const batchError = z.union([
   z
@@ -27,9 +31,14 @@ export const batchData = z
   .looseObject({
     updated: nullableCount,
     total: nullableCount,
-    errors: z.array(batchError).nullish(),
+    // Counted before they are read one by one.
+    errors: z.custom<unknown[]>(isShortList).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
+
+function isShortList(value: unknown): boolean {
+  return Array.isArray(value) && value.length <= ERRORS_MAX;
+}
 
 function asMessage(value: unknown): string {
   return typeof value === 'string' ? value : (jsonText(value) ?? '');

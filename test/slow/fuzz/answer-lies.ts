@@ -61,7 +61,7 @@ async function spoiledProduct(
 /** The answer to a batch, with any of its parts false. */
 function madeUp(items: readonly Json[], token: string, dice: Dice): JsonNode {
   const blamed = new Set<number>();
-  const many = dice.chance(0.03) ? 3_000 : dice.below(5);
+  const many = dice.chance(0.03) ? dice.pick([1_500, 3_000]) : dice.below(5);
   const errors = Array.from({ length: dice.chance(0.3) ? 0 : many }, () => {
     const at = dice.below(items.length);
     blamed.add(at);
