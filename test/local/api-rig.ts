@@ -15,6 +15,7 @@ import { productRoutes } from '../../src/local/product-routes.ts';
 import { createLocalServer } from '../../src/local/server.ts';
 import { type StatusSource, statusRoutes } from '../../src/local/status-routes.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { sampleOrder } from './api-samples.ts';
 
 export interface ApiAnswer {
   status: number;
@@ -30,71 +31,6 @@ export interface ApiRigOptions {
   limitBytes?: number;
   handOversMax?: number;
   streamsMax?: number;
-}
-
-const NO_TEXTS = [
-  'storeExternalId',
-  'websiteId',
-  'name',
-  'createdAt',
-  'deliveryType',
-  'deliveryTime',
-  'scheduledFor',
-  'addressAddress',
-  'addressStreetNumber',
-  'addressStreetAddress',
-  'addressCountry',
-  'addressState',
-  'addressCity',
-  'addressZipCode',
-  'addressPhoneNumber',
-  'addressDetails',
-  'customerFirstName',
-  'customerLastName',
-  'customerEmail',
-  'customerPhoneNumber',
-  'code',
-  'amountToPay',
-  'amount',
-  'deliveryFee',
-  'couponDiscount',
-  'isScheduled',
-  'addressLat',
-  'addressLng',
-] as const;
-
-export function sampleOrder(orderId: string, seq: number, status: string): MirroredOrder {
-  const nothing = Object.fromEntries(NO_TEXTS.map((field) => [field, null]));
-  const item = {
-    productExternalId: 'A1',
-    productName: 'Agua',
-    quantity: 2,
-    comment: null,
-    unitPrice: 1000,
-    baseUnitPrice: 1000,
-    productPrice: '2000',
-    productBasePrice: 2000,
-    modifiers: [
-      {
-        name: 'Sauce',
-        shortName: null,
-        description: '[]',
-        optionId: 'o1',
-        optionExternalId: null,
-        optionName: 'Hot',
-        optionPrice: 200,
-        quantity: 1,
-      },
-    ],
-  };
-  return {
-    ...nothing,
-    orderId,
-    seq,
-    status,
-    updatedAt: '2026-01-15T12:00:00.000Z',
-    items: [item],
-  } as unknown as MirroredOrder;
 }
 
 /** The mirror and the outbox in memory, behind the real API on a free port. */
@@ -236,25 +172,6 @@ export async function openApi(options: ApiRigOptions = {}) {
 }
 
 export type ApiRig = Awaited<ReturnType<typeof openApi>>;
-
-export function sampleChange(changeId: number, state: OutboxChange['state'] = 'pending'): OutboxChange {
-  return {
-    changeId,
-    kind: 'stock',
-    target: `sku:${changeId}@s1`,
-    body: { externalId: `E${changeId}`, qty: 1 },
-    state,
-    attempts: 0,
-    message: null,
-    createdAt: '2026-01-15T12:00:00.000Z',
-    settledAt: null,
-    heldGuard: null,
-    source: 'http',
-    reference: null,
-    replaced: 0,
-    supersededBy: null,
-  };
-}
 
 function memoryDesk(state: {
   changes: OutboxChange[];

@@ -5,7 +5,8 @@ import { feedPage, orderAnswer } from '../../src/local/schemas/orders.ts';
 import { changeAnswer, outboxPage } from '../../src/local/schemas/outbox.ts';
 import { productPage } from '../../src/local/schemas/products.ts';
 import { statusAnswer } from '../../src/local/schemas/status.ts';
-import { type ApiRig, type ApiRigOptions, openApi, sampleChange } from './api-rig.ts';
+import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
+import { sampleChange } from './api-samples.ts';
 
 let rig: ApiRig;
 afterEach(() => rig?.close());

@@ -6,7 +6,7 @@ import { boardRoutes } from '../../src/local/board-routes.ts';
 import { boardAnswer, trendsAnswer } from '../../src/local/schemas/board.ts';
 import { createLocalServer, type LocalServer } from '../../src/local/server.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { sampleOrder } from './api-rig.ts';
+import { sampleOrder } from './api-samples.ts';
 
 const clock = new FakeClock();
 let server: LocalServer;

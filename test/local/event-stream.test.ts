@@ -2,7 +2,8 @@ import { connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import { settle } from '../support/fake-clock.ts';
-import { type ApiRig, type ApiRigOptions, openApi, sampleOrder } from './api-rig.ts';
+import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
+import { sampleOrder } from './api-samples.ts';
 
 let rig: ApiRig;
 const sockets: Socket[] = [];

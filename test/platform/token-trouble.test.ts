@@ -1,0 +1,270 @@
+import { expect, test } from 'vitest';
+import { TillsyncError } from '../../src/domain/errors.ts';
+import type { TokenStore } from '../../src/domain/platform/tokens.ts';
+import { documentLimits } from '../store/state/temp-state.ts';
+import { type Rig, rig, sandboxTransport } from './rig.ts';
+
+const HOUR_MS = 3_600_000;
+const sku = { sku: '1' };
+
+const refreshes = ({ sandbox }: Rig) => sandbox.control.calls('token.refresh').length;
+
+/** A client whose store behaves otherwise in some ways. */
+function withStore(r: Rig, change: (store: TokenStore) => Partial<TokenStore>) {
+  const store = r.state.tokens;
+  const bound: TokenStore = {
+    read: () => store.read(),
+    writeIntent: (generation) => store.writeIntent(generation),
+    readIntent: () => store.readIntent(),
+    clearIntent: (generation) => store.clearIntent(generation),
+    wasHandedIn: (token) => store.wasHandedIn(token),
+    save: (pair, expected, offered) => store.save(pair, expected, offered),
+    markLockedOut: (generation, lockOut) => store.markLockedOut(generation, lockOut),
+    acquireLease: (holdMs) => store.acquireLease(holdMs),
+    releaseLease: (fence) => store.releaseLease(fence),
+  };
+  return r.client({ tokens: { ...bound, ...change(bound) } });
+}
+
+test('while a refresh does not get through, the token that still works is used', async () => {
+  const r = await rig();
+  const platform = r.client();
+  await r.run(platform.productGet(sku));
+  r.sandbox.control.setFault({ kind: 'status', status: 503, endpoint: 'token.refresh' });
+  await r.clock.advance(0.6 * HOUR_MS);
+  for (let i = 0; i < 10; i++) {
+    await r.run(platform.productGet(sku));
+    await r.clock.advance(60_000);
+  }
+  const tried = refreshes(r);
+  expect(tried).toBeGreaterThanOrEqual(2);
+  expect(tried).toBeLessThanOrEqual(8);
+  await r.clock.advance(0.4 * HOUR_MS);
+  expect((await r.fault(platform.productGet(sku))).code).toBe('platform-failed');
+  r.sandbox.control.clearFaults();
+  await r.clock.advance(400_000);
+  await r.run(platform.productGet(sku));
+});
+
+test('a refused refresh token stops everything, told once, healed by new tokens', async () => {
+  const r = await rig();
+  const [a, b] = [r.client(), r.client()];
+  await r.run(a.productGet(sku));
+  r.sandbox.control.revokeRefreshTokens();
+  r.sandbox.control.expireAccessTokens();
+  expect((await r.fault(a.productGet(sku))).code).toBe('auth-required');
+  const calls = r.sandbox.control.calls().length;
+  for (const platform of [a, b, a, b]) {
+    expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+    await r.clock.advance(HOUR_MS);
+  }
+  expect(r.sandbox.control.calls()).toHaveLength(calls);
+  expect(r.sandbox.control.deadRefreshUses()).toHaveLength(1);
+  // Once in each of the two processes.
+  expect(r.told.lockOuts.map((lockOut) => lockOut.cause)).toEqual(['refused', 'refused']);
+  expect(a.tokens.describe()).toMatchObject({ state: 'locked-out', lockedOut: { cause: 'refused' } });
+
+  const { token, refreshToken } = r.sandbox.issueTokens();
+  await r.client().tokens.set({ refreshToken, accessToken: token });
+  await r.run(a.productGet(sku));
+  await r.run(b.productGet(sku));
+  expect(r.told.healed).toBe(2);
+});
+
+test('a lost reply is tried once more and then told as what it is', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.expireAccessTokens();
+  r.sandbox.control.setFault({ kind: 'drop', when: 'after', endpoint: 'token.refresh', times: 1 });
+  expect((await r.fault(platform.productGet(sku))).code).toBe('platform-unreachable');
+  expect(platform.tokens.describe().openIntentAtMs).not.toBe(null);
+  const early = await r.fault(platform.productGet(sku));
+  expect(early).toMatchObject({ code: 'platform-unreachable', retryable: true });
+  expect(early.retryAfterMs).toBeGreaterThan(0);
+  await r.clock.advance(10_000);
+  expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+  expect(r.told.lockOuts).toMatchObject([{ cause: 'reply-lost' }]);
+  expect(refreshes(r)).toBe(2);
+});
+
+test('a refresh that never left leaves no suspicion behind', async () => {
+  const r = await rig();
+  const transport = sandboxTransport(r.sandbox, r.clock);
+  let down = true;
+  const platform = r.client({
+    transport: {
+      ...transport,
+      send: (request) => {
+        if (!down) return transport.send(request);
+        const cause = Object.assign(new Error('refused'), { code: 'ECONNREFUSED' });
+        return Promise.reject(new TillsyncError('platform-unreachable', 'down', { cause }));
+      },
+    },
+  });
+  r.sandbox.control.expireAccessTokens();
+  r.state.tokens.save({ ...r.state.tokens.read()!, accessToken: null }, 1);
+  expect((await r.fault(platform.productGet(sku))).code).toBe('platform-unreachable');
+  expect(platform.tokens.describe().openIntentAtMs).toBe(null);
+  down = false;
+  r.sandbox.control.revokeRefreshTokens();
+  await r.clock.advance(10_000);
+  expect((await r.fault(platform.productGet(sku))).code).toBe('auth-required');
+  expect(r.told.lockOuts).toMatchObject([{ cause: 'refused' }]);
+});
+
+test('nobody uses a pair before it is saved, and a full disk does not lose it', async () => {
+  const r = await rig();
+  let full = 3;
+  const platform = withStore(r, (store) => ({
+    save(pair, expected) {
+      full -= 1;
+      if (full >= 0) throw new TillsyncError('storage-full', 'full');
+      return store.save(pair, expected);
+    },
+  }));
+  r.sandbox.control.expireAccessTokens();
+  const call = platform.productGet(sku);
+  await r.clock.advance(60);
+  expect(r.sandbox.control.calls('product.get').map((each) => each.status)).toEqual([401]);
+  await r.run(call);
+  expect(r.state.tokens.read()?.generation).toBe(2);
+  expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
+});
+
+test('without a disk that takes writes no refresh is sent', async () => {
+  const r = await rig();
+  const platform = withStore(r, () => ({
+    writeIntent() {
+      throw new TillsyncError('storage-full', 'full');
+    },
+  }));
+  r.sandbox.control.expireAccessTokens();
+  expect((await r.fault(platform.productGet(sku))).code).toBe('storage-full');
+  expect(refreshes(r)).toBe(0);
+  expect(r.state.ledger.waits(documentLimits).filter((wait) => wait.endpoint === 'token.refresh')).toEqual(
+    [],
+  );
+});
+
+test('a caller that leaves does not end the refresh, and stopping waits for it', async () => {
+  const r = await rig({ latencyMs: [4000, 4000] });
+  const platform = r.client();
+  const leaving = new AbortController();
+  const call = r.fault(platform.tokens.refresh({ signal: leaving.signal }), 1000);
+  await r.clock.advance(500);
+  leaving.abort();
+  expect((await call).code).toBe('aborted');
+  let closed = false;
+  const closing = platform.close().then(() => {
+    closed = true;
+  });
+  await r.clock.advance(2000);
+  expect(closed).toBe(false);
+  await r.run(closing, 5000);
+  expect(r.state.tokens.read()?.generation).toBe(2);
+  expect((await r.fault(platform.tokens.refresh())).code).toBe('aborted');
+});
+
+test('stopping does not wait for a refresh that is not sent yet', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.state.ledger.block('all', HOUR_MS, 'blocked');
+  const refresh = r.fault(platform.tokens.refresh());
+  await r.clock.advance(1000);
+  await r.run(platform.close(), 200);
+  expect((await refresh).code).toBe('aborted');
+  expect(refreshes(r)).toBe(0);
+});
+
+test('a frozen holder that comes back cannot overwrite newer tokens', async () => {
+  const r = await rig();
+  let freeze: (() => void) | undefined;
+  const transport = sandboxTransport(r.sandbox, r.clock);
+  const frozen = r.client({
+    transport: {
+      ...transport,
+      async send(request) {
+        const answer = await transport.send(request);
+        await new Promise<void>((resolve) => {
+          freeze = resolve;
+        });
+        return answer;
+      },
+    },
+  });
+  const coming = frozen.tokens.refresh();
+  await r.clock.advance(100);
+  expect(freeze).toBeDefined();
+  await r.clock.advance(120_000);
+  const { token, refreshToken } = r.sandbox.issueTokens();
+  const other = r.client();
+  await other.tokens.set({ refreshToken, accessToken: token });
+  freeze?.();
+  await r.run(coming);
+  expect(r.state.tokens.read()?.refreshToken).toBe(refreshToken);
+  await r.run(other.productGet(sku));
+});
+
+test('tokens of the environment yield to rotated ones, and help after a lock-out only when they are new', async () => {
+  const r = await rig({ seeded: false });
+  const platform = r.client();
+  const first = r.sandbox.issueTokens();
+  expect(await platform.tokens.seed({ refreshToken: first.refreshToken })).toBe('adopted');
+  await r.run(platform.productGet(sku));
+  expect(await r.client().tokens.seed({ refreshToken: first.refreshToken })).toBe('kept');
+  const second = r.sandbox.issueTokens();
+  expect(await platform.tokens.seed({ refreshToken: second.refreshToken })).toBe('kept');
+  expect(r.state.tokens.read()?.refreshToken).not.toBe(second.refreshToken);
+  r.state.tokens.markLockedOut(r.state.tokens.read()!.generation, { atMs: 1, cause: 'refused' });
+  expect(await platform.tokens.seed({ refreshToken: first.refreshToken })).toBe('kept');
+  expect(await platform.tokens.seed({ refreshToken: second.refreshToken })).toBe('adopted');
+  await r.run(platform.productGet(sku));
+  expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
+});
+
+test('the platform taking a pair is told once for each pair', async () => {
+  const r = await rig({ seeded: false });
+  let told = 0;
+  const onAccepted = () => {
+    told += 1;
+  };
+  const platform = r.client({ onAccepted });
+  await platform.tokens.seed({ refreshToken: r.sandbox.issueTokens().refreshToken });
+  await r.run(platform.productGet(sku));
+  await r.run(platform.productGet(sku));
+  expect(told).toBe(1);
+  r.sandbox.control.revokeRefreshTokens();
+  r.sandbox.control.expireAccessTokens();
+  await r.fault(platform.productGet(sku));
+  expect(told).toBe(1);
+  await platform.tokens.set({ refreshToken: r.sandbox.issueTokens().refreshToken });
+  await r.run(platform.productGet(sku));
+  expect(told).toBe(2);
+});
+
+test('no log line and no error carries a token or a secret', async () => {
+  const r = await rig();
+  const platform = r.client();
+  const texts: string[] = [];
+  const keep = async (call: Promise<unknown>) => {
+    const error = await r.fault(call);
+    texts.push(JSON.stringify(error), error.message, String(error.stack), String(error.cause));
+  };
+  r.sandbox.control.expireAccessTokens();
+  await r.run(platform.webhookPut({ callbackUrl: 'http://127.0.0.1:9/x', secret: 'webhook-secret-value' }));
+  for (const kind of ['status', 'html', 'unauthorized', 'drop', 'rate-limit'] as const) {
+    r.sandbox.control.setFault({ kind, endpoint: 'webhook.put', times: 2 });
+    await keep(platform.webhookPut({ callbackUrl: 'http://127.0.0.1:9/x', secret: 'webhook-secret-value' }));
+    r.sandbox.control.clearFaults();
+  }
+  const held = r.state.tokens.read()!;
+  r.sandbox.control.revokeRefreshTokens();
+  r.sandbox.control.expireAccessTokens();
+  await keep(platform.productGet(sku));
+  const all = [...texts, ...r.told.logged, JSON.stringify(platform.tokens.describe())].join('\n');
+  for (const secret of [held.refreshToken, held.accessToken!, 'webhook-secret-value']) {
+    expect(all).not.toContain(secret);
+    expect(all).not.toContain(secret.split('.')[2] ?? secret);
+  }
+  expect(r.told.logged.length).toBeGreaterThan(3);
+});

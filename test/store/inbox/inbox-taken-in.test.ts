@@ -1,0 +1,70 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { GUARDS_OFF } from '../../../src/domain/change/guard-rails.ts';
+import { InboxIntake } from '../../../src/store/inbox/inbox-intake.ts';
+import { BRANCHES, outgoing, product, tempMirror } from '../outbox/outbox-fixture.ts';
+import { insert, pos, tempInbox } from './temp-inbox.ts';
+
+describe('taking the inbox in', () => {
+  const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
+
+  it('keeps a row that no constraint could catch as rejected', () => {
+    const out = outgoing();
+    const { path, inbox } = tempInbox();
+    const db = pos(path);
+    db.prepare(
+      "INSERT INTO product_changes (sku, name, reference) VALUES (10, CAST(x'ff41' AS TEXT), 'r1')",
+    ).run();
+    const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
+    const report = intake.takeIn(inbox.read(), GUARDS_OFF);
+    expect(report.accepted).toMatchObject([{ state: 'rejected' }]);
+    expect(out.queries.list({ limit: 1 })).toMatchObject([
+      { source: 'inbox', reference: 'r1', state: 'rejected' },
+    ]);
+  });
+
+  it('takes every row in exactly once, wherever tillsync dies, and acknowledges after the counts', () => {
+    const mirror = tempMirror();
+    mirror.pragma('synchronous = OFF');
+    const dies = fc.constantFrom('before', 'after copy', 'after remove', 'no');
+    fc.assert(
+      fc.property(fc.array(fc.tuple(fc.nat(3), dies), { maxLength: 12 }), (rounds) => {
+        mirror.exec('DELETE FROM outbox; DELETE FROM inbox_copied; DELETE FROM order_acks');
+        const out = outgoing(mirror);
+        out.sweep([TEA]);
+        const { path, inbox } = tempInbox();
+        const db = pos(path);
+        let inserted = 0;
+        let accepted = 0;
+        let acks = 0;
+        const round = (death: string) => {
+          const intake = new InboxIntake({ db: mirror, clock: out.clock, branches: BRANCHES });
+          const batch = inbox.read();
+          if (death === 'before') return;
+          const report = intake.takeIn(batch, GUARDS_OFF);
+          accepted += report.accepted.length;
+          acks += report.acks.length;
+          if (death === 'after copy') return;
+          inbox.remove(batch);
+          if (death === 'after remove') return;
+          intake.forget(batch);
+        };
+        for (const [count, death] of rounds) {
+          for (let i = 0; i < count; i++) {
+            inserted += 1;
+            insert(db, 'A', inserted);
+            db.prepare('INSERT INTO order_acks (order_id) VALUES (?)').run(`o${inserted}`);
+          }
+          round(death);
+        }
+        round('no');
+        expect([accepted, acks]).toEqual([inserted, inserted]);
+        expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
+        const [entry] = out.queries.list({ limit: 2 });
+        if (inserted > 0) expect(entry).toMatchObject({ body: { externalId: 'A', qty: inserted } });
+        inbox.close();
+      }),
+      { numRuns: 10 },
+    );
+  });
+});
