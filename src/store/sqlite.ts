@@ -119,7 +119,7 @@ const SENTENCES: Record<StorageCode, string> = {
   'storage-busy': 'The database is locked by another process',
   'storage-full': 'The disk is full; what was kept before is still there',
   'storage-readonly': 'The database cannot be written',
-  'storage-corrupt': 'The database file is damaged; it was left as it is',
+  'storage-corrupt': 'The database file is damaged or cannot be read; it was left as it is',
   'storage-newer': 'The database was written by a newer tillsync',
   'storage-failed': 'The disk or the database failed',
 };
@@ -128,7 +128,8 @@ const HINTS: Record<StorageCode, string> = {
   'storage-busy': 'It is tried again by itself; if it stays, look for a program that holds the file open.',
   'storage-full': 'Free some space; tillsync goes on by itself.',
   'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
-  'storage-corrupt': 'Move the file away and restore a backup, or let tillsync build a new one.',
+  'storage-corrupt':
+    'A failing disk looks the same, so see to the disk first. If it stays, move the file away and restore a backup, or let tillsync build a new one.',
   'storage-newer': 'Install the newer tillsync again, or restore the copy kept before the upgrade.',
   'storage-failed': 'Check the disk, the directory and its permissions.',
 };

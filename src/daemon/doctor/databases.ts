@@ -15,10 +15,12 @@ const IDS: Record<Kind, CheckId> = {
   inbox: 'storage.inbox',
 };
 const NAMES: Record<Kind, string> = { mirror: 'mirror.db', state: 'state.db', inbox: 'inbox.db' };
+/** SQLite tells a disk that cannot be read for a moment as damage, too. */
+const LOOK_AGAIN =
+  'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
 const MAKES_IT_ANEW: Record<Kind, string> = {
-  mirror:
-    'Stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.',
-  state: 'Stop tillsync, move state.db away, start it and hand in new tokens with: tillsync auth set',
+  mirror: `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`,
+  state: `${LOOK_AGAIN}stop tillsync, move state.db away, start it and hand in new tokens with: tillsync auth set`,
   inbox:
     'Nothing to do: a running tillsync moves it away and makes a new one. Hand over what the POS wrote last again.',
 };
