@@ -29,13 +29,18 @@ beforeEach(() => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
-  line = pushLine(stores, desk, { holdBack: false, skipUnchanged: true, hasBranches: true });
+  line = pushLine(stores, desk, { holdBack: false, ...sending() });
 });
 afterEach(async () => {
   await mirror.close();
   rmSync(directory, { recursive: true, force: true });
 });
 
+let polledMs: number | null;
+const sending = () => {
+  polledMs = clock.nowMs();
+  return { skipUnchanged: true, hasBranches: true, lastPollOkMs: () => polledMs, clock };
+};
 const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
   kind: 'stock',
   change: { externalId, qty, ...more },
@@ -167,7 +172,7 @@ describe('changes of products that the mirror does not know', () => {
 describe('a count under way while its order is booked', () => {
   it('is corrected as soon as the call is settled', async () => {
     const holding = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
-    const sender = pushLine(stores, holding, { holdBack: true, skipUnchanged: true, hasBranches: true });
+    const sender = pushLine(stores, holding, { holdBack: true, ...sending() });
     await sweep(COFFEE);
     const { reading } = observation('webhook', {
       ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
@@ -189,5 +194,20 @@ describe('a count under way while its order is booked', () => {
     );
     expect(sender.outlook('stock').waiting).toBe(1);
     expect((await sender.claim('stock', 100)).items).toMatchObject([{ body: { qty: 20 } }]);
+  });
+});
+
+describe('a count that says what the mirror has', () => {
+  it('is sent all the same while orders may have come of which the mirror has not heard', async () => {
+    await sweep(COFFEE);
+    await clock.advance(1_000);
+    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    expect(await send()).toEqual(new Map());
+    polledMs = clock.nowMs() - 86_400_000;
+    await desk.take([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
+    expect(await send()).toEqual(new Map([['C@s2', 50]]));
+    polledMs = null;
+    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    expect(await send()).toEqual(new Map([['C@s1', 50]]));
   });
 });

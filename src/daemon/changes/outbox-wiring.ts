@@ -47,12 +47,22 @@ export interface SendSettings {
   skipUnchanged: boolean;
   /** Whether a first sweep may still come: until then targets by their own words wait. */
   hasBranches: boolean;
+  /** Wall clock of the last complete poll of the orders; null: none yet. */
+  lastPollOkMs: () => number | null;
+  clock: Clock;
   onSettled?: ((outcomes: readonly SettledChange[]) => void) | undefined;
 }
 
+/** Orders of a longer silence may have taken of a stock what the mirror still has: nothing is unchanged then. */
+const ORDERS_KNOWN_MS = 900_000;
+
 /** The mirror's outbox as the sender wants it. */
 export function pushLine(stores: MirrorStores, desk: ChangeDesk, settings: SendSettings): PushLine {
-  const { holdBack, skipUnchanged, hasBranches, onSettled } = settings;
+  const { holdBack, hasBranches, lastPollOkMs, clock, onSettled } = settings;
+  const maySkip = () => {
+    const lastMs = settings.skipUnchanged ? lastPollOkMs() : null;
+    return lastMs !== null && Math.abs(clock.nowMs() - lastMs) < ORDERS_KNOWN_MS;
+  };
   const sendAsIs = ({ lookup }: Pick<Stores, 'lookup'>) => !hasBranches || lookup.isComplete;
   const targets = new WaitingTargets(desk);
   return {
@@ -60,6 +70,7 @@ export function pushLine(stores: MirrorStores, desk: ChangeDesk, settings: SendS
     async claim(kind, max) {
       for (;;) {
         await targets.find(stores);
+        const skipUnchanged = maySkip();
         const claim = await stores.write((at) =>
           targets.areFound(at)
             ? at.claims.claim(kind, max, { holdBack, skipUnchanged, sendAsIs: sendAsIs(at) })

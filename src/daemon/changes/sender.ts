@@ -66,7 +66,7 @@ export class Sender {
   /** Sends one kind of changes until the signal, woken by `parts.onLine`. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { parts, config, clock, random, log, lookEveryMs, onSettled } = this.#options;
-    const { platform, stores, changeDesk, branches, onLine } = parts;
+    const { platform, stores, changeDesk, branches, mirror, onLine } = parts;
     const { holdBackUnbooked: holdBack, skipUnchanged } = config.stock;
     const loop = new PushLoop({
       kind,
@@ -75,6 +75,8 @@ export class Sender {
         holdBack,
         skipUnchanged,
         hasBranches: branches.length > 0,
+        lastPollOkMs: () => mirror.lastPollOkMs(),
+        clock,
         onSettled: onSettled && ((outcomes) => onSettled(kind, outcomes)),
       }),
       standing: () => this.#standing(),

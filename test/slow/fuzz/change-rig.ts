@@ -100,7 +100,8 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   };
 
   function sender(at: Parts, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
-    const settings = { holdBack: false, skipUnchanged: true, hasBranches: true };
+    const lastPollOkMs = () => clock.nowMs();
+    const settings = { holdBack: false, skipUnchanged: true, hasBranches: true, lastPollOkMs, clock };
     const line = pushLine(at.stores, at.changeDesk, settings);
     let claimed: SentItem[] = [];
     const rests = hastyClock(RESTS_FASTER);
