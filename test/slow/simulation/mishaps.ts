@@ -41,17 +41,26 @@ const FAULTS: readonly FaultSpec[] = [
   { kind: 'unauthorized', probability: 0.2 },
 ];
 
+const CHANGE_ENDPOINTS = [
+  'product.put',
+  'product.stock.put',
+  'product.batch',
+  'product.stock.batch',
+] as const;
+
 /** Draws what goes wrong next. */
 export class Mishaps {
   readonly #store: SimulatedStore;
   readonly #random: Random;
-  readonly #pos: Pick<SimulatedPos, 'takeBack' | 'visit'>;
-  revocations = 0;
+  readonly #pos: Pick<SimulatedPos, 'rush' | 'takeBack' | 'visit'>;
+  #maySeeHoliday: boolean;
+  readonly excuses = { revocations: 0, holidays: 0 };
 
-  constructor(store: SimulatedStore, random: Random, pos: Pick<SimulatedPos, 'takeBack' | 'visit'>) {
+  constructor(store: SimulatedStore, random: Random, pos: Pick<SimulatedPos, 'rush' | 'takeBack' | 'visit'>) {
     this.#store = store;
     this.#random = random;
     this.#pos = pos;
+    this.#maySeeHoliday = store.profile.days >= HOLIDAY_DAYS_MIN;
   }
 
   draw(): Mishap {
@@ -88,7 +97,7 @@ export class Mishaps {
             () => this.#down('stop', () => this.#store.stop()),
             () => this.#down('crash', () => this.#store.crash()),
             () => this.#down('reboot', () => this.#store.reboot()),
-            ...(this.#store.profile.days < HOLIDAY_DAYS_MIN ? [] : [() => this.#holiday()]),
+            ...(this.#maySeeHoliday ? [() => this.#holiday()] : []),
             () => this.#crashWithin('product'),
             () => this.#crashWithin('token'),
             () => this.#crashWithin('order'),
@@ -101,11 +110,12 @@ export class Mishaps {
           () => {},
         ),
       () => this.#lockedInbox(lengthMs),
+      () => this.#rush(Math.min(lengthMs, 10 * MINUTE_MS)),
       () =>
         during(
           'tokens revoked',
           () => {
-            this.revocations += 1;
+            this.excuses.revocations += 1;
             control.revokeRefreshTokens();
             control.expireAccessTokens();
           },
@@ -139,6 +149,26 @@ export class Mishaps {
     return drawn();
   }
 
+  /** Many words and takings back while the platform takes every other change without a word. */
+  #rush(lengthMs: number): Mishap {
+    const { control } = this.#store.sandbox;
+    const over = new AbortController();
+    const lost = { kind: 'drop', when: 'after', probability: 0.5 } as const;
+    let faults: number[] = [];
+    return {
+      name: 'rush without answers',
+      lengthMs,
+      begin: () => {
+        faults = CHANGE_ENDPOINTS.map((endpoint) => control.setFault({ ...lost, endpoint }));
+        void this.#pos.rush(over.signal);
+      },
+      end: () => {
+        over.abort();
+        for (const id of faults) control.clearFaults(id);
+      },
+    };
+  }
+
   /** A program of the POS that begins a transaction and does not end it. */
   #lockedInbox(lengthMs: number): Mishap {
     let db: Database.Database | undefined;
@@ -147,7 +177,11 @@ export class Mishaps {
       lengthMs,
       begin: () => {
         db = new Database(path.join(this.#store.directory, 'inbox', 'inbox.db'), { timeout: 0 });
-        db.exec('BEGIN IMMEDIATE');
+        try {
+          db.exec('BEGIN IMMEDIATE');
+        } catch {
+          // Another one has done so already.
+        }
       },
       end: () => void db?.close(),
     };
@@ -161,8 +195,13 @@ export class Mishaps {
 
   /** Nobody switches the machine on again for days; the platform goes on. */
   #holiday(): Mishap {
-    const lengthMs = (1 + 2 * this.#random.next()) * 24 * HOUR_MS;
-    return { ...this.#down('holiday', () => this.#store.stop()), lengthMs };
+    this.#maySeeHoliday = false;
+    const lengthMs = (1.5 + 1.5 * this.#random.next()) * 24 * HOUR_MS;
+    const begin = () => {
+      this.excuses.holidays += 1;
+      return this.#store.stop();
+    };
+    return { ...this.#down('holiday', begin), lengthMs };
   }
 
   /**
@@ -184,7 +223,7 @@ export class Mishaps {
       lengthMs: (5 + 25 * this.#random.next()) * MINUTE_MS,
       end: async () => {
         network.onAnswered = undefined;
-        if (!this.#store.daemon) await this.#store.open();
+        await this.#store.open();
         void this.#pos.visit();
       },
     };

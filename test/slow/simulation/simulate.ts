@@ -92,7 +92,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { daemon } = store;
   if (!daemon) throw new Error('The store is closed at the end.');
   const { lostRefreshes } = store.network;
-  const excuses = { revocations: mishaps.revocations, lostRefreshes };
+  const excuses = { ...mishaps.excuses, lostRefreshes };
   const faults = [...nights.flat(), ...unread, ...faultsOf(store, daemon, pos, shop.history, excuses)];
   const report = {
     ...{ profile, faults, digest: digestOf(store, daemon), mishaps: seen },
@@ -132,7 +132,7 @@ async function troubledDays(
     const begun: Mishap[] = [];
     for (const mishap of drawn) {
       // A store that is down already cannot go down.
-      if (!store.daemon && ['stop', 'crash', 'reboot'].includes(mishap.name)) continue;
+      if (!store.daemon && ['stop', 'crash', 'reboot', 'holiday'].includes(mishap.name)) continue;
       seen[mishap.name] = (seen[mishap.name] ?? 0) + 1;
       begun.push(mishap);
       await mishap.begin();

@@ -8,6 +8,7 @@ import type { SimulatedStore } from './simulated-store.ts';
 
 const MINUTE_MS = 60_000;
 const CUSTOMER_EVERY_MS = 6_000;
+const READ_SHARE = 0.7;
 const CANCELLED: readonly (string | null)[] = ['cancel', 'payment-canceled', 'refund'];
 
 interface FeedEvent {
@@ -60,6 +61,15 @@ export class SimulatedPos {
     }
   }
 
+  /** Customers without end, until the signal. */
+  async rush(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#queue(signal);
+      await this.#mistype(signal);
+      await this.#store.world.sleep((10 + 30 * this.#random.next()) * 1_000, signal);
+    }
+  }
+
   /** One customer after the other for the same thing, or bringing it back, while the first count is on its way. */
   async #queue(signal: AbortSignal): Promise<void> {
     const shelf = this.#shelves[Math.floor(this.#random.next() * this.#shelves.length)];
@@ -108,7 +118,8 @@ export class SimulatedPos {
   async #visit(): Promise<void> {
     const { daemon, profile } = this.#store;
     try {
-      if (daemon) await this.#read();
+      // A till that counts does not always know what was sold online.
+      if (daemon && this.#random.next() < READ_SHARE) await this.#read();
       if (profile.bySql) this.#sayBySql();
       else if (daemon) await this.#sayByHttp();
     } catch (error) {

@@ -15,6 +15,7 @@ import { Lives, StoreClock, WorldClock } from './store-clock.ts';
 
 const SECRET = 'simulated-secret';
 const CLOSING_TURNS = 20;
+const STARTING_TURNS = 1_000;
 const DAY_MS = 86_400_000;
 const PUBLIC_ADDRESS = 'https://store.example/webhook';
 
@@ -72,11 +73,16 @@ export class SimulatedStore {
     return this.#daemon;
   }
 
+  /** Nothing where it is open already. */
   async open(): Promise<void> {
+    if (this.#daemon) return;
     this.#life = { isCut: false, ending: new AbortController() };
     this.#holders = this.#lives.begin();
     const options = this.#process(this.#holders);
-    this.#daemon = await this.stillness.begin(() => startDaemon(options));
+    const starting = this.stillness.begin(() => startDaemon(options));
+    // Listening takes turns, and no time; a file that somebody else has locked takes time.
+    await this.#ended(starting, STARTING_TURNS);
+    this.#daemon = await starting;
   }
 
   /** A command of a person beside the daemon, which polls once and ends, or is ended with the machine. */
@@ -168,7 +174,7 @@ export class SimulatedStore {
     rmSync(this.#base, { recursive: true, force: true });
   }
 
-  async #ended(ending: Promise<unknown>): Promise<void> {
+  async #ended(ending: Promise<unknown>, turns = CLOSING_TURNS): Promise<void> {
     let over = false;
     let failed: unknown;
     ending.then(
@@ -182,7 +188,7 @@ export class SimulatedStore {
     );
     while (!over) {
       // Closing a listener takes turns, and no time.
-      for (let turn = 0; turn < CLOSING_TURNS; turn++) await new Promise((resolve) => setImmediate(resolve));
+      for (let turn = 0; turn < turns && !over; turn++) await new Promise((resolve) => setImmediate(resolve));
       if (!over) await this.world.advance(250);
     }
     if (failed) throw failed;
