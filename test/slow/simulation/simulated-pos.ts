@@ -201,8 +201,9 @@ export class SimulatedPos {
           (productExternalId === null ? each.name === productName : each.externalId === productExternalId),
       );
       if (!shelf) continue;
-      // A count that was said after the order is right with or without one that nobody booked.
-      if (sign === 0 && shelf.saidAtMs > Date.parse(order.createdAt ?? '')) continue;
+      // Where tillsync looks after what is not booked, it gives back what a count was short of by itself.
+      const isGivenBack = this.#store.profile.holdBack && shelf.saidAtMs > Date.parse(order.createdAt ?? '');
+      if (sign === 0 && isGivenBack) continue;
       shelf.qty = Math.max(0, shelf.qty + sign * Number(quantity));
       this.#unsaid.add(shelf);
     }
