@@ -26,6 +26,8 @@ export interface GroupCommitOptions {
 const QUIET_TURNS = 3;
 const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
+/** On a slow disk, where the few that arrive in 5 ms would each time wait for a commit of their own. */
+const COLLECT_SLOW_MAX_MS = 100;
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
 
@@ -38,7 +40,8 @@ interface Waiting {
 
 /**
  * Makes many notifications durable in one commit. A group is what arrives until three turns of the event loop
- * bring nothing new: Node accepts one new connection a turn, so a group of a single turn would hold one entry.
+ * bring nothing new: Node accepts one new connection a turn, so a group of a single turn would hold one entry. As
+ * long as something comes it is collected for 5 ms, or for as long as the commit before took.
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
@@ -49,6 +52,7 @@ export class GroupCommit {
   #seen = 0;
   #quietTurns = 0;
   #collectingSinceMs = 0;
+  #lastCommitMs = 0;
   #idle: (() => void)[] = [];
 
   constructor(options: GroupCommitOptions) {
@@ -93,15 +97,22 @@ export class GroupCommit {
     const complete =
       this.#quietTurns >= QUIET_TURNS ||
       arrived >= GROUP_MAX ||
-      this.#options.clock.monotonicMs() - this.#collectingSinceMs >= COLLECT_MAX_MS;
+      this.#options.clock.monotonicMs() - this.#collectingSinceMs >= this.#collectMaxMs();
     if (complete) void this.#commit();
     else setImmediate(this.#turn);
   };
 
+  #collectMaxMs(): number {
+    return Math.min(Math.max(this.#lastCommitMs, COLLECT_MAX_MS), COLLECT_SLOW_MAX_MS);
+  }
+
   async #commit(): Promise<void> {
     const group = this.#waiting.splice(0, GROUP_MAX);
     for (const { bytes } of group) this.#waitingBytes -= bytes;
+    const { clock } = this.#options;
+    const beganMs = clock.monotonicMs();
     const kept = await this.#keep(group);
+    this.#lastCommitMs = clock.monotonicMs() - beganMs;
     setImmediate(() => this.#afterCommit(kept));
   }
 

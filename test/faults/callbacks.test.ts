@@ -3,6 +3,7 @@ import path from 'node:path';
 import { Readable } from 'node:stream';
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
+import { RawConnection } from '../receiver/http-client.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type DaemonProcess, SECRET, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';
@@ -154,13 +155,21 @@ describe('callbacks', () => {
     await place.run();
     await polled();
     disk.begin('sync-slow', '60 mirror.db');
+    const { port, pathname } = new URL(place.config.webhook.callbackUrl);
+    // Written out beforehand and sent over bare sockets, so that the sender's own work is not measured.
+    const requests = Array.from({ length: 1_000 }, (_, n) => {
+      const body = JSON.stringify(sampleNotification(n));
+      return `POST ${pathname} HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nConnection: close\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+    });
     let worstMs = 0;
+    const startMs = performance.now();
     const statuses = await Promise.all(
-      Array.from({ length: 1_000 }, async (_, n) => {
-        const startMs = performance.now();
-        const status = await notify(place, sampleNotification(n));
+      requests.map(async (text) => {
+        const connection = new RawConnection(Number(port));
+        await connection.write(text);
+        await connection.closed;
         worstMs = Math.max(worstMs, performance.now() - startMs);
-        return status;
+        return connection.status;
       }),
     );
     disk.end('sync-slow');

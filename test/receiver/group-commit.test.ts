@@ -50,6 +50,32 @@ describe('GroupCommit', () => {
     expect(keeper.groups[0]?.length).toBeLessThanOrEqual(11);
   });
 
+  it('collects for as long as a commit takes where the disk is slow, and no longer than 100 ms', async () => {
+    for (const [commitMs, most] of [
+      [1, 6],
+      [60, 61],
+      [5_000, 101],
+    ] as const) {
+      let nowMs = 0;
+      const clock = Object.assign(new FakeClock(), { monotonicMs: () => nowMs });
+      const { keeper, commits } = setUp({ clock });
+      keeper.before = () => {
+        nowMs += commitMs;
+      };
+      await commits.add(orderEntry('first'), 10);
+      await settle(1);
+      const answers: Promise<unknown>[] = [];
+      for (let i = 0; keeper.groups.length < 2; i++) {
+        answers.push(commits.add(orderEntry(`o${i}`), 10));
+        await settle(1);
+        nowMs++;
+      }
+      await Promise.all(answers);
+      expect(keeper.groups[1]?.length).toBeGreaterThan(most - 4);
+      expect(keeper.groups[1]?.length).toBeLessThanOrEqual(most);
+    }
+  });
+
   it('tells of a disk that keeps nothing once a minute, and when it is over', async () => {
     const told: string[] = [];
     const tell = (level: string) => (fields: object) =>
