@@ -69,13 +69,11 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   const keeper = new TokenKeeper({ ...options, store: options.tokens, budget });
   const calls = new AuthorizedCall({ ...options, budget, keeper });
   const frame = { timeoutMs: options.timeoutMs ?? TIMEOUT_MS, bodyMaxBytes: BODY_MAX_BYTES };
+  const written = { ...frame, bodyMaxBytes: WRITTEN_BODY_MAX_BYTES };
   const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'], how?: CallOptions) =>
     calls.send({ ...frame, endpoint, method: 'GET', path, query }, how);
   const put = (endpoint: Endpoint, path: string, body: unknown, how?: CallOptions) =>
-    calls.send(
-      { ...frame, ...{ endpoint, method: 'PUT', path, body }, bodyMaxBytes: WRITTEN_BODY_MAX_BYTES },
-      how,
-    );
+    calls.send({ ...written, endpoint, method: 'PUT', path, body }, how);
 
   return {
     tokens: keeper,
