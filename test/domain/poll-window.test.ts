@@ -1,8 +1,15 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { addDays, dateIn, isDate, pollWindow } from '../../src/domain/order/poll-window.ts';
+import { addDays, dateIn, isDate, liesWithin, pollWindow } from '../../src/domain/order/poll-window.ts';
 
-const zones = ['America/Santiago', 'Pacific/Kiritimati', 'Pacific/Pago_Pago', 'UTC', 'Australia/Lord_Howe'];
+const zones = [
+  'Etc/GMT+12',
+  'America/Santiago',
+  'Pacific/Kiritimati',
+  'Pacific/Pago_Pago',
+  'UTC',
+  'Australia/Lord_Howe',
+];
 const moment = fc.integer({ min: Date.UTC(2024, 0, 1), max: Date.UTC(2030, 0, 1) });
 
 describe('pollWindow', () => {
@@ -22,6 +29,18 @@ describe('pollWindow', () => {
     const base = { nowMs: Date.UTC(2026, 2, 31, 15), timezone: 'UTC', lookbackDays: 1, lookbackDaysMax: 10 };
     expect(pollWindow({ ...base, reachBackToMs: Date.UTC(2026, 2, 25) }).startDate).toBe('2026-03-24');
     expect(pollWindow({ ...base, reachBackToMs: Date.UTC(2025, 2, 25) }).startDate).toBe('2026-03-20');
+  });
+
+  it('holds the dates of both sides of the date line, which are two apart for an hour', () => {
+    const base = { lookbackDays: 0, reachBackToMs: null, lookbackDaysMax: 10 };
+    const nowMs = Date.UTC(2028, 2, 8, 10, 30);
+    expect(dateIn('Pacific/Pago_Pago', nowMs)).toBe('2028-03-07');
+    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Pago_Pago' })).toEqual({
+      startDate: '2028-03-06',
+      endDate: '2028-03-09',
+    });
+    expect(dateIn('Pacific/Kiritimati', nowMs)).toBe('2028-03-09');
+    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Kiritimati' }).startDate).toBe('2028-03-07');
   });
 
   it('holds, in whatever calendar the platform reads the dates, all orders of the look-back', () => {
@@ -45,7 +64,16 @@ describe('pollWindow', () => {
           expect(theirDate >= window.startDate && theirDate <= window.endDate).toBe(true);
         },
       ),
+      { numRuns: 2_000 },
     );
+  });
+
+  it('says of a moment whether every calendar has it within', () => {
+    const window = { startDate: '2026-03-09', endDate: '2026-03-10' };
+    expect(liesWithin(window, Date.UTC(2026, 2, 9, 12))).toBe(true);
+    expect(liesWithin(window, Date.UTC(2026, 2, 9, 11, 59))).toBe(false);
+    expect(liesWithin(window, Date.UTC(2026, 2, 10, 9, 59))).toBe(true);
+    expect(liesWithin(window, Date.UTC(2026, 2, 10, 10))).toBe(false);
   });
 
   it('knows dates that exist', () => {

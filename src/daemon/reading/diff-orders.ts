@@ -9,7 +9,7 @@ import type { OrderReading } from '../../domain/order/order.ts';
 import { type OrderDifference, orderDifferences } from '../../domain/order/order-differences.ts';
 import { chooseOrderList } from '../../domain/order/order-list.ts';
 import { readOrderText } from '../../domain/order/order-reader.ts';
-import { addDays, dateIn, type PollWindow, pollWindow } from '../../domain/order/poll-window.ts';
+import { addDays, liesWithin, type PollWindow, pollWindow } from '../../domain/order/poll-window.ts';
 import { compileSpellings } from '../../domain/order/spelling-tree.ts';
 import type { CallOptions } from '../../domain/platform/call.ts';
 import type { Clock } from '../../domain/time/clock.ts';
@@ -104,13 +104,12 @@ function readingsOf(body: Uint8Array, { config }: Pick<Parts, 'config'>) {
  * window in whichever calendar the platform reads it.
  */
 function missingOf(
-  { mirror, config }: Pick<Parts, 'mirror' | 'config'>,
-  { startDate, endDate }: PollWindow,
+  { mirror }: Pick<Parts, 'mirror'>,
+  window: PollWindow,
   readings: ReadonlyMap<string, OrderReading>,
   askedAtMs: number,
 ): OrderDifference[] {
-  const [first, last] = [addDays(startDate, 1), addDays(endDate, -1)];
-  const from = addDays(startDate, -1);
+  const from = addDays(window.startDate, -1);
   const before = new Date(askedAtMs).toISOString();
   const stored = mirror.read(({ db }) =>
     db
@@ -123,9 +122,7 @@ function missingOf(
   return stored
     .filter(({ orderId, createdAt }) => {
       const createdAtMs = Date.parse(createdAt);
-      if (readings.has(orderId) || Number.isNaN(createdAtMs)) return false;
-      const day = dateIn(config.orders.timezone, createdAtMs);
-      return first <= day && day <= last;
+      return !readings.has(orderId) && !Number.isNaN(createdAtMs) && liesWithin(window, createdAtMs);
     })
     .map(({ orderId, status }) => ({ orderId, field: 'order', mirror: status ?? 'there', platform: null }));
 }

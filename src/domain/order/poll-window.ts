@@ -19,23 +19,48 @@ export interface PollWindowInput {
   lookbackDaysMax: number;
 }
 
-const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** The calendars of the world that are behind and ahead of UTC the most. */
+const BEHIND_MS_MAX = 12 * HOUR_MS;
+const AHEAD_MS_MAX = 14 * HOUR_MS;
 
 /**
- * The dates to ask for. In whose calendar the platform reads them is not shown, and any two calendars are at
- * most one date apart, so the window is one day wider at both ends: no zone, midnight or daylight-saving change
- * can hide an order.
+ * The dates to ask for. In whose calendar the platform reads them is not shown. Two calendars are one date apart at
+ * most, or two for an hour or two where they are of the far sides of the date line, so the window is one day wider at
+ * both ends and holds every calendar's date: no zone, midnight or daylight-saving change can hide an order.
  */
 export function pollWindow(input: PollWindowInput): PollWindow {
-  const today = dateIn(input.timezone, input.nowMs);
-  const floor = addDays(today, -input.lookbackDaysMax);
-  let start = addDays(today, -input.lookbackDays);
-  if (input.reachBackToMs !== null && input.reachBackToMs < input.nowMs) {
-    const reach = dateIn(input.timezone, input.reachBackToMs);
-    // Dates in this form compare as text.
-    if (reach < start) start = [reach, floor].toSorted()[1] as string;
-  }
-  return { startDate: addDays(start, -1), endDate: addDays(today, 1) };
+  const { nowMs, timezone, lookbackDays, lookbackDaysMax } = input;
+  const reachMs = Math.min(input.reachBackToMs ?? nowMs, nowMs);
+  const today = dateIn(timezone, nowMs);
+  const floor = addDays(today, -lookbackDaysMax);
+  // Dates in this form compare as text.
+  const reach = latest(dateIn(timezone, reachMs), floor);
+  const start = earliest(addDays(today, -lookbackDays), reach);
+  const sinceMs = Math.min(
+    nowMs - lookbackDays * DAY_MS,
+    Math.max(reachMs, nowMs - lookbackDaysMax * DAY_MS),
+  );
+  return {
+    startDate: earliest(addDays(start, -1), dateIn('UTC', sinceMs - BEHIND_MS_MAX)),
+    endDate: latest(addDays(today, 1), dateIn('UTC', nowMs + AHEAD_MS_MAX)),
+  };
+}
+
+/** Whether a moment's date lies within the window in whichever calendar it is read. */
+export function liesWithin({ startDate, endDate }: PollWindow, epochMs: number): boolean {
+  return (
+    startDate <= dateIn('UTC', epochMs - BEHIND_MS_MAX) && dateIn('UTC', epochMs + AHEAD_MS_MAX) <= endDate
+  );
+}
+
+function earliest(one: string, other: string): string {
+  return one < other ? one : other;
+}
+
+function latest(one: string, other: string): string {
+  return one > other ? one : other;
 }
 
 /** The calendar date of a moment in a zone, as YYYY-MM-DD. */
