@@ -16,10 +16,12 @@ export interface HeldBackCount {
   sentQty: number;
   /** When the platform had it for certain. */
   sentAt: string;
+  /** When it was said again without a call; null: it was sent. */
+  confirmedAt: string | null;
 }
 
 const COLUMNS = `h.target, h.body, h.conflict_key AS conflictKey, h.basis, h.sku, h.subsidiary_id AS subsidiaryId,
-  h.as_of_seq AS asOfSeq, h.sent_qty AS sentQty, h.sent_at AS sentAt`;
+  h.as_of_seq AS asOfSeq, h.sent_qty AS sentQty, h.sent_at AS sentAt, h.confirmed_at AS confirmedAt`;
 
 /** Nothing for the stock waits, is held or is under way. */
 const IDLE = `
@@ -64,12 +66,13 @@ export class HeldBackCounts {
 
   constructor(db: Database.Database) {
     const insert = `INTO held_back_counts
-        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty, held_back, sent_at)
-      VALUES (@target, @body, @conflictKey, @basis, @sku, @subsidiaryId, @asOfSeq, @sentQty, @heldBack, @sentAt)`;
+        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty, held_back, sent_at, confirmed_at)
+      VALUES (@target, @body, @conflictKey, @basis, @sku, @subsidiaryId, @asOfSeq, @sentQty, @heldBack, @sentAt,
+        @confirmedAt)`;
     this.#put = db.prepare(`INSERT OR REPLACE ${insert}`);
     this.#confirm = db.prepare(`
       INSERT ${insert} ON CONFLICT (target) DO UPDATE SET body = excluded.body, as_of_seq = excluded.as_of_seq,
-        sent_qty = excluded.sent_qty, held_back = excluded.held_back`);
+        sent_qty = excluded.sent_qty, held_back = excluded.held_back, confirmed_at = excluded.confirmed_at`);
     this.#drop = db.prepare('DELETE FROM held_back_counts WHERE target = ?');
     this.#reduced = db.prepare(
       `SELECT ${COLUMNS} FROM held_back_counts h WHERE h.held_back <> 0 AND ${IDLE}`,
@@ -82,17 +85,19 @@ export class HeldBackCounts {
     this.#settled = db.prepare(`
       SELECT ${COLUMNS} FROM outbox c JOIN held_back_counts h USING (target)
       WHERE c.change_id = ? AND c.kind = 'stock' AND ${IDLE}`);
-    this.#dropOld = db.prepare('DELETE FROM held_back_counts WHERE held_back = 0 AND sent_at < ?');
+    this.#dropOld = db.prepare(
+      'DELETE FROM held_back_counts WHERE held_back = 0 AND coalesce(confirmed_at, sent_at) < ?',
+    );
   }
 
   /** The platform took a count. */
   keep(row: CountedRow, sent: SentCount): void {
-    this.#put.run({ ...row, ...sent });
+    this.#put.run({ ...row, ...sent, confirmedAt: null });
   }
 
   /** A count needed no call, since the platform has what is to be sent of it: since the last one, as far as is known. */
   confirm(row: CountedRow, sent: SentCount): void {
-    this.#confirm.run({ ...row, ...sent });
+    this.#confirm.run({ ...row, ...sent, confirmedAt: sent.sentAt });
   }
 
   forget(target: string): void {
@@ -112,7 +117,7 @@ export class HeldBackCounts {
     return changeIds.flatMap((changeId) => this.#settled.get(changeId) ?? []);
   }
 
-  /** Forgets counts of which nothing was held back, sent before `until`. */
+  /** Forgets counts of which nothing was held back, said before `until`. */
   dropOld(until: string): number {
     return this.#dropOld.run(until).changes;
   }

@@ -55,9 +55,10 @@ export class OrderAcks {
    */
   correct(): number {
     return this.#transaction(() => {
-      const counts = this.#counts.idle(this.#correctedSeq.get() ?? 0);
+      const seq = this.#correctedSeq.get() ?? 0;
+      const counts = this.#counts.idle(seq);
       this.#setCorrectedSeq.run();
-      return this.#correct(counts);
+      return this.#correct(counts, seq);
     });
   }
 
@@ -66,7 +67,7 @@ export class OrderAcks {
    * had to leave to this. To be called in the transaction that settles them.
    */
   correctSettled(changeIds: readonly number[]): number {
-    return this.#transaction(() => this.#correct(this.#counts.idleOf(changeIds)));
+    return this.#transaction(() => this.#correct(this.#counts.idleOf(changeIds), Infinity));
   }
 
   /** Forgets what no count needs any more. */
@@ -77,14 +78,16 @@ export class OrderAcks {
     });
   }
 
-  #correct(counts: readonly HeldBackCount[]): number {
+  #correct(counts: readonly HeldBackCount[], sinceSeq: number): number {
     if (counts.length === 0) return 0;
     this.#rules.begin({ holdBack: true, skipUnchanged: false, sendAsIs: true });
     this.#line.begin();
     let corrections = 0;
     for (const count of counts) {
       const body = countedBody(count);
-      if (!body || this.#wouldHaveSent(count, body) === count.sentQty) continue;
+      if (!body) continue;
+      const isAsSent = this.#wouldHaveSent(count, body) === count.sentQty;
+      if (isAsSent && !this.#isTakenFromSince(count, body, sinceSeq)) continue;
       const version = this.#takeVersion.get() ?? 0;
       const createdAt = isoUtc(this.#clock.nowMs());
       this.#line.putNewest(
@@ -110,6 +113,16 @@ export class OrderAcks {
   #wouldHaveSent(count: HeldBackCount, body: StockChangeItem): number {
     const placedUntilMs = Date.parse(count.sentAt) + CLOCK_MARGIN_MS;
     return this.#rules.sellable(count, body, { placedUntilMs }).qty;
+  }
+
+  /**
+   * A count that needed no call found the stock as the platform had it; what was ordered before and is heard of only
+   * now the platform has taken off, and gives nothing back for what is cancelled.
+   */
+  #isTakenFromSince(count: HeldBackCount, body: StockChangeItem, seq: number): boolean {
+    if (count.confirmedAt === null) return false;
+    const placedUntilMs = Date.parse(count.confirmedAt) + CLOCK_MARGIN_MS;
+    return this.#rules.isHeardSince(seq, count, body, placedUntilMs);
   }
 
   #transaction<T>(action: () => T): T {

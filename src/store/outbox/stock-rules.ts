@@ -7,7 +7,7 @@ import type { Clock } from '../../domain/time/clock.ts';
 import { MirrorValues } from './mirror-values.ts';
 import type { LineRow } from './outbox-row.ts';
 import { SoldSince } from './sold-since.ts';
-import { UnbookedOrders } from './unbooked-orders.ts';
+import { type SoldPlace, UnbookedOrders } from './unbooked-orders.ts';
 
 /** How values are judged before they leave. */
 export interface SendRules {
@@ -29,6 +29,8 @@ export interface Judgement {
   /** What is sent of a stock; null for a product. */
   stock: SellableStock | null;
 }
+
+type PlaceWish = Pick<SoldPlace, 'externalIds' | 'placedUntilMs'>;
 
 type StockPlace = Pick<LineRow, 'sku' | 'subsidiaryId' | 'asOfSeq'>;
 
@@ -77,17 +79,20 @@ export class StockRules {
   /**
    * What of a count may be sold now; with `placedUntilMs`, what could have been sold had no order come after that.
    */
-  sellable(
-    row: StockPlace,
-    body: StockChangeItem,
-    { externalIds = this.#idsOf(row, body), placedUntilMs = Number.POSITIVE_INFINITY } = {},
-  ): SellableStock {
+  sellable(row: StockPlace, body: StockChangeItem, wish: Partial<PlaceWish> = {}): SellableStock {
+    return this.#unbooked.sellable({ qty: body.qty, asOfSeq: row.asOfSeq }, this.#placeOf(row, body, wish));
+  }
+
+  /** Whether an order of it that was placed until then was heard of after the event `seq` for the first time. */
+  isHeardSince(seq: number, row: StockPlace, body: StockChangeItem, placedUntilMs: number): boolean {
+    return this.#unbooked.isHeardSince(seq, this.#placeOf(row, body, { placedUntilMs }));
+  }
+
+  #placeOf(row: StockPlace, body: StockChangeItem, wish: Partial<PlaceWish>): SoldPlace {
+    const { externalIds = this.#idsOf(row, body), placedUntilMs = Number.POSITIVE_INFINITY } = wish;
     const { sku, subsidiaryId } = row;
     const subsidiaryExternalId = body.subsidiaryExternalId ?? null;
-    return this.#unbooked.sellable(
-      { qty: body.qty, asOfSeq: row.asOfSeq },
-      { externalIds, sku, branch: { subsidiaryId, subsidiaryExternalId }, placedUntilMs },
-    );
+    return { externalIds, sku, branch: { subsidiaryId, subsidiaryExternalId }, placedUntilMs };
   }
 
   /** Every id under which an order may name the product. */

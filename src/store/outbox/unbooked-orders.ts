@@ -146,6 +146,15 @@ export class UnbookedOrders {
 
   /** What of a count may be sold, for a product in a branch. */
   sellable(count: Count, of: SoldPlace): SellableStock {
+    return sellableStock(count, this.#takings(of));
+  }
+
+  /** Whether an order of it was heard of after the event `seq` for the first time, whatever became of it. */
+  isHeardSince(seq: number, of: SoldPlace): boolean {
+    return this.#takings(of).some(({ firstSeq }) => firstSeq > seq);
+  }
+
+  #takings(of: SoldPlace): Taking[] {
     const items = of.externalIds.flatMap((externalId) => this.#takenItems.get(externalId) ?? []);
     if (this.#takenByName.size > 0 && of.sku !== null) {
       // An item with modifiers carries no id. Where the product has several skus it may be any of them.
@@ -155,10 +164,7 @@ export class UnbookedOrders {
       ({ placedMs, storeExternalId }) =>
         placedMs <= of.placedUntilMs && this.#isBranch(storeExternalId, of.branch),
     );
-    return sellableStock(
-      count,
-      ours.map((item) => item.taking),
-    );
+    return ours.map(({ taking }) => taking);
   }
 
   /** Forgets acknowledged orders that every living count includes. */
