@@ -108,7 +108,8 @@ export function bounded(text: string, { secrets }: Pick<CallAnswer, 'secrets'>):
     .slice(0, MESSAGE_MAX);
 }
 
-function garbled(answer: CallAnswer, found: string): TillsyncError {
+/** `platform-garbled`, saying what was found instead. */
+export function garbled(answer: CallAnswer, found: string): TillsyncError {
   const type = bounded(answer.headers['content-type'] ?? 'no content type', answer).slice(0, 80);
   return new TillsyncError(
     'platform-garbled',

@@ -1,6 +1,9 @@
 import { z } from 'zod';
 import { nullableCount, nullableFlag } from './tolerant.ts';
 
+/** Far more than any page asked for; an entry that cannot be read is kept by itself. */
+const DOCS_MAX = 20_000;
+
 const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));
 
 /** Query of GET /product/list, as sent or as a server reads it from the address. */
@@ -20,7 +23,7 @@ export const productListQuery = z
 
 /** `data` of GET /product/list around its docs. */
 export const productListData = z.looseObject({
-  docs: z.array(z.unknown()),
+  docs: z.array(z.unknown()).max(DOCS_MAX),
   totalDocs: nullableCount,
   limit: nullableCount,
   page: nullableCount,

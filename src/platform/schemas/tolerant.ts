@@ -61,13 +61,15 @@ export const scalarOrJson = z
     return jsonText(value) ?? null;
   });
 
-/** The entries of an array that `entry` can read; not an array counts as none. */
+/** The entries of an array that `entry`, an object's, can read; not an array counts as none. */
 export function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
   return z
     .array(z.unknown())
     .catch([])
     .transform((values) =>
       values.flatMap((value) => {
+        // What is no object is told apart at once: there may be millions.
+        if (typeof value !== 'object' || value === null) return [];
         const read = entry.safeParse(value);
         return read.success ? [read.data] : [];
       }),

@@ -1,0 +1,47 @@
+import { describe, expect, it } from 'vitest';
+import { readProductData, readProductPage } from '../../src/platform/read-products.ts';
+import type { CallAnswer } from '../../src/platform/transport.ts';
+
+const MIB = 1024 * 1024;
+
+function answer(data: string): CallAnswer {
+  const bytes = new TextEncoder().encode(`{"success":true,"data":${data}}`);
+  return { status: 200, headers: { 'content-type': 'application/json' }, bytes, secrets: [] };
+}
+
+/** `unit` again and again, as many as fit into `bytes`. */
+const list = (unit: string, bytes: number) =>
+  `[${Array.from({ length: Math.floor(bytes / (unit.length + 1)) }, () => unit).join(',')}]`;
+
+const GARBLED = expect.objectContaining({ code: 'platform-garbled' });
+
+describe('a product answer larger than any catalogue', () => {
+  it.each([
+    ['entries without an id', list('{}', 2 * MIB)],
+    ['numbers for entries', list('0', MIB)],
+  ])('is refused with millions of %s', (_what, docs) => {
+    expect(() => readProductPage(answer(`{"docs":${docs}}`))).toThrow(GARBLED);
+  });
+
+  it.each([
+    ['SKUs', (text: string) => `{"id":1,"children":${text}}`],
+    ['stocks', (text: string) => `{"id":1,"children":[{"sku":1,"stocks":${text}}]}`],
+  ])('is refused with millions of %s', (_what, product) => {
+    const huge = product(list('{"sku":1,"subsidiaryId":1}', 10 * MIB));
+    expect(() => readProductData(answer(huge))).toThrow(GARBLED);
+    expect(() => readProductPage(answer(`{"docs":[${huge}]}`))).toThrow(GARBLED);
+  });
+
+  it('is read without what is no object, however much of that there is', () => {
+    const product = `{"id":1,"children":[{"sku":1,"stocks":${list('0', 2 * MIB)}}]}`;
+    expect(readProductData(answer(product))?.children).toMatchObject([{ sku: '1', stocks: [] }]);
+  });
+});
+
+it('a whole catalogue in one page is read', () => {
+  const stocks = list('{"subsidiaryId":"s","qty":1}', 300);
+  const docs = list(`{"id":1,"name":"Tea","children":[{"sku":1,"stocks":${stocks}}]}`, MIB);
+  const page = readProductPage(answer(`{"docs":${docs}}`));
+  expect(page.docs.length).toBeGreaterThan(2_500);
+  expect(page.docs.at(-1)?.children[0]?.stocks).toHaveLength(10);
+});
