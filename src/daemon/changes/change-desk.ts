@@ -54,13 +54,14 @@ export class ChangeDesk {
     source: ChangeSource,
     holds: HandOverHolds = {},
   ): Promise<Acceptance[]> {
-    const { stores, guards, onTaken } = this.#options;
-    const accepted = await stores.write((at) =>
-      at.intake.accept(
+    const { stores, guards, holdBack, onTaken } = this.#options;
+    const accepted = await stores.write((at) => {
+      if (holdBack) at.acks.begin();
+      return at.intake.accept(
         items.map((item) => this.#resolved(at, item)),
         { source, guards, hold: holds.all, zeroHold: holds.zeros },
-      ),
-    );
+      );
+    });
     onTaken();
     return accepted;
   }

@@ -41,9 +41,11 @@ export function inboxWiring({ config, stores, clock, log }: InboxWiringOptions) 
       if (rows === 0) return { taken: 0, rejected: 0, acknowledged: 0, more: false, trouble: standing() };
       lost = null;
       // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
+      const { holdBackUnbooked: holdBack } = config.stock;
       const report = await stores.write((at) => {
+        if (holdBack) at.acks.begin();
         const taken = at.inbox.takeIn(batch, config.guard);
-        if (taken.acks.length > 0 && config.stock.holdBackUnbooked) at.acks.correct();
+        if (taken.acks.length > 0 && holdBack) at.acks.correct();
         return taken;
       });
       inbox.remove(batch);

@@ -42,6 +42,11 @@ export class OrderAcks {
       WHERE name = 'orders.corrected' AND value < (SELECT coalesce(max(seq), 0) FROM order_events)`);
   }
 
+  /** To be called before the first count is taken in: an order that ends before the count leaves is not booked by that. */
+  begin(): void {
+    this.#transaction(() => this.#unbooked.begin());
+  }
+
   /** Records that the POS has booked these orders; one answer for each, in order. */
   acknowledge(orderIds: readonly string[], source: string): AckResult[] {
     return this.#transaction(() => this.#unbooked.acknowledge(orderIds, source));

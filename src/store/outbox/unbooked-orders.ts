@@ -65,7 +65,8 @@ export class UnbookedOrders {
     this.#openOrders = db.prepare('SELECT order_id AS orderId, status FROM orders');
     this.#add = db.prepare(`
       INSERT OR IGNORE INTO unbooked_orders (order_id, first_seq, acknowledged)
-      SELECT order_id, seq, EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
+      SELECT order_id, coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq),
+        EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
       FROM orders WHERE order_id = ?`);
     // One that was forgotten after it was acknowledged is part of every count that lives, however late it moves on:
     // 0. Unless it had been cancelled: then it begins to take now.
@@ -119,17 +120,21 @@ export class UnbookedOrders {
   }
 
   /**
-   * Takes in what the order feed has brought, for `sellable`. The first time, when the hold-back has just been
-   * switched on, orders that have ended count as booked, all open ones as not.
+   * The first time, when the hold-back has just been switched on: orders that have ended count as booked, all open
+   * ones as not. From then on every order counts until it is booked.
    */
+  begin(): void {
+    if ((this.#seen.get() ?? -1) >= 0) return;
+    for (const { orderId, status } of this.#openOrders.all()) if (!isEnded(status)) this.#add.run(orderId);
+    this.#setSeen.run(this.#newest.get() ?? 0);
+  }
+
+  /** Takes in what the order feed has brought, for `sellable`. */
   catchUp(): void {
-    const seen = this.#seen.get() ?? -1;
+    this.begin();
+    const seen = this.#seen.get() ?? 0;
     const newest = this.#newest.get() ?? 0;
-    if (seen < 0) {
-      for (const { orderId, status } of this.#openOrders.all()) if (!isEnded(status)) this.#add.run(orderId);
-    } else if (newest > seen) {
-      this.#addSince.run(seen, newest);
-    }
+    if (newest > seen) this.#addSince.run(seen, newest);
     if (newest !== seen) this.#setSeen.run(newest);
     this.#takenItems = new Map();
     this.#takenByName = new Map();

@@ -194,6 +194,26 @@ describe('stock that is already sold', () => {
     expect(send(out)).toEqual([6]);
   });
 
+  it('is held back from the first count of all also when the order ended before that could leave', () => {
+    const out = swept();
+    order(out, 'o1', 'B1', [['A', 2]]);
+    out.acks.begin();
+    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+    order(out, 'o1', 'B1', [['A', 2]], 'dispatched');
+    order(out, 'o2', 'B1', [['A', 1]], 'dispatched');
+    expect(send(out)).toEqual([7]);
+  });
+
+  it('is part of the first count of all, made with the order booked, however the order moved on until it left', () => {
+    const out = swept();
+    order(out, 'o1', 'B1', [['A', 2]]);
+    out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
+    out.acks.acknowledge(['o1'], 'http');
+    order(out, 'o1', 'B1', [['A', 2]], 'ready');
+    expect(send(out)).toEqual([10]);
+    expect(out.acks.correct()).toBe(0);
+  });
+
   it('counts open orders from before it was switched on, not those that had ended', () => {
     const out = swept();
     order(out, 'o1', 'B1', [['B', 1]], 'dispatched');
