@@ -38,13 +38,14 @@ const IDLE = `
 const NAMED_SINCE = `
   SELECT DISTINCT i.product_external_id AS externalId, i.product_name AS name
   FROM order_events e JOIN order_items i USING (order_id) WHERE e.seq > @seq`;
+// CROSS JOIN: from what was ordered to where it stands, by index; the other way round each item of the catalogue is read.
 const PLACES_SINCE = `
   WITH named AS (${NAMED_SINCE})
-  SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.ext_id = n.externalId
-  UNION SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.product_id_pos_a = n.externalId
-  UNION SELECT i.sku, i.subsidiary_id FROM named n JOIN integrations i ON i.product_code_pos_b = n.externalId
-  UNION SELECT k.sku, k.subsidiary_id FROM named n JOIN products p ON p.name = n.name
-    JOIN skus s USING (product_id) JOIN stocks k USING (sku) WHERE n.externalId IS NULL`;
+  SELECT i.sku, i.subsidiary_id FROM named n CROSS JOIN integrations i ON i.ext_id = n.externalId
+  UNION SELECT i.sku, i.subsidiary_id FROM named n CROSS JOIN integrations i ON i.product_id_pos_a = n.externalId
+  UNION SELECT i.sku, i.subsidiary_id FROM named n CROSS JOIN integrations i ON i.product_code_pos_b = n.externalId
+  UNION SELECT k.sku, k.subsidiary_id FROM named n CROSS JOIN products p ON p.name = n.name
+    CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE n.externalId IS NULL`;
 
 type CountedRow = Omit<LineRow, 'queueSeq' | 'version'>;
 
@@ -78,7 +79,7 @@ export class HeldBackCounts {
       `SELECT ${COLUMNS} FROM held_back_counts h WHERE h.held_back <> 0 AND ${IDLE}`,
     );
     this.#touched = db.prepare(`
-      SELECT ${COLUMNS} FROM (${PLACES_SINCE}) t JOIN held_back_counts h USING (sku, subsidiary_id)
+      SELECT ${COLUMNS} FROM (${PLACES_SINCE}) t CROSS JOIN held_back_counts h USING (sku, subsidiary_id)
       WHERE h.held_back = 0 AND ${IDLE}
       UNION ALL
       SELECT ${COLUMNS} FROM held_back_counts h WHERE h.sku IS NULL AND h.held_back = 0 AND ${IDLE}`);
