@@ -167,7 +167,7 @@ async function calmHours(
     void pos.visit();
   }
   await world.advance(15 * MINUTE_MS);
-  void pos.visit();
+  void pos.visit({ readShare: 1 });
   await world.advance(15 * MINUTE_MS);
   const unread = await sweep(store);
   await world.advance(5 * MINUTE_MS);

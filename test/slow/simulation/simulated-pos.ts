@@ -109,17 +109,17 @@ export class SimulatedPos {
     return this.visit();
   }
 
-  /** Reads the feed and hands over what is not said yet, one visit after the other; what fails waits for the next. */
-  visit(): Promise<void> {
-    this.#visiting = this.#visiting.then(() => this.#visit());
+  /** Reads the feed, mostly, and hands over what is not said yet, one visit after the other; what fails waits for the next. */
+  visit({ readShare = READ_SHARE } = {}): Promise<void> {
+    this.#visiting = this.#visiting.then(() => this.#visit(readShare));
     return this.#visiting;
   }
 
-  async #visit(): Promise<void> {
+  async #visit(readShare: number): Promise<void> {
     const { daemon, profile } = this.#store;
     try {
       // A till that counts does not always know what was sold online.
-      if (daemon && this.#random.next() < READ_SHARE) await this.#read();
+      if (daemon && this.#random.next() < readShare) await this.#read();
       if (profile.bySql) this.#sayBySql();
       else if (daemon) await this.#sayByHttp();
     } catch (error) {
