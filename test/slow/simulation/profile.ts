@@ -41,6 +41,8 @@ export interface Profile {
   keptDays: number | null;
   /** By which the platform reads dates; which one that is, it does not say. */
   calendar: string;
+  /** Products of one answer; one that comes or goes while a branch is read moves the others to another page. */
+  pageSize: number;
   platform: Pick<
     SandboxOptions,
     'accessTokenLifetimeMs' | 'refreshTokenLifetimeMs' | 'retryAfter' | 'shape' | 'latencyMs' | 'reuseRevokes'
@@ -75,6 +77,7 @@ export function drawProfile(seed: number, days: number): Profile {
     limits: of([PUBLISHED_LIMITS, PUBLISHED_LIMITS, TIGHT_LIMITS]),
     keptDays: of([null, 1, 7]),
     calendar: of(['America/Santiago', 'UTC', 'Pacific/Auckland', 'Pacific/Pago_Pago']),
+    pageSize: of([100, 20, 7]),
   };
 }
 

@@ -22,6 +22,11 @@ export interface Shelf {
   saidAtMs: number;
 }
 
+/** Of which SKUs it keeps the price too. */
+export function isPricedByPos(sku: number): boolean {
+  return sku % 3 === 0;
+}
+
 /** What stands in the branches of the POS and has an id there. */
 export function shelvesOf(products: readonly CatalogProduct[]): Shelf[] {
   return products.flatMap(({ name, children }) =>

@@ -3,6 +3,7 @@ import { runInNewContext } from 'node:vm';
 import { asTillsyncError } from '../../../src/domain/errors.ts';
 import { isoUtc } from '../../../src/domain/time/clock.ts';
 import { settle } from '../../support/fake-clock.ts';
+import { Merchant } from './merchant.ts';
 import { type Mishap, Mishaps } from './mishaps.ts';
 import { Operator } from './operator.ts';
 import { chanceFor, drawProfile, type Profile } from './profile.ts';
@@ -62,6 +63,7 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
   const { control } = sandbox;
   const pos = new SimulatedPos(store, chanceFor(seed, 3));
   const shop = new Shop({ clock: world, random: chanceFor(seed, 4), control, orderEveryMs });
+  const merchant = new Merchant({ clock: world, random: chanceFor(seed, 8), control });
   const mishaps = new Mishaps(store, chanceFor(seed, 5), pos);
   const returns = chanceFor(seed, 7);
   store.network.onLost = () => {
@@ -78,7 +80,10 @@ async function run(store: SimulatedStore): Promise<SimulationReport> {
     reorderMs: MINUTE_MS,
     delayMs: [200, 2 * MINUTE_MS],
   });
-  const living = [shop.trade(closing.signal), pos.trade(closed.signal), operator.watch(goingHome.signal)];
+  const living = [
+    ...[shop.trade(closing.signal), merchant.trade(closing.signal)],
+    ...[pos.trade(closed.signal), operator.watch(goingHome.signal)],
+  ];
   const nights: string[][] = [];
   const seen = await troubledDays(store, pos, mishaps, nights);
   closing.abort();

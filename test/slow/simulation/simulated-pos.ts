@@ -2,7 +2,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { MirroredOrder } from '../../../src/domain/order/mirrored-order.ts';
 import type { Random } from '../../../src/domain/time/clock.ts';
-import { nameOf, type Shelf, shelvesOf } from './shelf.ts';
+import { isPricedByPos, nameOf, type Shelf, shelvesOf } from './shelf.ts';
 import { untilOpenMs } from './shop.ts';
 import type { SimulatedStore } from './simulated-store.ts';
 
@@ -43,7 +43,7 @@ export class SimulatedPos {
     const products = store.sandbox.control.products();
     this.#shelves = shelvesOf(products);
     for (const { sku, price } of products.flatMap(({ children }) => children)) {
-      if (sku % 3 === 0) this.#prices.set(sku, price);
+      if (isPricedByPos(sku)) this.#prices.set(sku, price);
     }
   }
 

@@ -97,7 +97,7 @@ export class SimulatedStore {
 
   #process(holders: Holders): PartsOptions {
     const demo = demoConfig({ baseUrl: 'http://platform.test', directory: this.directory, webhookPort: 0 });
-    const { poll, holdBack, limits, keptDays } = this.profile;
+    const { poll, holdBack, limits, keptDays, pageSize } = this.profile;
     const keptMs = (keptDays ?? 1_000) * DAY_MS;
     return {
       config: {
@@ -106,6 +106,7 @@ export class SimulatedStore {
         orders: { ...demo.orders, poll },
         stock: { ...demo.stock, holdBackUnbooked: holdBack },
         retention: { ...demo.retention, eventsMs: keptMs, payloadsMs: keptMs, outboxMs: keptMs },
+        catalog: { ...demo.catalog, pageSize },
         limits,
       },
       secrets: { refreshToken: this.#refreshToken, webhookSecrets: [SECRET] },

@@ -85,7 +85,11 @@ function productDifferences({ parts }: Daemon, platform: readonly CatalogProduct
       .read(({ catalogQueries }) => catalogQueries.products({ limit: 10_000 }))
       .map((product) => [product.productId, product]),
   );
-  return platform.flatMap(({ id, name, category, show, children }) => {
+  const there = new Set(platform.map(({ id }) => id));
+  const gone = [...mirrored.values()].filter(
+    ({ productId, vanishedAt }) => !vanishedAt && !there.has(productId),
+  );
+  const differences = platform.flatMap(({ id, name, category, show, children }) => {
     const there = {
       ...{ name, category, show, vanishedAt: null },
       skus: children.toSorted(bySku).map(({ sku, stocks, integrations, ...rest }) => ({
@@ -111,6 +115,7 @@ function productDifferences({ parts }: Daemon, platform: readonly CatalogProduct
     };
     return text(there) === text(here) ? [] : [`product ${id} is ${text(there)} there and ${text(here)} here`];
   });
+  return [...differences, ...gone.map(({ productId }) => `product ${productId} is gone there and not here`)];
 }
 
 function fromBit(value: unknown): unknown {

@@ -1,0 +1,101 @@
+import type { Clock, Random } from '../../../src/domain/time/clock.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import type { SandboxControl } from '../../../src/sandbox/control.ts';
+import { isPricedByPos } from './shelf.ts';
+
+const CHANGE_EVERY_MS = 5 * 3_600_000;
+/** In which the POS keeps no stock. */
+const BRANCH = 'sub-2';
+const NEW_SKUS_FROM = 900_000;
+
+/** Whoever keeps the catalogue at the platform: renames, hides, prices what the POS does not, takes in and out. */
+export class Merchant {
+  readonly #options: { clock: Clock; random: Random; control: SandboxControl };
+  readonly #taken: CatalogProduct[] = [];
+  #newSkus = 0;
+
+  constructor(options: { clock: Clock; random: Random; control: SandboxControl }) {
+    this.#options = options;
+  }
+
+  async trade(signal: AbortSignal): Promise<void> {
+    const { clock, random } = this.#options;
+    const acts = [
+      () => this.#describe(),
+      () => this.#price(),
+      () => this.#add(),
+      () => this.#remove(),
+      () => this.#bringBack(),
+    ];
+    while (!signal.aborted) {
+      await clock.sleep(CHANGE_EVERY_MS * (0.5 + random.next()), signal);
+      if (!signal.aborted) acts[Math.floor(random.next() * acts.length)]?.();
+    }
+  }
+
+  /** A line with modifiers names its product alone: one with a single SKU keeps its name, so that it can be told. */
+  #describe(): void {
+    const product = this.#any(({ children }) => children.length > 1);
+    if (!product) return;
+    const { name, category, show } = product;
+    const [base] = name.split(' · ');
+    const chance = this.#options.random.next();
+    const changed =
+      chance < 0.4
+        ? { name: `${base} · ${Math.floor(chance * 1_000)}` }
+        : chance < 0.7
+          ? { show: !show }
+          : { category: category === 'Season' ? 'Other' : 'Season' };
+    this.#options.control.putProduct({ ...product, ...changed });
+  }
+
+  #price(): void {
+    const product = this.#any(({ children }) => children.some(({ sku }) => !isPricedByPos(sku)));
+    if (!product) return;
+    const children = product.children.map((sku) =>
+      isPricedByPos(sku.sku) ? sku : { ...sku, price: sku.price + 50 },
+    );
+    this.#options.control.putProduct({ ...product, children });
+  }
+
+  #add(): void {
+    const like = this.#any(() => true);
+    if (!like) return;
+    const sku = NEW_SKUS_FROM + this.#newSkus++;
+    const [child] = like.children;
+    if (!child) return;
+    const integration = {
+      subsidiaryId: BRANCH,
+      productIdPosA: null,
+      productCodePosB: null,
+      extId: `N-${sku}`,
+    };
+    const stocks = [{ subsidiaryId: BRANCH, qty: 7, show: true }];
+    const children = [{ ...child, sku, barcode: `78${sku}`, stocks, integrations: [integration] }];
+    const createdAtMs = this.#options.clock.nowMs();
+    this.#options.control.putProduct({
+      ...like,
+      id: `new-${sku}`,
+      name: `New ${sku}`,
+      createdAtMs,
+      children,
+    });
+  }
+
+  #remove(): void {
+    const product = this.#any(({ id }) => id.startsWith('new-'));
+    if (!product) return;
+    this.#taken.push(product);
+    this.#options.control.removeProduct(product.id);
+  }
+
+  #bringBack(): void {
+    const product = this.#taken.pop();
+    if (product) this.#options.control.putProduct(product);
+  }
+
+  #any(isWanted: (product: CatalogProduct) => boolean): CatalogProduct | undefined {
+    const wanted = this.#options.control.products().filter(isWanted);
+    return wanted[Math.floor(this.#options.random.next() * wanted.length)];
+  }
+}
