@@ -139,7 +139,13 @@ export class ChangeDesk {
 
   /** Gives up a change that waits, is held or was rejected. */
   async drop(changeId: number): Promise<void> {
-    await this.#options.stores.write(({ decisions }) => decisions.drop(changeId));
+    const { stores, holdBack, onTaken } = this.#options;
+    await stores.write(({ decisions, acks }) => {
+      decisions.drop(changeId);
+      // What was heard of while it was in the way of corrections.
+      if (holdBack) acks.correctSettled([changeId]);
+    });
+    onTaken();
   }
 
   /** Lets held changes go; returns how many. */

@@ -160,18 +160,23 @@ export interface ChoreSettings {
 export function outboxChores(
   stores: MirrorStores,
   desk: ChangeDesk,
-  mirror: Pick<Mirror, 'newestSeq'>,
+  mirror: Pick<Mirror, 'newestSeq' | 'lastPollOkMs'>,
   settings: ChoreSettings,
 ): OutboxChores {
   const { holdBack, keptMs, clock } = settings;
   return {
     reclaim: () => stores.write(({ settlement }) => settlement.reclaim()),
     unresolved: unresolvedChanges(stores, desk, settings),
-    correct: () => (holdBack ? stores.write(({ acks }) => acks.correct()) : Promise.resolve(0)),
+    correct: () =>
+      stores.write(({ acks }) => {
+        if (holdBack) return acks.correct();
+        acks.end();
+        return 0;
+      }),
     newestSeq: () => mirror.newestSeq(),
     prune: () =>
       stores.write(({ decisions, acks }) => {
-        acks.prune();
+        acks.prune(mirror.lastPollOkMs() ?? 0);
         if (keptMs === 0) return false;
         return decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE) === PRUNED_AT_ONCE;
       }),

@@ -45,9 +45,14 @@ export function sellableStock(count: Count, takings: Iterable<Taking>): Sellable
   return { qty: Math.max(0, exact(count.qty - heldBack)), heldBack: exact(heldBack) };
 }
 
+/** Whether an order of this status takes nothing of any stock: it was cancelled or paid back. */
+export function takesNothing(status: string | null): boolean {
+  return status !== null && TAKES_NOTHING.has(status);
+}
+
 /** Whether what an order took is not yet part of a count. */
 export function isHeldBack(taking: Taking, count: Count): boolean {
-  if (taking.status !== null && TAKES_NOTHING.has(taking.status)) return false;
+  if (takesNothing(taking.status)) return false;
   return !taking.acknowledged || taking.firstSeq > count.asOfSeq;
 }
 

@@ -13,15 +13,17 @@ export interface HeldBackCount {
   sku: string | null;
   subsidiaryId: string | null;
   asOfSeq: number;
+  /** Of the hand-over; a correction is no newer word. */
+  version: number;
+  /** Newest event of the order feed when it was judged. */
+  heardSeq: number;
   sentQty: number;
   /** When the platform had it for certain. */
   sentAt: string;
-  /** When it was said again without a call; null: it was sent. */
-  confirmedAt: string | null;
 }
 
 const COLUMNS = `h.target, h.body, h.conflict_key AS conflictKey, h.basis, h.sku, h.subsidiary_id AS subsidiaryId,
-  h.as_of_seq AS asOfSeq, h.sent_qty AS sentQty, h.sent_at AS sentAt, h.confirmed_at AS confirmedAt`;
+  h.as_of_seq AS asOfSeq, h.version, h.heard_seq AS heardSeq, h.sent_qty AS sentQty, h.sent_at AS sentAt`;
 
 /** Nothing for the stock waits, is held or is under way. */
 const IDLE = `
@@ -32,7 +34,10 @@ const IDLE = `
     SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'pending'
       AND o.held_guard IS NOT NULL)
   AND NOT EXISTS (
-    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.conflict_key = h.conflict_key AND o.state = 'sending')`;
+    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.conflict_key = h.conflict_key AND o.state = 'sending')
+  AND NOT EXISTS (
+    SELECT 1 FROM outbox o WHERE o.kind = 'stock' AND o.target = h.target AND o.state = 'rejected'
+      AND o.version >= h.version)`;
 
 /** Places of what orders with events after `@seq` named, by id, or by the product's name where they gave no id. */
 const NAMED_SINCE = `
@@ -47,33 +52,45 @@ const PLACES_SINCE = `
   UNION SELECT k.sku, k.subsidiary_id FROM named n CROSS JOIN products p ON p.name = n.name
     CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE n.externalId IS NULL`;
 
-type CountedRow = Omit<LineRow, 'queueSeq' | 'version'>;
+type CountedRow = Omit<LineRow, 'queueSeq'>;
 
 interface SentCount {
   sentQty: number;
   heldBack: number;
   sentAt: string;
+  heardSeq: number;
 }
 
 /** Statements on `held_back_counts`. Transactions are the caller's. */
 export class HeldBackCounts {
   readonly #put: Database.Statement;
   readonly #confirm: Database.Statement;
+  readonly #dropUnplaced: Database.Statement;
   readonly #drop: Database.Statement<[string]>;
   readonly #reduced: Database.Statement<[], HeldBackCount>;
   readonly #touched: Database.Statement<[{ seq: number }], HeldBackCount>;
   readonly #settled: Database.Statement<[number], HeldBackCount>;
+  readonly #blocked: Database.Statement<[], number | null>;
+  readonly #clear: Database.Statement;
   readonly #dropOld: Database.Statement<[string]>;
 
   constructor(db: Database.Database) {
     const insert = `INTO held_back_counts
-        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty, held_back, sent_at, confirmed_at)
+        (target, body, conflict_key, basis, sku, subsidiary_id, as_of_seq, sent_qty, held_back, sent_at, confirmed_at,
+        version, heard_seq)
       VALUES (@target, @body, @conflictKey, @basis, @sku, @subsidiaryId, @asOfSeq, @sentQty, @heldBack, @sentAt,
-        @confirmedAt)`;
+        @confirmedAt, @version, @heardSeq)`;
     this.#put = db.prepare(`INSERT OR REPLACE ${insert}`);
     this.#confirm = db.prepare(`
       INSERT ${insert} ON CONFLICT (target) DO UPDATE SET body = excluded.body, as_of_seq = excluded.as_of_seq,
-        sent_qty = excluded.sent_qty, held_back = excluded.held_back, confirmed_at = excluded.confirmed_at`);
+        sent_qty = excluded.sent_qty, held_back = excluded.held_back, confirmed_at = excluded.confirmed_at,
+        version = excluded.version, heard_seq = excluded.heard_seq`);
+    // What was sent by its own words before the mirror knew that they mean this stock.
+    this.#dropUnplaced = db.prepare(`
+      DELETE FROM held_back_counts WHERE sku IS NULL AND @sku IS NOT NULL
+        AND (subsidiary_id IS NULL OR subsidiary_id = @subsidiaryId) AND body ->> 'externalId' IN (
+        SELECT value FROM integrations i, json_each(json_array(i.ext_id, i.product_id_pos_a, i.product_code_pos_b))
+        WHERE i.sku = @sku AND i.subsidiary_id = @subsidiaryId)`);
     this.#drop = db.prepare('DELETE FROM held_back_counts WHERE target = ?');
     this.#reduced = db.prepare(
       `SELECT ${COLUMNS} FROM held_back_counts h WHERE h.held_back <> 0 AND ${IDLE}`,
@@ -86,6 +103,10 @@ export class HeldBackCounts {
     this.#settled = db.prepare(`
       SELECT ${COLUMNS} FROM outbox c JOIN held_back_counts h USING (target)
       WHERE c.change_id = ? AND c.kind = 'stock' AND ${IDLE}`);
+    this.#blocked = db
+      .prepare<[], number | null>(`SELECT min(h.heard_seq) FROM held_back_counts h WHERE NOT (${IDLE})`)
+      .pluck();
+    this.#clear = db.prepare('DELETE FROM held_back_counts');
     this.#dropOld = db.prepare(
       'DELETE FROM held_back_counts WHERE held_back = 0 AND coalesce(confirmed_at, sent_at) < ?',
     );
@@ -93,11 +114,13 @@ export class HeldBackCounts {
 
   /** The platform took a count. */
   keep(row: CountedRow, sent: SentCount): void {
+    this.#dropUnplaced.run(row);
     this.#put.run({ ...row, ...sent, confirmedAt: null });
   }
 
   /** A count needed no call, since the platform has what is to be sent of it: since the last one, as far as is known. */
   confirm(row: CountedRow, sent: SentCount): void {
+    this.#dropUnplaced.run(row);
     this.#confirm.run({ ...row, ...sent, confirmedAt: sent.sentAt });
   }
 
@@ -116,6 +139,15 @@ export class HeldBackCounts {
   /** The counts that these changes were, where nothing newer for their stocks waits, is held or is under way. */
   idleOf(changeIds: readonly number[]): HeldBackCount[] {
     return changeIds.flatMap((changeId) => this.#settled.get(changeId) ?? []);
+  }
+
+  /** The newest event that all counts have heard of which cannot be corrected now; Infinity: each can. */
+  blockedSeq(): number {
+    return this.#blocked.get() ?? Number.POSITIVE_INFINITY;
+  }
+
+  clear(): void {
+    this.#clear.run();
   }
 
   /** Forgets counts of which nothing was held back, said before `until`. */

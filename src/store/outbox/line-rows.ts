@@ -85,7 +85,7 @@ export class LineRows {
     this.setTarget = db.prepare(`
       UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
         subsidiary_id = @subsidiaryId, body = @body, fields = @fields, priority = @priority, queue_seq = @queueSeq,
-        field_versions = @fieldVersions, version = @version
+        field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq
       WHERE change_id = @changeId`);
   }
 

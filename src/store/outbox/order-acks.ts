@@ -55,15 +55,14 @@ export class OrderAcks {
   /**
    * Puts a correction in line for every stock of which the platform would have another quantity had tillsync known
    * all it knows now when it sent the last count: orders were booked or cancelled since, or are heard of only now.
-   * What was ordered after the count the platform has taken off by itself. To be called after acknowledgements and
-   * after orders changed. Returns how many.
+   * What was ordered after the count the platform has taken off by itself, and keeps when that is cancelled. To be
+   * called after acknowledgements and after orders changed. Returns how many.
    */
   correct(): number {
     return this.#transaction(() => {
-      const seq = this.#correctedSeq.get() ?? 0;
-      const counts = this.#counts.idle(seq);
+      const counts = this.#counts.idle(this.#correctedSeq.get() ?? 0);
       this.#setCorrectedSeq.run();
-      return this.#correct(counts, seq);
+      return this.#correct(counts);
     });
   }
 
@@ -72,18 +71,28 @@ export class OrderAcks {
    * had to leave to this. To be called in the transaction that settles them.
    */
   correctSettled(changeIds: readonly number[]): number {
-    return this.#transaction(() => this.#correct(this.#counts.idleOf(changeIds), Infinity));
+    return this.#transaction(() => this.#correct(this.#counts.idleOf(changeIds)));
   }
 
-  /** Forgets what no count needs any more. */
-  prune(): number {
-    return this.#transaction(() => {
-      const counts = this.#counts.dropOld(isoUtc(this.#clock.nowMs() - HEARD_LATE_MAX_MS));
-      return counts + this.#unbooked.prune();
+  /** The hold-back is switched off: what it kept is forgotten, so that it begins anew when it is on again. */
+  end(): void {
+    this.#transaction(() => {
+      if (!this.#unbooked.end()) return;
+      this.#counts.clear();
     });
   }
 
-  #correct(counts: readonly HeldBackCount[], sinceSeq: number): number {
+  /** Forgets what no count needs any more; all orders placed until `heardAllUntilMs` were heard of. */
+  prune(heardAllUntilMs = this.#clock.nowMs()): number {
+    return this.#transaction(() => {
+      const untilMs = Math.min(heardAllUntilMs, this.#clock.nowMs()) - HEARD_LATE_MAX_MS;
+      const counts = this.#counts.dropOld(isoUtc(untilMs));
+      const judgedSeq = Math.min(this.#correctedSeq.get() ?? 0, this.#counts.blockedSeq());
+      return counts + this.#unbooked.prune(judgedSeq);
+    });
+  }
+
+  #correct(counts: readonly HeldBackCount[]): number {
     if (counts.length === 0) return 0;
     this.#rules.begin({ holdBack: true, skipUnchanged: false, sendAsIs: true });
     this.#line.begin();
@@ -92,15 +101,16 @@ export class OrderAcks {
       const body = countedBody(count);
       if (!body) continue;
       const isAsSent = this.#wouldHaveSent(count, body) === count.sentQty;
-      if (isAsSent && !this.#isTakenFromSince(count, body, sinceSeq)) continue;
-      const version = this.#takeVersion.get() ?? 0;
+      // What such an order took, the platform does not give back.
+      const isShort = this.#rules.isCancelledSince(count.heardSeq, count, body);
+      if (isAsSent && !isShort) continue;
+      const changeId = this.#takeVersion.get() ?? 0;
       const createdAt = isoUtc(this.#clock.nowMs());
       this.#line.putNewest(
         {
           ...count,
           kind: 'stock',
-          changeId: version,
-          version,
+          changeId,
           createdAt,
           source: 'hold-back',
           reference: null,
@@ -117,17 +127,7 @@ export class OrderAcks {
 
   #wouldHaveSent(count: HeldBackCount, body: StockChangeItem): number {
     const placedUntilMs = Date.parse(count.sentAt) + CLOCK_MARGIN_MS;
-    return this.#rules.sellable(count, body, { placedUntilMs }).qty;
-  }
-
-  /**
-   * A count that needed no call found the stock as the platform had it; what was ordered before and is heard of only
-   * now the platform has taken off, and gives nothing back for what is cancelled.
-   */
-  #isTakenFromSince(count: HeldBackCount, body: StockChangeItem, seq: number): boolean {
-    if (count.confirmedAt === null) return false;
-    const placedUntilMs = Date.parse(count.confirmedAt) + CLOCK_MARGIN_MS;
-    return this.#rules.isHeardSince(seq, count, body, placedUntilMs);
+    return this.#rules.sellable(count, body, { placedUntilMs, heardUntilSeq: count.heardSeq }).qty;
   }
 
   #transaction<T>(action: () => T): T {

@@ -109,19 +109,20 @@ export class OutboxClaims {
         { max },
       );
       const at = isoUtc(this.#clock.nowMs());
+      const orderSeq = this.#orderSeq.get() ?? 0;
       for (const row of plan.settle) {
         this.#settle.run(at, row.changeId);
         this.#refused.outlived(row, bodyOf(row), at);
         const stock = judged.get(row.changeId)?.stock;
-        if (rules.holdBack && stock) {
-          this.#counts.confirm(row, { sentQty: stock.qty, heldBack: stock.heldBack, sentAt: at });
-        }
+        if (!stock) continue;
+        const { qty: sentQty, heldBack } = stock;
+        if (rules.holdBack) this.#counts.confirm(row, { sentQty, heldBack, sentAt: at, heardSeq: orderSeq });
+        else this.#counts.forget(row.target);
       }
       const { more } = plan;
       const settled = plan.settle.length;
       if (plan.take.length === 0) return { callId: null, items: [], settled, more };
       const callId = this.#takeCall.get() ?? 0;
-      const orderSeq = this.#orderSeq.get() ?? 0;
       const items = plan.take.map((row): ClaimedItem => {
         const stock = judged.get(row.changeId)?.stock ?? null;
         const { changeId, target, attempts } = row;

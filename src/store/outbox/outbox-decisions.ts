@@ -120,7 +120,11 @@ export class OutboxDecisions {
       }
       const left = keptChange({ ...row, body: JSON.stringify(rest.body) }) ?? kept;
       const item: IntakeItem = { ...left, resolution };
-      const [acceptance] = this.#intake.accept([item], { source: 'cli', guards: GUARDS_OFF });
+      const [acceptance] = this.#intake.accept([item], {
+        source: 'cli',
+        guards: GUARDS_OFF,
+        asOfSeq: row.asOfSeq,
+      });
       if (!acceptance) throw refusal(changeId, 'was not taken');
       const message = `Tried again as change ${acceptance.changeId}.`;
       const at = isoUtc(this.#clock.nowMs());

@@ -45,6 +45,8 @@ export interface AcceptOptions {
    * zero (`holdFor`).
    */
   zeroHold?: Hold | undefined;
+  /** Newest event of the order feed when it was handed over, where that was not now. */
+  asOfSeq?: number;
 }
 
 export interface Acceptance {
@@ -104,7 +106,7 @@ export class OutboxIntake {
       .transaction(() => {
         this.#line.begin();
         const firstId = (this.#takeVersions.get(items.length) ?? items.length) - items.length + 1;
-        const asOfSeq = this.#orderSeq.get() ?? 0;
+        const asOfSeq = options.asOfSeq ?? this.#orderSeq.get() ?? 0;
         const zeros = this.#judgeZeros(items, options, at);
         return items.map((item, i): Acceptance => {
           const base = {

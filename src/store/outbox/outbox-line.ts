@@ -110,14 +110,14 @@ export class OutboxLine {
     const there = isSending ? undefined : slot.get(row.kind, place.target);
     const { versions } = versioned(row);
     let moved: Versioned = { body: place.body, versions };
-    let { queueSeq, version } = row;
+    let { queueSeq, version, asOfSeq } = row;
     if (there && there.changeId !== row.changeId) {
       moved = mergeVersioned(moved, versioned(there));
       queueSeq = Math.min(queueSeq, there.queueSeq);
-      version = Math.max(version, there.version);
+      if (there.version > version) ({ version, asOfSeq } = there);
       this.#supersede(there.changeId, row.changeId, at);
     }
-    const placed = { ...row, ...place, queueSeq, version };
+    const placed = { ...row, ...place, queueSeq, version, asOfSeq };
     this.#place(placed, moved);
     if (row.heldGuard === null && !isSending) this.#settleSiblings(placed, moved, at);
   }

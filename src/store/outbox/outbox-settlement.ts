@@ -117,7 +117,8 @@ export class OutboxSettlement {
     const qty = row.sentQty ?? body.qty;
     this.#push.apply({ ...row, body: { ...body, qty } }, mark);
     if (row.heldBack === null) this.#counts.forget(row.target);
-    else this.#counts.keep(row, { sentQty: qty, heldBack: row.heldBack, sentAt: at });
+    else
+      this.#counts.keep(row, { sentQty: qty, heldBack: row.heldBack, sentAt: at, heardSeq: row.sentAsOfSeq });
   }
 
   #transaction<T>(action: () => T): T {

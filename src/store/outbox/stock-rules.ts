@@ -30,7 +30,7 @@ export interface Judgement {
   stock: SellableStock | null;
 }
 
-type PlaceWish = Pick<SoldPlace, 'externalIds' | 'placedUntilMs'>;
+type PlaceWish = Pick<SoldPlace, 'externalIds' | 'placedUntilMs' | 'heardUntilSeq'>;
 
 type StockPlace = Pick<LineRow, 'sku' | 'subsidiaryId' | 'asOfSeq'>;
 
@@ -83,16 +83,20 @@ export class StockRules {
     return this.#unbooked.sellable({ qty: body.qty, asOfSeq: row.asOfSeq }, this.#placeOf(row, body, wish));
   }
 
-  /** Whether an order of it that was placed until then was heard of after the event `seq` for the first time. */
-  isHeardSince(seq: number, row: StockPlace, body: StockChangeItem, placedUntilMs: number): boolean {
-    return this.#unbooked.isHeardSince(seq, this.#placeOf(row, body, { placedUntilMs }));
+  /** Whether an order of it that was heard of after the event `seq` for the first time is cancelled. */
+  isCancelledSince(seq: number, row: StockPlace, body: StockChangeItem): boolean {
+    return this.#unbooked.isCancelledSince(seq, this.#placeOf(row, body, {}));
   }
 
   #placeOf(row: StockPlace, body: StockChangeItem, wish: Partial<PlaceWish>): SoldPlace {
-    const { externalIds = this.#idsOf(row, body), placedUntilMs = Number.POSITIVE_INFINITY } = wish;
+    const {
+      externalIds = this.#idsOf(row, body),
+      placedUntilMs = Number.POSITIVE_INFINITY,
+      heardUntilSeq = 0,
+    } = wish;
     const { sku, subsidiaryId } = row;
     const subsidiaryExternalId = body.subsidiaryExternalId ?? null;
-    return { externalIds, sku, branch: { subsidiaryId, subsidiaryExternalId }, placedUntilMs };
+    return { externalIds, sku, branch: { subsidiaryId, subsidiaryExternalId }, placedUntilMs, heardUntilSeq };
   }
 
   /** Every id under which an order may name the product. */

@@ -1,5 +1,11 @@
 import type Database from 'better-sqlite3';
-import { type Count, type SellableStock, sellableStock, type Taking } from '../../domain/change/hold-back.ts';
+import {
+  type Count,
+  type SellableStock,
+  sellableStock,
+  type Taking,
+  takesNothing,
+} from '../../domain/change/hold-back.ts';
 import { isEnded } from '../../domain/order/order-status.ts';
 import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
@@ -48,7 +54,8 @@ export class UnbookedOrders {
   readonly #ack: Database.Statement<[string, string, string]>;
   readonly #book: Database.Statement<[string]>;
   readonly #order: Database.Statement<[string], number>;
-  readonly #prune: Database.Statement<[]>;
+  readonly #prune: Database.Statement<[number]>;
+  readonly #clear: Database.Statement;
   readonly #nameOf: Database.Statement<[string], string | null>;
   readonly #isStocked: Database.Statement<[string], number>;
   #takenItems = new Map<string, TakenItem[]>();
@@ -68,14 +75,16 @@ export class UnbookedOrders {
       SELECT order_id, coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq),
         EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id)
       FROM orders WHERE order_id = ?`);
-    // One that was forgotten after it was acknowledged is part of every count that lives, however late it moves on:
-    // 0. Unless it had been cancelled: then it begins to take now.
+    // One that is new, or comes back to life after it was cancelled, takes from now on. One that moves on and is not
+    // here was acknowledged and forgotten, or had ended before it all began: it is part of every count that lives.
     this.#addSince = db.prepare(`
-      INSERT OR IGNORE INTO unbooked_orders (order_id, first_seq, acknowledged)
-      SELECT order_id,
-        iif(previous_status IS NULL OR previous_status IN ('cancel', 'refund', 'payment-canceled'), min(seq), 0),
-        EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = e.order_id)
-      FROM order_events e WHERE seq > ? AND seq <= ? GROUP BY order_id`);
+      INSERT INTO unbooked_orders (order_id, first_seq, acknowledged)
+      SELECT order_id, max(seq), EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = e.order_id)
+      FROM order_events e WHERE seq > ? AND seq <= ?
+        AND (previous_status IS NULL OR previous_status IN ('cancel', 'refund', 'payment-canceled'))
+      GROUP BY order_id
+      ON CONFLICT (order_id) DO UPDATE SET first_seq = excluded.first_seq
+        WHERE excluded.first_seq > unbooked_orders.first_seq`);
     this.#taken = db.prepare(`
       SELECT i.product_external_id AS externalId, i.product_name AS name,
         o.store_external_id AS storeExternalId, i.quantity, o.status, o.created_at AS createdAt,
@@ -83,6 +92,7 @@ export class UnbookedOrders {
       FROM unbooked_orders u CROSS JOIN orders o USING (order_id) CROSS JOIN order_items i USING (order_id)
         LEFT JOIN order_events e ON e.seq = u.first_seq
       WHERE i.product_external_id IS NOT NULL OR i.product_name IS NOT NULL`);
+    this.#clear = db.prepare('DELETE FROM unbooked_orders');
     this.#nameOf = db
       .prepare<[string], string | null>(
         'SELECT name FROM skus JOIN products USING (product_id) WHERE sku = ?',
@@ -103,9 +113,10 @@ export class UnbookedOrders {
           SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NULL
           UNION ALL SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'pending' AND held_guard IS NOT NULL
           UNION ALL SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'sending'
+          UNION ALL SELECT as_of_seq FROM outbox WHERE kind = 'stock' AND state = 'rejected'
           UNION ALL SELECT as_of_seq FROM held_back_counts)))
-        OR EXISTS (SELECT 1 FROM orders o WHERE o.order_id = unbooked_orders.order_id
-          AND o.status IN ('cancel', 'refund', 'payment-canceled'))`);
+        OR (first_seq <= ? AND EXISTS (SELECT 1 FROM orders o WHERE o.order_id = unbooked_orders.order_id
+          AND o.status IN ('cancel', 'refund', 'payment-canceled')))`);
   }
 
   /** Records that the POS has booked these orders. */
@@ -127,6 +138,14 @@ export class UnbookedOrders {
     if ((this.#seen.get() ?? -1) >= 0) return;
     for (const { orderId, status } of this.#openOrders.all()) if (!isEnded(status)) this.#add.run(orderId);
     this.#setSeen.run(this.#newest.get() ?? 0);
+  }
+
+  /** False: it had not begun. */
+  end(): boolean {
+    if ((this.#seen.get() ?? -1) < 0) return false;
+    this.#clear.run();
+    this.#setSeen.run(-1);
+    return true;
   }
 
   /** Takes in what the order feed has brought, for `sellable`. */
@@ -154,9 +173,9 @@ export class UnbookedOrders {
     return sellableStock(count, this.#takings(of));
   }
 
-  /** Whether an order of it was heard of after the event `seq` for the first time, whatever became of it. */
-  isHeardSince(seq: number, of: SoldPlace): boolean {
-    return this.#takings(of).some(({ firstSeq }) => firstSeq > seq);
+  /** Whether an order of it that was heard of after the event `seq` for the first time is cancelled. */
+  isCancelledSince(seq: number, of: SoldPlace): boolean {
+    return this.#takings(of).some(({ firstSeq, status }) => firstSeq > seq && takesNothing(status));
   }
 
   #takings(of: SoldPlace): Taking[] {
@@ -166,15 +185,16 @@ export class UnbookedOrders {
       items.push(...(this.#takenByName.get(this.#nameOf.get(of.sku) ?? '') ?? []));
     }
     const ours = items.filter(
-      ({ placedMs, storeExternalId }) =>
-        placedMs <= of.placedUntilMs && this.#isBranch(storeExternalId, of.branch),
+      ({ placedMs, storeExternalId, taking }) =>
+        (placedMs <= of.placedUntilMs || taking.firstSeq <= of.heardUntilSeq) &&
+        this.#isBranch(storeExternalId, of.branch),
     );
     return ours.map(({ taking }) => taking);
   }
 
-  /** Forgets acknowledged orders that every living count includes. */
-  prune(): number {
-    return this.#prune.run().changes;
+  /** Forgets acknowledged orders that every living count includes, and cancelled ones first heard of until `judgedSeq`. */
+  prune(judgedSeq: number): number {
+    return this.#prune.run(Math.min(judgedSeq, Number.MAX_SAFE_INTEGER)).changes;
   }
 
   /**
@@ -206,6 +226,8 @@ export interface SoldPlace {
   branch: BranchName;
   /** Orders that were placed later are left out; Infinity: none is. */
   placedUntilMs: number;
+  /** But those heard of until this event are not. */
+  heardUntilSeq: number;
 }
 
 function add(items: Map<string, TakenItem[]>, key: string, item: TakenItem): void {

@@ -19,6 +19,7 @@ export class UnsettledStocks {
   readonly #soldUnnamed: Database.Statement<[number], number | null>;
   readonly #confirmedBefore: Database.Statement<[number], Place>;
   readonly #unbooked: Database.Statement<[], string>;
+  readonly #unbookedByName: Database.Statement<[], Place>;
   readonly #places: Database.Statement<[string, string, string], [...Place, confirmedSeq: number]>;
   readonly #placesOfSku: Database.Statement<[string], Place>;
 
@@ -76,6 +77,16 @@ export class UnsettledStocks {
              WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`,
       )
       .pluck();
+    this.#unbookedByName = db
+      .prepare<[], Place>(
+        `SELECT DISTINCT k.sku, k.subsidiary_id FROM order_items i
+           JOIN products p ON p.name = i.product_name JOIN skus s USING (product_id) JOIN stocks k USING (sku)
+         WHERE i.product_external_id IS NULL AND (
+           i.order_id IN (SELECT order_id FROM unbooked_orders WHERE acknowledged = 0)
+           OR i.order_id IN (SELECT order_id FROM order_events
+             WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`,
+      )
+      .raw();
     this.#places = db
       .prepare<[string, string, string], [...Place, number]>(
         `SELECT i.sku, i.subsidiary_id, ${confirmed}
@@ -97,7 +108,10 @@ export class UnsettledStocks {
     const keys = new Set(this.#targets.iterate());
     for (const row of this.#unresolved.iterate()) this.#addNamed(bodyOf(row), keys);
     this.#addSold(this.#floorOf(subsidiaryIds), keys);
-    if (holdBack) for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
+    if (holdBack) {
+      for (const externalId of this.#unbooked.all()) this.#addNamed({ externalId }, keys);
+      for (const [sku, subsidiaryId] of this.#unbookedByName.all()) keys.add(`sku:${sku}@${subsidiaryId}`);
+    }
     return keys;
   }
 

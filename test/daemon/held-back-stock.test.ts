@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ChangeDesk } from '../../src/daemon/changes/change-desk.ts';
 import { inboxWiring } from '../../src/daemon/changes/inbox-wiring.ts';
-import { pushLine } from '../../src/daemon/changes/outbox-wiring.ts';
+import { outboxChores, pushLine } from '../../src/daemon/changes/outbox-wiring.ts';
 import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
 import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
 import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
@@ -63,5 +63,61 @@ describe('the first count of all', () => {
     expect(await inbox.takeIn()).toMatchObject({ taken: 1 });
     inbox.close();
     expect(await sentAfterAnOrder()).toEqual([8]);
+  });
+});
+
+describe('a count that was given up', () => {
+  it('makes room for the correction that it was in the way of', async () => {
+    const count = (qty: number) => [
+      { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
+    ];
+    const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
+    const line = pushLine(stores, desk, { holdBack: true, ...settings });
+    await desk.take(count(10), 'http');
+    const first = await line.claim('stock', 100);
+    await line.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
+    const [waiting] = await desk.take(count(20), 'http');
+    const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
+    await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
+    await stores.write(({ acks }) => acks.correct());
+    await desk.drop(waiting?.changeId ?? 0);
+    const { items } = await line.claim('stock', 100);
+    expect(items.map(({ body }) => 'qty' in body && body.qty)).toEqual([8]);
+  });
+});
+
+describe('what is kept for corrections', () => {
+  const kept = () =>
+    stores.read(({ db }) => db.prepare('SELECT count(*) FROM held_back_counts').pluck().get());
+  const chores = (holdBack: boolean, lastPollOkMs: number) =>
+    outboxChores(
+      stores,
+      desk,
+      { newestSeq: () => mirror.newestSeq(), lastPollOkMs: () => lastPollOkMs },
+      { holdBack, readsCatalog: false, keptMs: 0, clock },
+    );
+
+  beforeEach(async () => {
+    const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
+    const line = pushLine(stores, desk, { holdBack: true, ...settings });
+    await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
+    const { callId, items } = await line.claim('stock', 100);
+    await line.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
+  });
+
+  it('stays until the platform has told of the time it is kept for', async () => {
+    const beforeTheNightMs = clock.nowMs();
+    await clock.advance(10 * 3_600_000);
+    await chores(true, beforeTheNightMs).prune();
+    expect(kept()).toBe(1);
+    await chores(true, clock.nowMs()).prune();
+    expect(kept()).toBe(0);
+  });
+
+  it('goes when the hold-back is switched off', async () => {
+    await chores(true, clock.nowMs()).correct();
+    expect(kept()).toBe(1);
+    await chores(false, clock.nowMs()).correct();
+    expect(kept()).toBe(0);
   });
 });

@@ -1,0 +1,30 @@
+import { outgoing, SEND_ALL } from './outbox-fixture.ts';
+import { TEA } from './swept-outbox.ts';
+
+export const HOLDING = { ...SEND_ALL, holdBack: true };
+
+/** With a catalogue; the hold-back has begun. */
+export function holding(): ReturnType<typeof outgoing> {
+  const out = outgoing();
+  out.sweep([TEA]);
+  out.acks.begin();
+  return out;
+}
+
+/** One call with all that waits, settled as the daemon settles it; gives the quantities that were sent. */
+export function send(
+  out: ReturnType<typeof outgoing>,
+  state: 'done' | 'rejected' | 'retry' = 'done',
+  rules = HOLDING,
+): unknown[] {
+  const { callId, items } = out.claims.claim('stock', 100, rules);
+  const outcomes = items.map(({ changeId }) => ({ changeId, state, message: 'No.' }));
+  if (callId !== null) out.settlement.settle(callId, outcomes);
+  if (rules.holdBack) out.acks.correctSettled(items.map(({ changeId }) => changeId));
+  return items.map(({ body }) => 'qty' in body && body.qty);
+}
+
+/** When an order was placed, as the platform writes it. */
+export function placed(out: ReturnType<typeof outgoing>, secondsAgo: number): { createdAt: string } {
+  return { createdAt: new Date(out.clock.nowMs() - secondsAgo * 1_000).toISOString() };
+}

@@ -1,0 +1,200 @@
+import { describe, expect, it } from 'vitest';
+import { HOLDING, holding, placed, send } from './held-back-steps.ts';
+import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { TEA } from './swept-outbox.ts';
+
+describe('corrections of what was held back', () => {
+  it('that were refused are not sent for ever', () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([8]);
+    out.acks.acknowledge(['o1'], 'http');
+    expect(out.acks.correct()).toBe(1);
+    const sent = [];
+    for (let i = 0; i < 5; i++) sent.push(...send(out, 'rejected'));
+    expect(sent).toEqual([10]);
+  });
+
+  it('are not made while a newer count stands refused, which they would undo', () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([8]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    const { callId, items } = out.claims.claim('stock', 100, HOLDING);
+    out.settlement.settle(callId ?? 0, [
+      { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' },
+    ]);
+    out.acks.correctSettled([items[0]!.changeId]);
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    expect(send(out)).toEqual([]);
+    expect(out.queries.get(items[0]!.changeId)?.state).toBe('rejected');
+  });
+
+  it('leave a refused newer count to be tried again', () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    send(out);
+    const [acc] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    send(out, 'rejected');
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    expect(() => out.decisions.retry(acc!.changeId, (k) => out.resolve(k))).not.toThrow();
+  });
+
+  it('are not made of a count from before the hold-back was switched off', () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([8]);
+    // off
+    out.accept('stock', [{ externalId: 'B', qty: 8 }]);
+    expect(send(out, 'done', SEND_ALL)).toEqual([]);
+    // on
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    expect(send(out)).toEqual([]);
+  });
+
+  it('end when the clock was set back after an order was heard of', () => {
+    for (const skipUnchanged of [true, false]) {
+      const out = holding();
+      const rules = { ...HOLDING, skipUnchanged };
+      send(out);
+      order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
+      out.clock.jumpWall(-2 * 3_600_000);
+      out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+      const sent = [];
+      for (let i = 0; i < 5; i++) sent.push(...send(out, 'done', rules));
+      expect(sent).toEqual([8]);
+    }
+  });
+
+  it('end so too where nothing is known of the catalogue', () => {
+    const out = outgoing(undefined, []);
+    send(out);
+    order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
+    out.clock.jumpWall(-2 * 3_600_000);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    const sent = [];
+    for (let i = 0; i < 5; i++) sent.push(...send(out));
+    expect(sent).toEqual([8]);
+  });
+
+  it('are not made at each event for a count that needed no call', async () => {
+    const out = holding();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    await out.clock.advance(60_000);
+    order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
+    expect(out.acks.correct()).toBe(0);
+    out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 7] } }])]);
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([]);
+    const n = [];
+    for (let i = 0; i < 4; i++) {
+      order(out, `x${i}`, 'B2', [['Z', 1]]);
+      n.push(out.acks.correct());
+      send(out);
+    }
+    expect(n).toEqual([0, 0, 0, 0]);
+  });
+
+  it('follow an order whose quantity or items change', async () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
+    out.accept('stock', [
+      { externalId: 'B', qty: 10 },
+      { externalId: 'A', subsidiaryId: 's1', qty: 10 },
+    ]);
+    expect(send(out).sort()).toEqual([10, 8]);
+    order(out, 'o1', 'B1', [['B', 3]], 'pending', placed(out, 5));
+    out.acks.correct();
+    expect(send(out)).toEqual([7]);
+    order(out, 'o1', 'B1', [['B', 1]], 'pending', placed(out, 5));
+    out.acks.correct();
+    expect(send(out)).toEqual([9]);
+    order(out, 'o1', 'B1', [['A', 1]], 'pending', placed(out, 5));
+    out.acks.correct();
+    expect(send(out).sort()).toEqual([10, 9]);
+  });
+
+  it('are no newer word than one that waits under another name', () => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([8]);
+    const [acc] = out.accept('stock', [{ externalId: 'B9', qty: 3 }]);
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    send(out);
+    const read = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B9', 10] } }]);
+    out.store.applyRead(read, out.store.readMark());
+    for (const k of out.decisions.unresolved('needs-read', { limit: 9 }))
+      out.decisions.retarget(k, out.resolve(k, true));
+    expect(send(out)).toEqual([3]);
+    expect(out.queries.get(acc!.changeId)?.state).toBe('done');
+  });
+
+  it('give back what the platform keeps of an order that came after the count and was cancelled', async () => {
+    const out = holding();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    await out.clock.advance(30_000);
+    order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5)); // the platform has 7 now
+    expect(out.acks.correct()).toBe(0);
+    order(out, 'o1', 'B1', [['B', 2]], 'cancel', placed(out, 5));
+    out.acks.correct();
+    expect(send(out)).toEqual([9]);
+  });
+
+  it('are made for an order that was placed before a night without power and is heard of after it', async () => {
+    const out = holding();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    const at = placed(out, 5);
+    const lastPollOkMs = out.clock.nowMs() - 60_000;
+    await out.clock.advance(10 * 3_600_000);
+    out.acks.correct();
+    out.acks.prune(lastPollOkMs);
+    order(out, 'late', 'B1', [['B', 1]], 'pending', at);
+    expect(out.acks.correct()).toBe(1);
+    expect(send(out)).toEqual([8]);
+  });
+
+  it('are not made of a count by its own words, once a newer one knows what they mean', () => {
+    const out = outgoing(undefined, []); // no [[branches]]
+    out.acks.begin();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([8]);
+    out.store.applyRead(TEA, out.store.readMark()); // read for a change that named the sku
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([2]);
+    out.acks.acknowledge(['o1'], 'http');
+    out.acks.correct();
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('wait for a held count to be decided, and know of a cancelled order until then', async () => {
+    const out = holding();
+    const zeros = [
+      { externalId: 'B', qty: 0 },
+      { externalId: 'A', qty: 0, subsidiaryId: 's1' },
+    ];
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    const [held] = out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
+    order(out, 'o1', 'B1', [['B', 2]]);
+    order(out, 'o1', 'B1', [['B', 2]], 'cancel');
+    expect(out.acks.correct()).toBe(0);
+    out.acks.prune();
+    out.decisions.drop(held?.changeId ?? 0);
+    expect(out.acks.correctSettled([held?.changeId ?? 0])).toBe(1);
+    expect(send(out)).toEqual([9]);
+    expect(out.acks.prune()).toBe(1);
+  });
+});
