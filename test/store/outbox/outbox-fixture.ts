@@ -102,21 +102,21 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
     }
   };
 
-  return {
-    db,
-    clock,
-    catalog,
-    store,
-    intake,
-    accept,
-    sweep,
-    resolve,
+  /** What a process makes anew when it starts. */
+  const parts = () => ({
     claims: new OutboxClaims(options),
     settlement: new OutboxSettlement(options),
     decisions: new OutboxDecisions(options),
     queries: new OutboxQueries(db),
     acks: new OrderAcks(options),
+  });
+
+  const out = {
+    ...{ db, clock, catalog, store, intake, accept, sweep, resolve },
+    ...parts(),
+    restart: () => void Object.assign(out, parts()),
   };
+  return out;
 }
 
 /** Mirrors an order as the order store does: its row, its items, an event. */
