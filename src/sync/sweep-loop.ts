@@ -21,8 +21,8 @@ export interface SweepAllOptions {
 
 export interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;
-  /** Whether every branch was swept before; if not, the first sweep is due at once. */
-  isComplete: () => boolean;
+  /** When the last whole reading of all branches began; undefined: one was never read, and the first is due at once. */
+  sweptMs: () => number | undefined;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
   wish: SweepWish;
@@ -80,13 +80,24 @@ export async function sweepAll(
   return reports;
 }
 
-/** Keeps the catalogue swept: at once while a branch was never swept, then by the schedule. */
+/**
+ * What was due while nobody ran, or was not finished, is made up for: a machine that is off each night would never
+ * read the catalogue again.
+ */
+function firstDueMs({ branches, schedule, sweptMs, clock }: SweepLoopOptions): number {
+  const nowMs = clock.nowMs();
+  if (branches.length === 0) return schedule.nextAfter(nowMs);
+  const lastMs = sweptMs();
+  return lastMs === undefined ? nowMs : schedule.nextAfter(Math.min(lastMs, nowMs));
+}
+
+/** Keeps the catalogue swept: at once while a branch was never swept or one was missed, then by the schedule. */
 export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal): Promise<void> {
-  const { branches, schedule, isComplete, mayCall, wish, clock, random, log, freshness, beat } = options;
+  const { branches, schedule, mayCall, wish, clock, random, log, freshness, beat } = options;
   if (branches.length === 0) {
     freshness.report('catalog.sweep', 'off', 'No branches are configured, so no catalogue is mirrored.');
   }
-  let dueMs = isComplete() || branches.length === 0 ? schedule.nextAfter(clock.nowMs()) : clock.nowMs();
+  let dueMs = firstDueMs(options);
   let failures = 0;
   while (!signal.aborted) {
     await wish.waker.until(() => dueMs, signal, beat);

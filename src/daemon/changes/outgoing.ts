@@ -59,7 +59,7 @@ export function outgoingLoops(
         freshness,
         alarms,
         schedule: cronSchedule(config.catalog.sweep, config.orders.timezone),
-        isComplete: () => stores.read(({ lookup }) => lookup.isComplete),
+        sweptMs: () => stores.read(({ lookup }) => lookup.sweptMs),
         mayCall,
         wish,
         clock,

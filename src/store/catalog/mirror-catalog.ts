@@ -20,7 +20,7 @@ const COLUMNS: Record<MappingField, string> = {
 /** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
-  readonly #sweeps: Database.Statement<[], string>;
+  readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
   readonly #product: Database.Statement<[string], string>;
   readonly #ofSku: Database.Statement<[string], SkuRow>;
   readonly #byExternalId: Database.Statement<string[], Row>;
@@ -28,7 +28,7 @@ export class MirrorCatalog implements CatalogLookup {
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
     this.#branches = branches.map(branchKey);
-    this.#sweeps = db.prepare<[], string>('SELECT branch FROM sweeps').pluck();
+    this.#sweeps = db.prepare('SELECT branch, started_at AS startedAt FROM sweeps');
     this.#product = db
       .prepare<[string], string>(
         `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
@@ -48,9 +48,15 @@ export class MirrorCatalog implements CatalogLookup {
 
   get isComplete(): boolean {
     if (this.#isComplete) return true;
-    const swept = new Set(this.#sweeps.all());
-    this.#isComplete = this.#branches.length > 0 && this.#branches.every((branch) => swept.has(branch));
+    this.#isComplete = this.sweptMs !== undefined;
     return this.#isComplete;
+  }
+
+  /** When the last whole reading began of the branch that was read longest ago; undefined while one never was. */
+  get sweptMs(): number | undefined {
+    const swept = new Map(this.#sweeps.all().map(({ branch, startedAt }) => [branch, Date.parse(startedAt)]));
+    const times = this.#branches.map((branch) => swept.get(branch));
+    return times.length > 0 && times.every((each) => each !== undefined) ? Math.min(...times) : undefined;
   }
 
   productOf(sku: string): string | undefined {
