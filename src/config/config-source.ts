@@ -39,9 +39,10 @@ export function readConfigFile(file: string | undefined, env: Environment, text?
     } else if (code === 'ENOENT' && named === undefined) {
       raw.fileExists = false;
     } else {
-      const found =
-        code === 'ENOENT' ? 'no such file' : `a file that cannot be read (${code || String(error)})`;
-      raw.faults.push({ origin: path, key: '', found, allowed: 'a readable TOML file' });
+      const isMissing = code === 'ENOENT';
+      const found = isMissing ? 'no such file' : `a file that cannot be read (${code || String(error)})`;
+      const allowed = isMissing ? 'a TOML file, which tillsync init makes' : 'a readable TOML file';
+      raw.faults.push({ origin: path, key: '', found, allowed });
     }
   }
   return raw;

@@ -72,6 +72,21 @@ describe('tokens', () => {
     expect(sandbox.control.deadRefreshUses()).toEqual([]);
   });
 
+  test('take the place of good ones only once the platform has taken them, or untried on demand', async () => {
+    await json(['auth', 'set'], env, sandbox.issueTokens().refreshToken);
+    const refused = await json(['auth', 'set'], env, 'eyJ-of-nobody');
+    expect(refused).toMatchObject({ code: 4, document: { error: { code: 'auth-required' } } });
+    const offered = sandbox.issueTokens().refreshToken;
+    const taken = await json(['auth', 'set'], env, offered);
+    expect(taken).toMatchObject({ code: 0, document: { state: 'ok', generation: 2 } });
+    expect((await invoke(['auth', 'set'], { env, input: offered })).stdout).toContain('nothing was changed');
+    sandbox.control.setFault({ kind: 'status', status: 503, endpoint: 'token.refresh' });
+    const untriable = await json(['auth', 'set'], env, sandbox.issueTokens().refreshToken);
+    expect(untriable.document.error).toMatchObject({ hint: expect.stringContaining('--untried') });
+    const untried = await json(['auth', 'set', '--untried'], env, sandbox.issueTokens().refreshToken);
+    expect(untried).toMatchObject({ code: 0, document: { generation: 3 } });
+  });
+
   test('that are not there or refused end with 4', async () => {
     expect(await json(['sync', 'orders'])).toMatchObject({
       code: 4,
