@@ -85,12 +85,17 @@ export class HeldBackCounts {
       INSERT ${insert} ON CONFLICT (target) DO UPDATE SET body = excluded.body, as_of_seq = excluded.as_of_seq,
         sent_qty = excluded.sent_qty, held_back = excluded.held_back, confirmed_at = excluded.confirmed_at,
         version = excluded.version, heard_seq = excluded.heard_seq`);
-    // What was sent by its own words before the mirror knew that they mean this stock.
+    // What was sent by its own words before the mirror knew that they mean this stock, by the targets that had.
     this.#dropUnplaced = db.prepare(`
-      DELETE FROM held_back_counts WHERE sku IS NULL AND @sku IS NOT NULL
-        AND (subsidiary_id IS NULL OR subsidiary_id = @subsidiaryId) AND body ->> 'externalId' IN (
-        SELECT value FROM integrations i, json_each(json_array(i.ext_id, i.product_id_pos_a, i.product_code_pos_b))
-        WHERE i.sku = @sku AND i.subsidiary_id = @subsidiaryId)`);
+      WITH words AS (
+        SELECT 'ext:' || value AS target
+        FROM integrations i, json_each(json_array(i.ext_id, i.product_id_pos_a, i.product_code_pos_b))
+        WHERE i.sku = @sku AND i.subsidiary_id = @subsidiaryId AND value IS NOT NULL)
+      DELETE FROM held_back_counts WHERE +sku IS NULL AND target IN (
+        SELECT target FROM words
+        UNION SELECT target || '@' || @subsidiaryId FROM words
+        UNION SELECT h.target FROM words w CROSS JOIN held_back_counts h
+          ON h.target > w.target || '@ext:' AND h.target < w.target || '@ext;')`);
     this.#drop = db.prepare('DELETE FROM held_back_counts WHERE target = ?');
     this.#reduced = db.prepare(
       `SELECT ${COLUMNS} FROM held_back_counts h WHERE h.held_back <> 0 AND ${IDLE}`,
