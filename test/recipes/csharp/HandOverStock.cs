@@ -46,7 +46,7 @@ static class HandOverStock {
                     }
             }
         }
-        Console.WriteLine("It is kept and will be sent, or a later count took its place.");
+        Console.WriteLine("It is kept, and sent unless a person holds it or a later count took its place.");
         return 0;
     }
 }

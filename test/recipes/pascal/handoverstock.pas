@@ -85,7 +85,7 @@ begin
     if Became <> '' then Break;
     Sleep(500);
   end;
-  if Became = '' then Became := 'It is kept and will be sent, or a later count took its place.';
+  if Became = '' then Became := 'It is kept, and sent unless a person holds it or a later count took its place.';
   if Pos('rejected', Became) = 1 then
   begin
     WriteLn(StdErr, Became);

@@ -29,4 +29,4 @@ for ($i = 0; $i < 60; $i++, usleep(500_000)) {
         exit(1);
     }
 }
-echo "It is kept and will be sent, or a later count took its place.\n";
+echo "It is kept, and sent unless a person holds it or a later count took its place.\n";
