@@ -10,6 +10,7 @@ import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
 import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { type Mirror, openMirror } from '../../src/store/mirror/mirror.ts';
+import type { PushLine } from '../../src/sync/push-loop.ts';
 import { pos } from '../store/inbox/temp-inbox.ts';
 import { receive, sampleNotification } from '../store/mirror/open-test-mirror.ts';
 import { BRANCHES, product } from '../store/outbox/outbox-fixture.ts';
@@ -22,14 +23,17 @@ let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
 let desk: ChangeDesk;
+let line: PushLine;
 
 beforeEach(async () => {
-  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-first-count-'));
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-held-back-'));
   clock = new FakeClock();
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
   desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+  const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
+  line = pushLine(stores, desk, { holdBack: true, ...settings });
 });
 afterEach(async () => {
   await mirror.close();
@@ -40,8 +44,6 @@ afterEach(async () => {
 async function sentAfterAnOrder(): Promise<unknown[]> {
   await receive(mirror, sampleNotification(1, { status: 'pending' }));
   await receive(mirror, sampleNotification(1, { status: 'dispatched' }));
-  const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
-  const line = pushLine(stores, desk, { holdBack: true, ...settings });
   const { items } = await line.claim('stock', 100);
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
@@ -71,8 +73,6 @@ describe('a count that was given up', () => {
     const count = (qty: number) => [
       { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
     ];
-    const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
-    const line = pushLine(stores, desk, { holdBack: true, ...settings });
     await desk.take(count(10), 'http');
     const first = await line.claim('stock', 100);
     await line.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
@@ -98,8 +98,6 @@ describe('what is kept for corrections', () => {
     );
 
   beforeEach(async () => {
-    const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
-    const line = pushLine(stores, desk, { holdBack: true, ...settings });
     await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await line.claim('stock', 100);
     await line.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);

@@ -164,15 +164,17 @@ export function outboxChores(
   settings: ChoreSettings,
 ): OutboxChores {
   const { holdBack, keptMs, clock } = settings;
+  let isEnded = false;
   return {
     reclaim: () => stores.write(({ settlement }) => settlement.reclaim()),
     unresolved: unresolvedChanges(stores, desk, settings),
-    correct: () =>
-      stores.write(({ acks }) => {
-        if (holdBack) return acks.correct();
-        acks.end();
-        return 0;
-      }),
+    correct: async () => {
+      if (holdBack) return await stores.write(({ acks }) => acks.correct());
+      // Once: nothing begins again while it is off, and an order need not cost a transaction.
+      if (!isEnded) await stores.write(({ acks }) => acks.end());
+      isEnded = true;
+      return 0;
+    },
     newestSeq: () => mirror.newestSeq(),
     prune: () =>
       stores.write(({ decisions, acks }) => {

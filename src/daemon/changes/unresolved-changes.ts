@@ -26,7 +26,7 @@ export function unresolvedChanges(
         if (kept?.changeId === changeId) at.decisions.retarget(kept, desk.resolve(at, kept, true));
       }),
     async judgeByCatalog() {
-      const sweptMs = stores.read(oldestSweepMs);
+      const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
       // The first reading comes by itself, and without branches there is none.
       if (sweptMs === undefined) return true;
       const handedOverUntilMs = readsCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
@@ -47,11 +47,6 @@ export function unresolvedChanges(
 }
 
 /** When the oldest of the branches' last whole readings began; undefined while one was never read. */
-function oldestSweepMs({ lookup, catalog }: Stores): number | undefined {
-  if (!lookup.isComplete) return undefined;
-  return Math.min(...catalog.sweeps().map(({ startedAt }) => Date.parse(startedAt)));
-}
-
 function nextUnresolved(
   at: Stores,
   desk: ChangeDesk,

@@ -194,7 +194,7 @@ export class UnbookedOrders {
 
   /** Forgets acknowledged orders that every living count includes, and cancelled ones first heard of until `judgedSeq`. */
   prune(judgedSeq: number): number {
-    return this.#prune.run(Math.min(judgedSeq, Number.MAX_SAFE_INTEGER)).changes;
+    return this.#prune.run(judgedSeq).changes;
   }
 
   /**

@@ -4,6 +4,12 @@ import { bodyOf } from './outbox-row.ts';
 
 type Place = [sku: string, subsidiaryId: string];
 
+/** Of an item `i`: its order is not booked, or not taken in yet. */
+const UNBOOKED = `(
+  i.order_id IN (SELECT order_id FROM unbooked_orders WHERE acknowledged = 0)
+  OR i.order_id IN (SELECT order_id FROM order_events
+    WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`;
+
 /**
  * Stocks of which the mirror's quantity is not the platform's last word: a change for them is on its way, or
  * orders took something since the platform confirmed them, or are not booked yet. A count for one of them is
@@ -71,20 +77,14 @@ export class UnsettledStocks {
     this.#unbooked = db
       .prepare<[], string>(
         `SELECT DISTINCT i.product_external_id FROM order_items i
-         WHERE i.product_external_id IS NOT NULL AND (
-           i.order_id IN (SELECT order_id FROM unbooked_orders WHERE acknowledged = 0)
-           OR i.order_id IN (SELECT order_id FROM order_events
-             WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`,
+         WHERE i.product_external_id IS NOT NULL AND ${UNBOOKED}`,
       )
       .pluck();
     this.#unbookedByName = db
       .prepare<[], Place>(
         `SELECT DISTINCT k.sku, k.subsidiary_id FROM order_items i
            JOIN products p ON p.name = i.product_name JOIN skus s USING (product_id) JOIN stocks k USING (sku)
-         WHERE i.product_external_id IS NULL AND (
-           i.order_id IN (SELECT order_id FROM unbooked_orders WHERE acknowledged = 0)
-           OR i.order_id IN (SELECT order_id FROM order_events
-             WHERE seq > (SELECT value FROM marks WHERE name = 'orders.seen')))`,
+         WHERE i.product_external_id IS NULL AND ${UNBOOKED}`,
       )
       .raw();
     this.#places = db

@@ -3,12 +3,17 @@ import { HOLDING, holding, placed, send } from './held-back-steps.ts';
 import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
 
+/** Two are ordered and not booked, and ten are counted: eight are sent. */
+function countShortOfTwo(out: ReturnType<typeof outgoing>): void {
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+  expect(send(out)).toEqual([8]);
+}
+
 describe('corrections of what was held back', () => {
   it('that were refused are not sent for ever', () => {
     const out = holding();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    expect(send(out)).toEqual([8]);
+    countShortOfTwo(out);
     out.acks.acknowledge(['o1'], 'http');
     expect(out.acks.correct()).toBe(1);
     const sent = [];
@@ -18,9 +23,7 @@ describe('corrections of what was held back', () => {
 
   it('are not made while a newer count stands refused, which they would undo', () => {
     const out = holding();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    expect(send(out)).toEqual([8]);
+    countShortOfTwo(out);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     const { callId, items } = out.claims.claim('stock', 100, HOLDING);
     out.settlement.settle(callId ?? 0, [
@@ -35,9 +38,7 @@ describe('corrections of what was held back', () => {
 
   it('leave a refused newer count to be tried again', () => {
     const out = holding();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    send(out);
+    countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     send(out, 'rejected');
     out.acks.acknowledge(['o1'], 'http');
@@ -47,9 +48,7 @@ describe('corrections of what was held back', () => {
 
   it('are not made of a count from before the hold-back was switched off', () => {
     const out = holding();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    expect(send(out)).toEqual([8]);
+    countShortOfTwo(out);
     // off
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
     expect(send(out, 'done', SEND_ALL)).toEqual([]);
@@ -124,9 +123,7 @@ describe('corrections of what was held back', () => {
 
   it('are no newer word than one that waits under another name', () => {
     const out = holding();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    expect(send(out)).toEqual([8]);
+    countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B9', qty: 3 }]);
     out.acks.acknowledge(['o1'], 'http');
     out.acks.correct();
@@ -168,9 +165,7 @@ describe('corrections of what was held back', () => {
   it('are not made of a count by its own words, once a newer one knows what they mean', () => {
     const out = outgoing(undefined, []); // no [[branches]]
     out.acks.begin();
-    order(out, 'o1', 'B1', [['B', 2]]);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    expect(send(out)).toEqual([8]);
+    countShortOfTwo(out);
     out.store.applyRead(TEA, out.store.readMark()); // read for a change that named the sku
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
     expect(send(out)).toEqual([2]);
