@@ -11,6 +11,8 @@ export default defineConfig({
       'test/bench/**',
     ],
     pool: 'forks',
+    // V8's guard of compiled code loses count of its pages when threads come and go, and ends the process for it.
+    execArgv: ['--no-memory-protection-keys'],
     // A process for each of 140 files would take a third of the time.
     isolate: false,
     testTimeout: 20_000,

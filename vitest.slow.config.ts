@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 /** The slower tiers, each a command of its own: real processes and users, and simulated days. */
 export default defineConfig({
   test: {
-    include: ['test/integration/**/*.test.ts', 'test/slow/simulation/**/*.test.ts'],
+    include: ['test/integration/**/*.test.ts', 'test/slow/{simulation,stock}/**/*.test.ts'],
     pool: 'forks',
     // Answers of half a megabyte die young; with V8's own size most of them are moved about first.
     execArgv: ['--max-semi-space-size=64'],

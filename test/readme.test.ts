@@ -11,13 +11,20 @@ const PROSE = README.replace(/^```.*?^```$/gms, '');
 
 /** What the mirror has for tillsync itself: a POS that relied on it would break one day. */
 const OWN_TABLES =
-  'branch_products held_back_counts held_notifications inbox_copied order_payloads sweeps unbooked_orders'.split(
+  'branch_products held_notifications inbox_copied ledger_orders order_payloads order_takings stock_counts sweeps'.split(
     ' ',
   );
 const OWN_COLUMNS = [
   ...['orders.event_source', 'orders.poll_digest', 'orders.payload_source', 'orders.payload_at'],
   ...['products', 'skus', 'stocks'].flatMap((table) => [`${table}.pushed_mark`, `${table}.uncertain`]),
-  ...['stocks.confirmed_seq', 'quarantine.digest', 'quarantine.seen', 'quarantine.bytes'],
+  ...[
+    'stocks.confirmed_seq',
+    'stocks.confirmed_ms',
+    'stocks.show_uncertain',
+    'quarantine.digest',
+    'quarantine.seen',
+    'quarantine.bytes',
+  ],
   ...'conflict_key fields priority queue_seq basis sku subsidiary_id source version field_versions zeroed_at as_of_seq call_id sent_qty held_back sent_as_of_seq'
     .split(' ')
     .map((column) => `outbox.${column}`),
@@ -30,6 +37,7 @@ const OWN_COLUMNS = [
 /** `table.column` of every table that these statements make. */
 function columnsMadeBy(...files: string[]): string[] {
   const db = new Database(':memory:');
+  db.unsafeMode(true);
   for (const file of files) db.exec(read(file));
   const rows = db
     .prepare<[], string>(

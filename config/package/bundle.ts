@@ -6,6 +6,7 @@ import { lateModules } from './late-modules.ts';
 import { leanPackages } from './lean-packages.ts';
 import { readPackage } from './read-package.ts';
 import { type Findings, sourceUrls } from './source-urls.ts';
+import { thisTarget } from './target.ts';
 
 export interface BundleOptions {
   /** The repository. */
@@ -61,7 +62,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
     cpSync(source, path.join(directory, place), { recursive: true, filter: (file) => !file.endsWith('.ts') });
   }
   cpSync(
-    path.join(root, 'node_modules/better-sqlite3/prebuilds/linux-x64.node'),
+    path.join(root, `node_modules/better-sqlite3/prebuilds/${thisTarget().platform}.node`),
     path.join(directory, NATIVE),
   );
   cpSync(path.join(import.meta.dirname, 'start.cjs'), path.join(directory, 'start.cjs'));
@@ -79,7 +80,7 @@ function packageJson(root: string): string {
  * file, which is left beside the bundles.
  */
 function nativeSqlite(root: string): Plugin {
-  const entry = path.join(root, 'node_modules/better-sqlite3/lib/linux-x64.js');
+  const entry = path.join(root, `node_modules/better-sqlite3/lib/${thisTarget().platform}.js`);
   return {
     name: 'native-sqlite',
     setup(build) {

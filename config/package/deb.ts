@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import type { PackageFacts } from './read-package.ts';
+import { thisTarget } from './target.ts';
 
 export interface DebOptions {
   /** The laid out tree; gets the control files. */
@@ -23,6 +24,7 @@ export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): 
   const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
     .filter((name) => statSync(path.join(stage, name)).isFile())
     .sort();
+  chmodSync(stage, 0o755);
   for (const name of readdirSync(stage, { recursive: true, encoding: 'utf8' })) {
     const file = path.join(stage, name);
     if (statSync(file).isDirectory()) chmodSync(file, 0o755);
@@ -32,11 +34,7 @@ export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): 
   mkdirSync(control, { mode: 0o755 });
   const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
   writeFileSync(path.join(control, 'control'), controlFile(facts, kib));
-  const conffiles = files.filter((name) => name.startsWith('etc/'));
-  writeFileSync(path.join(control, 'conffiles'), conffiles.map((name) => `/${name}\n`).join(''));
-  const sums = files
-    .filter((name) => !conffiles.includes(name))
-    .map((name) => `${md5(stage, name)}  ${name}\n`);
+  const sums = files.map((name) => `${md5(stage, name)}  ${name}\n`);
   writeFileSync(path.join(control, 'md5sums'), sums.join(''));
   for (const name of SCRIPTS) {
     cpSync(path.join(scripts, name), path.join(control, name));
@@ -58,7 +56,7 @@ function md5(stage: string, name: string): string {
 function controlFile({ name, version, description }: PackageFacts, kib: number): string {
   return `Package: ${name}
 Version: ${version}
-Architecture: amd64
+Architecture: ${thisTarget().debian}
 Maintainer: tillsync maintainers <tillsync@localhost>
 Installed-Size: ${kib}
 Depends: libc6 (>= 2.28), libgcc-s1, libstdc++6 (>= 9), passwd

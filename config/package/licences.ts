@@ -1,35 +1,88 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { PackageFacts } from './read-package.ts';
+import { nodeDirectory } from './target.ts';
 
-export interface LicencesOptions {
-  root: string;
-  /** Files that were bundled. */
-  inputs: readonly string[];
+/** One package of npm that goes with tillsync, as its own files tell of it. */
+export interface ShippedPackage {
+  name: string;
+  version: string;
+  /** SPDX expression. */
+  license: string;
+  licenceText: string;
 }
 
-const NODE_LICENCE = `Node.js is distributed under the MIT licence, and parts of it under further licences:
-https://github.com/nodejs/node/blob/main/LICENSE`;
+/** Texts for packages that come without one, by name. */
+const OWN_TEXTS = path.join(import.meta.dirname, 'licences');
+/** What is in the native SQLite and in no bundle, and the Node that runs it all. */
+const COMPILED_IN = ['node_modules/better-sqlite3', 'node_modules/node-addon-api'];
+
+/** What the bundled files (`inputs`) belong to, the binaries with them. Throws where a licence text is missing. */
+export function shippedPackages(root: string, inputs: readonly string[]): ShippedPackage[] {
+  const directories = new Set([...COMPILED_IN.map((place) => path.join(root, place)), nodeDirectory(root)]);
+  for (const input of inputs) {
+    const file = input.slice(Math.max(0, input.lastIndexOf(`${root}/`)));
+    const match = /^(.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(file);
+    if (match?.[1]) directories.add(match[1]);
+  }
+  return [...directories].map(shippedPackage).sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function shippedPackage(directory: string): ShippedPackage {
+  const facts = JSON.parse(readFileSync(path.join(directory, 'package.json'), 'utf8')) as {
+    name: string;
+    version: string;
+    license?: string;
+  };
+  const { name, version, license } = facts;
+  const licenceText = textsIn(directory) || ownText(name);
+  if (!license || !licenceText) {
+    const wanted = path.join(OWN_TEXTS, `${name}.txt`);
+    throw new Error(`${name} ${version} comes without its licence. Put the text into ${wanted}.`);
+  }
+  return { name, version, license, licenceText };
+}
+
+/** Every licence and notice, for some packages have several. */
+function textsIn(directory: string): string {
+  return readdirSync(directory)
+    .filter((name) => /^(licen[cs]e|copying|notice)/i.test(name))
+    .sort()
+    .map((name) => readFileSync(path.join(directory, name), 'utf8').trim())
+    .join('\n\n');
+}
+
+function ownText(name: string): string {
+  const file = path.join(OWN_TEXTS, `${name}.txt`);
+  return existsSync(file) ? readFileSync(file, 'utf8').trim() : '';
+}
 
 /** The licence of tillsync and those of everything that is shipped with it. */
-export function licences({ root, inputs }: LicencesOptions): string {
-  const packages = new Set(['node_modules/better-sqlite3']);
-  for (const input of inputs) {
-    const match = /^.*\/(node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(input);
-    if (match?.[1]) packages.add(match[1]);
-  }
-  const parts = [...packages].sort().map((directory) => {
-    const { name, version, license } = JSON.parse(
-      readFileSync(path.join(root, directory, 'package.json'), 'utf8'),
-    ) as { name: string; version: string; license?: string };
-    return `${name} ${version} (${license ?? 'see below'})\n\n${licenceText(path.join(root, directory))}`;
-  });
+export function licences(root: string, packages: readonly ShippedPackage[]): string {
   const own = readFileSync(path.join(root, 'LICENSE'), 'utf8').trim();
-  const line = `\n\n${'-'.repeat(72)}\n\n`;
-  return `${['tillsync', own].join('\n\n')}${line}${[NODE_LICENCE, ...parts].join(line)}\n`;
+  const parts = packages.map(
+    ({ name, version, license, licenceText }) => `${name} ${version} (${license})\n\n${licenceText}`,
+  );
+  return `${[`tillsync\n\n${own}`, ...parts].join(`\n\n${'-'.repeat(72)}\n\n`)}\n`;
 }
 
-function licenceText(directory: string): string {
-  if (!existsSync(directory)) return '';
-  const name = readdirSync(directory).find((each) => /^licen[cs]e/i.test(each));
-  return name ? readFileSync(path.join(directory, name), 'utf8').trim() : '';
+/** What is in the package, as CycloneDX 1.5 for those who look for known weaknesses. */
+export function billOfMaterials(facts: PackageFacts, packages: readonly ShippedPackage[]): string {
+  const purl = (name: string, version: string) => `pkg:npm/${name.replace('@', '%40')}@${version}`;
+  const document = {
+    $schema: 'http://cyclonedx.org/schema/bom-1.5.schema.json',
+    bomFormat: 'CycloneDX',
+    specVersion: '1.5',
+    version: 1,
+    metadata: { component: { type: 'application', name: facts.name, version: facts.version } },
+    components: packages.map(({ name, version, license }) => ({
+      type: 'library',
+      'bom-ref': purl(name, version),
+      name,
+      version,
+      purl: purl(name, version),
+      licenses: [{ expression: license }],
+    })),
+  };
+  return `${JSON.stringify(document, null, 2)}\n`;
 }

@@ -40,7 +40,7 @@ systemctl start tillsync.service
 To stop taking callbacks, stop both units. A storage.directory elsewhere than in /var/lib needs a drop\\-in with
 ReadWritePaths=, and a storage.group one with SupplementaryGroups= (systemctl edit tillsync.service).
 .SH EXIT STATUS
-0 done, 1 failed, 2 wrong usage or configuration, 3 done in part, 4 the platform asks for new tokens.
+0 done, 1 failed, 2 wrong usage or configuration, 3 done in part, 4 the platform asks for new tokens, 130 stopped by Ctrl-C.
 `;
 
 /** tillsync(1) in roff, from the command line's own descriptions. */

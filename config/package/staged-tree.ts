@@ -5,9 +5,10 @@ import { bundlePage, pageFiles } from '../../src/daemon/page-files.ts';
 import { bundle } from './bundle.ts';
 import { commandTree } from './command-tree.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completion.ts';
-import { licences } from './licences.ts';
+import { billOfMaterials, licences, shippedPackages } from './licences.ts';
 import { manPage } from './man-page.ts';
 import type { PackageFacts } from './read-package.ts';
+import { shippedNode } from './target.ts';
 
 export interface StagedTreeOptions {
   /** The repository. */
@@ -20,11 +21,18 @@ export interface StagedTreeOptions {
 
 const HOME = 'usr/lib/tillsync';
 const UNITS = ['tillsync.service', 'tillsync.socket', 'tillsync@.service', 'tillsync@.socket'];
+/** What lintian cannot know: the program brings its own Node, whole and as its makers built it. */
+const OVERRIDES = `tillsync: embedded-library *
+tillsync: missing-dep-for-interpreter node *
+tillsync: unstripped-binary-or-object *
+tillsync: copyright-file-contains-full-apache-2-license
+tillsync: copyright-not-using-common-license-for-gpl
+`;
 const PLAIN = 0o644;
 const PROGRAM = 0o755;
 
-/** Lays out every file of the package, each with its mode. */
-export async function stageTree({ root, stage, facts, date }: StagedTreeOptions): Promise<void> {
+/** Lays out every file of the package, each with its mode. Gives the bill of materials. */
+export async function stageTree({ root, stage, facts, date }: StagedTreeOptions): Promise<string> {
   const put = (place: string, content: string | Uint8Array, mode = PLAIN) => {
     const file = path.join(stage, place);
     mkdirSync(path.dirname(file), { recursive: true });
@@ -40,10 +48,12 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   rmSync(path.join(home, 'page'), { recursive: true });
   for (const [name, content] of await pageFiles()) put(`${HOME}/page/${name}`, content);
   const page = (await bundlePage()).inputs.map((input) => path.resolve(input));
-  copy('node_modules/node/bin/node', `${HOME}/node`, PROGRAM);
+  put(`${HOME}/node`, shippedNode(root), PROGRAM);
   copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
   copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
-  copy('config/tillsync.sample.toml', 'etc/tillsync/config.toml');
+  // Written by init, so that no upgrade asks about it: the package has only the place for it.
+  mkdirSync(path.join(stage, 'etc/tillsync'), { recursive: true });
+  copy('config/tillsync.sample.toml', 'usr/share/doc/tillsync/config.sample.toml');
 
   for (const unit of UNITS) copy(`systemd/${unit}`, `lib/systemd/system/${unit}`);
   copy('systemd/tillsync-generator', 'lib/systemd/system-generators/tillsync-generator', PROGRAM);
@@ -54,12 +64,15 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   put('usr/share/bash-completion/completions/tillsync', bashCompletion(commands));
   put('usr/share/zsh/vendor-completions/_tillsync', zshCompletion());
   put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(commands));
-  put('usr/share/doc/tillsync/copyright', licences({ root, inputs: [...program, ...page] }));
+  const packages = shippedPackages(root, [...program, ...page]);
+  put('usr/share/doc/tillsync/copyright', licences(root, packages));
   put('usr/share/doc/tillsync/changelog.gz', zipped(changelog(facts, date)));
   for (const file of ['prometheus/alerts.yml', 'prometheus/scrape.yml', 'grafana/tillsync.json']) {
     copy(`config/${file}`, `usr/share/tillsync/${file}`);
   }
+  put('usr/share/lintian/overrides/tillsync', OVERRIDES);
   copy('README.md', 'usr/share/doc/tillsync/README.md');
+  return billOfMaterials(facts, packages);
 }
 
 function zipped(text: string): Uint8Array {

@@ -1,6 +1,7 @@
-import { createReadStream } from 'node:fs';
+import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
 import type { ProductChange, StockChange } from '../domain/change/change.ts';
+import type { DecimalSign } from '../domain/change-file/csv-cell.ts';
 import {
   type FileChange,
   type FileFormat,
@@ -9,6 +10,7 @@ import {
 } from '../domain/change-file/read-change-file.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Cli } from './cli.ts';
+import { printable } from './texts/printable.ts';
 
 export const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
 
@@ -17,10 +19,11 @@ export type InputItem = FileChange<StockChange | ProductChange>;
 
 export interface ReadInputOptions {
   kind: 'stock' | 'product';
-  /** `-` is standard input. */
-  file: string;
+  input: OpenInput;
   /** Found by the file's extension, else by its first character. */
   format?: FileFormat | undefined;
+  /** Which sign of a CSV's numbers is the decimal one. */
+  decimal?: DecimalSign | undefined;
   onProgress: (items: number) => void;
 }
 
@@ -32,20 +35,43 @@ const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
   '.jsonl': 'ndjson',
 };
 
-/**
- * Reads a whole file of changes, each item checked by itself. Throws `usage` when the file cannot be opened or
- * nothing of it can be read, `aborted` at the signal.
- */
-export async function readInput(cli: Cli, options: ReadInputOptions): Promise<InputItem[]> {
-  const { kind, file, onProgress } = options;
-  if (file === '-' && cli.stdin.isTTY) {
+/** A file that is open, or standard input. */
+export interface OpenInput {
+  name: string;
+  /** undefined: standard input. */
+  descriptor: number | undefined;
+}
+
+/** Opens what will be read, while this is still the user who named it. Throws `usage` when it cannot be opened. */
+export function openInput(cli: Pick<Cli, 'stdin'>, name: string): OpenInput {
+  if (name === '-' && cli.stdin.isTTY) {
     throw new TillsyncError('usage', 'Standard input is a terminal, so there is nothing to read from it.', {
       hint: 'Redirect a file into it, or name the file.',
     });
   }
+  if (name === '-') return { name, descriptor: undefined };
+  try {
+    return { name, descriptor: openSync(name, 'r') };
+  } catch (error) {
+    throw unreadable(name, error);
+  }
+}
+
+/**
+ * Reads a whole file of changes, each item checked by itself. Throws `usage` when nothing of it can be read,
+ * `aborted` at the signal.
+ */
+export async function readInput(cli: Cli, options: ReadInputOptions): Promise<InputItem[]> {
+  const { kind, input, onProgress } = options;
+  const { name: file, descriptor: fd } = input;
   const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
-  const how = format === undefined ? {} : { format };
-  const pieces = bytesOf(file === '-' ? cli.stdin : createReadStream(file), file, cli.signal);
+  const how = {
+    ...(format !== undefined && { format }),
+    decimal: options.decimal,
+    tell: (note: string) => cli.stderr.write(`${printable(note)}\n`),
+  };
+  const source = fd === undefined ? cli.stdin : createReadStream(file, { fd });
+  const pieces = bytesOf(source, file, cli.signal);
   const items: InputItem[] = [];
   const readings: AsyncIterable<InputItem[]> =
     kind === 'stock' ? readStockFile(pieces, how) : readProductFile(pieces, how);

@@ -17,7 +17,10 @@ export function changeIds(words: readonly string[]): number[] {
   return words.map((word) => {
     const id = Number(word);
     if (/^\d+$/.test(word) && Number.isSafeInteger(id) && id > 0) return id;
-    throw new TillsyncError('usage', `CHANGE: found "${word}"; allowed: ids as in \`tillsync outbox list\`.`);
+    throw new TillsyncError(
+      'usage',
+      `CHANGE: found "${word}"; allowed: ids as in \`{tillsync} outbox list\`.`,
+    );
   });
 }
 

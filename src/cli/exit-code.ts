@@ -10,6 +10,8 @@ export const EXIT = {
   partial: 3,
   /** The platform asks for new tokens. */
   authRequired: 4,
+  /** Ended at a person's Ctrl-C, as shells have it. */
+  interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
@@ -19,6 +21,8 @@ export function exitCodeOf(code: ErrorCode): ExitCode {
     case 'usage':
     case 'config-invalid':
       return EXIT.usage;
+    case 'aborted':
+      return EXIT.interrupted;
     case 'auth-required':
       return EXIT.authRequired;
     default:

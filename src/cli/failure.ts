@@ -1,5 +1,6 @@
 import { asTillsyncError, type TillsyncError } from '../domain/errors.ts';
 import type { TextSink } from './cli.ts';
+import { printableLines } from './texts/printable.ts';
 
 /** An error as a `--json` document carries it. */
 export interface FailureDocument {
@@ -28,10 +29,10 @@ export function failureDocument(error: TillsyncError): FailureDocument {
 /** Tells a failure to a person: what happened, then what to do; a stack only of what nobody foresaw. */
 export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   const error = asTillsyncError(thrown);
-  stderr.write(`tillsync: ${error.message}\n`);
-  if (error.hint !== undefined) stderr.write(`${error.hint}\n`);
+  stderr.write(`tillsync: ${printableLines(error.message)}\n`);
+  if (error.hint !== undefined) stderr.write(`${printableLines(error.hint)}\n`);
   if (error.code === 'internal' && thrown instanceof Error && thrown.stack !== undefined) {
-    stderr.write(`This is a fault of tillsync itself:\n${thrown.stack}\n`);
+    stderr.write(`This is a fault of tillsync itself:\n${printableLines(thrown.stack)}\n`);
   }
   return error;
 }

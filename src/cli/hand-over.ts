@@ -42,7 +42,7 @@ export async function handOver(
   const { parts, progress } = tools;
   const accepted = await parts.changeDesk.takeMany(changes.map(asHandedOver), 'cli', {
     hold: options.hold,
-    onProgress: (done, total) => progress.count('changes put in line', done, total),
+    onProgress: (done, total) => progress.count('changes queued', done, total),
   });
   const result: HandOver = {
     counts: { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 },
@@ -71,12 +71,13 @@ function asHandedOver(change: PlacedChange): HandedOver {
 /** A change with its kind, which its reader knew. */
 export function placed(
   kind: 'stock' | 'product',
-  { index, line }: ItemPlace,
+  { index, line, unnamed }: ItemPlace,
   change: StockChange | ProductChange,
 ): PlacedChange {
+  const place = unnamed === undefined ? { index, line } : { index, line, unnamed };
   return kind === 'stock'
-    ? { index, line, kind, change: change as StockChange }
-    : { index, line, kind, change: change as ProductChange };
+    ? { ...place, kind, change: change as StockChange }
+    : { ...place, kind, change: change as ProductChange };
 }
 
 async function waitFor(

@@ -1,5 +1,6 @@
 #!/usr/bin/env node
 import { systemClock, systemRandom } from '../daemon/system-clock.ts';
+import { EXIT } from './exit-code.ts';
 import { runCli } from './run-cli.ts';
 
 /** Exit code of a process whose command did not come to its own end, such as one told twice to end. */
@@ -12,7 +13,7 @@ const stop = new AbortController();
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   process.on(signal, () => {
     // The first request is kept in order; a person's second one is meant.
-    if (stop.signal.aborted && signal === 'SIGINT') process.exit(UNFINISHED_EXIT);
+    if (stop.signal.aborted && signal === 'SIGINT') process.exit(EXIT.interrupted);
     stop.abort();
   });
 }

@@ -10,6 +10,8 @@ export interface Problem {
   index: number;
   /** Counts the lines from 1; not there in a JSON array. */
   line?: number;
+  /** What the file does not name and shall be zero; `index` is then after its last item. */
+  unnamed?: string;
   state: 'rejected' | 'held' | 'dropped';
   /** Of the outbox; not there for an item that could not be read. */
   changeId?: number;
@@ -21,7 +23,8 @@ export interface Problem {
 }
 
 /** Where an item stands, as a document names it. */
-export function placeOf({ index, line }: ItemPlace): Pick<Problem, 'index' | 'line'> {
+export function placeOf({ index, line, unnamed }: ItemPlace): Pick<Problem, 'index' | 'line' | 'unnamed'> {
+  if (unnamed !== undefined) return { index, unnamed };
   return line === null ? { index } : { index, line };
 }
 
@@ -37,8 +40,8 @@ export function problemOf(place: ItemPlace, entry: OutboxEntry): Problem | undef
 
 /** Names each on standard error: `line 7: qty "x" is not a number.` */
 export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Problem[]): void {
-  for (const { index, line, state, message } of problems) {
-    const where = line === undefined ? `index ${index}` : `line ${line}`;
+  for (const { index, line, unnamed, state, message } of problems) {
+    const where = unnamed ?? (line === undefined ? `index ${index}` : `line ${line}`);
     const how = state === 'rejected' ? '' : `${state}: `;
     cli.stderr.write(`${printable(`${where}: ${how}${message}`)}\n`);
   }

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { programVersion } from '../daemon/version.ts';
+import { setInstallation } from '../domain/installation.ts';
 import type { Cli } from './cli.ts';
 import { alarmsTestCommand } from './commands/alarms-test.ts';
 import { authRefreshCommand } from './commands/auth-refresh.ts';
@@ -7,6 +8,7 @@ import { authSetCommand } from './commands/auth-set.ts';
 import { authStatusCommand } from './commands/auth-status.ts';
 import { backupCommand } from './commands/backup.ts';
 import { bundleCommand } from './commands/bundle.ts';
+import { callbacksTailCommand } from './commands/callbacks-tail.ts';
 import { configCheckCommand } from './commands/config-check.ts';
 import { demoCommand } from './commands/demo.ts';
 import { diffCommand } from './commands/diff.ts';
@@ -17,6 +19,7 @@ import { eventsShowCommand } from './commands/events-show.ts';
 import { feedAckCommand } from './commands/feed-ack.ts';
 import { feedTailCommand } from './commands/feed-tail.ts';
 import { initCommand } from './commands/init.ts';
+import { keyCommand } from './commands/key.ts';
 import { orderListCommand } from './commands/order-list.ts';
 import { orderShowCommand } from './commands/order-show.ts';
 import { outboxDropCommand } from './commands/outbox-drop.ts';
@@ -40,6 +43,7 @@ import { webhookRotateSecretCommand } from './commands/webhook-rotate-secret.ts'
 import { webhookSetCommand } from './commands/webhook-set.ts';
 import { webhookShowCommand } from './commands/webhook-show.ts';
 import { webhookTestCommand } from './commands/webhook-test.ts';
+import type { GlobalOptions } from './new-command.ts';
 
 type MakeCommand = (cli: Cli) => Command;
 
@@ -50,6 +54,7 @@ const COMMANDS: ReadonlyMap<string, MakeCommand> = new Map<string, MakeCommand>(
   ['sandbox', sandboxCommand],
   ['init', initCommand],
   group('config', 'Check the configuration', [configCheckCommand]),
+  ['key', keyCommand],
   ['status', statusCommand],
   ['doctor', doctorCommand],
   group('auth', 'Hand over tokens and see how they fare', [
@@ -75,6 +80,7 @@ const COMMANDS: ReadonlyMap<string, MakeCommand> = new Map<string, MakeCommand>(
     webhookRotateSecretCommand,
     webhookTestCommand,
   ]),
+  group('callbacks', 'Look at the last callbacks', [callbacksTailCommand]),
   group('feed', 'Read the change feed, and acknowledge what was booked', [feedTailCommand, feedAckCommand]),
   group('alarms', 'Try who is told when something needs a person', [alarmsTestCommand]),
   group('quarantine', 'Look at what could not be read', [
@@ -113,13 +119,23 @@ export function createProgram(cli: Cli, firstWord?: string): Command {
     .addHelpText(
       'after',
       '\nExit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part,\n' +
-        '4 the platform asks for new tokens (tillsync auth set).\n' +
+        '4 the platform asks for new tokens (tillsync auth set), 130 stopped by Ctrl-C.\n' +
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
   const named = firstWord === undefined ? undefined : COMMANDS.get(firstWord);
   for (const make of named ? [named] : COMMANDS.values()) program.addCommand(make(cli));
+  program.hook('preAction', async (_program, command) => {
+    const { findInstallation } = await import('../daemon/installation.ts');
+    const { config } = command.optsWithGlobals<GlobalOptions>();
+    setInstallation(() => findInstallation(config, cli.env), [...namesOf(command), ...command.args]);
+  });
   prepare(program, cli);
   return program;
+}
+
+/** Such as `order`, `show`. */
+function namesOf(command: Command): string[] {
+  return command.parent === null ? [] : [...namesOf(command.parent), command.name()];
 }
 
 /** Settings that commander does not pass on to commands that were made apart from their parent. */

@@ -24,6 +24,8 @@ export class Progress {
   readonly #clock: Clock;
   #shown = false;
   #lastPlain = '';
+  /** Said once in each step where nobody looks on: how long is left changes all the time. */
+  #lastWait = '';
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();
 
@@ -35,6 +37,7 @@ export class Progress {
   /** A new step, such as `asking the platform for orders`. */
   step(text: string): void {
     this.#countdown.abort();
+    this.#lastWait = '';
     this.#show(text);
   }
 
@@ -52,7 +55,9 @@ export class Progress {
   wait(wait: Wait): void {
     this.#countdown.abort();
     if (!this.#stream.isTTY) {
-      this.#show(waitText(wait));
+      const why = `${wait.endpoint} ${wait.reason}`;
+      if (why !== this.#lastWait) this.#show(`waiting: ${waitText(wait)}`);
+      this.#lastWait = why;
       return;
     }
     this.#countdown = new AbortController();
@@ -76,7 +81,7 @@ export class Progress {
     const endMs = this.#clock.monotonicMs() + wait.waitMs;
     while (!signal.aborted) {
       const waitMs = Math.max(0, endMs - this.#clock.monotonicMs());
-      this.#show(waitText({ ...wait, waitMs }));
+      this.#show(`waiting: ${waitText({ ...wait, waitMs })}`);
       if (waitMs <= 0) return;
       await this.#clock.sleep(Math.min(TICK_MS, waitMs), signal);
     }

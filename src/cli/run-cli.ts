@@ -3,6 +3,7 @@ import { asTillsyncError, TillsyncError } from '../domain/errors.ts';
 import type { Cli } from './cli.ts';
 import { EXIT, type ExitCode, exitCodeOf } from './exit-code.ts';
 import { failureDocument, tellFailure } from './failure.ts';
+import { writeJson } from './output.ts';
 import { createProgram } from './program.ts';
 
 /**
@@ -25,16 +26,12 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
       if (thrown.exitCode === 0) return EXIT.done;
       // Commander has told the person already.
       const error = new TillsyncError('usage', thrown.message.replace(/^error: /, ''));
-      if (wantsJson) writeDocument(cli, failureDocument(error));
+      if (wantsJson) writeJson(cli, failureDocument(error));
       return EXIT.usage;
     }
     const error = asTillsyncError(thrown);
-    if (wantsJson) writeDocument(cli, failureDocument(error));
+    if (wantsJson) writeJson(cli, failureDocument(error));
     tellFailure(cli.stderr, thrown);
     return exitCodeOf(error.code);
   }
-}
-
-function writeDocument(cli: Pick<Cli, 'stdout'>, document: unknown): void {
-  cli.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
 }

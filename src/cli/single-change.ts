@@ -1,7 +1,8 @@
 import type { ProductChange, StockChange } from '../domain/change/change.ts';
 import { readProductChange, readStockChange } from '../domain/change/read-change.ts';
-import { parsePlainDecimal } from '../domain/decimal.ts';
+import { mayBeThousands, parsePlainDecimal } from '../domain/decimal.ts';
 import { TillsyncError } from '../domain/errors.ts';
+import { typedWords } from '../domain/installation.ts';
 import type { Cli } from './cli.ts';
 import { EXIT } from './exit-code.ts';
 import { handOver } from './hand-over.ts';
@@ -10,9 +11,9 @@ import { writeJson } from './output.ts';
 import { printable } from './texts/printable.ts';
 import { withParts } from './with-parts.ts';
 
-/** A number as typed; text that is none stays text, for the check to name. */
+/** A number as typed; text that is none, or that may mean two, stays text, for the check to name. */
 export function typedNumber(text: string | undefined): number | string | undefined {
-  return text === undefined ? undefined : (parsePlainDecimal(text) ?? text);
+  return text === undefined || mayBeThousands(text) ? text : (parsePlainDecimal(text) ?? text);
 }
 
 /** `true` or `false` as typed; anything else stays text, for the check to name. */
@@ -52,8 +53,8 @@ export async function handOverOne(
     if (options.json) return writeJson(cli, { changeId, state, message, candidates });
     const sentence = {
       done: `Change ${changeId} is settled: the platform has it.`,
-      pending: `Change ${changeId} is in line.`,
-      held: `Change ${changeId} is held: ${message} Let it go with: tillsync outbox release ${changeId}`,
+      pending: `Change ${changeId} is queued.`,
+      held: `Change ${changeId} is held: ${message} Let it go with: ${typedWords().tillsync} outbox release ${changeId}`,
       rejected: `Change ${changeId} was rejected: ${message}`,
       dropped: `Change ${changeId} was dropped: ${message}`,
     }[state];

@@ -9,7 +9,7 @@ export interface TokenInput {
 const INPUT_MAX_BYTES = 64 * 1024;
 const HINT =
   'Give the bare refresh token, or JSON such as {"refreshToken": "…", "token": "…"}, on standard input:\n' +
-  '  tillsync auth set < FILE';
+  '  {tillsync} auth set < FILE';
 
 /** Reads all of standard input, which is never echoed and never part of an error. */
 export async function readTokenInput(

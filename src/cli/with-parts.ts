@@ -26,16 +26,25 @@ export async function withParts<T>(
   use: (tools: CommandTools) => Promise<T>,
 ): Promise<T> {
   const { secretValues } = await import('../config/secrets.ts');
+  const { isSetUp, notSetUp } = await import('../config/sample-config.ts');
   const { loadSetup } = await import('../config/setup.ts');
   const { openParts } = await import('../daemon/parts.ts');
+  const { becomeStorageUser } = await import('../daemon/storage/storage-user.ts');
+  const { requireRights } = await import('../daemon/storage/rights.ts');
+  const { configPath } = await import('../config/config-source.ts');
   const { createLogger } = await import('../daemon/log/logger.ts');
   const { clock, random, signal, stderr } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
+  if (!isSetUp(config)) throw notSetUp();
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: true });
+  requireRights(config.storage.directory, 'write');
   const progress = new Progress({ stream: stderr, clock });
+  const noted: string[] = [];
   const { log, registerSecret } = createLogger({
     level: 'error',
-    pretty: true,
-    stream: { isTTY: stderr.isTTY, write: (text) => progress.note(text.trimEnd()) },
+    pretty: false,
+    stream: { write: (line) => noted.push(noteOf(line)) },
     clock,
     secrets: secretValues(secrets),
   });
@@ -48,8 +57,24 @@ export async function withParts<T>(
       log,
       call: { signal, onWait: (wait) => progress.wait(wait) },
     });
+  } catch (error) {
+    // The error itself is told by whoever catches it.
+    if (error instanceof Error) remove(noted, error.message);
+    throw error;
   } finally {
+    for (const note of noted) progress.note(note);
     progress.end();
     await parts.close();
   }
+}
+
+/** What a person reads of a line of the log. */
+function noteOf(line: string): string {
+  const { msg, err } = JSON.parse(line) as { msg?: string; err?: { message?: string } };
+  return [msg, err?.message].filter((part) => part !== undefined).join(' ');
+}
+
+function remove(notes: string[], told: string): void {
+  const at = notes.indexOf(told);
+  if (at >= 0) notes.splice(at, 1);
 }

@@ -107,8 +107,9 @@ export class ConfigDraft {
   }
 
   /** Puts the draft in place of the file, once it reads well from the disk. Throws `config-invalid`. */
-  write(): Replaced {
-    return replaceFile(this.file, this.text, (file) => checkedConfig(readConfig({ file, env: {} })));
+  write(nowMs: number): Replaced {
+    const judge = (file: string) => checkedConfig(readConfig({ file, env: {} }));
+    return replaceFile(this.file, this.text, judge, nowMs);
   }
 
   #faultsOf(text: string): readonly ConfigFault[] {
@@ -124,7 +125,11 @@ function checkedConfig(result: ConfigResult): Config {
 
 /** An answer that may not stand in the file; the file itself is not at fault. */
 function unfit(faults: readonly ConfigFault[]): TillsyncError {
-  const lines = faults.map(({ key, found, allowed }) => `${key}: found ${found}; allowed: ${allowed}.`);
+  const lines = faults.map(({ found, allowed }) =>
+    found === '""'
+      ? `Nothing was given. Allowed: ${allowed}.`
+      : `${found} cannot be used here. Allowed: ${allowed}.`,
+  );
   return new TillsyncError('config-invalid', lines.join('\n'));
 }
 

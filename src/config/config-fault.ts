@@ -20,7 +20,7 @@ export function configError(faults: readonly ConfigFault[]): TillsyncError {
   const count = faults.length === 1 ? 'one fault' : `${faults.length} faults`;
   const lines = faults.map((fault) => `  ${describeFault(fault)}`);
   return new TillsyncError('config-invalid', `The configuration has ${count}:\n${lines.join('\n')}`, {
-    hint: 'Correct the file or the environment, then try it with: tillsync config check',
+    hint: 'Correct the file or the environment, then try it with: {tillsync} config check',
   });
 }
 

@@ -16,7 +16,7 @@ type ListenSplit<T> = Omit<T, 'host' | 'port'> & Listening;
 /** The sections as the file has them: `listen` is one key there and `host` and `port` in the Config. */
 export type FileSections = Omit<Config, 'branches' | 'webhook' | 'local'> & {
   webhook: ListenSplit<Config['webhook']>;
-  local: ListenSplit<Config['local']>;
+  local: { listen: [value.Listen, ...value.Listen[]]; socket: string };
 };
 type SectionSpecs = {
   readonly [S in keyof FileSections]: {
@@ -82,6 +82,8 @@ export const SECTIONS: SectionSpecs = {
   stock: {
     holdBackUnbooked: spec('hold_back_unbooked', value.boolean, false),
     skipUnchanged: spec('skip_unchanged', value.boolean, true),
+    trustForMs: spec('trust_for', value.duration(0, 30 * DAY), '10m'),
+    platformDeducts: spec('platform_deducts', value.boolean, true),
   },
   guard: {
     zeroItemsMax: spec('zero_items_max', value.wholeNumber(0, 1_000_000), 100),
@@ -98,7 +100,8 @@ export const SECTIONS: SectionSpecs = {
     maxBytes: spec('max_bytes', value.byteSize(16 * 1024 ** 2, 1024 ** 4), '1GiB'),
   },
   local: {
-    listen: spec('listen', value.listen, '127.0.0.1:8788'),
+    listen: spec('listen', value.listenList, '127.0.0.1:8788'),
+    socket: spec('socket', value.optionalSocketPath, ''),
   },
   alarms: {
     command: spec('command', value.commandLine, []),

@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { parse, TomlError } from 'smol-toml';
 import { type ConfigFault, nearest, shownValue } from './config-fault.ts';
 import { BRANCHES, envName, SECTIONS } from './config-keys.ts';
+import { SAMPLE_BASE_URL } from './sample-config.ts';
 
 export const DEFAULT_CONFIG_FILE = '/etc/tillsync/config.toml';
 
@@ -13,20 +14,23 @@ type Table = Record<string, unknown>;
 export interface RawConfig {
   /** The file that was read, or would be. */
   file: string;
-  /** False: the default file does not exist, so only the environment counts. */
-  fileExists: boolean;
   root: Table;
   faults: ConfigFault[];
 }
 
+/** The file that is read: the named one, else `$TILLSYNC_CONFIG`, else the default. */
+export function configPath(file: string | undefined, env: Environment): string {
+  return file ?? (env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);
+}
+
 /**
- * Reads the TOML file: `file`, else `$TILLSYNC_CONFIG`, else the default, which alone may be missing. `text` stands
+ * Reads the TOML file: `file`, else `$TILLSYNC_CONFIG`, else the default, which alone may be missing: nobody has set it up then. `text` stands
  * in for what is in it, before it is written.
  */
 export function readConfigFile(file: string | undefined, env: Environment, text?: string): RawConfig {
   const named = file ?? (env.TILLSYNC_CONFIG || undefined);
   const path = named ?? DEFAULT_CONFIG_FILE;
-  const raw: RawConfig = { file: path, fileExists: true, root: {}, faults: [] };
+  const raw: RawConfig = { file: path, root: {}, faults: [] };
   try {
     raw.root = parse(text ?? readFileSync(path, 'utf8'));
   } catch (error) {
@@ -36,12 +40,21 @@ export function readConfigFile(file: string | undefined, env: Environment, text?
       const what = (error.message.split('\n')[0] ?? '').replace('Invalid TOML document: ', '');
       const found = `${what} at line ${error.line}, column ${error.column}`;
       raw.faults.push({ origin: path, key: '', found, allowed: 'a TOML document' });
-    } else if (code === 'ENOENT' && named === undefined) {
-      raw.fileExists = false;
+    } else if (code === 'ENOENT' && path === DEFAULT_CONFIG_FILE) {
+      raw.root = { platform: { base_url: SAMPLE_BASE_URL } };
     } else {
       const isMissing = code === 'ENOENT';
-      const found = isMissing ? 'no such file' : `a file that cannot be read (${code || String(error)})`;
-      const allowed = isMissing ? 'a TOML file, which tillsync init makes' : 'a readable TOML file';
+      const found = isMissing
+        ? 'no such file'
+        : code === 'EACCES'
+          ? 'a file that you do not have permission to read'
+          : `a file that cannot be read (${code || String(error)})`;
+      const allowed =
+        code === 'EACCES'
+          ? 'the same with sudo, or a file that you may read'
+          : isMissing
+            ? 'a TOML file, which tillsync init makes'
+            : 'a readable TOML file';
       raw.faults.push({ origin: path, key: '', found, allowed });
     }
   }

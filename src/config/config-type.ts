@@ -94,11 +94,20 @@ export interface StockConfig {
   readonly holdBackUnbooked: boolean;
   /** Settle a value that the mirror has already without a call. */
   readonly skipUnchanged: boolean;
+  /** How long what the platform last said of a stock is believed when a count says the same. */
+  readonly trustForMs: number;
+  /** Whether the platform takes off its stock what it sells. */
+  readonly platformDeducts: boolean;
 }
 
 export interface LocalConfig {
+  /** Of the first address, the one that links lead to. */
   readonly host: string;
   readonly port: number;
+  /** Further addresses. */
+  readonly others: readonly { readonly host: string; readonly port: number }[];
+  /** Absolute path of a Unix socket for the group of `storage.group`; empty: none. */
+  readonly socket: string;
 }
 
 /** Who is told when something needs a person, and how often. */

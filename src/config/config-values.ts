@@ -133,6 +133,32 @@ export const listen = readingText(
   },
 );
 
+const LISTEN_MAX = 8;
+
+/** One `host:port` or several, none twice. */
+export const listenList = z.unknown().transform((value, context): [Listen, ...Listen[]] => {
+  const found = (Array.isArray(value) ? value : [value]).map((each) => listen.safeParse(each).data);
+  const [first, ...others] = found.filter((each) => each !== undefined);
+  const names = new Set(found.map((each) => JSON.stringify(each)));
+  const isSound = found.length <= LISTEN_MAX && others.length + 1 === found.length;
+  if (first && isSound && (names.size === found.length || first.port === 0)) return [first, ...others];
+  const message = `host:port, or a list of up to ${LISTEN_MAX} of them, none twice, such as ["127.0.0.1:8788", "192.168.1.5:8788"]`;
+  context.addIssue({ code: 'custom', message });
+  return z.NEVER;
+});
+
+/** The kernel takes no longer name for a socket. */
+const SOCKET_PATH_MAX = 107;
+
+export const optionalSocketPath = readingText(
+  `an absolute path of at most ${SOCKET_PATH_MAX} bytes, such as "/run/tillsync/api.sock", or ""`,
+  (text) => {
+    if (text === '') return text;
+    const isSound = isAbsolute(text) && !text.includes('\0') && !text.endsWith('/');
+    return isSound && Buffer.byteLength(text) <= SOCKET_PATH_MAX ? text : undefined;
+  },
+);
+
 const CRON_ALLOWED =
   'a cron expression of five fields (minute hour day month weekday), or six with seconds first, such as "*/2 * * * *"';
 

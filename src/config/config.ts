@@ -11,6 +11,7 @@ import {
   unknownNames,
 } from './config-source.ts';
 import type { Config } from './config-type.ts';
+import type { Listen } from './config-values.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -57,7 +58,7 @@ export function readConfig({ file, env, text }: ConfigOptions): ConfigResult {
   const { webhook, local, ...rest } = sections as unknown as FileSections;
   const config: Config = {
     ...rest,
-    ...{ webhook: split(webhook), local: split(local) },
+    ...{ webhook: split(webhook), local: localOf(local) },
     branches: branches.value,
   };
   return { file: raw.file, config: deepFreeze(config) };
@@ -75,9 +76,8 @@ function readKey<T>(
   const found = section === undefined ? rawValue(raw, env, spec.key) : rawValue(raw, env, section, spec.key);
   const value = found.value === undefined ? spec.fallback : found.value;
   if (value === undefined) {
-    const missing = raw.fileExists ? 'nothing' : 'nothing, for the file does not exist';
     const allowed = spec.schema.safeParse(undefined).error?.issues[0]?.message ?? 'a value';
-    return { faults: [{ origin: found.origin, key: path, found: missing, allowed }] };
+    return { faults: [{ origin: found.origin, key: path, found: 'nothing', allowed }] };
   }
   const attempts = found.origin === raw.file ? [value] : [value, ...jsonValue(value)];
   let faults: ConfigFault[] = [];
@@ -132,15 +132,9 @@ function conflicts(
     const shortest = `at least ${againDays}d, or "0d": polls read orders again for as long, and what was deleted would come back as new`;
     fault('retention.orders', 'a time shorter than polls look back', shortest);
   }
-  const [one, other] = [webhook.listen, local.listen];
-  if (
-    webhook.enabled &&
-    one &&
-    other &&
-    one.port !== 0 &&
-    one.port === other.port &&
-    one.host === other.host
-  ) {
+  const one = webhook.listen;
+  const isSame = (other: Listen) => other.port === one?.port && other.host === one.host;
+  if (webhook.enabled && one && one.port !== 0 && local.listen?.some(isSame)) {
     fault('local.listen', 'the address of webhook.listen', 'an address of its own');
   }
   return faults;
@@ -148,6 +142,10 @@ function conflicts(
 
 function split<T extends { listen: { host: string; port: number } }>({ listen, ...rest }: T) {
   return { ...rest, host: listen.host, port: listen.port };
+}
+
+function localOf({ listen: [first, ...others], socket }: FileSections['local']): Config['local'] {
+  return { ...first, others, socket };
 }
 
 function deepFreeze<T extends object>(value: T): T {

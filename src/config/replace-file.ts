@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import {
   closeSync,
+  existsSync,
   fchmodSync,
   fchownSync,
   fsyncSync,
@@ -15,6 +16,7 @@ import {
 } from 'node:fs';
 import { dirname } from 'node:path';
 import { TillsyncError } from '../domain/errors.ts';
+import { isoUtc } from '../domain/time/clock.ts';
 
 /** Holds no secret, and support reads it. */
 const NEW_MODE = 0o644;
@@ -28,10 +30,15 @@ export interface Replaced {
 
 /**
  * Puts the text in place of the file, all or nothing: the old one stays until the new one is whole on the disk and
- * `judge` has read it there without a throw. Mode and owner stay; the text before is kept beside it as `.bak`.
+ * `judge` has read it there without a throw. Mode and owner stay; the text before is kept beside it as `.bak-TIME`.
  * Throws `config-invalid` when the file cannot be written, and what `judge` throws.
  */
-export function replaceFile(path: string, text: string, judge: (file: string) => void): Replaced {
+export function replaceFile(
+  path: string,
+  text: string,
+  judge: (file: string) => void,
+  nowMs: number,
+): Replaced {
   let part: string | undefined;
   try {
     const there = statSync(path, { throwIfNoEntry: false });
@@ -46,7 +53,7 @@ export function replaceFile(path: string, text: string, judge: (file: string) =>
     const owner = there ?? { mode: NEW_MODE, ...ownerOf(dirname(target)) };
     writeDurably(part, text, owner);
     judge(part);
-    const keptAt = before === null ? null : `${target}.bak`;
+    const keptAt = before === null ? null : freeName(`${target}.bak-${stampOf(nowMs)}`);
     if (before !== null && keptAt !== null) {
       const copy = `${part}.bak`;
       try {
@@ -69,6 +76,18 @@ export function replaceFile(path: string, text: string, judge: (file: string) =>
   } finally {
     if (part !== undefined) rmSync(part, { force: true });
   }
+}
+
+/** No earlier copy is lost. */
+function freeName(path: string): string {
+  let free = path;
+  for (let n = 2; existsSync(free); n++) free = `${path}-${n}`;
+  return free;
+}
+
+/** Such as 20261122T081500Z, which sorts by time and needs no quotes. */
+function stampOf(nowMs: number): string {
+  return isoUtc(nowMs).replaceAll(/[-:]|\.\d+/g, '');
 }
 
 function ownerOf(directory: string): { uid: number; gid: number } {

@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { type ConfigFault, configError } from './config-fault.ts';
 import type { Environment } from './config-source.ts';
 import { httpUrl } from './config-values.ts';
+import { credentialFile } from './credstore.ts';
 
 /** What never stands in the configuration file. Never logged, never part of an error. */
 export interface Secrets {
@@ -46,11 +47,27 @@ export function loadSecrets(env: Environment): Secrets {
   return result.secrets;
 }
 
-/** The secrets, or every fault of them. */
-export function readSecrets(env: Environment): { secrets: Secrets } | { faults: ConfigFault[] } {
+/** Where systemd finds the secrets of a service, for whoever is not started by it. */
+export interface ServiceSecrets {
+  /** Such as `tillsync@second`; undefined: no service reads the configuration. */
+  service: string | undefined;
+  /** Another place than `/etc/credstore`. */
+  credstore?: string;
+}
+
+export type SecretsResult =
+  | { secrets: Secrets; unseen: string[] }
+  | { faults: ConfigFault[]; unseen: string[] };
+
+/**
+ * The secrets, or every fault of them. With `of`, what the service would be handed counts where this process was
+ * handed nothing; `unseen` names the files that this user may not read.
+ */
+export function readSecrets(env: Environment, of: ServiceSecrets = { service: undefined }): SecretsResult {
   const faults: ConfigFault[] = [];
+  const unseen: string[] = [];
   const one = (name: string): string | undefined => {
-    const handed = handedIn(name, env, faults);
+    const handed = handedIn(name, env, faults) ?? fromCredstore(name, of, faults, unseen);
     if (handed !== undefined) judge(handed.origin, handed.text, faults);
     return handed?.text;
   };
@@ -63,8 +80,10 @@ export function readSecrets(env: Environment): { secrets: Secrets } | { faults: 
     const allowed = 'an address that begins with http:// or https://, without user or fragment';
     faults.push({ origin: 'the secret alarm-url', key: '', found: 'a value that is not shown', allowed });
   }
-  const webhookSecrets = webhookSecretsOf(handedIn(NAMES.webhookSecret, env, faults), faults);
-  if (faults.length > 0) return { faults };
+  const handed =
+    handedIn(NAMES.webhookSecret, env, faults) ?? fromCredstore(NAMES.webhookSecret, of, faults, unseen);
+  const webhookSecrets = webhookSecretsOf(handed, faults);
+  if (faults.length > 0) return { faults, unseen };
   const secrets: Secrets = {
     ...(refreshToken === undefined ? {} : { refreshToken }),
     ...(accessToken === undefined ? {} : { accessToken }),
@@ -73,7 +92,7 @@ export function readSecrets(env: Environment): { secrets: Secrets } | { faults: 
     ...(alarmUrl === undefined ? {} : { alarmUrl }),
     ...(alarmToken === undefined ? {} : { alarmToken }),
   };
-  return { secrets: Object.freeze(secrets) };
+  return { secrets: Object.freeze(secrets), unseen };
 }
 
 function handedIn(name: string, env: Environment, faults: ConfigFault[]): Handed | undefined {
@@ -100,6 +119,26 @@ function handedIn(name: string, env: Environment, faults: ConfigFault[]): Handed
   return text === undefined
     ? undefined
     : { origin: `environment variable ${variable}`, text: withoutLineEnd(text) };
+}
+
+function fromCredstore(
+  name: string,
+  { service, credstore }: ServiceSecrets,
+  faults: ConfigFault[],
+  unseen: string[],
+): Handed | undefined {
+  if (service === undefined) return undefined;
+  const file = credentialFile(service, name, credstore);
+  try {
+    return { origin: file, text: withoutLineEnd(readFileSync(file, 'utf8')) };
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault';
+    if (code === 'EACCES') unseen.push(file);
+    else if (code !== 'ENOENT' && code !== 'ENOTDIR') {
+      faults.push({ origin: file, key: '', found: `a file that cannot be read (${code})`, allowed: ALLOWED });
+    }
+    return undefined;
+  }
 }
 
 function withoutLineEnd(text: string): string {

@@ -1,14 +1,23 @@
+import { statSync } from 'node:fs';
 import type { FastifyPluginAsync } from 'fastify';
+import type { Config } from '../config/config-type.ts';
+import { isSetUp } from '../config/sample-config.ts';
+import { asTillsyncError } from '../domain/errors.ts';
+import { asTyped } from '../domain/installation.ts';
+import type { Log } from '../domain/log.ts';
 import type { ChangeSignal } from '../local/change-signal.ts';
+import type { GroupSocket } from '../local/group-socket.ts';
 import { healthRoutes, type LoopBeat, stalledLoops } from '../local/health.ts';
 import { metricsRoutes } from '../local/metrics/metrics-routes.ts';
 import { pageRoutes } from '../local/page/page-routes.ts';
 import { createLocalServer, type LocalServer } from '../local/server.ts';
+import { groupId } from '../store/unix-group.ts';
 import { webhookLoop } from '../sync/webhook-loop.ts';
 import { alarmLoops } from './alarms/alarm-loops.ts';
 import { listenForCallbacks } from './callbacks/callback-listeners.ts';
+import { CallbackLog } from './callbacks/callback-log.ts';
 import { callbackReceiver } from './callbacks/callback-receiver.ts';
-import { outgoingLoops } from './changes/outgoing.ts';
+import { type NamedLoop, outgoingLoops } from './changes/outgoing.ts';
 import { incomingOrders } from './incoming-orders.ts';
 import { localApiPlugin } from './local-api.ts';
 import { Counters } from './metrics/counters.ts';
@@ -55,6 +64,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     },
   });
   releasers.push('storage', () => parts.close());
+  keepUnwrittenAlarms(parts, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
@@ -63,15 +73,28 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const orders = incomingOrders(options, parts, () => mayCall(parts));
   const metrics = new Metrics({ parts, config, counters, loopsAlive, version, clock, log });
   releasers.push('metrics', () => metrics.close());
-  const health = healthRoutes({ clock, loopsAlive, notReady: () => notReady(parts, stopping.signal) });
+  const health = healthRoutes({
+    ...{ clock, loopsAlive, apiKey: options.secrets.localApiKey },
+    notReady: () => notReady(parts, stopping.signal),
+    storage: config.storage.directory,
+  });
   const local = createLocal(options, { parts, changes: orders.changes, metrics, version, health });
   releasers.push('local listener', () => local.close());
   const { url: localUrl } = await local.listen();
 
+  const callbackLog = new CallbackLog({ store: parts.state.callbacks, clock, log, signal: stopping.signal });
   const receiver = config.webhook.enabled
     ? await listenForCallbacks({
         receiver: (listenFd) =>
-          callbackReceiver(options, parts, orders, { listenFd, onAnswered: counters.answered }),
+          callbackReceiver(options, parts, orders, {
+            listenFd,
+            onDropped: () => counters.droppedConnections.add(1, {}),
+            onAnswered(callback, durationMs) {
+              counters.answered(callback.status, durationMs);
+              callbackLog.note(callback);
+              orders.refused.answered(callback);
+            },
+          }),
         inheritedFd: options.callbackSocketFd,
         ...config.webhook,
         log,
@@ -79,31 +102,33 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     : undefined;
   const webhookUrl = receiver?.url ?? null;
   orders.standing.begin({
-    enabled: receiver !== undefined,
+    enabled: receiver !== undefined && isSetUp(config),
     hasSecret: parts.webhookSecrets.accepted().length > 0,
   });
 
   // Whoever waits for the listeners does not wait for the first turn of every loop.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
-  loops.push(supervise('orders', (signal, beat) => orders.loop(beat).run(signal), supervisor));
-  loops.push(
-    supervise(
-      'webhook',
-      (signal, beat) => webhookLoop(registrationLoop(options, parts, beat), signal),
-      supervisor,
-    ),
-  );
-  const outgoing = outgoingLoops(options, parts, () => mayCall(parts), counters);
-  for (const { name, run } of [...outgoing, ...alarmLoops(options, parts, counters)]) {
-    loops.push(supervise(name, run, supervisor));
-  }
+  const working: NamedLoop[] = [
+    { name: 'orders', run: (signal, beat) => orders.loop(beat).run(signal) },
+    {
+      name: 'webhook',
+      run: (signal, beat) => webhookLoop(registrationLoop(options, parts, beat), signal),
+    },
+    ...outgoingLoops(options, parts, () => mayCall(parts), counters),
+    ...alarmLoops(options, parts, counters),
+  ];
+  // A store that nobody has set up calls nobody.
+  for (const { name, run } of isSetUp(config) ? working : []) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
     beginLoops();
     await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);
+    callbackLog.flush();
   });
-  log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
+  if (isSetUp(config)) {
+    log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
+  } else log.warn({ localUrl }, asTyped('tillsync is not set up yet. Run: {tillsync} init'));
   // Not before the caller has told that it is ready.
   setImmediate(beginLoops);
   return {
@@ -127,8 +152,9 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
   const { parts, changes, metrics, version, health } = own;
   const apiKey = secrets.localApiKey;
   return createLocalServer({
-    host: config.local.host,
-    port: config.local.port,
+    ...config.local,
+    groupSocket: groupSocketOf(config),
+    hasKey: apiKey !== undefined,
     clock,
     log,
     plugins: [
@@ -137,6 +163,7 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
         parts,
         apiKey,
         changes,
+        isSetUp: isSetUp(config),
         ordersStaleAfterMs: () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() }),
         version,
         clock,
@@ -148,6 +175,15 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
   });
 }
 
+/** For the group that may read the mirror. */
+function groupSocketOf({
+  local: { socket },
+  storage: { directory, group },
+}: Config): GroupSocket | undefined {
+  if (socket === '') return undefined;
+  return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
+}
+
 /** False while only a person can bring new tokens. */
 function mayCall(parts: Parts): boolean {
   return parts.platform.tokens.describe().state === 'ok';
@@ -157,11 +193,25 @@ function registrationLoop({ clock, random, log }: PartsOptions, parts: Parts, be
   return { registration: parts.webhookRegistration, mayCall: () => mayCall(parts), clock, random, log, beat };
 }
 
+/** Beside the mirror, for commands: what the mirror does not take, they would not learn of. */
+function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
+  const keep = (alarms: Parameters<typeof state.aside.replace>[0]) => {
+    try {
+      state.aside.replace(alarms);
+    } catch (error) {
+      log.debug({ code: asTillsyncError(error).code }, 'alarms could not be kept beside the mirror');
+    }
+  };
+  keep([]);
+  mirror.onUnwrittenAlarms(keep);
+}
+
 function notReady(parts: Parts, stopping: AbortSignal): string[] {
   if (stopping.aborted) return ['tillsync is stopping.'];
   try {
     parts.mirror.newestSeq();
-    return [];
+    const locked = parts.mirror.raisedAlarms().find(({ key }) => key === 'mirror.locked');
+    return locked ? [locked.message] : [];
   } catch {
     return ['The mirror cannot be read.'];
   }

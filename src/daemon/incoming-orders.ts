@@ -4,6 +4,7 @@ import { GapWatch } from '../sync/gap-watch.ts';
 import { OrderLoop } from '../sync/order-loop.ts';
 import { WebhookWatch } from '../sync/webhook-watch.ts';
 import { CallbackStanding } from './callbacks/callback-standing.ts';
+import { RefusedCallbacks } from './callbacks/refused-callbacks.ts';
 import type { Parts, PartsOptions } from './parts.ts';
 
 const STALE_AFTER_MS = 600_000;
@@ -20,6 +21,7 @@ export function incomingOrders(
   const { freshnessBoard: freshness, alarms } = mirror;
   const watch = new WebhookWatch({ enabled: config.webhook.enabled, freshness, alarms, log });
   const standing = new CallbackStanding({ mirror, clock, log });
+  const refused = new RefusedCallbacks({ alarms, bodyLimitBytes: config.webhook.bodyLimitBytes, clock });
   const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
   let current: OrderLoop | undefined;
@@ -31,6 +33,7 @@ export function incomingOrders(
         polled(createdIds) {
           watch.polled(createdIds);
           standing.settle();
+          refused.settle();
           changes.notify();
         },
       },
@@ -46,5 +49,5 @@ export function incomingOrders(
     });
     return current;
   };
-  return { watch, standing, loop, changes, wake: () => current?.wake() };
+  return { watch, standing, refused, loop, changes, wake: () => current?.wake() };
 }

@@ -19,12 +19,13 @@ import { readBoard } from '../store/mirror/order-board.ts';
 import { readTrends } from '../store/mirror/trend-queries.ts';
 import type { ChangeDesk, HandedOver } from './changes/change-desk.ts';
 import { mirrorCounts } from './reading/mirror-counts.ts';
+import { shopName } from './shop-name.ts';
 import type { MirrorStores } from './storage/mirror-stores.ts';
 import { storageSpace } from './storage/storage-space.ts';
 
 export interface LocalApiWiring {
   parts: {
-    config: Pick<Config, 'limits' | 'storage'>;
+    config: Pick<Config, 'limits' | 'storage'> & { alarms: Pick<Config['alarms'], 'name'> };
     mirror: Mirror;
     stores: MirrorStores;
     changeDesk: ChangeDesk;
@@ -32,6 +33,8 @@ export interface LocalApiWiring {
     platform: { tokens: { describe(): TokenStatus } };
   };
   apiKey: string | undefined;
+  /** False: nobody said yet which platform this store is at. */
+  isSetUp?: boolean | undefined;
   /** How old the last good order poll may be before orders count as missing. */
   ordersStaleAfterMs?: (() => number) | undefined;
   /** To be notified whenever this process changed the mirror. */
@@ -44,13 +47,15 @@ export interface LocalApiWiring {
 
 /** The local API on what the daemon has open. */
 export function localApiPlugin(wiring: LocalApiWiring): FastifyPluginAsync {
-  const { parts, changes, apiKey, ordersStaleAfterMs, version, clock, log } = wiring;
+  const { parts, changes, apiKey, isSetUp, ordersStaleAfterMs, version, clock, log } = wiring;
   const { mirror, stores, changeDesk } = parts;
   const families = [
     statusRoutes({
       status: statusSource(parts),
+      shop: shopName(parts.config),
       versions: { tillsync: version, node: process.version },
       clock,
+      isSetUp,
       ordersStaleAfterMs,
     }),
     boardRoutes({

@@ -87,6 +87,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
       path: paths.mirror,
       clock,
       group,
+      feed: state.feed,
       spellings: config.orders.fields,
       listPath: config.orders.listPath,
     }),
@@ -100,7 +101,10 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   const branches = config.branches.map(
     ({ subsidiaryId = null, externalId = null }): Branch => ({ subsidiaryId, externalId }),
   );
-  const stores = new MirrorStores({ mirror, branches, clock });
+  const stores = new MirrorStores({
+    ...{ mirror, branches, clock },
+    skewMs: () => platform.clock.skewMs(),
+  });
   const onLine = new Set<() => void>();
   const { holdBackUnbooked: holdBack } = config.stock;
   const changeDesk = new ChangeDesk({
@@ -155,6 +159,7 @@ function createOrderPoll(
     importer: mirror.importer,
     memory: mirror,
     leases: state.leases,
+    platformSkewMs: () => platform.clock.skewMs(),
     // Without usable tokens the call itself says so at once.
     nextWait: () =>
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
@@ -189,15 +194,13 @@ function connect(
     onLockOut(lockOut) {
       const message =
         lockOut.cause === 'reply-lost'
-          ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: tillsync auth set'
-          : 'The platform refused the refresh token. Hand in new ones with: tillsync auth set';
+          ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: {tillsync} auth set'
+          : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
       freshnessBoard.report('auth', 'locked-out', message);
       alarms.raise('auth.locked-out', message);
     },
-    onHealed() {
-      freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
-      alarms.lower('auth.locked-out');
-    },
+    // That they are good is not known before the platform has taken them.
+    onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
     onAccepted() {
       freshnessBoard.ok('auth');
       alarms.lower('auth.locked-out');
@@ -211,7 +214,7 @@ function connect(
 async function seedTokens(
   keeper: TokenKeeper,
   secrets: Secrets,
-  { freshnessBoard, alarms }: Pick<Mirror, 'freshnessBoard' | 'alarms'>,
+  { freshnessBoard }: Pick<Mirror, 'freshnessBoard'>,
   log: Log,
 ): Promise<void> {
   const { refreshToken, accessToken } = secrets;
@@ -219,7 +222,5 @@ async function seedTokens(
   const verdict = await keeper.seed({ refreshToken, ...(accessToken !== undefined && { accessToken }) });
   if (verdict !== 'adopted') return;
   log.info({}, 'took the tokens that were handed in');
-  alarms.lower('auth.locked-out');
-  alarms.lower('auth.none');
   freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
 }

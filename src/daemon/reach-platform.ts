@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { connect as connectPlain, isIP } from 'node:net';
 import { connect as connectSecure } from 'node:tls';
 import { TillsyncError } from '../domain/errors.ts';
+import { addressOf, networkFault } from '../platform/network-fault.ts';
 
 const TIMEOUT_MS = 10_000;
 
@@ -10,49 +11,22 @@ const TIMEOUT_MS = 10_000;
  * request is sent, so no limit of the platform counts it. Throws `platform-unreachable`, `aborted`.
  */
 export async function reachPlatform(baseUrl: string, signal: AbortSignal): Promise<void> {
-  const { protocol, hostname, port } = new URL(baseUrl);
-  const host = hostname.replace(/^\[|\]$/g, '');
-  const isSecure = protocol === 'https:';
-  const number = Number(port) || (isSecure ? 443 : 80);
-  const named = isIP(host) === 0 ? { servername: host } : {};
-  const socket = isSecure
-    ? connectSecure({ host, port: number, ...named })
-    : connectPlain({ host, port: number });
+  const { isTls, ...to } = addressOf(baseUrl);
+  const named = isIP(to.host) === 0 ? { servername: to.host } : {};
+  const socket = isTls ? connectSecure({ ...to, ...named }) : connectPlain(to);
+  // What comes after the verdict is of no interest.
+  socket.on('error', () => {});
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
   try {
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
-    await once(socket, isSecure ? 'secureConnect' : 'connect', { signal: limit });
+    await once(socket, isTls ? 'secureConnect' : 'connect', { signal: AbortSignal.any([signal, limit]) });
   } catch (error) {
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while a connection was tried.');
-    throw unreachable(`${host}:${number}`, error);
+    throw networkFault(limit.aborted ? timedOut() : error, to);
   } finally {
-    socket.on('error', () => {});
     socket.destroy();
   }
 }
 
-function unreachable(address: string, cause: unknown): TillsyncError {
-  const isLate = cause instanceof Error && cause.name === 'AbortError';
-  const why = isLate ? 'no answer in time' : codeOf(cause);
-  return new TillsyncError('platform-unreachable', `No connection to ${address}: ${why}.`, {
-    cause,
-    hint: hintOf(why),
-  });
-}
-
-function codeOf(error: unknown): string {
-  const first = error instanceof AggregateError ? error.errors[0] : error;
-  return first instanceof Error && 'code' in first ? String(first.code) : String(first);
-}
-
-function hintOf(code: string): string {
-  if (code === 'ENOTFOUND' || code === 'EAI_AGAIN') {
-    return 'The name cannot be resolved: check its spelling, and the DNS of this machine.';
-  }
-  if (code.includes('CERT') || code.includes('ISSUER')) {
-    return "The certificate there is not accepted: check the address, and this machine's clock.";
-  }
-  if (code.startsWith('ERR_SSL') || code === 'EPROTO') {
-    return 'What answers there does not speak https: check the address and its port.';
-  }
-  return 'Check the address, and the internet connection and firewall of this machine.';
+function timedOut(): Error {
+  return Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' });
 }

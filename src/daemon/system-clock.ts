@@ -1,24 +1,21 @@
 import { readFileSync } from 'node:fs';
-import { uptime } from 'node:os';
 import type { Clock, Random } from '../domain/time/clock.ts';
 
 const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
 /** Longest delay that setTimeout takes; a longer one would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
-const ESTIMATE_STEP_S = 600;
 
 export interface BootIdSources {
   /** Text of the kernel's boot id file; throws where there is none. */
   readBootIdFile: () => string;
   /** `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` when its sandbox hides the kernel's file. */
   fromEnvironment: string | undefined;
-  nowMs: number;
-  uptimeS: number;
 }
 
 /**
- * The name of this boot: the kernel's, written the same whichever source gave it, else an estimate of the
- * moment of boot. An estimate that differs between processes only makes stored times count as not comparable.
+ * The name of this boot: the kernel's, written the same whichever source gave it. Where there is none, one and the same
+ * for every boot: a stored moment to come is then of an earlier boot and counts as now, and one that is past is no
+ * younger than it seems. An estimate by the wall clock would forget all limits when that clock is put right.
  */
 export function bootIdFrom(sources: BootIdSources): string {
   try {
@@ -29,7 +26,7 @@ export function bootIdFrom(sources: BootIdSources): string {
   }
   const fromEnvironment = normalised(sources.fromEnvironment ?? '');
   if (fromEnvironment !== '') return fromEnvironment;
-  return `about-${Math.round((sources.nowMs / 1000 - sources.uptimeS) / ESTIMATE_STEP_S)}`;
+  return 'unnamed';
 }
 
 function normalised(bootId: string): string {
@@ -43,8 +40,6 @@ export const systemClock: Clock = {
   bootId: bootIdFrom({
     readBootIdFile: () => readFileSync(BOOT_ID_FILE, 'utf8'),
     fromEnvironment: process.env.TILLSYNC_BOOT_ID,
-    nowMs: Date.now(),
-    uptimeS: uptime(),
   }),
   async sleep(ms, signal) {
     for (let restMs = ms; restMs > 0 && !signal?.aborted; restMs -= TIMER_MAX_MS) {

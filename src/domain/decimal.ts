@@ -16,6 +16,11 @@ export function parsePlainDecimal(text: string): number | undefined {
   return /^[+-]?\d+(\.\d+)?$/.test(text) && isExactDecimal(text) ? Number(text) : undefined;
 }
 
+/** Whether the point of `1.990` may group thousands; a grouped number has no zero before it. */
+export function mayBeThousands(text: string): boolean {
+  return /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(text);
+}
+
 /** Sign, digits without zeros at the ends, and the place of the point, so that equal numbers are equal texts. */
 function normal(text: string): string | undefined {
   const match = DECIMAL.exec(text);

@@ -1,3 +1,4 @@
+import { asTyped } from './installation.ts';
 /** Every way tillsync can fail, as a closed set: callers branch on these and never on a message. */
 export type ErrorCode =
   | 'usage' // the command line is wrong
@@ -12,6 +13,7 @@ export type ErrorCode =
   | 'platform-garbled' // an answer that is not the JSON it should be
   | 'platform-refused' // success: false, or another 4xx
   | 'not-found'
+  | 'feed-restarted' // a reader of the change feed is ahead of it
   | 'storage-busy'
   | 'storage-full'
   | 'storage-readonly'
@@ -44,7 +46,7 @@ const RETRYABLE: ReadonlySet<ErrorCode> = new Set([
   'storage-full',
 ]);
 
-/** The one error class. The message says what happened and what was kept; the hint says what to do. */
+/** The one error class. The message says what happened and what was kept; the hint says what to do, both `asTyped`. */
 export class TillsyncError extends Error {
   override readonly name = 'TillsyncError';
   readonly code: ErrorCode;
@@ -54,9 +56,9 @@ export class TillsyncError extends Error {
   readonly httpStatus: number | undefined;
 
   constructor(code: ErrorCode, message: string, details: ErrorDetails = {}) {
-    super(message, details.cause === undefined ? undefined : { cause: details.cause });
+    super(asTyped(message), details.cause === undefined ? undefined : { cause: details.cause });
     this.code = code;
-    this.hint = details.hint;
+    this.hint = details.hint === undefined ? undefined : asTyped(details.hint);
     this.retryable = details.retryable ?? RETRYABLE.has(code);
     this.retryAfterMs = details.retryAfterMs;
     this.httpStatus = details.httpStatus;

@@ -1,4 +1,4 @@
-import { isEnded } from './order/order-status.ts';
+import { isEnded, takesNothing } from './order/order-status.ts';
 
 /** How long what is no longer needed stays. Durations in milliseconds; 0: for ever. */
 export interface RetentionSettings {
@@ -71,11 +71,9 @@ export interface FeedStanding {
   newestSeq: number;
 }
 
-const NOTHING_TO_BOOK: ReadonlySet<string | null> = new Set(['cancel', 'refund', 'payment-canceled']);
-
 /** Over, and the POS waits for none of it: where it acknowledges orders, it has this one. */
 function isSettled(order: OrderStanding, feed: FeedStanding): boolean {
-  const isBooked = !feed.usesAcks || order.isAcknowledged || NOTHING_TO_BOOK.has(order.status);
+  const isBooked = !feed.usesAcks || order.isAcknowledged || takesNothing(order.status);
   return isEnded(order.status) && isBooked;
 }
 

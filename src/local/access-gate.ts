@@ -1,7 +1,8 @@
 import { hash, timingSafeEqual } from 'node:crypto';
 import type { FastifyRequest } from 'fastify';
 import { TillsyncError } from '../domain/errors.ts';
-import { hostOf, isFromThisMachine } from './loopback.ts';
+import { isByGroupSocket } from './group-socket.ts';
+import { hostOf, isFromThisMachine, isPassedOn } from './loopback.ts';
 
 export interface AccessGateOptions {
   /** Left out: only this machine is let in. */
@@ -9,9 +10,10 @@ export interface AccessGateOptions {
 }
 
 /**
- * Who may use the API: programs on this machine without a key, everybody else with it, as
- * `Authorization: Bearer KEY` or `x-api-key: KEY`. Where there is a key, what a person decides in a browser needs it
- * on this machine too. A wrong key is refused from anywhere, so that it is noticed.
+ * Who may use the API. Where there is a key, it is asked of everybody, as `Authorization: Bearer KEY` or
+ * `x-api-key: KEY`: every user of this machine reaches its ports, and so does whoever a proxy lets through. Without
+ * one only programs on this machine are let in. Who comes by the Unix socket needs none: its group is the right.
+ * A wrong key is refused from anywhere, so that it is noticed.
  */
 export class AccessGate {
   readonly #digest: Buffer | undefined;
@@ -25,38 +27,36 @@ export class AccessGate {
     refuseOtherSites(request);
     const offered = keyOf(request);
     if (offered === undefined || this.#digest === undefined) {
-      const isHere = isFromThisMachine(request);
-      if (isHere && (this.#digest === undefined || !isAction(request))) return;
-      throw this.#keyMissing(isHere);
+      if (isByGroupSocket(request) && !isPassedOn(request)) return;
+      if (this.#digest !== undefined) throw keyMissing;
+      if (isFromThisMachine(request)) return;
+      throw noKeyHere;
     }
     // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
     if (timingSafeEqual(digestOf(Buffer.from(offered, 'latin1')), this.#digest)) return;
-    throw new TillsyncError('unauthorized', 'The key is wrong.', {
-      hint: WHICH_KEY,
-    });
+    throw keyWrong;
   }
 
-  #keyMissing(isHere: boolean): TillsyncError {
-    if (isHere) {
-      return new TillsyncError('unauthorized', 'To decide this in a browser, the key is needed.', {
-        hint: WHICH_KEY,
-      });
+  /** Whether `check` would let it in. */
+  admits(request: FastifyRequest): boolean {
+    try {
+      this.check(request);
+      return true;
+    } catch {
+      return false;
     }
-    const hint =
-      this.#digest === undefined
-        ? 'Set a local-api-key among the secrets of tillsync, then send it.'
-        : 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY".';
-    return new TillsyncError('unauthorized', 'From another machine a key is needed.', { hint });
   }
 }
 
-const WHICH_KEY = 'It is the local-api-key among the secrets of tillsync.';
-
-/** What is no mere look and comes from a browser, which says so. */
-function isAction({ method, headers }: FastifyRequest): boolean {
-  if (method === 'GET' || method === 'HEAD') return false;
-  return headers.origin !== undefined || headers['sec-fetch-site'] !== undefined;
-}
+const keyMissing = new TillsyncError('unauthorized', 'The key is needed.', {
+  hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `sudo tillsync key --show` shows it.',
+});
+const keyWrong = new TillsyncError('unauthorized', 'The key is wrong.', {
+  hint: '`sudo tillsync key --show` shows the right one.',
+});
+const noKeyHere = new TillsyncError('unauthorized', 'From another machine a key is needed.', {
+  hint: 'Make one with `sudo tillsync key`, then send it.',
+});
 
 /**
  * Web pages of other sites, and of other servers on this machine, may neither write nor read: a browser says

@@ -1,5 +1,5 @@
 import { type ApiFamily, type RouteDoc, readAs } from './api-route.ts';
-import { ackAnswer, ackRequest } from './schemas/orders.ts';
+import { ACK_ITEM, ackAnswer, ackItem, ackItems, ackRequest } from './schemas/orders.ts';
 
 export interface AckResult {
   orderId: string;
@@ -19,7 +19,7 @@ const docs = (): readonly RouteDoc[] => [
     operationId: 'acknowledgeOrders',
     summary: 'Tell that the POS has booked orders, so that its stock counts include them',
     body: ackRequest,
-    answers: { 200: ackAnswer },
+    answers: { 200: ackAnswer, 207: ackAnswer },
   },
 ];
 
@@ -28,10 +28,20 @@ export function ackRoutes({ acknowledge }: AckRoutesOptions): ApiFamily {
   return {
     docs,
     plugin: async (app) => {
-      app.post('/orders/ack', async (request) => {
-        const named = readAs(ackRequest, request.body, 'body');
-        const orderIds = named.map((each) => (typeof each === 'string' ? each : each.orderId));
-        return { results: await acknowledge(orderIds) };
+      app.post('/orders/ack', async (request, reply) => {
+        const items = readAs(ackItems, request.body, 'body').map((item) => ackItem.safeParse(item));
+        const orderIds = items.flatMap(({ data }) => {
+          if (data === undefined) return [];
+          return typeof data === 'string' ? data : data.orderId;
+        });
+        const taken = orderIds.length === 0 ? [] : await acknowledge(orderIds);
+        let next = 0;
+        const results = items.map(({ error }, index) => {
+          if (!error) return { index, ...taken[next++] };
+          return { index, state: 'rejected', message: `Allowed: ${ACK_ITEM}.` };
+        });
+        const rejected = items.length - orderIds.length;
+        return reply.code(rejected > 0 ? 207 : 200).send({ results, rejected });
       });
     },
   };

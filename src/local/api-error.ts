@@ -5,6 +5,7 @@ import type { Log } from '../domain/log.ts';
 /** HTTP status of each error; whatever is not named is a fault of ours. */
 const STATUS: Partial<Record<ErrorCode, number>> = {
   usage: 400,
+  'feed-restarted': 400,
   unauthorized: 401,
   forbidden: 403,
   'not-found': 404,
@@ -23,6 +24,11 @@ const STATUS: Partial<Record<ErrorCode, number>> = {
 
 /** Codes for what the HTTP layer itself refuses, by its status. */
 const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'forbidden', 404: 'not-found' };
+
+const HINT: Partial<Record<number, string>> = {
+  413: 'Send it in several parts.',
+  415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
+};
 
 const RETRY_AFTER_S = 1;
 
@@ -68,5 +74,6 @@ function isHttpRefusal(thrown: unknown): thrown is HttpRefusal {
 function withHttpStatus(thrown: unknown): TillsyncError | undefined {
   if (!isHttpRefusal(thrown)) return undefined;
   const code = CODE[thrown.statusCode] ?? 'usage';
-  return new TillsyncError(code, thrown.message, { cause: thrown });
+  const hint = HINT[thrown.statusCode];
+  return new TillsyncError(code, thrown.message, { cause: thrown, ...(hint !== undefined && { hint }) });
 }

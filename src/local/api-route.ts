@@ -18,7 +18,7 @@ export interface RouteDoc {
   bodyTypes?: readonly string[];
   /** By status; `null` for a stream of events. */
   answers: Partial<Record<200 | 207, z.ZodType>>;
-  /** Whether 200 may also be `text/event-stream`. */
+  /** Whether 200 is `text/event-stream`. */
   streams?: boolean;
 }
 

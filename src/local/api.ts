@@ -5,7 +5,7 @@ import type { ApiFamily } from './api-route.ts';
 import { openApiDocument } from './openapi.ts';
 
 export interface LocalApiOptions {
-  /** The key that other machines must send; left out: only this machine is let in. */
+  /** The key that is asked of everybody; left out: only this machine is let in. */
   apiKey?: string | undefined;
   families: readonly ApiFamily[];
   /** Of tillsync. */

@@ -2,7 +2,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import type { ChangeKind } from '../domain/change/change.ts';
 import { TillsyncError } from '../domain/errors.ts';
 import type { ApiFamily, RouteDoc } from './api-route.ts';
-import { BODY_FORMATS, readChangeBody } from './change-body.ts';
+import { BODY_FORMATS, type BodyItem, readChangeBody } from './change-body.ts';
 import { type BeginHandOver, takeItems } from './change-intake.ts';
 import { changesAnswer, productItems, stockItems } from './schemas/changes.ts';
 
@@ -16,6 +16,8 @@ export interface ChangeRoutesOptions {
 
 const LIMIT_BYTES = 32 * 1024 * 1024;
 const HAND_OVERS_MAX = 8;
+/** Bodies that arrive at once. */
+const READING_MAX = 100;
 
 const description =
   'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
@@ -56,23 +58,24 @@ function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
   app.addContentTypeParser(Object.keys(BODY_FORMATS), { bodyLimit: limitBytes }, (_request, body, done) =>
     done(null, body),
   );
+  let reading = 0;
   let underWay = 0;
   let turn: Promise<unknown> = Promise.resolve();
 
   const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
-    if (underWay >= handOversMax) {
-      throw new TillsyncError(
-        'rate-limited',
-        `${handOversMax} hand-overs are under way. Nothing was taken.`,
-        {
-          hint: 'Wait for their answers, then send it again.',
-        },
-      );
+    const format = BODY_FORMATS[contentType(request)] ?? 'json';
+    if (reading >= READING_MAX) throw tooMany(READING_MAX);
+    reading += 1;
+    let items: BodyItem[];
+    try {
+      items = await readChangeBody(request.body, { kind, format, limitBytes });
+    } finally {
+      reading -= 1;
     }
+    // Counted only from here on: who sends slowly keeps nobody out.
+    if (underWay >= handOversMax) throw tooMany(handOversMax);
     underWay += 1;
     try {
-      const format = BODY_FORMATS[contentType(request)] ?? 'json';
-      const items = await readChangeBody(request.body, { kind, format, limitBytes });
       // One after the other, so that of two values for a target the one that came last stays.
       const taking = turn.then(() => takeItems(kind, items, begin));
       turn = taking.catch(() => {});
@@ -84,6 +87,12 @@ function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
   };
   app.post('/stock', (request, reply) => handOver('stock', request, reply));
   app.post('/products', (request, reply) => handOver('product', request, reply));
+}
+
+function tooMany(max: number): TillsyncError {
+  return new TillsyncError('rate-limited', `${max} hand-overs are under way. Nothing was taken.`, {
+    hint: 'Wait for their answers, then send it again.',
+  });
 }
 
 function contentType({ headers }: FastifyRequest): string {

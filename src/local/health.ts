@@ -1,6 +1,6 @@
-import type { FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import type { Clock } from '../domain/time/clock.ts';
-import { isFromThisMachine } from './loopback.ts';
+import { AccessGate } from './access-gate.ts';
 
 /** A loop's sign of life. */
 export interface LoopBeat {
@@ -16,6 +16,10 @@ export interface HealthOptions {
   loopsAlive: () => readonly LoopBeat[];
   /** Why work cannot be taken now, one sentence each; empty when it can. */
   notReady: () => readonly string[];
+  /** The storage directory, by which this tillsync is told from others of the same machine. */
+  storage: string;
+  /** Left out: only this machine is told more than the verdict. */
+  apiKey?: string | undefined;
 }
 
 const MAX_SILENCE_MS = 10 * 60_000;
@@ -23,17 +27,23 @@ const MAX_SILENCE_MS = 10 * 60_000;
 /**
  * `GET /healthz`: the process answers and its loops are alive; if not, a restart may help.
  * `GET /readyz`: the mirror is open and the listeners are up; if not, waiting may help.
- * 200 or 503. Which loop and which reason is told only to this machine.
+ * 200 or 503, for everybody. Which storage, loop and reason is told to whom the API lets in.
  */
 export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
+  const gate = new AccessGate(options);
   return async (app) => {
     app.get('/healthz', (request, reply) => {
       const stalled = stalledLoops(options);
-      return verdict(request, reply, stalled.length === 0, { loops: loopReport(options), stalled });
+      return verdict(gate.admits(request), reply, stalled.length === 0, {
+        storage: options.storage,
+        loops: loopReport(options),
+        stalled,
+        notReady: options.notReady(),
+      });
     });
     app.get('/readyz', (request, reply) => {
       const reasons = options.notReady();
-      return verdict(request, reply, reasons.length === 0, { reasons });
+      return verdict(gate.admits(request), reply, reasons.length === 0, { reasons });
     });
   };
 }
@@ -51,8 +61,8 @@ function loopReport({ clock, loopsAlive }: HealthOptions): { name: string; silen
   return loopsAlive().map(({ name, lastBeatMs }) => ({ name, silentMs: Math.round(nowMs - lastBeatMs) }));
 }
 
-function verdict(request: FastifyRequest, reply: FastifyReply, good: boolean, details: object): FastifyReply {
+function verdict(isTrusted: boolean, reply: FastifyReply, good: boolean, details: object): FastifyReply {
   const status = good ? 'ok' : 'failing';
   reply.code(good ? 200 : 503).header('cache-control', 'no-store');
-  return reply.send(isFromThisMachine(request) ? { status, ...details } : { status });
+  return reply.send(isTrusted ? { status, ...details } : { status });
 }

@@ -1,6 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { TillsyncError } from '../domain/errors.ts';
 import { errorBody } from './api-error.ts';
+import { isByGroupSocket } from './group-socket.ts';
 import { hostOf, isLoopbackName } from './loopback.ts';
 
 /**
@@ -11,7 +12,8 @@ export function hostGuard(names: readonly string[]) {
   const allowed = new Set(names.map((name) => name.toLowerCase()));
   return (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
     const host = hostOf(request.headers.host);
-    if (isLoopbackName(host) || allowed.has(host.toLowerCase())) {
+    // A browser opens no Unix socket.
+    if (isByGroupSocket(request) || isLoopbackName(host) || allowed.has(host.toLowerCase())) {
       done();
       return;
     }

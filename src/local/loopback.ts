@@ -25,6 +25,11 @@ export function isFromThisMachine(request: FastifyRequest): boolean {
   return (
     isLoopbackName(request.socket.remoteAddress ?? '') &&
     isLoopbackName(hostOf(request.headers.host)) &&
-    FORWARDED_HEADERS.every((name) => request.headers[name] === undefined)
+    !isPassedOn(request)
   );
+}
+
+/** Whether a proxy says that it passes the request on for somebody else. */
+export function isPassedOn(request: FastifyRequest): boolean {
+  return FORWARDED_HEADERS.some((name) => request.headers[name] !== undefined);
 }

@@ -19,7 +19,7 @@ export function openApiDocument(docs: readonly RouteDoc[], version: string): Jso
       version,
       description:
         'Orders from the mirror, and stock and price changes for the platform. Times are ISO 8601 in UTC, ' +
-        "amounts as the platform sent them. On this machine no key is needed, from elsewhere the local-api-key's.",
+        'amounts as the platform sent them. Where there is a key, everybody sends it, but for whoever comes by the Unix socket.',
     },
     servers: [{ url: '/v1' }],
     security: [{}, { bearer: [] }, { apiKey: [] }],
@@ -44,10 +44,13 @@ function operation(doc: RouteDoc): Json {
       description: 'Of a stream: goes on after this seq',
     });
   }
-  const responses: Json = { default: { description: 'An error', content: json(errorAnswer) } };
+  const responses: Json = {
+    '4XX': { description: 'Refused; nothing was taken', content: json(errorAnswer) },
+    default: { description: 'An error', content: json(errorAnswer) },
+  };
   for (const [status, answer] of Object.entries(doc.answers)) {
-    const stream = doc.streams ? { 'text/event-stream': { schema: { type: 'string' } } } : {};
-    responses[status] = { description: ANSWERS[status], content: { ...json(answer), ...stream } };
+    const content = doc.streams ? { 'text/event-stream': { schema: { type: 'string' } } } : json(answer);
+    responses[status] = { description: ANSWERS[status], content };
   }
   return {
     operationId,

@@ -5,7 +5,7 @@ import type { Log } from '../domain/log.ts';
 import type { Clock } from '../domain/time/clock.ts';
 import { type ApiFamily, type RouteDoc, readAs } from './api-route.ts';
 import { streamEvents } from './event-stream.ts';
-import { type OrderSource, readFeed, refuseAheadOf } from './order-feed.ts';
+import { feedText, type OrderSource, refuseAheadOf } from './order-feed.ts';
 import { feedPage, feedQuery, orderAnswer, orderPath } from './schemas/orders.ts';
 
 export interface OrderRoutesOptions {
@@ -27,8 +27,18 @@ const docs = (): readonly RouteDoc[] => [
     operationId: 'followOrders',
     summary: 'The change feed: every change of an order, in order and none left out',
     description:
-      'As JSON one page; with `Accept: text/event-stream` a stream that goes on, whose events are named `order`, ' +
-      'have the seq as id and one item of `events` as data. A stream resumes after `Last-Event-ID`.',
+      'One page, shorter than `limit` where its orders are large. With `Accept: text/event-stream` the same as /stream.',
+    query: feedQuery,
+    answers: { 200: feedPage },
+  },
+  {
+    method: 'get',
+    path: '/stream',
+    operationId: 'streamOrders',
+    summary: 'The change feed as server-sent events',
+    description:
+      'Goes on until it is closed. Its events are named `order`, have the seq as id and one item of `events` of /orders ' +
+      'as data. It resumes after `Last-Event-ID`.',
     query: feedQuery,
     answers: { 200: feedPage },
     streams: true,
@@ -61,11 +71,15 @@ export function orderRoutes(options: OrderRoutesOptions): ApiFamily {
         return whenFree(clock, () => {
           const after = query.after === 'newest' ? source.newestSeq() : query.after;
           const newest = refuseAheadOf(source, after);
-          const events = readFeed(source, after, query.limit);
-          const next = events.at(-1)?.seq ?? after;
-          return { events, next, newest: Math.max(newest, next), trimmedTo: source.trimmedTo() };
+          const { events, next } = feedText(source, after, query.limit);
+          const rest = { next, newest: Math.max(newest, next), trimmedTo: source.trimmedTo() };
+          reply.type('application/json; charset=utf-8');
+          return `{"events":[${events}],${JSON.stringify(rest).slice(1)}`;
         });
       });
+      app.get('/stream', { exposeHeadRoute: false }, (request, reply) =>
+        streams.open(request, reply, readAs(feedQuery, request.query, 'query').after),
+      );
       app.get('/orders/:orderId', async (request, reply) => {
         const { orderId } = readAs(orderPath, request.params, 'path');
         const order = await whenFree(clock, () => source.order(orderId));

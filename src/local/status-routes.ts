@@ -3,6 +3,7 @@ import { TillsyncError } from '../domain/errors.ts';
 import type { DiskSpace } from '../domain/health/disk-space.ts';
 import type { Freshness } from '../domain/health/freshness.ts';
 import { verdictOf } from '../domain/health/verdict.ts';
+import { typedWords } from '../domain/installation.ts';
 import type { Wait } from '../domain/platform/call.ts';
 import type { LockOut } from '../domain/platform/tokens.ts';
 import { type Clock, isoUtc } from '../domain/time/clock.ts';
@@ -40,8 +41,11 @@ export interface StatusSource {
 
 export interface StatusRoutesOptions {
   status: StatusSource;
+  shop: string;
   versions: { tillsync: string; node: string };
   clock: Clock;
+  /** False: nobody said yet which platform this store is at. */
+  isSetUp?: boolean | undefined;
   /** How old the last good order poll may be before orders count as missing. */
   ordersStaleAfterMs?: (() => number) | undefined;
 }
@@ -58,7 +62,7 @@ const docs = (): readonly RouteDoc[] => [
 
 /** `GET /status`. */
 export function statusRoutes(options: StatusRoutesOptions): ApiFamily {
-  const { status, versions, clock, ordersStaleAfterMs } = options;
+  const { status, shop, versions, clock, isSetUp, ordersStaleAfterMs } = options;
   const report = () => {
     const nowMs = clock.nowMs();
     const facts = {
@@ -74,10 +78,11 @@ export function statusRoutes(options: StatusRoutesOptions): ApiFamily {
       ...facts,
       quarantine,
       nowMs,
+      isSetUp,
       ordersStaleAfterMs: ordersStaleAfterMs?.(),
       stateFault: facts.tokensFault,
     });
-    return { at: isoUtc(nowMs), verdict, versions, ...facts };
+    return { at: isoUtc(nowMs), shop, commands: typedWords(), verdict, versions, ...facts };
   };
   return {
     docs,

@@ -17,7 +17,8 @@ export interface Actions {
   search(text: string): void;
   moreProducts(): void;
   askKey(): void;
-  useKey(key: string): void;
+  /** `forGood`: also after this browser was closed. */
+  useKey(key: string, forGood: boolean): void;
   forgetKey(): void;
   closeDialog(): void;
 }

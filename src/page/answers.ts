@@ -1,6 +1,7 @@
 import type { Finding } from '../domain/health/finding.ts';
 import type { Freshness } from '../domain/health/freshness.ts';
 import type { TrendHour } from '../domain/health/trends.ts';
+import type { TypedWords } from '../domain/installation.ts';
 import type { MirroredOrder } from '../domain/order/mirrored-order.ts';
 import type { OrderEvent } from '../domain/order/order.ts';
 import type { BoardOrder } from '../domain/order/order-board.ts';
@@ -9,6 +10,8 @@ import type { MirroredProduct } from '../domain/product/mirrored-product.ts';
 /** Of the local API's answers what the page reads. */
 export interface StatusAnswer {
   at: string;
+  shop: string;
+  commands: TypedWords;
   verdict: { level: 'green' | 'amber' | 'red'; findings: Finding[] };
   versions: { tillsync: string; node: string };
   freshness: Freshness[];

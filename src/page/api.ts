@@ -11,14 +11,17 @@ export class ApiFault extends Error {
   }
 }
 
+/** Keeps the key for this tab, or `forGood` for this browser; null forgets both. */
+export type KeepKey = (key: string | null, forGood: boolean) => void;
+
 const TIMEOUT_MS = 15_000;
 
-/** Calls of the local API that served this page. The key lives no longer than the browser's tab. */
+/** Calls of the local API that served this page. */
 export class Api {
   #key: string | null;
-  readonly #keep: (key: string | null) => void;
+  readonly #keep: KeepKey;
 
-  constructor(key: string | null, keep: (key: string | null) => void) {
+  constructor(key: string | null, keep: KeepKey) {
     this.#key = key;
     this.#keep = keep;
   }
@@ -27,9 +30,9 @@ export class Api {
     return this.#key !== null;
   }
 
-  useKey(key: string | null): void {
+  useKey(key: string | null, forGood = false): void {
     this.#key = key;
-    this.#keep(key);
+    this.#keep(key, forGood);
   }
 
   get<T>(path: string): Promise<T> {

@@ -18,9 +18,9 @@ export class KeyHolder {
     this.#show(this.#api.hasKey && then ? 'key.wrong' : null);
   }
 
-  async use(key: string): Promise<void> {
+  async use(key: string, forGood: boolean): Promise<void> {
     if (key === '') return this.#show('key.missing');
-    this.#api.useKey(key);
+    this.#api.useKey(key, forGood);
     this.#store.set({ dialog: { kind: 'key', fault: null, isChecking: true } });
     try {
       await this.#api.get('/status');

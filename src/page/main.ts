@@ -27,7 +27,7 @@ const store = new Store(
     speech: speechOf(language, navigator.languages),
     nowMs: Date.now(),
     link: 'connecting',
-    hasKey: sessionStorage.getItem(KEY) !== null,
+    hasKey: keptKey() !== null,
     isNarrow: narrow.matches,
     status: null,
     board: boardOf([]),
@@ -40,14 +40,16 @@ const store = new Store(
   },
   (state) => {
     document.documentElement.lang = state.speech.language;
-    document.title = state.speech.say('title');
+    const { speech, status } = state;
+    document.title = status === null ? speech.say('title') : speech.say('title.shop', { shop: status.shop });
     render(pageView(state, actions), root);
     syncDialog(state);
   },
 );
-const api = new Api(sessionStorage.getItem(KEY), (key) => {
-  if (key === null) sessionStorage.removeItem(KEY);
-  else sessionStorage.setItem(KEY, key);
+const api = new Api(keptKey(), (key, forGood) => {
+  sessionStorage.removeItem(KEY);
+  localStorage.removeItem(KEY);
+  if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
 });
 const keys = new KeyHolder(api, store);
 const outbox = new OutboxDesk({ api, store, keys, onDecided: () => void live.refresh() });
@@ -83,7 +85,7 @@ const actions: Actions = {
   search: (text) => catalog.search(text),
   moreProducts: () => void catalog.more(),
   askKey: () => keys.ask(store.state.link === 'locked' ? () => live.start() : undefined),
-  useKey: (key) => void keys.use(key),
+  useKey: (key, forGood) => void keys.use(key, forGood),
   forgetKey() {
     keys.forget();
     actions.closeDialog();
@@ -93,6 +95,11 @@ const actions: Actions = {
     store.set({ dialog: null });
   },
 };
+
+/** Of this tab, else of a screen that was told to remember it. */
+function keptKey(): string | null {
+  return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
+}
 
 async function showOrder(orderId: string): Promise<void> {
   store.set({ dialog: { kind: 'order', orderId, order: undefined } });

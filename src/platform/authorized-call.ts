@@ -5,6 +5,7 @@ import type { Endpoint } from '../domain/platform/limits.ts';
 import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
 import type { Clock } from '../domain/time/clock.ts';
 import { expectSuccess, sentMessage } from './answers.ts';
+import type { PlatformClock } from './platform-clock.ts';
 import type { RateBudget } from './rate-budget.ts';
 import { serverDateMs } from './server-date.ts';
 import type { AccessToken, TokenKeeper } from './token-keeper.ts';
@@ -14,6 +15,7 @@ export interface AuthorizedCallOptions {
   transport: Transport;
   budget: RateBudget;
   keeper: TokenKeeper;
+  platformClock: PlatformClock;
   clock: Clock;
   log: Log;
 }
@@ -43,13 +45,13 @@ export class AuthorizedCall {
   }
 
   async send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
-    const { budget, keeper, clock } = this.#o;
+    const { budget, keeper, clock, platformClock } = this.#o;
     for (let attempt = 0; ; attempt++) {
       const { ticket, access } = await this.#enter(call, options);
       const sent = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
       const answer: CallAnswer = { ...sent, secrets: [...(call.secrets ?? []), access.token] };
       const serverNowMs = serverDateMs(answer.headers);
-      keeper.observeServerDate(serverNowMs);
+      if (serverNowMs !== undefined) platformClock.observe(serverNowMs);
       const { status } = answer;
       if (status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
       if (status === 429) {

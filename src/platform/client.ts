@@ -9,6 +9,7 @@ import type { LockOut, TokenStore } from '../domain/platform/tokens.ts';
 import type { Clock, Random } from '../domain/time/clock.ts';
 import { expectJsonLike, readAs, readData } from './answers.ts';
 import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
+import { PlatformClock } from './platform-clock.ts';
 import { type ForbiddenNote, RateBudget } from './rate-budget.ts';
 import { readProductData, readProductPage } from './read-products.ts';
 import { readBatchData, readSingle } from './read-written.ts';
@@ -51,6 +52,8 @@ export interface PlatformClientOptions {
 
 export interface PlatformClient extends Platform {
   readonly tokens: TokenKeeper;
+  /** What its answers tell of the platform's wall clock. */
+  readonly clock: Pick<PlatformClock, 'skewMs' | 'agreedSkewMs'>;
   /** Sees a refresh that was sent through to its save, then closes all connections. */
   close(): Promise<void>;
 }
@@ -66,8 +69,9 @@ const ORDERS_BODY_MAX_BYTES = 512 * MIB;
 /** The document's endpoints over `transport`, each call within the shared rate budget and with a good token. */
 export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
   const budget = new RateBudget(options);
-  const keeper = new TokenKeeper({ ...options, store: options.tokens, budget });
-  const calls = new AuthorizedCall({ ...options, budget, keeper });
+  const platformClock = new PlatformClock({ clock: options.clock, store: options.tokens });
+  const keeper = new TokenKeeper({ ...options, store: options.tokens, budget, platformClock });
+  const calls = new AuthorizedCall({ ...options, budget, keeper, platformClock });
   const frame = { timeoutMs: options.timeoutMs ?? TIMEOUT_MS, bodyMaxBytes: BODY_MAX_BYTES };
   const written = { ...frame, bodyMaxBytes: WRITTEN_BODY_MAX_BYTES };
   const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'], how?: CallOptions) =>
@@ -77,6 +81,7 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
 
   return {
     tokens: keeper,
+    clock: platformClock,
 
     async orderAll({ startDate, endDate, extra }, how) {
       const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;

@@ -1,7 +1,7 @@
 import { Agent, type Dispatcher, request } from 'undici';
 import { TillsyncError } from '../domain/errors.ts';
 import type { Clock } from '../domain/time/clock.ts';
-import { networkFault } from './network-fault.ts';
+import { addressOf, networkFault, noAnswerWithin } from './network-fault.ts';
 import type { Transport, TransportAnswer, TransportRequest } from './transport.ts';
 
 export interface HttpTransportOptions {
@@ -18,6 +18,7 @@ const CONNECTIONS = 8;
 /** HTTP/1.1 by undici with an agent of its own. */
 export function createHttpTransport(options: HttpTransportOptions): Transport {
   const base = options.baseUrl.replace(/\/+$/, '');
+  const address = addressOf(base);
   // The total timeout below is the only one that counts: undici's own are coarse.
   const common = {
     connect: { timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS },
@@ -49,7 +50,7 @@ export function createHttpTransport(options: HttpTransportOptions): Transport {
           bytes: await readBody(answer.body, wanted.bodyMaxBytes),
         };
       } catch (error) {
-        throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error));
+        throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error, address));
       } finally {
         limit.end();
       }
@@ -73,13 +74,9 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   const onAbort = () => stop(new TillsyncError('aborted', 'Stopped while a request was under way.'));
   if (signal?.aborted) onAbort();
   signal?.addEventListener('abort', onAbort, { once: true });
-  void clock.sleep(timeoutMs, ended.signal).then(() =>
-    stop(
-      new TillsyncError('platform-unreachable', `The platform gave no whole answer within ${timeoutMs} ms.`, {
-        hint: 'Check the internet connection of this machine; tillsync tries again by itself.',
-      }),
-    ),
-  );
+  if (timeoutMs !== undefined) {
+    void clock.sleep(timeoutMs, ended.signal).then(() => stop(noAnswerWithin(timeoutMs)));
+  }
   return {
     signal: cut.signal,
     reason: () => reason,

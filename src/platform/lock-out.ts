@@ -2,7 +2,7 @@ import { TillsyncError } from '../domain/errors.ts';
 import type { LockOut } from '../domain/platform/tokens.ts';
 import { isoUtc } from '../domain/time/clock.ts';
 
-const HINT = 'Get a new token pair from the company panel or the support, then run: tillsync auth set';
+const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
 
 /** The lock-out as it is told to whoever wanted to call. */
 export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {

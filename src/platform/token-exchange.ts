@@ -16,14 +16,13 @@ export type ExchangeResult =
   | { kind: 'forbidden'; message: string | undefined };
 
 /**
- * POST /token/refresh, once. What it throws leaves open whether the token was used up, unless `neverSent` says
+ * POST /token/refresh, once, and never cut short: the answer may carry the only pair that is still good. What it throws leaves open whether the token was used up, unless `neverSent` says
  * that nothing left this machine.
  */
 export async function exchangeToken(options: {
   transport: Transport;
   clock: Clock;
   refreshToken: string;
-  timeoutMs: number;
 }): Promise<ExchangeResult> {
   const { transport, clock, refreshToken } = options;
   const sent = await transport.send({
@@ -32,7 +31,6 @@ export async function exchangeToken(options: {
     path: '/token/refresh',
     headers: { 'content-type': 'application/json', accept: 'application/json' },
     body: JSON.stringify(tokenRefreshRequest.parse({ refreshToken })),
-    timeoutMs: options.timeoutMs,
     bodyMaxBytes: BODY_MAX_BYTES,
     freshConnection: true,
   });

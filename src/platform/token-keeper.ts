@@ -5,8 +5,10 @@ import type { LockOut, TokenPair, TokenStore } from '../domain/platform/tokens.t
 import type { Clock, Random } from '../domain/time/clock.ts';
 import { type HandedInTokens, seedTokens, setTokens } from './handed-in-tokens.ts';
 import { lockedOutError, noTokensError } from './lock-out.ts';
+import type { PlatformClock } from './platform-clock.ts';
 import type { RateBudget } from './rate-budget.ts';
 import { RefreshBackoff } from './refresh-backoff.ts';
+import { refuseOtherCompany } from './token-company.ts';
 import { TokenRefresh } from './token-refresh.ts';
 import { describeTokens, type TokenStatus } from './token-status.ts';
 import { accessLifeMs, accessRestMs, isDue } from './token-times.ts';
@@ -19,7 +21,8 @@ export interface TokenKeeperOptions {
   clock: Clock;
   random: Random;
   log: Log;
-  /** How long a refresh may take; long, since giving up on an answer may cost the tokens. */
+  platformClock: PlatformClock;
+  /** How long the answer to a refresh is waited for before the call that needs it fails; it is saved also later. */
   refreshTimeoutMs?: number;
   /** Told once when a lock-out is met, and once when new tokens have ended it. */
   onLockOut?: (lockOut: LockOut) => void;
@@ -36,7 +39,8 @@ export interface AccessToken {
 
 type Waiting = Pick<CallOptions, 'signal' | 'onWait'>;
 
-const REFRESH_TIMEOUT_MS = 20_000;
+/** Until then nobody else tries with the same token, so it is longer than an answer that still comes may take. */
+const REFRESH_TIMEOUT_MS = 60_000;
 /** Part of an access token's life after which it is renewed; spread, so that processes do not do it at once. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
@@ -57,10 +61,9 @@ export class TokenKeeper {
   readonly #o: TokenKeeperOptions;
   readonly #refresh: TokenRefresh;
   readonly #backoff: RefreshBackoff;
+  readonly #platformClock: PlatformClock;
   readonly #onWaits = new Set<(wait: Wait) => void>();
   #underWay: { sinceMonoMs: number; done: Promise<void> } | undefined;
-  /** Platform's wall clock minus ours, newer than what the store says. */
-  #skewMs: number | undefined;
   /** Generation whose access token got a 401. */
   #rejected = 0;
   /** Generation whose access token got a 2xx. */
@@ -73,6 +76,7 @@ export class TokenKeeper {
   constructor(options: TokenKeeperOptions) {
     this.#o = options;
     this.#backoff = new RefreshBackoff(options);
+    this.#platformClock = options.platformClock;
     this.#refresh = new TokenRefresh({
       ...options,
       timeoutMs: options.refreshTimeoutMs ?? REFRESH_TIMEOUT_MS,
@@ -139,32 +143,38 @@ export class TokenKeeper {
   /**
    * As `set`, but only once the platform has taken the refresh token; else the stored pair stays. `known`: it was
    * handed in before and led to the pair that is stored, so nothing was done. Throws `auth-required` for a token
-   * that the platform refuses. Sees an exchange that was sent through to its save.
+   * that the platform refuses, `usage` for one of another company. Sees an exchange that was sent through to its save.
    */
-  async tryOut(refreshToken: string, onWait: (wait: Wait) => void = () => {}): Promise<'adopted' | 'known'> {
+  async tryOut(
+    refreshToken: string,
+    onWait: (wait: Wait) => void = () => {},
+    otherCompany = false,
+  ): Promise<'adopted' | 'known'> {
     const { store } = this.#o;
+    if (!otherCompany) refuseOtherCompany(store, refreshToken);
     const held = store.read();
     if (held && !held.lockedOut && store.wasHandedIn(refreshToken)) return 'known';
     await this.#refresh.tryOut(refreshToken, onWait);
     return 'adopted';
   }
 
-  /** Learns the platform's wall clock from the Date of any answer. */
-  observeServerDate(serverNowMs: number | undefined): void {
-    if (serverNowMs !== undefined) this.#skewMs = serverNowMs - this.#o.clock.nowMs();
-  }
-
   describe(): TokenStatus {
     const { store } = this.#o;
     const pair = store.read();
-    return describeTokens(pair, store.readIntent()?.startedAtMs ?? null, pair ? this.#serverNowMs(pair) : 0);
+    return describeTokens(
+      pair,
+      store.readIntent()?.startedAtMs ?? null,
+      pair ? this.#platformClock.ofPair(pair) : 0,
+    );
   }
 
-  /** Begins no refresh any more and waits for the one that was sent. */
+  /** Begins no refresh any more and waits for what was sent. */
   async finish(): Promise<void> {
     this.#finished = true;
     this.#refresh.stop();
+    const late = this.#refresh.lateAnswers();
     await this.#underWay?.done.catch(() => undefined);
+    await late;
   }
 
   /** The pair in the store, telling a lock-out and its end once each. */
@@ -195,10 +205,8 @@ export class TokenKeeper {
 
   #isUsable(pair: TokenPair): boolean {
     if (pair.accessToken === null || pair.generation === this.#rejected) return false;
-    // Servers whose clocks differ must not make one refresh follow on the other.
-    if (this.#wasJustRenewed(pair)) return true;
     const restMinMs = Math.min(REST_MIN_MS, accessLifeMs(pair) * REST_MIN_SHARE);
-    return accessRestMs(pair, this.#serverNowMs(pair)) > restMinMs;
+    return accessRestMs(pair, this.#platformClock.ofPair(pair)) > restMinMs;
   }
 
   #wasJustRenewed(pair: TokenPair): boolean {
@@ -210,15 +218,10 @@ export class TokenKeeper {
   }
 
   #isDue(pair: TokenPair): boolean {
-    if (this.#wasJustRenewed(pair)) return false;
     if (this.#due.generation !== pair.generation) {
       this.#due = { generation: pair.generation, share: DUE_SHARE + DUE_SPREAD * this.#o.random.next() };
     }
-    return isDue(pair, this.#serverNowMs(pair), this.#due.share);
-  }
-
-  #serverNowMs(pair: TokenPair): number {
-    return this.#o.clock.nowMs() + (this.#skewMs ?? pair.clockSkewMs);
+    return isDue(pair, this.#platformClock.ofPair(pair), this.#due.share);
   }
 
   /** Waits for the one refresh of this process, beginning it if there is none; leaving early does not end it. */
@@ -251,7 +254,6 @@ export class TokenKeeper {
       const rotated = await this.#refresh.replace(generation, (wait) => {
         for (const onWait of this.#onWaits) onWait(wait);
       });
-      this.#skewMs = undefined;
       if (rotated) this.#renewed = { generation: generation + 1, atMonoMs: clock.monotonicMs() };
     } catch (error) {
       const told = asTillsyncError(error);

@@ -5,9 +5,11 @@ import type { Wait } from '../domain/platform/call.ts';
 import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
 import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../domain/platform/tokens.ts';
 import type { Clock } from '../domain/time/clock.ts';
+import { awakeFor } from './awake-time.ts';
 import { lockedOutError } from './lock-out.ts';
-import { neverSent } from './network-fault.ts';
+import { neverSent, noAnswerWithin } from './network-fault.ts';
 import type { RateBudget } from './rate-budget.ts';
+import { companyOf } from './token-company.ts';
 import { type ExchangeResult, exchangeToken } from './token-exchange.ts';
 import type { Transport } from './transport.ts';
 
@@ -17,16 +19,21 @@ export interface TokenRefreshOptions {
   transport: Transport;
   clock: Clock;
   log: Log;
+  /** How long an answer is waited for; one that comes later is saved all the same. */
   timeoutMs: number;
 }
 
-/** What the lease outlives the request by: time for the save. A later save is fenced by the generation. */
-const HOLD_BEYOND_TIMEOUT_MS = 5_000;
+/**
+ * A holder that lives gives the lease back itself, and that of a dead one ends at once; so this is for one that stands
+ * still. While it does, the answer to its refresh may lie unread in its socket.
+ */
+const LEASE_HOLD_MS = 600_000;
+/** How long a stopping process still waits for an answer, and keeps trying to save a pair. */
+const ANSWER_WHILE_STOPPING_MS = 20_000;
+const SAVE_WHILE_STOPPING_MS = 8_000;
 const LEASE_POLL_MS = 100;
 const SAVE_RETRY_FIRST_MS = 50;
 const SAVE_RETRY_LONGEST_MS = 5_000;
-/** How long a stopping process keeps trying to save a pair. */
-const SAVE_WHILE_STOPPING_MS = 8_000;
 
 /**
  * One rotation of the pair, with all processes in mind. Between the platform's answer and the save lies the one
@@ -36,6 +43,8 @@ const SAVE_WHILE_STOPPING_MS = 8_000;
 export class TokenRefresh {
   readonly #o: TokenRefreshOptions;
   readonly #stopping = new AbortController();
+  /** Requests that nobody waits for any more, each to the end of its save. */
+  readonly #late = new Set<Promise<void>>();
 
   constructor(options: TokenRefreshOptions) {
     this.#o = options;
@@ -44,6 +53,14 @@ export class TokenRefresh {
   /** Ends waits; a request that was sent is seen through to its save. */
   stop(): void {
     this.#stopping.abort();
+  }
+
+  /** Waits for the answers that are still to come, within reason. */
+  async lateAnswers(): Promise<void> {
+    const over = new AbortController();
+    const limit = awakeFor(this.#o.clock, ANSWER_WHILE_STOPPING_MS, over.signal);
+    await Promise.race([Promise.all(this.#late), limit]);
+    over.abort();
   }
 
   /**
@@ -70,7 +87,7 @@ export class TokenRefresh {
     await this.#underLease({ onWait }, async (ticket) => {
       let result: ExchangeResult;
       try {
-        result = await exchangeToken({ ...this.#o, refreshToken });
+        result = await this.#exchange(refreshToken, (pair) => this.#save(pair, null, refreshToken));
       } catch (error) {
         await budget.failed(ticket);
         throw error;
@@ -97,13 +114,12 @@ export class TokenRefresh {
   ): Promise<T | undefined> {
     const { store, budget, clock } = this.#o;
     const signal = this.#stopping.signal;
-    const holdMs = this.#o.timeoutMs + HOLD_BEYOND_TIMEOUT_MS;
     for (;;) {
       const ticket = await budget.enter('token.refresh', { signal, onWait, ...(giveUp && { giveUp }) });
       if (!ticket) return undefined;
       let fence: number | undefined;
       try {
-        fence = await whenFree(clock, () => store.acquireLease(holdMs));
+        fence = await whenFree(clock, () => store.acquireLease(LEASE_HOLD_MS));
       } finally {
         if (fence === undefined) await budget.cancel(ticket);
       }
@@ -144,7 +160,7 @@ export class TokenRefresh {
     };
     let result: ExchangeResult;
     try {
-      result = await exchangeToken({ ...this.#o, refreshToken });
+      result = await this.#exchange(refreshToken, (pair) => this.#save(pair, generation));
     } catch (error) {
       if (neverSent(error)) await dropIntent();
       await budget.failed(ticket);
@@ -167,6 +183,34 @@ export class TokenRefresh {
     }
   }
 
+  /** Waits for the answer as long as may be; `save` takes the pair of one that comes later. */
+  async #exchange(
+    refreshToken: string,
+    save: (pair: NewTokenPair) => Promise<void>,
+  ): Promise<ExchangeResult> {
+    const { timeoutMs, log } = this.#o;
+    const answer = exchangeToken({ ...this.#o, refreshToken });
+    const over = new AbortController();
+    const limit = this.#patience(over.signal).then(() => undefined);
+    const result = await Promise.race([answer, limit]).finally(() => over.abort());
+    if (result) return result;
+    const late = answer
+      .then((come) => (come.kind === 'pair' ? save(come.pair) : undefined))
+      .catch((error: unknown) =>
+        log.debug({ err: error }, 'A refresh that nobody waited for any more failed.'),
+      )
+      .finally(() => this.#late.delete(late));
+    this.#late.add(late);
+    throw noAnswerWithin(timeoutMs);
+  }
+
+  async #patience(over: AbortSignal): Promise<void> {
+    const { clock, timeoutMs } = this.#o;
+    const stopping = this.#stopping.signal;
+    await awakeFor(clock, timeoutMs, AbortSignal.any([over, stopping]));
+    if (stopping.aborted) await awakeFor(clock, ANSWER_WHILE_STOPPING_MS, over);
+  }
+
   /** The pair exists only in this process now: no fault of the disk is a reason to give it up. */
   async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
     const { store, clock, log } = this.#o;
@@ -176,6 +220,7 @@ export class TokenRefresh {
         if (await whenFree(clock, () => store.save(pair, generation, offered))) {
           const saved = generation === null ? {} : { generation: generation + 1 };
           log.info(saved, 'The tokens were renewed.');
+          this.#noteCompany(pair, offered !== undefined);
         } else {
           log.warn({ generation }, 'Renewed tokens were dropped: newer ones are in the store.');
         }
@@ -189,6 +234,21 @@ export class TokenRefresh {
       }
       const pauseMs = Math.min(SAVE_RETRY_FIRST_MS * 2 ** Math.min(attempt, 10), SAVE_RETRY_LONGEST_MS);
       await clock.sleep(stopAtMs === undefined ? pauseMs : Math.min(pauseMs, 250));
+    }
+  }
+
+  /** A person's word decides whose the store is; a rotation only tells it where nothing is known yet. */
+  #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
+    const { store, log } = this.#o;
+    try {
+      const company = companyOf(accessToken) ?? companyOf(refreshToken);
+      const known = store.company();
+      if (company !== undefined && company !== known && (isOffered || known === null)) {
+        store.setCompany(company);
+      }
+    } catch (error) {
+      // The next rotation tells it again.
+      log.debug({ err: error }, 'The company of the tokens could not be noted.');
     }
   }
 

@@ -18,8 +18,9 @@ export interface IssuedPair {
 }
 
 /**
- * A pair just issued by the platform, dated on its clock. The JWT's own times come first; when they cannot be
- * true for a token that was issued just now, its lifetime counts from now, or else the answer's `expiresIn`.
+ * A pair just issued by the platform, dated on its clock. Its life counts from its receipt, since the platform may have
+ * several servers whose clocks differ: the JWT's own lifetime, or else the answer's `expiresIn`, or else what the JWT
+ * says of its end.
  */
 export function datedPair(issued: IssuedPair): NewTokenPair {
   const serverNowMs = issued.nowMs + issued.clockSkewMs;
@@ -28,12 +29,12 @@ export function datedPair(issued: IssuedPair): NewTokenPair {
     issuedAtMs !== null && expiresAtMs !== null && expiresAtMs > issuedAtMs
       ? expiresAtMs - issuedAtMs
       : (parseDurationMs(issued.expiresIn ?? '') ?? null);
-  const believable = expiresAtMs !== null && expiresAtMs - serverNowMs >= minRestMs(lifetimeMs);
+  const believable = expiresAtMs !== null && expiresAtMs - serverNowMs >= IMPLAUSIBLE_REST_MS;
   return {
     refreshToken: issued.refreshToken,
     accessToken: issued.accessToken,
     accessIssuedAtMs: serverNowMs,
-    accessExpiresAtMs: believable ? expiresAtMs : lifetimeMs === null ? null : serverNowMs + lifetimeMs,
+    accessExpiresAtMs: lifetimeMs !== null ? serverNowMs + lifetimeMs : believable ? expiresAtMs : null,
     refreshExpiresAtMs: jwtTimes(issued.refreshToken).expiresAtMs,
     clockSkewMs: issued.clockSkewMs,
   };
@@ -69,10 +70,6 @@ export function isDue(pair: TokenPair, serverNowMs: number, share: number): bool
   const { accessExpiresAtMs, accessIssuedAtMs } = pair;
   if (accessExpiresAtMs === null || accessIssuedAtMs === null) return false;
   return serverNowMs >= accessIssuedAtMs + (accessExpiresAtMs - accessIssuedAtMs) * share;
-}
-
-function minRestMs(lifetimeMs: number | null): number {
-  return lifetimeMs === null ? IMPLAUSIBLE_REST_MS : Math.min(IMPLAUSIBLE_REST_MS, lifetimeMs / 2);
 }
 
 /** `iat` and `exp` of a JWT in milliseconds; null where there are none or the text is no JWT. */

@@ -18,8 +18,8 @@ export interface TransportRequest {
   path: string;
   headers: Record<string, string>;
   body?: string;
-  /** From the first attempt to connect to the last byte of the answer. */
-  timeoutMs: number;
+  /** From the first attempt to connect to the last byte of the answer; left out: as long as the connection stands. */
+  timeoutMs?: number;
   bodyMaxBytes: number;
   signal?: AbortSignal;
   /** Not on a kept-alive connection: one that the other side is just closing would leave its fate unknown. */

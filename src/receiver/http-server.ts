@@ -1,3 +1,4 @@
+import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import type { Log } from '../domain/log.ts';
@@ -19,6 +20,10 @@ export interface HttpServerLimits {
   checkEveryMs: number;
   /** Further connections are closed at once. */
   connectionsMax: number;
+  /** Of one address, but for a proxy on this machine; further ones are closed at once. */
+  connectionsPerAddressMax: number;
+  /** From the first byte of a connection to the end of the headers. */
+  headersTimeoutMs: number;
 }
 
 const DEFAULT_LIMITS: HttpServerLimits = {
@@ -27,6 +32,8 @@ const DEFAULT_LIMITS: HttpServerLimits = {
   keepAliveMs: 30_000,
   checkEveryMs: 2_000,
   connectionsMax: 1_000,
+  connectionsPerAddressMax: 200,
+  headersTimeoutMs: 5_000,
 };
 
 const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
@@ -37,15 +44,16 @@ export interface HttpServerOptions {
   log: Log;
   tls?: TlsFiles | undefined;
   limits: Partial<HttpServerLimits>;
+  /** Told of each connection that was closed at once, for there were too many. */
+  onDropped?: (() => void) | undefined;
 }
 
 /** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
 export function createHttpServer(options: HttpServerOptions): FastifyInstance {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
-  // Node leaves a slow body alone for as long as the headers may take, so both get one bound.
   const node = {
     connectionsCheckingInterval: limits.checkEveryMs,
-    headersTimeout: limits.requestTimeoutMs,
+    headersTimeout: Math.min(limits.headersTimeoutMs, limits.requestTimeoutMs),
     requestTimeout: limits.requestTimeoutMs,
   };
   const app = Fastify({
@@ -63,6 +71,8 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     },
   }) as unknown as FastifyInstance;
   app.server.maxConnections = limits.connectionsMax;
+  app.server.on('drop', () => options.onDropped?.());
+  boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
 
   // The route reads the body itself, whatever its content type says; everywhere else it goes by unread.
   for (const method of METHODS_WITH_BODY)
@@ -76,6 +86,30 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     answer(raw, 500, '{"error":"internal"}');
   });
   return app;
+}
+
+/** Where a proxy in front connects from, for everybody. */
+const PROXY_HERE: ReadonlySet<string> = new Set(['127.0.0.1', '::1', '::ffff:127.0.0.1']);
+
+/** Nobody may take all connections alone and leave none for the platform. */
+function boundEachAddress(server: Server, max: number, onDropped: () => void): void {
+  const open = new Map<string, number>();
+  server.on('connection', (socket: Socket) => {
+    const { remoteAddress: address } = socket;
+    if (address === undefined || PROXY_HERE.has(address)) return;
+    const count = (open.get(address) ?? 0) + 1;
+    if (count > max) {
+      socket.destroy();
+      onDropped();
+      return;
+    }
+    open.set(address, count);
+    socket.once('close', () => {
+      const rest = (open.get(address) ?? 1) - 1;
+      if (rest === 0) open.delete(address);
+      else open.set(address, rest);
+    });
+  });
 }
 
 function pathOf(url: string): string {

@@ -1,9 +1,10 @@
 import type { FastifyInstance } from 'fastify';
 import { TillsyncError } from '../domain/errors.ts';
+import { listenAt } from '../domain/listen.ts';
 import type { Log } from '../domain/log.ts';
 import type { OrderKeeper } from '../domain/order/order-intake.ts';
 import type { Clock } from '../domain/time/clock.ts';
-import { callbackRoute } from './callback-route.ts';
+import { callbackRoute, type OnAnswered } from './callback-route.ts';
 import { GroupCommit, type Kept } from './group-commit.ts';
 import { createHttpServer, type HttpServerLimits, type TlsFiles } from './http-server.ts';
 import { holdIdleConnections } from './idle-connections.ts';
@@ -36,8 +37,10 @@ export interface ReceiverOptions {
   /** Told of each authenticated notification that is in quarantine now, with the reason. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
-  /** Told of each request to the path, once it is over: the status answered, null when the sender was gone before. */
-  onAnswered?: ((status: number | null, durationMs: number) => void) | undefined;
+  /** Told of each connection that was closed at once, for there were too many. */
+  onDropped?: (() => void) | undefined;
+  /** Told of each request to the path, once it is over. */
+  onAnswered?: OnAnswered | undefined;
 }
 
 export interface Listening {
@@ -71,7 +74,13 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     onPutOff: options.onPutOff,
   });
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
-  const app = createHttpServer({ path: options.path, log, tls: options.tls, limits: options.limits ?? {} });
+  const app = createHttpServer({
+    path: options.path,
+    log,
+    tls: options.tls,
+    limits: options.limits ?? {},
+    onDropped: options.onDropped,
+  });
   const endIdle = holdIdleConnections(app.server);
   const { path, read, bodyLimitBytes, onAnswered } = options;
   let closing = false;
@@ -106,8 +115,7 @@ function tell(options: ReceiverOptions, kept: readonly Kept[]): void {
 async function listen(app: FastifyInstance, options: ReceiverOptions): Promise<Listening> {
   const { host, port, path, listenFd } = options;
   try {
-    const place = listenFd === undefined ? { host, port } : { host: '127.0.0.1', fd: listenFd };
-    await app.listen(place);
+    await listenAt(app, listenFd === undefined ? { host, port } : { fd: listenFd });
   } catch (error) {
     await app.close();
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';

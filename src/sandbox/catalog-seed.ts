@@ -7,6 +7,8 @@ export interface SeedOptions {
   branches?: readonly Branch[];
   /** How many products to make up. */
   products?: number;
+  /** Draws the products; without it the sandbox's own chance. */
+  random?: Random;
   /** Orders that exist already. */
   orders?: number;
 }

@@ -29,7 +29,12 @@ const PREFIX = '/_sandbox';
 const endpointQuery = z.enum(ENDPOINTS).optional();
 
 const ROUTES: readonly ControlRoute[] = [
-  { method: 'POST', path: '/tokens', does: 'Issue a fresh token pair', act: (c) => c.issueTokens() },
+  {
+    method: 'POST',
+    path: '/tokens',
+    does: 'Issue a fresh token pair; ?company= names another company',
+    act: (c, { query }) => c.issueTokens(query.company),
+  },
   {
     method: 'POST',
     path: '/tokens/expire',

@@ -147,8 +147,9 @@ export class SandboxControl {
     return this.#options.journal.violations();
   }
 
-  issueTokens(): IssuedPair {
-    return this.#options.tokens.issue(this.#options.shop.company);
+  /** Of this company, or of another one on the same platform. */
+  issueTokens(company = this.#options.shop.company): IssuedPair {
+    return this.#options.tokens.issue(company);
   }
 
   /** Uses of refresh tokens that were dead already. */

@@ -25,3 +25,16 @@ export function drawHex(random: Random, digits: number): string {
   }
   return text.slice(0, digits);
 }
+
+/** A small seeded generator (mulberry32), so that a run can be repeated from its seed. */
+export function seededRandom(seed: number): Random {
+  let state = seed >>> 0;
+  return {
+    next() {
+      state = (state + 0x6d2b79f5) >>> 0;
+      let t = Math.imul(state ^ (state >>> 15), 1 | state);
+      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
+      return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
+    },
+  };
+}

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { TillsyncError } from '../domain/errors.ts';
+import { listenAt } from '../domain/listen.ts';
 import type { Clock } from '../domain/time/clock.ts';
 import { addControlRoutes } from './control-routes.ts';
 import { createSandbox, type SandboxCore } from './core.ts';
@@ -29,7 +30,7 @@ export async function startSandbox(options: SandboxServerOptions): Promise<Sandb
   server.all('/*', (request, reply) => carry(request, reply, core, options.clock));
   const { host = '127.0.0.1', port = 0 } = options;
   try {
-    await server.listen({ host, port });
+    await listenAt(server, { host, port });
   } catch (cause) {
     await closeAll(core, server);
     throw new TillsyncError('config-invalid', `The sandbox cannot listen on ${host}:${port}.`, {

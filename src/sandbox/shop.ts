@@ -35,7 +35,7 @@ export class Shop {
     const { clock, random, settings, company, seed } = options;
     const nowMs = clock.nowMs() + settings.clockSkewMs;
     const branches = seed.branches ?? DEFAULT_BRANCHES;
-    const products = seedProducts(random, branches, seed.products ?? DEFAULT_PRODUCTS, nowMs);
+    const products = seedProducts(seed.random ?? random, branches, seed.products ?? DEFAULT_PRODUCTS, nowMs);
     this.company = company;
     this.catalog = new Catalog({ branches, products });
     this.desk = new WebhookDesk(settings);

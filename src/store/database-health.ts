@@ -11,8 +11,8 @@ const CHECKED_MAX_BYTES = 256 * 1024 ** 2;
 
 export interface DatabaseHealth {
   bytes: number;
-  /** Schema steps that the file has, and that this program knows; null where the file has no such steps. */
-  schema: { applied: number; known: number } | null;
+  /** Schema steps that the file has, and that this program knows. */
+  schema: { applied: number; known: number };
   /** What SQLite found wrong first; null: nothing. */
   damage: string | null;
   /** False for a file too large to be read through in a moment; `damage` then says nothing. */
@@ -20,7 +20,7 @@ export interface DatabaseHealth {
 }
 
 /** Looks at a database without changing it. Throws `storage-…`. */
-export function databaseHealth(path: string, kind: 'mirror' | 'state' | 'inbox'): DatabaseHealth {
+export function databaseHealth(path: string, kind: 'mirror' | 'state'): DatabaseHealth {
   const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
   try {
     return storing(() => {
@@ -28,7 +28,7 @@ export function databaseHealth(path: string, kind: 'mirror' | 'state' | 'inbox')
       const readThrough = bytes <= CHECKED_MAX_BYTES;
       const found = readThrough ? db.pragma('quick_check(1)', { simple: true }) : 'ok';
       const applied = Number(db.pragma('user_version', { simple: true }));
-      const schema = kind === 'inbox' ? null : { applied, known: stepsIn(MIGRATIONS[kind]) };
+      const schema = { applied, known: stepsIn(MIGRATIONS[kind]) };
       return { bytes, schema, damage: found === 'ok' ? null : String(found), readThrough };
     });
   } finally {

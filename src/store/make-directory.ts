@@ -1,20 +1,17 @@
 import { existsSync, mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { giveToOwnerOf } from './directory-owner.ts';
 import { syncPath } from './sqlite.ts';
 
 /**
  * Makes a directory and those above it. Node's own recursive way tries for ever where a file system refuses new
- * directories by saying that there is nothing (procfs does), so each step is tried once. What root makes
- * belongs to the owner of the directory above. Durable when this returns: a power cut must not take it away with
- * what was kept in it. Throws what the system says.
+ * directories by saying that there is nothing (procfs does), so each step is tried once. Durable when this
+ * returns: a power cut must not take it away with what was kept in it. Throws what the system says.
  */
 export function makeDirectory(path: string, mode: number): void {
   if (existsSync(path)) return;
   const parent = dirname(path);
   if (parent !== path) makeDirectory(parent, 0o755);
   mkdirSync(path, { mode });
-  giveToOwnerOf(parent, path);
   syncEntry(parent);
 }
 

@@ -1,8 +1,8 @@
-import { closeSync, fchmodSync, fsyncSync, openSync, statSync } from 'node:fs';
+import { closeSync, fchmodSync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { type ErrorCode, TillsyncError } from '../domain/errors.ts';
-import { giveToOwnerOf } from './directory-owner.ts';
+import { giveOpenToGroup } from './unix-group.ts';
 
 export interface DatabaseOptions {
   path: string;
@@ -60,10 +60,11 @@ export function storing<T>(action: () => T): T {
 }
 
 /**
- * Creates an empty file with exactly `mode` unless it exists; durable when this returns. Made by root it belongs to
- * the directory's owner, and so do the -wal and -shm files that SQLite puts beside it.
+ * Creates an empty file with exactly `mode` unless it exists; durable when this returns. The -wal and -shm files that
+ * SQLite puts beside it copy its mode. `gid`: the group it is made for. Throws `config-invalid` where this user may
+ * not give it to that group.
  */
-export function createWithMode(path: string, mode: number): boolean {
+export function createWithMode(path: string, mode: number, gid?: number): boolean {
   let file: number;
   try {
     file = openSync(path, 'wx', mode);
@@ -72,9 +73,13 @@ export function createWithMode(path: string, mode: number): boolean {
     throw error;
   }
   try {
-    giveToOwnerOf(dirname(path), file);
+    if (gid !== undefined) giveOpenToGroup(gid, file, path);
     fchmodSync(file, mode);
     fsyncSync(file);
+  } catch (error) {
+    // One with the wrong group would be taken for a good one the next time.
+    rmSync(path, { force: true });
+    throw error;
   } finally {
     closeSync(file);
   }

@@ -1,4 +1,13 @@
-import { chownSync, readFileSync, statSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fchmodSync,
+  fchownSync,
+  lchownSync,
+  openSync,
+  readFileSync,
+  statSync,
+} from 'node:fs';
 import { TillsyncError } from '../domain/errors.ts';
 
 /** Number of a Unix group given by name or number. Throws `config-invalid` when the machine has no such group. */
@@ -16,22 +25,52 @@ export function groupId(group: string): number {
   return gid;
 }
 
+/** Of `chown`: the owner stays as it is. */
+const KEPT = -1;
+
 /**
- * Gives files to a group; those that are its own already are left alone. Throws `config-invalid` where the user
- * of tillsync may not.
+ * Gives files and directories to a group; those that are its own already are left alone. A link to a file is not
+ * followed. Throws `config-invalid` where the user of tillsync may not.
  */
 export function giveToGroup(gid: number, ...paths: string[]): void {
   for (const path of paths) {
-    const { uid, gid: before } = statSync(path);
-    if (before === gid) continue;
-    try {
-      chownSync(path, uid, gid);
-    } catch (cause) {
-      if (!(cause instanceof Error && 'code' in cause && cause.code === 'EPERM')) throw cause;
-      throw new TillsyncError('config-invalid', `${path} cannot be given to the group ${gid}.`, {
-        cause,
-        hint: 'Make the user of tillsync a member of storage.group, or change the group of the file yourself.',
-      });
-    }
+    const there = statSync(path);
+    if (there.gid === gid) continue;
+    telling(gid, path, () => {
+      // Not through a descriptor: closing one would take away the locks that SQLite has on the file in this process.
+      if (!there.isDirectory()) lchownSync(path, KEPT, gid);
+      else withDirectory(path, 0, (directory) => fchownSync(directory, KEPT, gid));
+    });
+  }
+}
+
+/** Gives an open file to a group. Throws `config-invalid` where the user of tillsync may not. */
+export function giveOpenToGroup(gid: number, file: number, path: string): void {
+  telling(gid, path, () => fchownSync(file, KEPT, gid));
+}
+
+/** Sets the permissions of a directory; of a link in its place nothing is followed, and it throws. */
+export function setDirectoryMode(path: string, mode: number): void {
+  withDirectory(path, constants.O_NOFOLLOW, (directory) => fchmodSync(directory, mode));
+}
+
+function withDirectory(path: string, flags: number, use: (directory: number) => void): void {
+  const directory = openSync(path, constants.O_RDONLY | constants.O_DIRECTORY | flags);
+  try {
+    use(directory);
+  } finally {
+    closeSync(directory);
+  }
+}
+
+function telling(gid: number, path: string, change: () => void): void {
+  try {
+    change();
+  } catch (cause) {
+    if (!(cause instanceof Error && 'code' in cause && cause.code === 'EPERM')) throw cause;
+    throw new TillsyncError('config-invalid', `${path} cannot be given to the group ${gid}.`, {
+      cause,
+      hint: 'Make the user of tillsync a member of storage.group, or change the group of the file yourself.',
+    });
   }
 }

@@ -1,11 +1,12 @@
 import { whenFree } from '../domain/busy.ts';
+import { counted } from '../domain/counted.ts';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../domain/errors.ts';
 import type { Alarms } from '../domain/health/alarm.ts';
 import type { FreshnessBoard, FreshnessState } from '../domain/health/freshness.ts';
 import type { Leases } from '../domain/leases.ts';
 import type { Log } from '../domain/log.ts';
 import type { ImportReport, OrderImporter } from '../domain/order/order-intake.ts';
-import { type PollWindow, pollWindow } from '../domain/order/poll-window.ts';
+import { covers, type PollWindow, pollWindow } from '../domain/order/poll-window.ts';
 import type { CallOptions, Wait } from '../domain/platform/call.ts';
 import type { Platform } from '../domain/platform/platform.ts';
 import type { Clock } from '../domain/time/clock.ts';
@@ -17,12 +18,16 @@ const LEASE_LOOK_MS = 500;
 const LOOK_AGAIN_MS = 60_000;
 const STORE_PATIENCE_MS = 10_000;
 const PAGES_MAX = 1_000;
+/** How far two right clocks may differ. */
+const FUTURE_MS = 300_000;
 
 /** What a poll has to know of the mirror before it asks. */
 export interface PollMemory {
   newestSeq(): number;
-  /** Wall clock of the last complete poll; null: never. */
-  lastPollOkMs(): number | null;
+  /** When the last complete poll asked, on the platform's clock; null: never. */
+  lastPollAskedMs(): number | null;
+  /** Notes a complete poll durably. */
+  notePoll(askedMs: number): Promise<void>;
   /** Creation of the oldest order whose life has not ended; null: none. */
   oldestOpenOrderMs(): number | null;
 }
@@ -41,6 +46,8 @@ export interface OrderPollOptions {
   importer: OrderImporter;
   memory: PollMemory;
   leases: Leases;
+  /** Platform's wall clock minus ours, by its last answer; undefined: none came yet. */
+  platformSkewMs: () => number | undefined;
   /** What holds GET /order/all back now, for all processes; undefined: nothing. */
   nextWait: () => Wait | undefined;
   freshness: FreshnessBoard;
@@ -75,12 +82,33 @@ export class OrderPoll {
 
   /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
   async poll(request: PollRequest = {}): Promise<PollReport> {
-    const { leases, clock } = this.#options;
+    const first = await this.#once(request, false);
+    if (!first.isWrongWindow) return first.report;
+    this.#options.log.info(
+      { window: first.report.window },
+      "this machine's clock is not the platform's; asking again for the dates that were left out",
+    );
+    const { report } = await this.#once(request, true);
+    return sum(first.report, report, report.window);
+  }
+
+  /** `isWrongWindow`: its answer told of a clock by which other dates should have been asked for. */
+  async #once(
+    request: PollRequest,
+    isAgain: boolean,
+  ): Promise<{ report: PollReport; isWrongWindow: boolean }> {
+    const { leases, clock, memory, platformSkewMs } = this.#options;
     const fence = await this.#turn(request);
     try {
-      const report = await this.#pages(request, fence);
-      await whenFree(clock, () => this.#settle(report));
-      return report;
+      const nowMs = clock.nowMs();
+      const wanted = () => request.window ?? this.#window(nowMs, request.wide ?? false);
+      const report = await this.#pages(request, wanted(), fence);
+      const isWrongWindow = !isAgain && !covers(report.window, wanted());
+      if (!isWrongWindow) {
+        await whenFree(clock, () => this.#settle(report));
+        if (request.window === undefined) await memory.notePoll(nowMs + (platformSkewMs() ?? 0));
+      }
+      return { report, isWrongWindow };
     } catch (error) {
       await whenFree(clock, () => this.#fail(error)).catch(() => {});
       throw error;
@@ -118,14 +146,14 @@ export class OrderPoll {
     }
   }
 
-  async #pages(request: PollRequest, fence: number): Promise<PollReport> {
+  async #pages(request: PollRequest, window: PollWindow, fence: number): Promise<PollReport> {
     const { settings } = this.#options;
-    const window = request.window ?? this.#window(request.wide ?? false);
     let total: PollReport | undefined;
     for (let page = 1; page <= PAGES_MAX; page++) {
       const extra = page === 1 ? {} : { [settings.pageParameter]: String(page) };
       const report = await this.#page(window, extra, request, fence);
-      total = total ? sum(total, report) : { ...report, window, pages: 1 };
+      const paged = { ...report, window, pages: 1 };
+      total = total ? sum(total, paged, window) : paged;
       const last = !report.morePages || settings.pageParameter === '' || report.records === 0;
       if (last) return total;
     }
@@ -174,20 +202,23 @@ export class OrderPoll {
         'platform-garbled',
         'The answer of GET /order/all holds no list of orders that tillsync can find. It was kept whole in the quarantine and nothing was mirrored from it.',
         {
-          hint: 'Look at it with `tillsync quarantine list`, and name its list in the config as orders.list_path.',
+          hint: 'Look at it with `{tillsync} quarantine list`, and name its list in the config as orders.list_path.',
         },
       );
     }
     return report;
   }
 
-  #window(wide: boolean): PollWindow {
-    const { memory, clock, settings } = this.#options;
-    const reaches = [memory.lastPollOkMs(), wide ? memory.oldestOpenOrderMs() : null].filter(
-      (ms) => ms !== null,
-    );
+  #window(nowMs: number, wide: boolean): PollWindow {
+    const { memory, platformSkewMs, settings } = this.#options;
+    const platformNowMs = nowMs + (platformSkewMs() ?? 0);
+    const reaches = [memory.lastPollAskedMs(), wide ? memory.oldestOpenOrderMs() : null]
+      .filter((ms) => ms !== null)
+      // A moment to come was noted by a wrong clock, so nobody knows when it was.
+      .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));
     return pollWindow({
-      nowMs: clock.nowMs(),
+      nowMs,
+      platformNowMs,
       timezone: settings.timezone,
       lookbackDays: settings.lookbackDays,
       reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
@@ -201,7 +232,7 @@ export class OrderPoll {
     const unreadable =
       report.unreadable === 0
         ? ''
-        : `${report.unreadable} record(s) of GET /order/all could not be read as an order; they are in the quarantine (tillsync quarantine list).`;
+        : `${counted(report.unreadable, 'record')} of GET /order/all could not be read as an order; see: {tillsync} quarantine list`;
     if (unreadable) alarms.raise('orders.unreadable', unreadable);
     else alarms.lower('orders.unreadable');
     freshness.ok('orders.poll', unreadable);
@@ -231,10 +262,10 @@ const STATE_OF: Partial<Record<ErrorCode, FreshnessState>> = {
   blocked: 'blocked',
 };
 
-function sum(a: PollReport, b: ImportReport): PollReport {
+function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   return {
-    window: a.window,
-    pages: a.pages + 1,
+    window,
+    pages: a.pages + b.pages,
     records: a.records + b.records,
     created: a.created + b.created,
     changed: a.changed + b.changed,

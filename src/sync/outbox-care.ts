@@ -1,3 +1,4 @@
+import { counted } from '../domain/counted.ts';
 import { asTillsyncError } from '../domain/errors.ts';
 import type { Alarms } from '../domain/health/alarm.ts';
 import type { Leases } from '../domain/leases.ts';
@@ -17,8 +18,8 @@ export interface OutboxChores {
   /** Puts what a process that died left under way back in line. */
   reclaim(): Promise<number>;
   unresolved: UnresolvedChanges;
-  /** Corrects what was held back for orders that were booked or cancelled; nothing when that is switched off. */
-  correct(): Promise<number>;
+  /** Takes in what orders took; how many stocks it has moved. */
+  catchUp(): Promise<number>;
   newestSeq(): number;
   /** Deletes some of what was settled long ago; whether more is left. */
   prune(): Promise<boolean>;
@@ -48,7 +49,7 @@ export interface OutboxCareOptions {
 
 /**
  * Looks after the outbox: holds the lease of sending, so that one process sends at a time; finds targets that the
- * mirror did not know; corrects held-back stock when orders change; tells people of what waits for them; forgets
+ * mirror did not know; follows what orders take of stock; tells people of what waits for them; forgets
  * what was settled long ago.
  */
 export class OutboxCare {
@@ -121,7 +122,7 @@ export class OutboxCare {
     this.#tellPeople();
     const seq = chores.newestSeq();
     if (seq !== this.#seenSeq) {
-      if ((await chores.correct()) > 0) onLine();
+      if ((await chores.catchUp()) > 0) onLine();
       this.#seenSeq = seq;
     }
     if (clock.monotonicMs() >= this.#pruneDueMs) {
@@ -152,12 +153,12 @@ export class OutboxCare {
     this.#told = told;
     if (held === 0) alarms.lower('outbox.held');
     else {
-      const message = `${held} change(s) wait for a person to release or drop them. See why: tillsync outbox list --state held`;
+      const message = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
       alarms.raise('outbox.held', message);
     }
     if (rejected === 0) alarms.lower('outbox.rejected');
     else {
-      const message = `${rejected} change(s) did not arrive and are not sent again by themselves. See why: tillsync outbox list --state rejected`;
+      const message = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
       alarms.raise('outbox.rejected', message);
     }
   }

@@ -34,7 +34,7 @@ export class PushFreshness {
   /** Changes wait that nobody may send before a person acts. */
   lockedOut(kind: ChangeKind): void {
     const message =
-      'Changes wait until the platform has been given new tokens. Hand them in with: tillsync auth set';
+      'Changes wait until the platform has been given new tokens. Hand them in with: {tillsync} auth set';
     this.#tell(kind, { state: 'locked-out', message });
   }
 

@@ -73,7 +73,7 @@ export class WebhookRegistration {
     const found = seen ? `${seen.callbackUrl} (active: ${seen.active})` : 'no webhook at all';
     alarms.raise(
       'webhook.mismatch',
-      `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`tillsync webhook set\` puts it back.`,
+      `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`{tillsync} webhook set\` puts it back.`,
     );
   }
 

@@ -7,6 +7,8 @@ import type { Clock } from '../domain/time/clock.ts';
 export const SECRETS_CACHE_MS = 250;
 /** How long a secret that was rotated out is still accepted, for notifications already on their way. */
 const PREVIOUS_VALID_MS = 3_600_000;
+/** Rotations without an answer whose secrets are all still accepted. */
+const PENDING_MAX = 8;
 
 export interface WebhookSecretsOptions {
   /** From credentials, environment: the current one, and during a rotation by hand the previous one. */
@@ -48,15 +50,18 @@ export class WebhookSecrets {
     return this.#rotatedHere(memory) ? (memory.current ?? undefined) : this.#options.handedIn[0];
   }
 
-  /** Makes a new secret and accepts it from now on, before the platform hears of it. */
+  /**
+   * Makes a new secret and accepts it from now on, before the platform hears of it. What was registered before is
+   * in doubt from here on: unless this ends well, the next start registers anew.
+   */
   async begin(): Promise<string> {
     const secret = randomBytes(32).toString('base64url');
     const { store, clock } = this.#options;
     await whenFree(clock, () =>
       store.update((memory) => ({
         ...memory,
-        doubtful: memory.pending ?? memory.doubtful,
-        pending: secret,
+        pending: [...memory.pending, secret].slice(-PENDING_MAX),
+        registered: null,
       })),
     );
     return secret;
@@ -72,8 +77,8 @@ export class WebhookSecrets {
         current: secret,
         previous: before,
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
-        pending: null,
-        doubtful: null,
+        // One that began later has yet to hear from the platform.
+        pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
         handedInDigest: handedIn[0] === undefined ? null : digest(handedIn[0]),
       })),
     );
@@ -92,7 +97,7 @@ export class WebhookSecrets {
     const settled = this.#rotatedHere(memory)
       ? [memory.current, previousValid ? memory.previous : null, ...handedIn.slice(1)]
       : handedIn;
-    const all = [...settled, memory.pending, memory.doubtful];
+    const all = [...settled, ...memory.pending];
     return [...new Set(all.filter((secret) => secret !== null))];
   }
 }

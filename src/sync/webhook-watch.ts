@@ -1,3 +1,4 @@
+import { counted } from '../domain/counted.ts';
 import type { Alarms } from '../domain/health/alarm.ts';
 import type { FreshnessBoard } from '../domain/health/freshness.ts';
 import type { Log } from '../domain/log.ts';
@@ -56,8 +57,8 @@ export class WebhookWatch {
     if (unannounced.length === 0) return;
     this.#silentInARow += unannounced.length;
     const message =
-      `The last ${this.#silentInARow} new order(s) came only by polling; no webhook announced them. ` +
-      'Check that the webhook is active (tillsync webhook show) and that its address reaches this machine (tillsync webhook test).';
+      `The last ${counted(this.#silentInARow, 'new order')} came only by polling; no callback announced ${this.#silentInARow === 1 ? 'it' : 'them'}. ` +
+      'Check that the webhook is active ({tillsync} webhook show) and that its address reaches this machine ({tillsync} webhook test).';
     this.#options.log.warn({ orderIds: unannounced.slice(0, 10), count: unannounced.length }, message);
     this.#options.freshness.report('orders.webhook', 'degraded', message);
     if (this.#silentInARow >= SILENT_IN_A_ROW) this.#options.alarms.raise('webhook.silent', message);

@@ -34,7 +34,7 @@ const server = createLocalServer({
   plugins: [
     localApiPlugin({
       parts: {
-        config: { limits, storage: { directory, group: '' } },
+        config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
         mirror,
         stores,
         changeDesk,

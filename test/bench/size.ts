@@ -69,7 +69,7 @@ function measurePackage({ progress }: BenchOptions): BenchResult {
   if (!newest) return { ...result, ratio: null, detail: 'skipped: no dist/*.deb (npm run package)' };
   if (!has('xz')) return { ...result, ratio: null, detail: 'skipped: xz not installed' };
   progress('packing Node alone, for the size of the package');
-  const node = path.join(ROOT, 'node_modules/node/bin/node');
+  const node = path.join(ROOT, 'node_modules/.bin/node');
   const nodeBytes = execFileSync('xz', ['-T1', '-c', node], { maxBuffer: 1024 * MEBIBYTE }).length;
   const inMebibytes = (bytes: number) => (bytes / MEBIBYTE).toFixed(1);
   return {

@@ -94,14 +94,31 @@ describe('tokens', () => {
     });
     const tokens = withTokens();
     sandbox.control.revokeRefreshTokens();
+    const refused = await invoke(['sync', 'orders'], { env: tokens });
+    expect(refused).toMatchObject({ code: 4, stderr: expect.not.stringContaining('generation') });
+    expect(refused.stderr.match(/refuse/g)).toHaveLength(1);
     expect((await json(['auth', 'refresh'], tokens)).code).toBe(4);
     const status = await json(['auth', 'status']);
     expect(status).toMatchObject({
       code: 4,
       document: { state: 'locked-out', lockedOut: { cause: 'refused' } },
     });
+    const alarms = async () =>
+      ((await json(['status'])).document.alarms as { key: string }[]).map(({ key }) => key);
+    expect(await json(['auth', 'set'], env, 'eyJ-of-nobody')).toMatchObject({ code: 4 });
+    const { state, generation, savedAt, lockedOut } = status.document;
+    expect((await json(['auth', 'status'])).document).toMatchObject({
+      state,
+      generation,
+      savedAt,
+      lockedOut,
+    });
+    expect(await alarms()).toContain('auth.locked-out');
+    const { refreshToken: untried } = sandbox.issueTokens();
+    expect(await json(['auth', 'set', '--untried'], env, untried)).toMatchObject({ code: 0 });
+    expect(await alarms()).toContain('auth.locked-out');
     const healed = await invoke(['auth', 'set'], { env, input: sandbox.issueTokens().refreshToken });
-    expect(healed).toMatchObject({ code: 0, stderr: '' });
+    expect(healed).toMatchObject({ code: 0, stderr: 'trying the new tokens\n' });
     expect((await json(['auth', 'status'])).code).toBe(0);
     expect((await json(['status'])).document.alarms).toEqual([]);
   });
@@ -109,10 +126,35 @@ describe('tokens', () => {
   test('are told of before the first start, and nothing is made by asking', async () => {
     expect(await json(['auth', 'status'])).toMatchObject({ code: 4, document: { state: 'none' } });
     expect(readdirSync(directory)).toEqual(['config.toml']);
-    await json(['auth', 'set'], env, sandbox.issueTokens().refreshToken);
+    await json(['auth', 'set', '--untried'], env, sandbox.issueTokens().refreshToken);
     const told = await invoke(['auth', 'status'], { env });
     expect(told).toMatchObject({ code: 0, stderr: '' });
-    expect(told.stdout).toContain('All is well: an access token is fetched with the first call');
+    expect(told.stdout).toContain('An access token is fetched with the first call');
+  });
+
+  test('of another company are refused before anything is asked of the platform, unless that is meant', async () => {
+    const own = await invoke(['auth', 'set'], { env, input: sandbox.issueTokens().refreshToken });
+    expect(own.stdout).toContain('Company: company-1.');
+    const before = (await json(['auth', 'status'])).document;
+    const offered = sandbox.control.issueTokens('company-2');
+    const calls = sandbox.control.calls().length;
+    for (const words of [
+      ['auth', 'set'],
+      ['auth', 'set', '--untried'],
+    ]) {
+      const refused = await json(words, env, offered.refreshToken);
+      expect(refused).toMatchObject({
+        code: 2,
+        document: { error: { code: 'usage', message: expect.stringContaining('of company company-2') } },
+      });
+    }
+    expect(sandbox.control.calls()).toHaveLength(calls);
+    const { generation, savedAt } = before;
+    expect((await json(['auth', 'status'])).document).toMatchObject({ generation, savedAt });
+    const moved = await invoke(['auth', 'set', '--other-company'], { env, input: offered.refreshToken });
+    expect(moved).toMatchObject({ code: 0, stdout: expect.stringContaining('Company: company-2.') });
+    expect(await json(['auth', 'set'], env, sandbox.issueTokens().refreshToken)).toMatchObject({ code: 2 });
+    expect(sandbox.control.deadRefreshUses()).toEqual([]);
   });
 
   test('that are no tokens change nothing', async () => {
@@ -130,7 +172,7 @@ describe('orders', () => {
     expect(first).toMatchObject({ code: 0, document: { records: 1, created: 1, unreadable: 0 } });
     const second = await invoke(['sync', 'orders'], { env });
     expect(second.code).toBe(0);
-    expect(second.stdout).toMatch(/^1 orders of .*: 0 new, 0 changed, 1 as they were\.\n$/);
+    expect(second.stdout).toMatch(/^1 order of .*: 0 new, 0 changed, 1 as they were\.\n$/);
     expect(second.stderr).toContain('next order poll allowed in ');
     const { document } = await json(['order', 'show', order.internalOrderId]);
     expect(document.order).toMatchObject({ code: order.code, status: order.status });
@@ -205,7 +247,7 @@ describe('the webhook', () => {
       secret: rotated,
     });
     const shown = await invoke(['webhook', 'show'], { env });
-    expect(shown.stderr).toContain('set it with: tillsync webhook set');
+    expect(shown.stderr).toMatch(/set it with: tillsync .*--config \S+ webhook set/);
     expect(shown.stdout + shown.stderr + off.stdout).not.toContain(rotated);
   });
 
@@ -271,4 +313,20 @@ describe('the daemon', () => {
     expect((await json(['status'], own)).document.running).toBe(false);
     expect((await json(['quarantine', 'list'])).document.quarantine).toEqual([]);
   });
+});
+
+test('with --no-wait a command that would have to wait for its turn ends at once and says until when', async () => {
+  const tokens = withTokens();
+  expect((await json(['sync', 'orders', '--no-wait'], tokens)).code).toBe(0);
+  const calls = sandbox.control.calls('order.all').length;
+  const { code, stderr } = await invoke(['sync', 'orders', '--no-wait'], { env: tokens });
+  expect(code).toBe(1);
+  expect(stderr).toMatch(/Nothing was asked: next order poll allowed in \d+ms\./);
+  expect(sandbox.control.calls('order.all')).toHaveLength(calls);
+  const { document } = await json(['diff', 'orders', '--no-wait'], tokens);
+  expect(document.error).toMatchObject({ code: 'rate-limited', retryAfterMs: expect.any(Number) });
+  // Without it the command waits, and says so once where nobody looks on.
+  const patient = await invoke(['sync', 'orders'], { env: tokens });
+  expect(patient.code).toBe(0);
+  expect(patient.stderr.match(/waiting: next order poll allowed in/g)).toHaveLength(1);
 });

@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest';
 import { tillsync } from './run-process.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
+const OF_A_STORE = { TILLSYNC_CONFIG: SAMPLE, TILLSYNC_PLATFORM_BASE_URL: 'https://platform.test' };
 const JWT = 'eyJhbGciOiJIUzI1NiJ9.eyJjb21wYW55IjoicGxhbnRlZCJ9.c2lnbmF0dXJlLXBsYW50ZWQ';
 
 function badFile(): string {
@@ -49,11 +50,12 @@ describe('a wrong configuration', () => {
 
 describe('a right configuration', () => {
   test('is said to be in order, with secrets named and never shown', async () => {
-    const env = { TILLSYNC_REFRESH_TOKEN: JWT, TILLSYNC_WEBHOOK_SECRET: 'planted', TILLSYNC_CONFIG: SAMPLE };
+    const env = { TILLSYNC_REFRESH_TOKEN: JWT, TILLSYNC_WEBHOOK_SECRET: 'planted', ...OF_A_STORE };
     const people = await tillsync(['config', 'check'], { env });
     expect(people).toMatchObject({ code: 0, stderr: '' });
     expect(people.stdout).toMatch(/is in order/);
-    expect(people.stdout).toMatch(/refresh-token: +yes\n.*access-token: +no/);
+    expect(people.stdout).toMatch(/^Optional secrets .*: refresh-token, webhook-secret\.$/m);
+    expect(people.stdout).toMatch(/^Tokens: ./m);
     const json = await tillsync(['config', 'check', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({
       ok: true,
@@ -64,8 +66,38 @@ describe('a right configuration', () => {
     expect(people.stdout + json.stdout).not.toMatch(/planted|eyJ/);
   });
 
+  test('with a platform address that takes the tokens in clear over a network is warned of', async () => {
+    const check = (url: string, ...more: string[]) =>
+      tillsync(['config', 'check', ...more], {
+        env: { ...OF_A_STORE, TILLSYNC_PLATFORM_BASE_URL: url },
+      });
+    const open = await check('http://api.example.com/v1');
+    expect(open).toMatchObject({
+      code: 0,
+      stderr: expect.stringContaining('the tokens go to api.example.com in clear'),
+    });
+    const json = await check('http://127.0.0.1.nip.io', '--json');
+    expect(JSON.parse(json.stdout)).toMatchObject({
+      ok: true,
+      warnings: [expect.stringContaining('in clear')],
+    });
+    for (const url of [
+      'https://api.shop.example',
+      'http://127.0.0.1:9090',
+      'http://[::1]:9090',
+      'http://localhost',
+    ]) {
+      expect(await check(url), url).toMatchObject({ code: 0, stderr: '' });
+    }
+    const doctor = await tillsync(['doctor', '--offline', '--only', 'config', '--json'], {
+      env: { ...OF_A_STORE, TILLSYNC_PLATFORM_BASE_URL: 'http://api.example.com' },
+    });
+    expect(doctor.stdout).toContain('in clear text');
+    expect(doctor.code).toBe(3);
+  });
+
   test('needs a key for a local address that others can reach', async () => {
-    const env = { TILLSYNC_CONFIG: SAMPLE, TILLSYNC_LOCAL_LISTEN: '0.0.0.0:8788' };
+    const env = { ...OF_A_STORE, TILLSYNC_LOCAL_LISTEN: '0.0.0.0:8788' };
     const without = await tillsync(['config', 'check'], { env });
     expect(without.code).toBe(2);
     expect(without.stderr).toContain('local.listen: found 0.0.0.0, and no local-api-key');

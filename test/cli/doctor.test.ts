@@ -41,6 +41,9 @@ test('the exit code says whether anything is wrong, and the last line where to b
   expect(doctorExit([result(), result({ level: 'skipped' })])).toBe(0);
   expect(doctorExit([result(), low])).toBe(3);
   expect(doctorExit([low, bad])).toBe(1);
+  const unseen = result({ level: 'skipped', isHidden: true, remedy: 'Run: sudo tillsync doctor' });
+  expect(doctorExit([result(), unseen])).toBe(3);
+  expect(summaryText([result(), unseen])).toMatch(/^Nothing wrong was seen: .*Run: sudo tillsync doctor$/);
   expect(doctorExit([bad, result({ level: 'fail', needsTokens: true })])).toBe(4);
   expect(
     doctorExit([result({ id: 'config', level: 'fail' }), result({ level: 'fail', needsTokens: true })]),
@@ -77,7 +80,7 @@ describe('the command', () => {
     const { code, stdout } = await invoke(['doctor', '--config', file, '--offline'], { env: {} });
     expect(code).toBe(1);
     expect(stdout).toMatch(/^ok +Configuration/m);
-    expect(stdout).toMatch(/^FAIL Service +tillsync does not run/m);
+    expect(stdout).toMatch(/^FAIL Service +tillsync is not running/m);
     expect(stdout).toMatch(/^skip Way to the platform +Not tried: --offline\.$/m);
     expect(stdout).toMatch(/^2 wrong, .* Begin with: Files and modes\.$/m);
     expect(readdirSync(directory)).toEqual(before);

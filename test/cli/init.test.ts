@@ -1,6 +1,9 @@
+import { once } from 'node:events';
 import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
-import path from 'node:path';
+import { type AddressInfo, createServer } from 'node:net';
+import path, { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { freePortBeside } from '../../src/cli/init/listeners.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/sample-config.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
@@ -70,7 +73,8 @@ describe('a person at a terminal', () => {
     ]);
     expect(code).toBe(0);
     for (const told of [
-      'found "shop.test"; allowed: an address',
+      '"shop.test" cannot be used here. Allowed: an address',
+      'Your answers:',
       'The platform refuses this refresh token; nothing was changed.',
       'The platform refuses subsidiary_id "sub-9"',
       'Did you mean America/Santiago?',
@@ -115,7 +119,7 @@ describe('a person at a terminal', () => {
       ['Refresh token', token()],
       ["platform's id", '\u0003'],
     ]);
-    expect(code).toBe(1);
+    expect(code).toBe(130);
     expect(screen).toContain(`${place.file} is as it was. The tokens that were handed over are stored.`);
     expect(place.text()).toBe(before);
     expect(readdirSync(place.directory).sort()).toEqual(['config.toml', 'storage']);
@@ -126,8 +130,9 @@ describe('a person at a terminal', () => {
   test('may go on while the platform is away, and hands tokens over later', async () => {
     const { code } = await talk(here, [
       ["platform's API", 'http://127.0.0.1:1'],
-      ['Try again?', 'n'],
-      ['Go on without', 'y'],
+      ['What now?', 'c'],
+      ["platform's API", 'http://127.0.0.1:1'],
+      ['What now?', 'o'],
       ['Refresh token', ''],
       ["platform's id", 'sub-1'],
       ['Your own id', ''],
@@ -148,7 +153,12 @@ describe('a script', () => {
     const first = await script([...words, '--timezone', 'America/Lima'], refreshToken);
     expect(first).toMatchObject({
       code: 0,
-      document: { changed: true, keptAt: `${place.file}.bak`, orders: 'polling', webhookSecret: null },
+      document: {
+        changed: true,
+        keptAt: expect.stringContaining(`${place.file}.bak-`),
+        orders: 'polling',
+        webhookSecret: null,
+      },
     });
     expect(first.document.checks.map(({ what, ok }: { what: string; ok: boolean }) => [what, ok])).toEqual([
       ['address', true],
@@ -170,6 +180,42 @@ describe('a script', () => {
     expect((await script(['--callback-url', ''])).document).toMatchObject({ orders: 'polling' });
   });
 
+  test.each(['webhook', 'local'])(
+    'is told who holds the port for %s, before anything is made',
+    async (name) => {
+      const other = createServer().listen(0, '127.0.0.1');
+      await once(other, 'listening');
+      const { port } = other.address() as AddressInfo;
+      const words = ['--base-url', place.sandbox.url, '--branch', 'sub-1', '--token-stdin'];
+      const callback = ['--callback-url', 'https://shop.test/webhook'];
+      const before = place.text();
+      const taken = await script([...words, ...callback, `--${name}-listen`, `127.0.0.1:${port}`], token());
+      expect(taken).toMatchObject({ code: 2, document: { error: { code: 'usage' } } });
+      const { message, hint } = taken.document.error;
+      expect(message).toMatch(
+        new RegExp(`^Port ${port} is already used by another program \\(node, process ${process.pid}\\)`),
+      );
+      expect(hint).toContain(`--${name}-listen`);
+      expect(place.text()).toBe(before);
+      expect(place.sandbox.control.calls('token.refresh')).toEqual([]);
+      const free = /127\.0\.0\.1:\d+/.exec(hint)?.[0] as string;
+      expect(await script([...words, ...callback, `--${name}-listen`, free], token())).toMatchObject({
+        code: 0,
+      });
+      other.close();
+    },
+  );
+
+  test('finds ports for a further company that neither a program nor another company has', async () => {
+    const other = createServer().listen(0, '127.0.0.1');
+    await once(other, 'listening');
+    const { port } = other.address() as AddressInfo;
+    writeFileSync(join(place.directory, 'first.toml'), `[local]\nlisten = ["127.0.0.1:${port + 1}"]\n`);
+    const found = await freePortBeside(join(place.directory, 'second.toml'), '127.0.0.1', port);
+    expect(found).toBeGreaterThan(port + 1);
+    other.close();
+  });
+
   test.each([
     ['no address', 2, []],
     ['an address that is none', 2, ['--base-url', 'shop.test']],
@@ -186,7 +232,7 @@ describe('a script', () => {
     );
     expect([result.code, typeof result.document.error.message]).toEqual([code, 'string']);
     expect(place.text()).toBe(before);
-    expect(existsSync(`${place.file}.bak`)).toBe(false);
+    expect(readdirSync(place.directory).filter((name) => name.includes('.bak'))).toEqual([]);
   });
 
   test('with a token that is refused ends with 4; without --yes nothing begins', async () => {

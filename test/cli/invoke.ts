@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { runCli } from '../../src/cli/run-cli.ts';
 import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+import { setInstallation } from '../../src/domain/installation.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
 /** The same command line within this process: what a command does, without the time of starting one. */
@@ -27,5 +28,6 @@ export async function invoke(
     random: systemRandom,
     signal: stop.signal,
   });
+  setInstallation();
   return { code, ...result };
 }

@@ -56,6 +56,13 @@ describe('the outbox', () => {
     expect(document.counts).toMatchObject({ pending: 0, rejected: 1 });
     expect(document.changes).toMatchObject([{ kind: 'stock', body: { externalId: 'E-1002', qty: 4 } }]);
     expect((await at.json(['outbox', 'list', '--kind', 'product'])).document.changes).toHaveLength(1);
+    const found = async (...words: string[]) =>
+      (await at.json(['outbox', 'list', ...words])).document.changes.length;
+    expect(await found('--target', 'E-1002')).toBe(2);
+    expect(await found('--target', 'E-9999')).toBe(0);
+    expect(await found('--reference', 'nobody')).toBe(0);
+    expect(await found('--since', '2199-01-01')).toBe(0);
+    expect(await found('--since', '2020-01-01')).toBeGreaterThan(1);
     expect((await at.run(['outbox', 'list', '--state', 'gone'])).code).toBe(2);
     expect((await at.run(['outbox', 'list'])).stdout).toMatch(/^CHANGE +KIND +STATE/);
   });
@@ -65,7 +72,7 @@ describe('the outbox', () => {
     const { changeId } = document.changes[0];
     const still = await at.run(['outbox', 'retry', String(changeId)]);
     expect(still.code).toBe(1);
-    expect(still.stderr).toContain('may mean several places');
+    expect(still.stderr).toContain('is sold in several places');
     const later = ['stock', 'set', '--external-id', 'LATER-1', '--qty', '3'];
     const unknown = await at.json([...later, '--wait']);
     expect(unknown).toMatchObject({ code: 3, document: { state: 'rejected' } });
@@ -120,14 +127,38 @@ describe('feed ack', () => {
     expect(first.stderr).toContain('unheard-1: noted');
     const again = await at.run(['feed', 'ack'], `${order}\r\n\nunheard-2\n`);
     expect(again).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 1 were before.\n' });
-    expect((await at.json(['feed', 'ack', '-'], JSON.stringify([order]))).document.results).toEqual([
-      { orderId: order, state: 'known' },
-    ]);
+    for (const input of [JSON.stringify([order]), JSON.stringify([`  ${order}    `])]) {
+      expect((await at.json(['feed', 'ack', '-'], input)).document.results).toEqual([
+        { orderId: order, state: 'known' },
+      ]);
+    }
   });
 
-  test.each(['', '[1]', '[""]', '["a"', '{"a":1}\u0000'])('takes nothing of %j', async (input) => {
-    const result = await at.run(['feed', 'ack'], input);
-    expect(result).toMatchObject({ code: 2, stdout: '' });
-    expect(result.stderr).toContain('No order was acknowledged');
-  });
+  test.each(['', '[1]', '[""]', '["a"', '["\\ud800"]', '{"a":1}\u0000'])(
+    'takes nothing of %j',
+    async (input) => {
+      const result = await at.run(['feed', 'ack'], input);
+      expect(result).toMatchObject({ code: 2, stdout: '' });
+      expect(result.stderr).toContain('No order was acknowledged');
+    },
+  );
+});
+
+test('a branch is named by either id, and one that is not configured is refused at once', async () => {
+  const set = (branch: string) =>
+    at.json(['stock', 'set', '--external-id', 'E-1002', '--qty', '6', '--branch', branch, '--wait']);
+  const done = await set('sub-1');
+  expect(done).toMatchObject({ code: 0, document: { state: 'done' } });
+  expect(place.sandbox.control.stockOf(1002, 'sub-1')).toBe(6);
+  const unknown = await set('B7');
+  expect(unknown.code).toBe(2);
+  expect(unknown.document.error).toMatchObject({ code: 'usage', hint: expect.stringContaining('sub-1') });
+});
+
+test('a product is shown by its sku or external id as well', async () => {
+  for (const word of ['1002', 'E-1002']) {
+    const { code, document } = await at.json(['product', 'show', word]);
+    expect({ word, code }).toEqual({ word, code: 0 });
+    expect(document.products[0].skus.map(({ sku }: { sku: string }) => String(sku))).toContain('1002');
+  }
 });

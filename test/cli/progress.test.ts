@@ -20,8 +20,8 @@ describe('on a terminal', () => {
     await clock.advance(5000);
     progress.end();
     expect(written).toEqual([
-      '\rnext order poll allowed in 3s\u001b[K',
-      '\rnext order poll allowed in 2s\u001b[K',
+      '\rwaiting: next order poll allowed in 3s\u001b[K',
+      '\rwaiting: next order poll allowed in 2s\u001b[K',
       '\rasking\u001b[K',
       '\r\u001b[K',
     ]);
@@ -38,7 +38,7 @@ describe('on a terminal', () => {
     const { progress, clock, written } = progressOn(true);
     progress.wait(WAIT);
     await clock.advance(60_000);
-    expect(written.at(-1)).toBe('\rnext order poll allowed in 0ms\u001b[K');
+    expect(written.at(-1)).toBe('\rwaiting: next order poll allowed in 0ms\u001b[K');
     expect(clock.sleeping).toBe(0);
   });
 });
@@ -50,7 +50,7 @@ describe('elsewhere', () => {
     progress.step('asking');
     progress.wait(WAIT);
     progress.end();
-    expect(written).toEqual(['asking\n', 'next order poll allowed in 3s\n']);
+    expect(written).toEqual(['asking\n', 'waiting: next order poll allowed in 3s\n']);
   });
 
   test('counts come seldom, and the last one always', async () => {

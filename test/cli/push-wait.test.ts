@@ -43,14 +43,14 @@ describe('waiting', () => {
     );
     stop.abort();
     const stopped = await running;
-    expect(stopped.code).toBe(1);
-    expect(stopped.stderr).toContain('1 changes stay in line');
+    expect(stopped.code).toBe(130);
+    expect(stopped.stderr).toContain('Still queued: 1 change.');
     control.clearFaults();
     control.expireAccessTokens();
     control.revokeRefreshTokens();
     const locked = await at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":41}]');
     expect(locked.code).toBe(4);
-    expect(locked.stderr).toContain('stay in line');
+    expect(locked.stderr).toContain('Still queued: 1 change.');
     const pair = control.issueTokens();
     expect((await at.run(['auth', 'set'], pair.refreshToken)).code).toBe(0);
     expect(

@@ -1,5 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openParts } from '../../src/daemon/parts.ts';
 import { systemClock } from '../../src/daemon/system-clock.ts';
@@ -63,7 +64,7 @@ describe('a file of stock quantities', () => {
     expect(document).toMatchObject({ items: 9, unreadable: 5, done: 2, rejected: 2, pending: 0 });
     expect(document.problems.map((each: { line: number }) => each.line)).toEqual([3, 4, 5, 7, 10, 8, 9]);
     expect(stderr).toContain('line 3: qty "x" is not a number.');
-    expect(stderr).toContain('line 8: externalId E-1002 may mean several places');
+    expect(stderr).toContain('line 8: externalId E-1002 is sold in several places');
     expect(stderr).toContain('line 9: The platform knows no product with externalId no-such.');
     expect(stderr).toContain('No daemon is sending');
     expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(11);
@@ -195,6 +196,42 @@ describe('many', () => {
   });
 });
 
+describe('what was typed, or exported from a spreadsheet', () => {
+  test.each([
+    [['stock', 'set', '--external-id', 'A-1001-1', '--qty', '1,5'], 'the decimal sign is a point: 1.5'],
+    [
+      ['stock', 'set', '--external-id', 'A-1001-1', '--qty', '1.500'],
+      'may mean 1500 or 1.5; write 1500, or 1.5000',
+    ],
+    [['product', 'set', '--sku', '1001', '--price', '1.990'], 'may mean 1990 or 1.99'],
+  ])('%j is asked about', async (words, told) => {
+    const result = await at.run(words);
+    expect(result).toMatchObject({ code: 2, stdout: '' });
+    expect(result.stderr).toContain(told);
+  });
+
+  test('a file of a Spanish Excel arrives as it was meant', async () => {
+    const text = Buffer.from(
+      'sep=;\r\nCódigo;Cantidad;Ubicación\r\nA-1001-1  ;1.501,5;Ñuñoa\r\n',
+      'latin1',
+    ).toString('latin1');
+    const file = path.join(place.directory, 'excel.csv');
+    writeFileSync(file, text, 'latin1');
+    const refused = await at.json(['push', 'stock', file, '--branch', 'sub-1', '--wait']);
+    expect(refused.code).toBe(3);
+    expect(refused.document.problems).toMatchObject([
+      { line: 3, message: expect.stringContaining('--decimal comma') },
+    ]);
+    const taken = await at.json(['push', 'stock', file, '--branch', 'sub-1', '--decimal', 'comma', '--wait']);
+    expect(taken, taken.stderr).toMatchObject({ code: 0, document: { done: 1 } });
+    expect(taken.stderr).toContain('read as Windows-1252');
+    expect(taken.stderr).toContain('Columns that are passed over: "Ubicación".');
+    expect(place.sandbox.control.stockOf(1001, 'sub-1')).toBe(1501.5);
+    const empty = await at.run(['push', 'stock', '-', '--format', 'csv'], '\n');
+    expect(empty.stderr).toContain('The file has no header.');
+  });
+});
+
 describe('a whole inventory', () => {
   test('sends only what differs', async () => {
     await at.run(['push', 'stock', '-', '--wait'], '[{"externalId":"A-1001-1","qty":5}]');
@@ -220,6 +257,110 @@ describe('a whole inventory', () => {
     }
   });
 
+  test('sends what the mirror is not sure of, and does not call it different', async () => {
+    const doubted = inventory()[5];
+    const doubt = (uncertain: number) => {
+      const db = new Database(path.join(place.storage, 'mirror.db'));
+      db.prepare('UPDATE stocks SET uncertain = ? WHERE sku = ? AND subsidiary_id = ?').run(
+        ...[uncertain, String(doubted?.sku), 'sub-1'],
+      );
+      db.close();
+    };
+    doubt(1);
+    const text = `externalId,qty\n${inventory()
+      .map(({ externalId, qty }) => `${externalId},${qty}`)
+      .join('\n')}`;
+    const { code, stdout } = await at.run(
+      ['push', 'stock', '-', '--full', '--branch', 'sub-1', '--dry-run'],
+      text,
+    );
+    expect(code).toBe(0);
+    expect(stdout).toContain('0 differ from the mirror');
+    expect(stdout).toContain('1 say what it has, but the platform may have another value by now');
+    expect(stdout).toContain('Would be sent: 1 in 1 call.');
+    expect(stdout).toMatch(
+      /The mirror has \d+; an answer of the platform was lost, so it may have another value\./,
+    );
+    const sent = await at.json(['push', 'stock', '-', '--full', '--branch', 'sub-1', '--wait'], text);
+    expect(sent).toMatchObject({ code: 0, document: { done: 1, inventory: { different: 0, unsure: 1 } } });
+    doubt(0);
+  });
+
+  describe('that does not name everything', () => {
+    const full = ['push', 'stock', '-', '--full', '--branch', 'sub-1'];
+    const csv = (counted: { externalId: string; qty: number | string }[]) =>
+      `externalId,qty\n${counted.map(({ externalId, qty }) => `${externalId},${qty}`).join('\n')}\n`;
+    /** All but the last three; the first of these is sold out already. */
+    const lacking = async () => {
+      const [sold] = inventory().slice(-3);
+      await at.run(
+        ['push', 'stock', '-', '--branch', 'sub-1', '--wait'],
+        csv([{ externalId: sold?.externalId ?? '', qty: 0 }]),
+      );
+      const all = inventory();
+      return { named: all.slice(0, -3), unnamed: all.slice(-3) };
+    };
+    const onPlatform = (counted: { sku: number }[]) =>
+      counted.map(({ sku }) => place.sandbox.control.stockOf(sku, 'sub-1'));
+
+    test('says what stays on sale, and leaves it so', async () => {
+      const { named, unnamed } = await lacking();
+      const { code, stdout } = await at.run(full, csv(named));
+      expect(code).toBe(0);
+      expect(stdout).toContain(`Not named are 3 of ${named.length + 3} known stocks: sku:`);
+      expect(stdout).toContain('2 of them keep their quantity and stay on sale.');
+      expect(stdout).toContain('--missing zero');
+      expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
+      expect((await at.run(['push', 'stock', '--help'])).stdout).toMatch(/--missing <what>/);
+      const bare = await at.run(['push', 'stock', '-', '--missing', 'zero'], csv(named));
+      expect(bare).toMatchObject({ code: 2, stdout: '' });
+    });
+
+    test('sets it to zero where that is said, shown beforehand', async () => {
+      const { named, unnamed } = await lacking();
+      const preview = await at.json([...full, '--missing', 'zero', '--dry-run'], csv(named));
+      expect(preview).toMatchObject({
+        code: 0,
+        document: {
+          send: 2,
+          inventory: { different: 0, missing: 3, missingNotZero: 2, missingBecome: 'zero' },
+        },
+      });
+      const told = (await at.run([...full, '--missing', 'zero', '--dry-run'], csv(named))).stdout;
+      expect(told).toContain('2 of them go to 0');
+      expect(told).toMatch(/ - +sent .* qty 0 +The file does not name it\. The mirror has \d/);
+      expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
+      const sent = await at.json([...full, '--missing', 'zero', '--wait'], csv(named));
+      expect(sent).toMatchObject({ code: 0, document: { done: 2 } });
+      expect(onPlatform(unnamed)).toEqual([0, 0, 0]);
+      expect(onPlatform(named)).toEqual(named.map(({ qty }) => qty));
+      await at.run(['push', 'stock', '-', '--branch', 'sub-1', '--wait'], csv(unnamed));
+    });
+
+    test('sets nothing to zero that a line at fault may have counted', async () => {
+      const { named, unnamed } = await lacking();
+      const text = csv([...named, { externalId: unnamed[1]?.externalId ?? '', qty: 'x' }]);
+      const result = await at.run([...full, '--missing', 'zero', '--wait'], text);
+      expect(result.code).toBe(3);
+      expect(result.stdout).toContain('a line that cannot be used or placed may be what is missing');
+      expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
+    });
+
+    test('holds zeros that are too many for a person', async () => {
+      const { named, unnamed } = await lacking();
+      const env = { ...place.env, TILLSYNC_GUARD_ZERO_ITEMS_MAX: '1' };
+      const held = await commandsAt({ env }).json([...full, '--missing', 'zero', '--wait'], csv(named));
+      expect(held).toMatchObject({ code: 3, document: { held: 2, done: 0 } });
+      expect(held.document.problems).toMatchObject([
+        { state: 'held', unnamed: expect.stringMatching(/^sku /) },
+        {},
+      ]);
+      expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
+      const ids = held.document.problems.map(({ changeId }: { changeId: number }) => String(changeId));
+      expect((await at.run(['outbox', 'drop', ...ids])).code).toBe(0);
+    });
+  });
+
   test('does not pass over a line for which an older value is still in line', async () => {
     const [{ externalId, sku, qty } = { externalId: '', sku: 0, qty: 0 }] = inventory();
     await at.run(
@@ -231,7 +372,7 @@ describe('a whole inventory', () => {
       ['push', 'stock', '-', '--full', '--branch', 'sub-1', '--wait'],
       `externalId,qty\n${text.join('\n')}`,
     );
-    expect(result).toMatchObject({ code: 0, document: { inventory: { different: 1 }, done: 1 } });
+    expect(result).toMatchObject({ code: 0, document: { inventory: { different: 0, unsure: 1 }, done: 1 } });
     expect(place.sandbox.control.stockOf(sku, 'sub-1')).toBe(qty);
   });
 
@@ -251,7 +392,7 @@ describe('a whole inventory', () => {
     const result = await commandsAt(other).run(['push', 'stock', '-', '--full'], 'sku,qty\n1,1\n');
     await other.close();
     expect(result.code).toBe(1);
-    expect(result.stderr).toContain('tillsync sync products');
+    expect(result.stderr).toMatch(/tillsync .*--config \S+ sync products/);
   });
 });
 

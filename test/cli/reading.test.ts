@@ -10,6 +10,7 @@ import { invoke } from './invoke.ts';
 const STORAGE = mkdtempSync(join(tmpdir(), 'tillsync-reading-'));
 const env = {
   TILLSYNC_CONFIG: join(import.meta.dirname, '../../config/tillsync.sample.toml'),
+  TILLSYNC_PLATFORM_BASE_URL: 'https://platform.test',
   TILLSYNC_STORAGE_DIRECTORY: STORAGE,
 };
 const OBSERVED = Date.UTC(2026, 0, 2, 3, 4, 5);
@@ -83,7 +84,9 @@ describe('orders', () => {
     const { code, stdout, stderr } = await invoke(['order', 'list'], { env });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const [head, ...rows] = stdout.trim().split('\n');
-    expect(head).toMatch(/^CODE +ORDER +STATUS +CREATED +DELIVERY +TO PAY +STORE +CUSTOMER$/);
+    expect(head).toMatch(
+      /^CODE +ORDER +STATUS +CREATED \(America\/Santiago\) +DELIVERY +TO PAY +STORE +CUSTOMER$/,
+    );
     expect(rows.map((row) => row.trim().split(/ +/).slice(0, 3))).toEqual([
       ['2', '2', 'ready'],
       ['1', '1', 'dispatched'],
@@ -119,7 +122,7 @@ describe('orders', () => {
     const result = await invoke(['order', 'show', '9', '--json'], { env });
     expect(result.code).toBe(1);
     expect(JSON.parse(result.stdout)).toMatchObject({ error: { code: 'not-found' } });
-    expect(result.stderr).toContain('tillsync order list');
+    expect(result.stderr).toMatch(/tillsync .*--config \S+ order list/);
   });
 });
 
@@ -168,7 +171,7 @@ describe('the state', () => {
     const { stdout, code } = await invoke(['status'], { env });
     expect(code).toBe(0);
     expect(stdout).toMatch(
-      /^Somebody is needed now: tillsync does not run, .* systemctl start tillsync\nAlso: Kept, but not understood: 1\..*\n\nThis is how it was left:\nALARM orders\.stale, raised .*: No orders for an hour\.\n/,
+      /^.+\nAction needed now: tillsync is not running\. .*tillsync --config \S+ run\nAlso: Messages that could not be read and were set aside: 1\..*\n\nState when it stopped:\nALARM orders\.stale, raised .*: No orders for an hour\.\n/,
     );
     expect(stdout).toMatch(/orders by polling: +failing, never worked yet.* The platform does not answer\./);
     expect(stdout).toContain('2 orders (1 open), newest event 3, 1 in quarantine');

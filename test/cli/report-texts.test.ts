@@ -44,22 +44,20 @@ describe('tokens', () => {
   test('are told by how long they are good for', () => {
     const report = authReport(tokens, NOW);
     expect(report).toMatchObject({ state: 'ok', generation: 4, accessExpiresAt: '2026-01-02T12:20:00.000Z' });
-    expect(report.message).toBe(
-      'All is well: the access token is good for 20m, the refresh token is good for 9d 23h.',
-    );
+    expect(report.message).toBe('The access token is good for 20m, the refresh token is good for 9d 23h.');
   });
 
   test('that ended, or are missing, are told as such', () => {
     expect(authReport({ ...tokens, accessExpiresInMs: -5000 }, NOW).message).toContain('ended 5s ago');
     const unknown = { ...tokens, accessExpiresInMs: null };
-    expect(authReport(unknown, NOW).message).toContain('the access token has no known end');
+    expect(authReport(unknown, NOW).message).toContain('The access token has no known end');
     expect(authReport(NO_TOKENS, NOW)).toMatchObject({
       state: 'none',
       needsNewTokens: true,
       savedAt: null,
     });
     const handedIn = { ...unknown, hasAccessToken: false };
-    expect(authReport(handedIn, NOW).message).toContain('an access token is fetched with the first call');
+    expect(authReport(handedIn, NOW).message).toContain('An access token is fetched with the first call');
     expect(authReport({ ...tokens, refreshExpiresInMs: -5000 }, NOW)).toMatchObject({
       needsNewTokens: true,
       message: expect.stringMatching(/^The refresh token ended 5s ago, so the platform takes it no more\./),
@@ -68,7 +66,7 @@ describe('tokens', () => {
 
   test('whose last refresh was never stored are not called well, unless it may be under way', () => {
     const open = (agoMs: number) => authReport({ ...tokens, openIntentAtMs: NOW - agoMs }, NOW).message;
-    expect(open(20_000)).toMatch(/^All is well/);
+    expect(open(20_000)).toMatch(/^The access token is good/);
     expect(open(180_000)).toMatch(/^A refresh began 3m ago and its answer was never stored/);
   });
 
@@ -95,16 +93,16 @@ describe('a flow', () => {
   };
   test.each([
     [{ ...base, state: 'unknown' as const }, 'not tried yet'],
-    [base, 'well, last worked 10m ago.'],
+    [base, 'OK, last worked 10m ago.'],
     [
       { ...base, state: 'failing' as const, message: 'No answer.' },
-      'failing, last worked 10m ago, last tried 1m ago; it goes on trying. No answer.',
+      'failing, last worked 10m ago, last tried 1m ago; retrying. No answer.',
     ],
     [
       { ...base, state: 'locked-out' as const, lastOkAt: null, message: 'New tokens, please.' },
-      'needs a person, never worked yet. New tokens, please.',
+      'needs new tokens, never worked yet. New tokens, please.',
     ],
-    [{ ...base, state: 'off' as const }, 'switched off in the configuration.'],
+    [{ ...base, state: 'off' as const }, 'off in the configuration.'],
   ])('is one sentence %#', (freshness, sentence) => {
     expect(freshnessSentence(freshness, NOW)).toBe(sentence);
   });
@@ -119,6 +117,7 @@ const SILENT = {
 test('the status begins with what is wrong and ends with counts', () => {
   const report: StatusReport = {
     at: AT,
+    shop: 'Corner shop',
     storage: '/s',
     verdict: verdictOf({
       nowMs: NOW,
@@ -138,11 +137,12 @@ test('the status begins with what is wrong and ends with counts', () => {
     counts: { orders: 12, openOrders: 3, events: 40, quarantine: 1 },
   };
   const lines = statusText(report).split('\n');
-  expect(lines.slice(0, 6)).toEqual([
-    'Somebody is needed now: The disk is full, so what comes in can soon no longer be kept. ' +
-      'Only 40 MiB of 8.0 GiB are free. Free space on the disk of the storage directory; tillsync goes on by itself.',
-    'Also: Orders arrive only by polling, up to two minutes late. Check the way of the callbacks with: tillsync webhook test',
-    'Also: Kept, but not understood: 1. Look at it with: tillsync quarantine list',
+  expect(lines.slice(0, 7)).toEqual([
+    'Corner shop',
+    'Action needed now: The disk is full. New orders can soon not be saved. ' +
+      'Only 40 MiB of 8.0 GiB are free. Free space on the disk of /var/lib/tillsync. tillsync then continues on its own.',
+    'Also: Orders arrive only by polling, up to two minutes late. To test the callback address, run: tillsync webhook test',
+    'Also: Messages that could not be read and were set aside: 1. To see them, run: tillsync quarantine list',
     '',
     'ALARM webhook.silent, raised 1h ago: No callback\\u001b[2J came.',
     'ALARM new.alarm, raised 1h ago: Of a later version.',
@@ -150,7 +150,9 @@ test('the status begins with what is wrong and ends with counts', () => {
   expect(lines).toContainEqual(expect.stringMatching(/^tokens: +not tried yet$/));
   expect(lines).toContain('next order poll allowed in 1m 12s');
   expect(lines.at(-2)).toBe('12 orders (3 open), newest event 40, 1 in quarantine');
-  expect(statusText({ ...report, running: false })).toContain('\nThis is how it was left:\n');
+  expect(statusText({ ...report, running: false })).toContain('\nState when it stopped:\n');
   const well = { ...report, alarms: [], verdict: { level: 'green' as const, findings: [] } };
-  expect(statusText(well)).toMatch(/^All is well: orders come in, changes go out\.\n\norders by polling/);
+  expect(statusText(well)).toMatch(
+    /^Corner shop\nAll is well: orders come in, changes go out\.\n\norders by polling/,
+  );
 });

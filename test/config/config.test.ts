@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { type Config, type ConfigFault, loadConfig, readConfig } from '../../src/config/config.ts';
 import { SECTIONS } from '../../src/config/config-keys.ts';
+import { readSetup } from '../../src/config/setup.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
@@ -65,7 +66,7 @@ orders_interval = "500ms"`,
     expect(config.platform).toMatchObject({ baseUrl: 'https://api.shop.test', timeoutMs: 1500 });
     expect(config.webhook).toMatchObject({ host: '::1', port: 0, bodyLimitBytes: 524_288 });
     expect(config.webhook).not.toHaveProperty('listen');
-    expect(config.local).toEqual({ host: 'localhost', port: 9000 });
+    expect(config.local).toMatchObject({ host: 'localhost', port: 9000, others: [], socket: '' });
     expect(config.orders.wideEveryMs).toBe(604_800_000);
     expect(config.limits.ordersIntervalMs).toBe(500);
     const kept = configOf(
@@ -73,6 +74,15 @@ orders_interval = "500ms"`,
     ).retention;
     expect(kept).toMatchObject({ eventsMs: 0, ordersMs: 32 * 86_400_000, maxBytes: 2 * 1024 ** 3 });
   });
+
+  test.each(['[limits]\nendpoint_interval = "0s"', '[orders]\nwide_every = "0s"', '[limits]\nwindow = "0s"'])(
+    'has no interval of nothing: %s',
+    (text) => {
+      expect(() => configOf(`${MINIMAL}${text}`)).toThrowError(
+        expect.objectContaining({ code: 'config-invalid' }),
+      );
+    },
+  );
 
   test('cannot be changed once it is read', () => {
     const config = configOf(`${MINIMAL}[[branches]]\nexternal_id = "B1"`);
@@ -89,6 +99,52 @@ orders_interval = "500ms"`,
       customerEmail: ['mail'],
       'item.productName': ['title'],
     });
+  });
+});
+
+describe('where the local API is served', () => {
+  test('is one address or several, in the file and in the environment', () => {
+    const list = '["127.0.0.1:8788", "192.168.1.5:8788"]';
+    const several = {
+      host: '127.0.0.1',
+      port: 8788,
+      others: [{ host: '192.168.1.5', port: 8788 }],
+      socket: '',
+    };
+    expect(configOf(`${MINIMAL}[local]\nlisten = ${list}`).local).toEqual(several);
+    expect(configOf(MINIMAL, { TILLSYNC_LOCAL_LISTEN: list }).local).toEqual(several);
+    expect(configOf(MINIMAL, { TILLSYNC_LOCAL_LISTEN: '[::1]:9' }).local).toMatchObject({
+      host: '::1',
+      port: 9,
+    });
+    const socket = '/run/tillsync/api.sock';
+    expect(configOf(`${MINIMAL}[local]\nsocket = "${socket}"`).local.socket).toBe(socket);
+  });
+
+  test.each([
+    'listen = []',
+    'listen = ["127.0.0.1:8788", "127.0.0.1:8788"]',
+    'listen = ["127.0.0.1:8788", "nothing"]',
+    'listen = ["127.0.0.1:8788", 5]',
+    'socket = "api.sock"',
+    `socket = "/${'x'.repeat(107)}"`,
+    'listen = ["127.0.0.1:1", "127.0.0.1:8787"]',
+  ])('is refused as %s', (line) => {
+    expect(faultsOf(`${MINIMAL}[local]\n${line}`)).toHaveLength(1);
+  });
+
+  test.each([
+    ['["127.0.0.1:8788", "0.0.0.0:8788"]', true],
+    ['["127.0.0.1:8788", "[::1]:8788", "localhost:8790"]', false],
+    ['"127.0.0.1.example.com:8788"', true],
+  ])('as %s needs a key: %s', (listen, needsKey) => {
+    const file = fileWith(`${MINIMAL}[local]\nlisten = ${listen}`);
+    const keys = (env: Record<string, string>) => {
+      const result = readSetup({ file, env });
+      return 'faults' in result ? result.faults.map(({ key }) => key) : [];
+    };
+    expect(keys({})).toEqual(needsKey ? ['local.listen'] : []);
+    expect(keys({ TILLSYNC_LOCAL_API_KEY: 'k' })).toEqual([]);
   });
 });
 
@@ -193,7 +249,7 @@ x = 1`);
     ]) {
       expect(error.message).toContain(part);
     }
-    expect(error.hint).toContain('tillsync config check');
+    expect(error.hint).toContain('config check');
   });
 
   test.each([

@@ -95,7 +95,16 @@ describe('branches', () => {
   });
 });
 
+const AT = Date.parse('2026-01-02T03:04:05.678Z');
+
 describe('the file', () => {
+  test('keeps every text before, even of the same second', () => {
+    const file = join(mkdtempSync(join(tmpdir(), 'tillsync-replace-')), 'a.toml');
+    const kept = ['one', 'two', 'three'].map((text) => replaceFile(file, text, () => {}, AT).keptAt);
+    expect(kept).toEqual([null, `${file}.bak-20260102T030405Z`, `${file}.bak-20260102T030405Z-2`]);
+    expect(kept.slice(1).map((name) => readFileSync(String(name), 'utf8'))).toEqual(['one', 'two']);
+  });
+
   test('is replaced whole, with mode and link kept and the text before beside it', () => {
     const directory = mkdtempSync(join(tmpdir(), 'tillsync-replace-'));
     const file = join(directory, 'real.toml');
@@ -105,16 +114,20 @@ describe('the file', () => {
     symlinkSync(file, link);
     const seen: string[] = [];
     const judge = (part: string) => seen.push(readFileSync(part, 'utf8'));
-    const result = replaceFile(link, 'new', judge);
-    expect(result).toEqual({ changed: true, keptAt: `${file}.bak` });
-    expect([readFileSync(file, 'utf8'), readFileSync(`${file}.bak`, 'utf8'), ...seen]).toEqual([
-      'new',
-      'old',
-      'new',
-    ]);
+    const result = replaceFile(link, 'new', judge, AT);
+    expect(result).toEqual({ changed: true, keptAt: `${file}.bak-20260102T030405Z` });
+    expect([
+      readFileSync(file, 'utf8'),
+      readFileSync(`${file}.bak-20260102T030405Z`, 'utf8'),
+      ...seen,
+    ]).toEqual(['new', 'old', 'new']);
     expect(statSync(file).mode & 0o777).toBe(0o640);
-    expect(replaceFile(link, 'new', judge)).toEqual({ changed: false, keptAt: null });
-    expect(readdirSync(directory).sort()).toEqual(['link.toml', 'real.toml', 'real.toml.bak']);
+    expect(replaceFile(link, 'new', judge, AT)).toEqual({ changed: false, keptAt: null });
+    expect(readdirSync(directory).sort()).toEqual([
+      'link.toml',
+      'real.toml',
+      'real.toml.bak-20260102T030405Z',
+    ]);
   });
 
   test('that is judged unfit stays as it was, without a trace', () => {
@@ -124,7 +137,7 @@ describe('the file', () => {
     const judge = () => {
       throw new Error('unfit');
     };
-    expect(() => replaceFile(file, 'new', judge)).toThrow();
+    expect(() => replaceFile(file, 'new', judge, AT)).toThrow();
     expect([readFileSync(file, 'utf8'), readdirSync(directory)]).toEqual(['old', ['config.toml']]);
   });
 });

@@ -139,7 +139,7 @@ export function plantState(clock: FakeClock): void {
     ...memory,
     current: SECRETS.webhookCurrent,
     previous: SECRETS.webhookPrevious,
-    pending: SECRETS.webhookPending,
+    pending: [SECRETS.webhookPending],
     registered: { callbackUrl: `https://h.example/?k=${SECRETS.urlQuery}`, secretDigest: null },
   }));
   state.close();
@@ -162,7 +162,7 @@ export async function bundle(...words: string[]) {
   expect(result.code, result.stderr + result.stdout).toBe(0);
   const raw = readFileSync(file);
   const directory = mkdtempSync(path.join(DIRECTORY, 'unpacked-'));
-  execFileSync('tar', ['-xzf', file, '-C', directory]);
+  execFileSync('tar', ['-xzf', file, '-C', directory, '--strip-components=1']);
   const told = `${result.stdout}${result.stderr}`.replace(PLACE, '');
   const read = (name: string) => readFileSync(path.join(directory, name), 'utf8');
   return {

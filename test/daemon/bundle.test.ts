@@ -33,7 +33,7 @@ beforeAll(async () => {
   writeFileSync(path.join(CREDENTIALS, 'refresh-token'), `${SECRETS.handedInRefresh}\n`);
   writeFileSync(
     CONFIG,
-    `[platform]\nbase_url = "https://api.example.com"\n[storage]\ndirectory = "${STORAGE}"\n[webhook]\n` +
+    `[platform]\nbase_url = "https://platform.test"\n[storage]\ndirectory = "${STORAGE}"\n[webhook]\n` +
       `callback_url = "https://h.example/in?key=${SECRETS.urlQuery}"\n# https://shop:${SECRETS.urlPassword}@h.example\n`,
   );
   await plantMirror(clock);
@@ -91,12 +91,13 @@ describe('bundle', () => {
       const result = await invoke(['bundle', file, '--json'], {
         env: {
           TILLSYNC_STORAGE_DIRECTORY: place,
-          TILLSYNC_PLATFORM_BASE_URL: 'https://api.example.com',
+          TILLSYNC_PLATFORM_BASE_URL: 'https://platform.test',
           ...own,
         },
       });
       expect(result.code, result.stderr).toBe(0);
-      const read = (name: string) => execFileSync('tar', ['-xzOf', file, name], { encoding: 'utf8' });
+      const read = (name: string) =>
+        execFileSync('tar', ['-xzOf', file, `tillsync-bundle/${name}`], { encoding: 'utf8' });
       const all = gunzipSync(readFileSync(file)).toString('utf8') + result.stdout + result.stderr;
       return { document: JSON.parse(result.stdout), read, all };
     };

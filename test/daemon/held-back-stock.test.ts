@@ -4,7 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ChangeDesk } from '../../src/daemon/changes/change-desk.ts';
 import { inboxWiring } from '../../src/daemon/changes/inbox-wiring.ts';
-import { outboxChores, pushLine } from '../../src/daemon/changes/outbox-wiring.ts';
+import { pushLine } from '../../src/daemon/changes/outbox-wiring.ts';
 import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
 import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
 import { GUARDS_OFF } from '../../src/domain/change/guard-rails.ts';
@@ -32,7 +32,8 @@ beforeEach(async () => {
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
   desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
-  const settings = { skipUnchanged: false, hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
+  const known = { hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
+  const settings = { ...known, skipUnchanged: false, trustMs: 600_000, platformDeducts: true };
   line = pushLine(stores, desk, { holdBack: true, ...settings });
 });
 afterEach(async () => {
@@ -57,19 +58,19 @@ describe('the first count of all', () => {
   it('is so by way of the inbox too', async () => {
     mkdirSync(path.join(directory, 'inbox'));
     const config = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
-    const inbox = inboxWiring({ config, stores, clock, log: silentLog });
+    const inbox = inboxWiring({ config, stores, log: silentLog });
     await inbox.takeIn();
     const till = pos(path.join(directory, 'inbox', 'inbox.db'));
     till.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES (1, 10, 's1')");
     till.close();
     expect(await inbox.takeIn()).toMatchObject({ taken: 1 });
-    inbox.close();
+    await inbox.close();
     expect(await sentAfterAnOrder()).toEqual([8]);
   });
 });
 
 describe('a count that was given up', () => {
-  it('makes room for the correction that it was in the way of', async () => {
+  it('is not insisted on, and gives way to what orders have moved', async () => {
     const count = (qty: number) => [
       { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
     ];
@@ -79,43 +80,22 @@ describe('a count that was given up', () => {
     const [waiting] = await desk.take(count(20), 'http');
     const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
     await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
-    await stores.write(({ acks }) => acks.correct());
     await desk.drop(waiting?.changeId ?? 0);
     const { items } = await line.claim('stock', 100);
     expect(items.map(({ body }) => 'qty' in body && body.qty)).toEqual([8]);
   });
 });
 
-describe('what is kept for corrections', () => {
-  const kept = () =>
-    stores.read(({ db }) => db.prepare('SELECT count(*) FROM held_back_counts').pluck().get());
-  const chores = (holdBack: boolean, lastPollOkMs: number) =>
-    outboxChores(
-      stores,
-      desk,
-      { newestSeq: () => mirror.newestSeq(), lastPollOkMs: () => lastPollOkMs },
-      { holdBack, readsCatalog: false, keptMs: 0, clock },
-    );
+describe('what is kept of counts', () => {
+  const kept = () => stores.read(({ db }) => db.prepare('SELECT count(*) FROM stock_counts').pluck().get());
 
-  beforeEach(async () => {
+  it('goes when the hold-back is switched off', async () => {
     await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await line.claim('stock', 100);
     await line.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
-  });
-
-  it('stays until the platform has told of the time it is kept for', async () => {
-    const beforeTheNightMs = clock.nowMs();
-    await clock.advance(10 * 3_600_000);
-    await chores(true, beforeTheNightMs).prune();
+    await stores.write(({ claims }) => claims.catchUp({ holdBack: true }));
     expect(kept()).toBe(1);
-    await chores(true, clock.nowMs()).prune();
-    expect(kept()).toBe(0);
-  });
-
-  it('goes when the hold-back is switched off', async () => {
-    await chores(true, clock.nowMs()).correct();
-    expect(kept()).toBe(1);
-    await chores(false, clock.nowMs()).correct();
+    await stores.write(({ claims }) => claims.catchUp({ holdBack: false }));
     expect(kept()).toBe(0);
   });
 });

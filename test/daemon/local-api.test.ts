@@ -47,7 +47,7 @@ beforeEach(async () => {
   };
   const plugin = localApiPlugin({
     parts: {
-      config: { limits, storage: { directory, group: '' } },
+      config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
       mirror,
       stores,
       changeDesk,
@@ -205,8 +205,8 @@ it('holds what takes too much to zero as a whole, however many parts it is taken
 it('records what the POS has booked', async () => {
   const orderId = await keepOrder(7);
   expect((await call('/orders/ack', [orderId, 'later'])).body.results).toEqual([
-    { orderId, state: 'new' },
-    { orderId: 'later', state: 'unheard' },
+    { index: 0, orderId, state: 'new' },
+    { index: 1, orderId: 'later', state: 'unheard' },
   ]);
   expect(rows('SELECT order_id FROM order_acks ORDER BY 1')).toHaveLength(2);
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { createLogger, type LoggerOptions } from '../../src/daemon/log/logger.ts';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import type { Clock } from '../../src/domain/time/clock.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const clock: Clock = {
   nowMs: () => Date.UTC(2026, 0, 2, 3, 4, 5),
@@ -127,4 +128,21 @@ test('a value too short to be a secret does not garble the log', () => {
   registerSecret('');
   log.info({}, 'Here we are.');
   expect(JSON.parse(lines[0] ?? '').msg).toBe('Here we are.');
+});
+
+test('in the journal every line has its priority, so that journalctl -p err shows what failed', () => {
+  const lines: string[] = [];
+  const { log } = createLogger({
+    level: 'debug',
+    pretty: false,
+    toJournal: true,
+    stream: { write: (line) => lines.push(line) },
+    clock: new FakeClock(),
+  });
+  log.error({}, 'failed');
+  log.warn({}, 'odd');
+  log.info({}, 'told');
+  log.debug({}, 'small');
+  expect(lines.map((line) => line.slice(0, 3))).toEqual(['<3>', '<4>', '<6>', '<7>']);
+  expect(JSON.parse(lines[0]?.slice(3) ?? '')).toMatchObject({ level: 'error', msg: 'failed' });
 });

@@ -17,6 +17,8 @@ describe('what no flow notices by itself', () => {
         alarms: { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
         disk: () => ({ freeBytes: at.freeMib * MIB, totalBytes: 10_000 * MIB }),
         hasNoTokens: () => at.hasNoTokens,
+        clockSkewMs: () => undefined,
+        orderCompanies: () => undefined,
         clock,
         log: silentLog,
         beat: () => {},

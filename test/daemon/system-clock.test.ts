@@ -1,6 +1,8 @@
 import { execFileSync } from 'node:child_process';
 import { expect, test } from 'vitest';
 import { bootIdFrom, systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+import { documentLimits, tempState } from '../store/state/temp-state.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const hidden = () => {
   throw new Error('ENOENT');
@@ -10,23 +12,35 @@ test('the boot has one name whichever way it is read', () => {
   const fromKernel = bootIdFrom({
     readBootIdFile: () => '2FA5D1C4-0b1e-4c8e-9d53-0a7a7a2f2b11\n',
     fromEnvironment: undefined,
-    nowMs: 0,
-    uptimeS: 0,
   });
   const fromUnit = bootIdFrom({
     readBootIdFile: hidden,
     fromEnvironment: '2fa5d1c40b1e4c8e9d530a7a7a2f2b11',
-    nowMs: 0,
-    uptimeS: 0,
   });
   expect(fromKernel).toBe(fromUnit);
 });
 
-test('without a name the moment of boot stands for it, the same later in that boot', () => {
-  const at = (nowMs: number, uptimeS: number) =>
-    bootIdFrom({ readBootIdFile: hidden, fromEnvironment: '', nowMs, uptimeS });
-  expect(at(1_800_000_000_000, 1000)).toBe(at(1_800_000_500_000, 1500));
-  expect(at(1_800_000_000_000, 1000)).not.toBe(at(1_800_000_000_000, 10));
+test('without a name of the boot, limits outlive a wall clock that is put right over a restart, and a reboot', async () => {
+  const bootId = bootIdFrom({ readBootIdFile: hidden, fromEnvironment: '' });
+  const clock = new FakeClock();
+  clock.bootId = bootId;
+  const first = tempState(clock);
+  const { path } = first;
+  const limits = { ...documentLimits, ordersIntervalMs: 120_000 };
+  const grant = first.ledger.acquire('order.all', limits, 20_000);
+  if (grant.granted) first.ledger.settle(grant.ticket, limits, 'answered');
+  first.close();
+  clock.jumpWall(3 * 3_600_000);
+  clock.bootId = bootIdFrom({ readBootIdFile: hidden, fromEnvironment: undefined });
+  const second = tempState(clock, path);
+  expect(second.ledger.acquire('order.all', limits, 20_000)).toMatchObject({ granted: false });
+  second.close();
+  clock.reboot(0, 30_000);
+  clock.bootId = bootId;
+  const third = tempState(clock, path);
+  expect(third.ledger.acquire('order.all', limits, 20_000)).toMatchObject({ granted: false });
+  await clock.advance(121_000);
+  expect(third.ledger.acquire('order.all', limits, 20_000)).toMatchObject({ granted: true });
 });
 
 test('monotonic time and boot are shared with another process', () => {

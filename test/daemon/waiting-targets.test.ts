@@ -39,7 +39,14 @@ afterEach(async () => {
 let polledMs: number | null;
 const sending = () => {
   polledMs = clock.nowMs();
-  return { skipUnchanged: true, hasBranches: true, lastPollOkMs: () => polledMs, clock };
+  return {
+    skipUnchanged: true,
+    trustMs: 600_000,
+    platformDeducts: true,
+    hasBranches: true,
+    lastPollOkMs: () => polledMs,
+    clock,
+  };
 };
 const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
   kind: 'stock',

@@ -69,6 +69,9 @@ describe('a batch answer', () => {
     expect(states({ updated: null, total: null, errors: [] })).toBe('uuuu');
     expect(states({ updated: 2, total: 4, errors: [error({ index: 0 })] })).toBe('ruuu');
     expect(states({ updated: 4, total: null, errors: [] })).toBe('aaaa');
+    expect(states({ updated: 4, total: 3, errors: [] })).toBe('uuuu');
+    const unsaid = readBatchAnswer(items, { updated: null, total: 4, errors: [] })[0];
+    expect(unsaid).toMatchObject({ message: 'The platform did not say how many items it updated.' });
   });
 
   it('maps every honest answer exactly, with or without indexes', () => {

@@ -1,6 +1,11 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { mergeBodies, mergeVersioned, type Versioned } from '../../src/domain/change/coalesce.ts';
+import {
+  mergeBodies,
+  mergeVersioned,
+  type Versioned,
+  withoutNewer,
+} from '../../src/domain/change/coalesce.ts';
 import type { ProductChangeItem } from '../../src/domain/platform/platform.ts';
 
 const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
@@ -28,4 +33,13 @@ it('gives the same whether changes were merged as they came or split over two ro
       expect(mergeVersioned(b, a)).toEqual(mergeVersioned(a, b));
     }),
   );
+});
+
+it('takes nothing from a change that the other one says no newer', () => {
+  const change: Versioned = { body: { sku: 1, name: 'a', price: 5 }, versions: { name: 3, price: 3 } };
+  expect(withoutNewer(change, change, 'all')).toEqual(change.body);
+  expect(withoutNewer(change, { ...change, versions: { name: 4, price: 2 } }, 'all')).toEqual({
+    sku: 1,
+    price: 5,
+  });
 });

@@ -38,6 +38,9 @@ describe('finding the records of an answer', () => {
     expect(hints).toEqual({ success: true, page: 2, totalPages: 3, hasNextPage: true });
     expect(speaksOfMorePages(hints, 1)).toBe(true);
     expect(speaksOfMorePages({ page: 3, totalPages: 3 }, 5)).toBe(false);
+    expect(speaksOfMorePages({ page: 1, totalPages: 2 }, 5)).toBe(true);
+    expect(speaksOfMorePages({ totalPages: 2 }, 5)).toBe(true);
+    expect(speaksOfMorePages({ page: 3, totalPages: 3, totalDocs: 15, limit: 5 }, 5)).toBe(false);
     expect(speaksOfMorePages({ totalDocs: 6, limit: 5 }, 5)).toBe(true);
     expect(speaksOfMorePages({}, 5)).toBe(false);
   });

@@ -43,6 +43,15 @@ describe('the merge of webhook and poll', () => {
     );
   });
 
+  it('takes the word of a poll over that of another poll, and confirms what a callback has said already', () => {
+    const known = { status: 'pending', seq: 9, source: 'poll' } as const;
+    const input = { source: 'poll', status: 'ready', asOfSeq: 3 } as const;
+    expect(mergeOutcome(known, { ...input, sameContent: false })).toBe('changed');
+    const callback = { ...known, source: 'webhook' } as const;
+    expect(mergeOutcome(callback, { ...input, sameContent: true })).toBe('confirmed');
+    expect(mergeOutcome(callback, { ...input, sameContent: false })).toBe('superseded');
+  });
+
   it('never lets a poll undo a webhook that was applied after it began', () => {
     fc.assert(
       fc.property(history, status, status, (before, polled, webhook) => {

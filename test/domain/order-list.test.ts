@@ -47,6 +47,7 @@ describe('choosing the list of orders', () => {
     { orders: [{ foo: 1 }] },
     { orders: [{ foo: 1 }], data: [] },
     { branches: [branch] },
+    { branches: [{ ...branch, status: 'open', createdAt: 'x' }] },
     { success: false, data: [] },
     'x',
   ])('finds none in %j', (answer) => {

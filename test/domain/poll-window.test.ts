@@ -40,7 +40,10 @@ describe('pollWindow', () => {
       endDate: '2028-03-09',
     });
     expect(dateIn('Pacific/Kiritimati', nowMs)).toBe('2028-03-09');
-    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Kiritimati' }).startDate).toBe('2028-03-07');
+    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Kiritimati' })).toEqual({
+      startDate: '2028-03-07',
+      endDate: '2028-03-10',
+    });
   });
 
   it('holds, in whatever calendar the platform reads the dates, all orders of the look-back', () => {

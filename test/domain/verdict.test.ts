@@ -239,3 +239,41 @@ describe('the machine', () => {
     expect(told({ ...old, running: false, tokens })).toEqual(['red', 'service.down', 'auth.locked-out']);
   });
 });
+
+describe('why no orders are fetched', () => {
+  const stale = alarm('orders.stale');
+  const polls = (state: FreshnessState) => withFlow('orders.poll', { state, lastOkAt: ago(3_600_000) });
+
+  it('is told before what follows from it, and as serious, with the remedy of the cause alone', () => {
+    const blocked = verdictOf({ ...polls('blocked'), alarms: [stale] });
+    expect(blocked.findings).toMatchObject([
+      { code: 'platform.blocked', level: 'red' },
+      { code: 'orders.stale', level: 'red', remedy: '' },
+    ]);
+    const unreadable = verdictOf({ ...polls('failing'), alarms: [stale, alarm('orders.unreadable')] });
+    expect(unreadable.findings).toMatchObject([
+      { code: 'orders.unreadable', level: 'red' },
+      { code: 'orders.stale', remedy: '' },
+    ]);
+  });
+
+  it('is the way to the platform where nothing else is known, also while an older block was not lifted', () => {
+    const [first] = verdictOf({ ...polls('failing'), alarms: [stale, alarm('platform.blocked')] }).findings;
+    expect(first).toMatchObject({ code: 'orders.stale', remedy: expect.stringContaining('internet') });
+  });
+
+  it('is nothing any more once new tokens are in place', () => {
+    const waiting = { ...polls('locked-out'), alarms: [stale] };
+    expect(told(waiting)).toEqual(['amber', 'orders.resuming']);
+    expect(told({ ...waiting, tokens: { state: 'locked-out', refreshExpiresInMs: null } })).toEqual([
+      'red',
+      'auth.locked-out',
+    ]);
+    // Nobody has tried them yet.
+    expect(told({ ...waiting, alarms: [stale, alarm('auth.locked-out')] })).toEqual([
+      'red',
+      'auth.locked-out',
+    ]);
+    expect(told({ ...well, alarms: [alarm('auth.none')] })).toEqual(['green']);
+  });
+});

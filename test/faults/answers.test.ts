@@ -219,7 +219,7 @@ describe('a platform that is not one', () => {
     const { port } = stranger.address() as AddressInfo;
     place = await openFaultPlace();
     const places = [
-      ['http://name.invalid', /cannot be resolved/],
+      ['http://name.invalid', /was not found/],
       [`https://127.0.0.1:${port}`, /certificate/],
     ] as const;
     for (const [url, why] of places) {

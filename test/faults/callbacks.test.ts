@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { Readable } from 'node:stream';
+import { isDeepStrictEqual } from 'node:util';
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { RawConnection } from '../receiver/http-client.ts';
@@ -178,5 +179,78 @@ describe('callbacks', () => {
     expect(worstMs).toBeLessThan(5_000);
     expect(kept).toBeGreaterThan(100);
     expect(orderIds().length).toBeGreaterThanOrEqual(kept);
+  });
+});
+
+describe('a secret that was rotated three times without an answer', () => {
+  it('is accepted whichever of them the platform has, and is registered anew at the next start', async () => {
+    place = await openFaultPlace();
+    const { control } = place.sandbox;
+    const daemon = await place.run();
+    await until('the webhook is registered', () => control.webhook()?.active === true);
+    for (const when of ['after', 'before', 'before'] as const) {
+      control.setFault({ kind: 'drop', endpoint: 'webhook.put', times: 1, when });
+      expect((await place.command('webhook', 'rotate-secret')).code).toBe(1);
+    }
+    const atPlatform = control.webhook()?.secret ?? '';
+    expect(atPlatform).not.toBe(SECRET);
+    for (const secret of [atPlatform, SECRET]) {
+      expect(await notify(place, sampleNotification(1), { 'x-webhook-secret': secret })).toBe(200);
+    }
+    await daemon.end('SIGTERM');
+    await place.run();
+    expect(await notify(place, sampleNotification(1), { 'x-webhook-secret': atPlatform })).toBe(200);
+    await until('the secret in use is registered again', () => control.webhook()?.secret === SECRET);
+    expect(await notify(place, sampleNotification(2))).toBe(200);
+  });
+});
+
+describe('callbacks that are refused', () => {
+  type Told = { verdict: { findings: { code: string; detail: string }[] } };
+  const codes = async () => {
+    const { verdict } = JSON.parse((await place.command('status', '--json')).stdout) as Told;
+    return verdict.findings.map(({ code }) => code);
+  };
+  const listed = async () =>
+    (JSON.parse((await place.command('callbacks', 'tail', '--json')).stdout) as { callbacks: object[] })
+      .callbacks;
+
+  it('are told after a few, with their cause, can be seen, and are over with a good one', async () => {
+    place = await openFaultPlace();
+    const daemon = await place.run();
+    await polled();
+    // Its own tries are none of the platform's.
+    for (let i = 0; i < 2; i++) expect((await place.command('webhook', 'test')).code).toBe(0);
+    const wrong = { 'x-webhook-secret': 'another', 'x-forwarded-for': '203.0.113.7' };
+    for (let i = 0; i < 2; i++) expect(await notify(place, sampleNotification(1), wrong)).toBe(401);
+    expect(await codes()).not.toContain('webhook.refused');
+    expect(await notify(place, sampleNotification(1), wrong)).toBe(401);
+    await until('it is told', async () => (await codes()).includes('webhook.refused'));
+    const refused = { status: 401, fault: 'secret-wrong', from: '203.0.113.7', count: 3, isProbe: false };
+    const isThere = (each: object) => isDeepStrictEqual({ ...each, ...refused }, each);
+    await until('they are listed', async () => (await listed()).some(isThere));
+    const shown = await place.command('callbacks', 'tail');
+    expect(shown.stdout).toContain('it carries another secret than the one that is agreed');
+    expect(shown.stdout + JSON.stringify(await listed())).not.toContain('another"');
+    const doctor = JSON.parse((await place.command('doctor', '--offline', '--json')).stdout);
+    const arriving = doctor.checks.find(({ id }: { id: string }) => id === 'webhook.arriving');
+    expect(arriving).toMatchObject({ level: 'warn', message: expect.stringContaining('(401)') });
+    expect(arriving.remedy).toContain('callbacks tail');
+
+    const order = sampleNotification(1);
+    expect(await notify(place, order)).toBe(200);
+    await until('it is over', async () => !(await codes()).includes('webhook.refused'));
+    await daemon.end('SIGTERM');
+    // Also of a process that ended meanwhile, and nothing of a customer.
+    const last = (await listed()).at(-1);
+    expect(last).toMatchObject({
+      status: 200,
+      fault: null,
+      orderId: expect.any(String),
+      orderStatus: expect.any(String),
+    });
+    expect(Object.keys(last ?? {}).sort()).toEqual(
+      ['at', 'code', 'count', 'fault', 'from', 'id', 'isProbe', 'orderId', 'orderStatus', 'status'].sort(),
+    );
   });
 });

@@ -180,3 +180,41 @@ describe('a POS of another user', () => {
     expect(posCounts()).toBe('1');
   });
 });
+
+/** Takes a read lock on the byte that every writer needs, by a descriptor that may only read. */
+const LOCK = `use Fcntl; open(my $f, '<', $ARGV[0]) or die $!;
+  my $lock = pack('s s x4 q q i x4', F_RDLCK, 0, 120, 1, 0);
+  fcntl($f, F_SETLK, $lock) or die $!; $| = 1; print "locked"; sleep 600;`;
+
+describe('a reader that takes a lock as no SQLite does', () => {
+  it('is told with its process although the mirror takes no alarm, and all is well again without a person', async () => {
+    const daemon = await place.run(...AS_DAEMON);
+    await polled();
+    const shm = path.join(place.storage, 'mirror.db-shm');
+    const locker = spawn('perl', ['-e', LOCK, shm], {
+      ...{ uid: POS, gid: SHARED, cwd: '/' },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    readers.push(locker);
+    await once(locker.stdout as NodeJS.ReadableStream, 'data');
+    expect(await notify(place, sampleNotification(1))).toBe(503);
+    type Told = { verdict: { level: string; findings: { code: string; detail: string }[] } };
+    const found = ({ verdict }: Told) => verdict.findings.find(({ code }) => code === 'mirror.locked');
+    const page = (await (await fetch(`${daemon.localUrl}/v1/status`)).json()) as Told;
+    const status = async () => JSON.parse((await place.command('status', '--json')).stdout) as Told;
+    for (const told of [page, await status()]) {
+      expect(told.verdict.level).toBe('red');
+      expect(found(told)?.detail).toContain(`perl (process ${locker.pid})`);
+    }
+    const ready = await fetch(`${daemon.localUrl}/readyz`);
+    expect([ready.status, await ready.text()]).toEqual([503, expect.stringContaining('perl')]);
+    const metrics = await (await fetch(`${daemon.localUrl}/metrics`)).text();
+    expect(metrics).toContain('tillsync_finding{code="mirror.locked"} 2');
+    await end(locker);
+    await until('it is over', async () => found(await status()) === undefined);
+    expect(await notify(place, sampleNotification(1))).toBe(200);
+    expect((await fetch(`${daemon.localUrl}/readyz`)).status).toBe(200);
+    expect(rowsOf(place, "SELECT key FROM alarms WHERE key = 'mirror.locked'")).toEqual([]);
+    expect(rowsOf(place, 'SELECT key FROM alarms_aside', 'state.db')).toEqual([]);
+  });
+});

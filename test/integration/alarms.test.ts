@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { appendFileSync, chmodSync, existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
@@ -118,7 +118,7 @@ describe('alarms to a command and an address', () => {
       shop: 'Shop 7',
       detail: 'platform.forbidden for this test.',
     });
-    expect(told?.message).toMatch(/refuses some of the calls/);
+    expect(told?.message).toMatch(/does not permit some of the calls/);
     expect(told?.text).toMatch(/^\[AMBER\] Shop 7: .*\(platform\.forbidden, since 2/);
     expect(posted[0]?.told).toMatchObject({ key: 'platform.forbidden', since: told?.since });
     expect(posted[0]?.headers.authorization).toBe(`Bearer ${TOKEN}`);
@@ -167,6 +167,25 @@ describe('alarms to a command and an address', () => {
     await until('its end was told', () => ofTokens().length === 2);
     await again.end('SIGTERM');
     expect(ofTokens()).toEqual(['raised auth.locked-out', 'healed auth.locked-out']);
+  });
+
+  it('are tried by the running tillsync, as its user and in its surroundings', async () => {
+    configure();
+    place.env.LANG = 'C.daemon';
+    const daemon = await place.run();
+    place.env.LANG = 'C.command';
+    const tried = await place.command('alarms', 'test', '--json');
+    expect(tried).toMatchObject({ code: 0 });
+    expect(JSON.parse(tried.stdout)).toMatchObject({ ok: true, by: 'daemon' });
+    expect(brief(heard())).toEqual(['test alarms.test']);
+    expect(lines()).toContain('env LANG=C.daemon');
+    chmodSync(program, 0o644);
+    const denied = await place.command('alarms', 'test');
+    expect(denied.code).toBe(1);
+    expect(denied.stdout).toMatch(/FAILED +the command tell: .*cannot be started: permission denied/);
+    rmSync(program);
+    expect((await place.command('alarms', 'test')).stdout).toContain('the program is not there');
+    await daemon.end('SIGTERM');
   });
 
   it('can be tried: tillsync alarms test', async () => {

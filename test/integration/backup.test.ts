@@ -98,7 +98,7 @@ describe('backup and restore', () => {
     expect(again).toMatchObject({ code: 2, stderr: expect.stringContaining('--force') });
 
     const refused = await place.command('restore', file);
-    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('systemctl stop tillsync') });
+    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('Stop it first') });
     await stop();
     await until('mirror and platform are equal', () => place.differences().length === 0);
     const booked = place.mirrorRows().at(-1)?.order_id ?? '';

@@ -47,6 +47,22 @@ async function run(): Promise<DaemonProcess> {
 }
 
 describe('an inbox in the hands of a POS', () => {
+  it('takes acknowledgements of CHAR columns, and tells of orders that nobody heard of', async () => {
+    const order = place.sandbox.control.createOrder().internalOrderId;
+    const daemon = await run();
+    await until('the order is there', () => place.mirrorRows().some((row) => row.order_id === order));
+    pos((db) => {
+      const ack = db.prepare('INSERT INTO order_acks (order_id) VALUES (?)');
+      for (const id of [`${order}      `, 'ord-1002X  ']) ack.run(id);
+    });
+    const acks = () => mirror<{ order_id: string }>('SELECT order_id FROM order_acks ORDER BY order_id');
+    await until('both are noted', () => acks().length === 2);
+    expect(acks().map((row) => row.order_id)).toEqual([order, 'ord-1002X'].sort());
+    await until('it is told', () => daemon.log().includes('ord-1002X'));
+    expect(daemon.log()).not.toContain(`"orders":["${order}`);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
   it('that is locked for long, damaged, deleted or replaced stops nothing else and says so', async () => {
     const { control } = place.sandbox;
     const daemon = await run();
@@ -170,7 +186,10 @@ describe('an inbox in the hands of a POS', () => {
     expect(different).toEqual([]);
     const [taken] = mirror<{ n: number }>('SELECT count(*) + sum(replaced) AS n FROM outbox');
     expect(taken?.n).toBe(inserted);
-    expect(mirror('SELECT * FROM inbox_copied')).toEqual([]);
+    await until(
+      'nothing is remembered of what is gone',
+      () => mirror('SELECT * FROM inbox_copied').length === 0,
+    );
     expect(control.violations()).toEqual([]);
     expect(control.deadRefreshUses()).toEqual([]);
     expect(await daemon.end('SIGTERM')).toBe(0);

@@ -31,6 +31,8 @@ export interface ApiRigOptions {
   limitBytes?: number;
   handOversMax?: number;
   streamsMax?: number;
+  groupSocket?: { path: string; gid: number };
+  others?: { host: string; port: number }[];
 }
 
 /** The mirror and the outbox in memory, behind the real API on a free port. */
@@ -41,6 +43,8 @@ export async function openApi(options: ApiRigOptions = {}) {
   const orders = new Map<string, MirroredOrder>();
   const state = {
     reads: 0,
+    /** Streams that are told of changes. */
+    listeners: 0,
     failure: undefined as TillsyncError | undefined,
     taken: [] as ChangeBatch[],
     take: undefined as undefined | ((batch: ChangeBatch) => Promise<TakenChange[]>),
@@ -66,7 +70,14 @@ export async function openApi(options: ApiRigOptions = {}) {
   const families = [
     orderRoutes({
       source,
-      onChange: signal.subscribe,
+      onChange: (listener) => {
+        state.listeners += 1;
+        const end = signal.subscribe(listener);
+        return () => {
+          state.listeners -= 1;
+          end();
+        };
+      },
       clock,
       log: silentLog,
       ...(options.streamsMax === undefined ? {} : { streamsMax: options.streamsMax }),
@@ -101,12 +112,20 @@ export async function openApi(options: ApiRigOptions = {}) {
       ...(options.handOversMax === undefined ? {} : { handOversMax: options.handOversMax }),
     }),
     outboxRoutes({ clock, outbox: memoryDesk(state) }),
-    statusRoutes({ clock, versions: { tillsync: '1.0.0', node: 'v24' }, status: memoryStatus(state) }),
+    statusRoutes({
+      shop: 'Corner shop',
+      clock,
+      versions: { tillsync: '1.0.0', node: 'v24' },
+      status: memoryStatus(state),
+    }),
   ];
-  const { host = '127.0.0.1', apiKey } = options;
+  const { host = '127.0.0.1', apiKey, groupSocket, others = [] } = options;
   const server = createLocalServer({
     host,
     port: 0,
+    others,
+    groupSocket,
+    hasKey: apiKey !== undefined,
     clock,
     log: silentLog,
     plugins: [localApi({ apiKey, families, version: '1.0.0' })],

@@ -1,7 +1,8 @@
+import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/domain/errors.ts';
 import { errorAnswer } from '../../src/local/schemas/common.ts';
-import { feedPage, orderAnswer } from '../../src/local/schemas/orders.ts';
+import { ackAnswer, feedPage, orderAnswer } from '../../src/local/schemas/orders.ts';
 import { changeAnswer, outboxPage } from '../../src/local/schemas/outbox.ts';
 import { productPage } from '../../src/local/schemas/products.ts';
 import { statusAnswer } from '../../src/local/schemas/status.ts';
@@ -47,7 +48,7 @@ describe('the change feed', () => {
     const { call } = await open();
     const answer = await call('/v1/orders?after=7');
     expect(answer.status).toBe(400);
-    expect(errorAnswer.parse(answer.body).error).toMatchObject({ code: 'usage' });
+    expect(errorAnswer.parse(answer.body).error).toMatchObject({ code: 'feed-restarted' });
     expect(answer.body.error.hint).toContain('after=0');
   });
 
@@ -100,26 +101,87 @@ describe('acknowledgements', () => {
     const { post, addEvent, state } = await open();
     addEvent('a', 'pending');
     const answer = await post('/v1/orders/ack', ['a', 'b']);
-    expect(answer.body.results).toEqual([
-      { orderId: 'a', state: 'new' },
-      { orderId: 'b', state: 'unheard' },
-    ]);
+    expect(answer.body).toEqual({
+      results: [
+        { index: 0, orderId: 'a', state: 'new' },
+        { index: 1, orderId: 'b', state: 'unheard' },
+      ],
+      rejected: 0,
+    });
     expect((await post('/v1/orders/ack', [{ orderId: 'c' }])).status).toBe(200);
     expect(state.acked).toEqual(['a', 'b', 'c']);
   });
 
-  it.each([
-    [[]],
-    [['']],
-    [[1]],
-    [{ orderId: 'a' }],
-    [Array.from({ length: 10_001 }, () => 'x')],
-    ['not json'],
-  ])('refuse %j whole', async (body) => {
-    const { post, state } = await open();
-    expect((await post('/v1/orders/ack', body)).status).toBe(400);
-    expect(state.acked).toEqual([]);
+  it.each([[[]], [{ orderId: 'a' }], [Array.from({ length: 10_001 }, () => 'x')], ['not json']])(
+    'refuse %j whole',
+    async (body) => {
+      const { post, state } = await open();
+      expect((await post('/v1/orders/ack', body)).status).toBe(400);
+      expect(state.acked).toEqual([]);
+    },
+  );
+});
+
+it('answers for each acknowledgement: a bad one takes nothing from its neighbours', async () => {
+  const { post, addEvent, state } = await open();
+  addEvent('a', 'pending');
+  const { status, body } = await post('/v1/orders/ack', ['a', '', 5, { orderId: 'b' }, { order: 'c' }]);
+  expect(status).toBe(207);
+  expect(ackAnswer.parse(body)).toEqual({
+    results: [
+      { index: 0, orderId: 'a', state: 'new' },
+      { index: 1, state: 'rejected', message: expect.stringContaining('order id') },
+      { index: 2, state: 'rejected', message: expect.any(String) },
+      { index: 3, orderId: 'b', state: 'unheard' },
+      { index: 4, state: 'rejected', message: expect.any(String) },
+    ],
+    rejected: 3,
   });
+  expect(state.acked).toEqual(['a', 'b']);
+});
+
+it('gives a page of large orders in parts, and none of them twice', async () => {
+  const { call, addEvent, orders } = await open();
+  for (let i = 0; i < 30; i++) {
+    addEvent(`o${i}`, 'pending');
+    const order = orders.get(`o${i}`);
+    if (order) orders.set(`o${i}`, { ...order, name: 'x'.repeat(1_000_000) });
+  }
+  const seen: number[] = [];
+  for (let after = 0, pages = 0; after < 30 && pages < 10; pages++) {
+    const { text, body } = await call(`/v1/orders?after=${after}&limit=500`);
+    expect(text.length).toBeLessThan(10_000_000);
+    expect(body.newest).toBe(30);
+    seen.push(...feedPage.parse(body).events.map(({ seq }) => seq));
+    after = body.next;
+  }
+  expect(seen).toEqual(Array.from({ length: 30 }, (_, i) => i + 1));
+});
+
+it('says by a code of its own that the feed began anew, and what to do about other refusals', async () => {
+  const { call, post } = await open();
+  expect((await call('/v1/orders?after=9')).body.error).toMatchObject({ code: 'feed-restarted' });
+  const typed = await post('/v1/orders/ack', 'x', { 'content-type': 'text/plain' });
+  expect([typed.status, typed.body.error.hint]).toEqual([415, expect.stringContaining('application/json')]);
+  const large = await post('/v1/orders/ack', JSON.stringify(['x'.repeat(3_000_000)]));
+  expect([large.status, large.body.error.hint]).toEqual([413, expect.stringContaining('parts')]);
+});
+
+it('documents pages and streams apart, and what is refused', async () => {
+  const { call, url, dispatcher } = await open();
+  const { paths } = (await call('/v1/openapi.json')).body;
+  const types = (path: string) => Object.keys(paths[path].get.responses['200'].content);
+  expect(types('/orders')).toEqual(['application/json']);
+  expect(types('/stream')).toEqual(['text/event-stream']);
+  const stream = await request(`${url}/v1/stream`, { dispatcher });
+  expect([stream.statusCode, stream.headers['content-type']]).toEqual([
+    200,
+    'text/event-stream; charset=utf-8',
+  ]);
+  stream.body.on('error', () => {}).destroy();
+  for (const path of Object.values(paths) as Record<string, { responses: object }>[]) {
+    for (const { responses } of Object.values(path)) expect(Object.keys(responses)).toContain('4XX');
+  }
 });
 
 describe('products', () => {
@@ -172,6 +234,8 @@ describe('the outbox', () => {
       changes: [{ changeId: 3 }],
       before: null,
     });
+    // As many as asked for, and none behind them.
+    expect((await call('/v1/outbox?limit=3')).body).toMatchObject({ changes: [{}, {}, {}], before: null });
     expect((await call('/v1/outbox?state=open')).status).toBe(400);
   });
 
@@ -245,8 +309,11 @@ describe('the OpenAPI document', () => {
       '/products',
       '/status',
       '/stock',
+      '/stream',
     ]);
     for (const [path, methods] of Object.entries(body.paths as Record<string, Record<string, object>>)) {
+      // It does not end by itself.
+      if (path === '/stream') continue;
       for (const method of Object.keys(methods)) {
         const there = await call(`/v1${path.replace(/\{\w+\}/, '1')}`, { method: method.toUpperCase() });
         expect(there.body.error?.message ?? '', `${method} ${path}`).not.toMatch(/^There is nothing at/);

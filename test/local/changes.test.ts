@@ -194,6 +194,19 @@ describe('handing changes over', () => {
     expect(state.taken.map(({ changes }) => changes)).toEqual([[{ externalId: 'B', qty: 1 }]]);
   });
 
+  it('is kept from nobody by those who send slowly', async () => {
+    const { post, port } = await open({ handOversMax: 2 });
+    const slow = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
+    for (const socket of slow) {
+      socket.write(
+        'POST /v1/stock HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n[',
+      );
+    }
+    await settle(20);
+    expect((await post('/v1/stock', [{ externalId: 'A', qty: 1 }])).status).toBe(200);
+    for (const socket of slow) socket.destroy();
+  });
+
   it('takes hand-overs one after the other, and no more at once than it may', async () => {
     const { post, state } = await open({ handOversMax: 2 });
     const releases: (() => void)[] = [];
@@ -218,6 +231,11 @@ describe('handing changes over', () => {
     releases[1]?.();
     expect([(await first).status, (await second).status]).toEqual([200, 200]);
     expect(state.taken.map(({ kind }) => kind)).toEqual(['stock', 'product']);
+    state.take = undefined;
+    for (let i = 0; i < 5; i++) {
+      expect((await post('/v1/stock', [{ externalId: 'A', qty: i }])).status).toBe(200);
+      expect((await post('/v1/stock', 'no JSON')).status).toBe(400);
+    }
   });
 });
 

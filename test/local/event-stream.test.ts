@@ -64,6 +64,14 @@ describe('the stream of orders', () => {
     });
   });
 
+  it('is told of nothing any more once its reader has left', async () => {
+    const { state } = await open();
+    const readers = [await follow(), await follow()];
+    expect(state.listeners).toBe(2);
+    for (const { socket } of readers) socket.destroy();
+    await turns(() => state.listeners === 0);
+  });
+
   it('looks by itself every second, since others write the mirror, too', async () => {
     const { addEvent, clock } = await open();
     const reader = await follow();

@@ -1,7 +1,8 @@
 import { connect } from 'node:net';
+import os from 'node:os';
 import type { FastifyPluginAsync } from 'fastify';
 import { Agent, request } from 'undici';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { silentLog } from '../../src/domain/log.ts';
 import { healthRoutes, type LoopBeat } from '../../src/local/health.ts';
 import { hostOf, isLoopbackName } from '../../src/local/loopback.ts';
@@ -21,7 +22,12 @@ async function start(plugins: FastifyPluginAsync[] = [], host = '127.0.0.1') {
   const clock = new FakeClock();
   const loops: LoopBeat[] = [];
   const reasons: string[] = [];
-  const health = healthRoutes({ clock, loopsAlive: () => loops, notReady: () => reasons });
+  const health = healthRoutes({
+    clock,
+    loopsAlive: () => loops,
+    notReady: () => reasons,
+    storage: '/var/lib/tillsync',
+  });
   server = createLocalServer({ host, port: 0, clock, log: silentLog, plugins: [health, ...plugins] });
   dispatcher = new Agent();
   const { url, port } = await server.listen();
@@ -32,6 +38,21 @@ async function start(plugins: FastifyPluginAsync[] = [], host = '127.0.0.1') {
   return { clock, loops, reasons, get, port };
 }
 
+it.each(['0.0.0.0', '::', 'localhost'])('listens on %s where nobody may list the addresses', async (host) => {
+  // As under the systemd units, which leave no netlink sockets.
+  vi.spyOn(os, 'networkInterfaces').mockImplementation(() => {
+    throw new Error('uv_interface_addresses returned Unknown system error 97');
+  });
+  try {
+    const { port } = await start([], host);
+    const name = host === '::' ? '[::1]' : '127.0.0.1';
+    const answer = await request(`http://${name}:${port}/healthz`, { dispatcher: dispatcher as Agent });
+    expect(await answer.body.json()).toMatchObject({ status: 'ok' });
+  } finally {
+    vi.restoreAllMocks();
+  }
+});
+
 describe('health', () => {
   it('is good while every loop gives signs of life', async () => {
     const { clock, loops, get } = await start();
@@ -39,7 +60,13 @@ describe('health', () => {
     await clock.advance(60_000);
     expect(await get('/healthz')).toEqual({
       status: 200,
-      body: { status: 'ok', loops: [{ name: 'orders', silentMs: 60_000 }], stalled: [] },
+      body: {
+        status: 'ok',
+        storage: '/var/lib/tillsync',
+        loops: [{ name: 'orders', silentMs: 60_000 }],
+        stalled: [],
+        notReady: [],
+      },
     });
   });
 

@@ -1,20 +1,23 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { bundle } from '../../config/package/bundle.ts';
 import { commandTree, everyCommand } from '../../config/package/command-tree.ts';
 import { bashCompletion, fishCompletion } from '../../config/package/completion.ts';
+import { billOfMaterials, licences, shippedPackages } from '../../config/package/licences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
+const FACTS = { name: 'tillsync', version: '1.0.0' };
 
 describe('the bundled program', () => {
   let directory: string;
+  let inputs: string[];
 
   beforeAll(async () => {
     directory = mkdtempSync(path.join(tmpdir(), 'tillsync-bundle-'));
-    await bundle({ root: ROOT, directory });
+    inputs = await bundle({ root: ROOT, directory });
   });
 
   afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -29,6 +32,32 @@ describe('the bundled program', () => {
     expect(run('--version').trim()).toMatch(/^\d+\.\d+\.\d+$/);
     expect(run('run', '--help')).toContain('--config');
     expect(readdirSync(path.join(directory, 'cache'))).not.toEqual([]);
+  });
+
+  it('goes with the whole licence text of every part, those of Node and of SQLite among them', () => {
+    const packages = shippedPackages(ROOT, inputs);
+    const all = licences(ROOT, packages);
+    for (const text of ['V8, located at deps/v8', 'Apache License', 'UNICODE LICENSE V3', 'zlib']) {
+      expect(all.includes(text), text).toBe(true);
+    }
+    for (const { name, version, licenceText } of packages) {
+      expect(/copyright/i.test(licenceText), name).toBe(true);
+      expect(all.includes(`${name} ${version} (`), name).toBe(true);
+    }
+    const { components } = JSON.parse(billOfMaterials({ ...FACTS, description: '' }, packages));
+    expect(components.map(({ name }: { name: string }) => name)).toEqual(packages.map(({ name }) => name));
+    expect(packages.length).toBeGreaterThan(40);
+  });
+
+  it('is not built where a licence text is missing', () => {
+    const place = path.join(directory, 'node_modules/bare');
+    mkdirSync(place, { recursive: true });
+    writeFileSync(path.join(place, 'package.json'), '{"name":"bare","version":"1.2.3","license":"MIT"}');
+    const build = () => shippedPackages(ROOT, [...inputs, path.join(place, 'index.js')]);
+    expect(build).toThrow('bare 1.2.3 comes without its licence');
+    writeFileSync(path.join(place, 'COPYING'), 'Copyright somebody');
+    expect(build().find(({ name }) => name === 'bare')?.licenceText).toBe('Copyright somebody');
+    rmSync(place, { recursive: true });
   });
 
   it('has what is read at run time: workers, migrations, SQLite, packages loaded by name', () => {

@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { FINDING_SENTENCES, type FindingCode } from '../../src/domain/health/finding.ts';
 import { verdictOf } from '../../src/domain/health/verdict.ts';
+import { typedWords } from '../../src/domain/installation.ts';
 import { EventParser } from '../../src/page/event-parser.ts';
 import { formatFor } from '../../src/page/format.ts';
 import { axis, durationAxis } from '../../src/page/plot.ts';
@@ -11,6 +12,8 @@ import { chooseLanguage, speechOf } from '../../src/page/words/language.ts';
 import { SPANISH } from '../../src/page/words/spanish.ts';
 import { SPANISH_FINDINGS } from '../../src/page/words/spanish-findings.ts';
 import { statusWord } from '../../src/page/words/status-word.ts';
+
+const COMMANDS = typedWords();
 
 describe('the event stream', () => {
   it('is read the same however it is cut', () => {
@@ -80,13 +83,17 @@ describe('words', () => {
     const facts = { nowMs: 0, freshness: [], alarms: [], tokens: null, outbox, quarantine: 0 };
     const [finding] = verdictOf(facts).findings;
     if (!finding) throw new Error('nothing was found');
-    expect(speechOf('en', []).finding(finding).message).toBe('Changes that the platform refused: 3.');
-    expect(speechOf('es', []).finding(finding).message).toBe('Cambios que la plataforma rechazó: 3.');
-    expect(speechOf('es', []).finding({ ...finding, count: null }).message).toBe(
+    expect(speechOf('en', []).finding(finding, COMMANDS).message).toBe(
+      'Changes that the platform rejected: 3.',
+    );
+    expect(speechOf('es', []).finding(finding, COMMANDS).message).toBe(
+      'Cambios que la plataforma rechazó: 3.',
+    );
+    expect(speechOf('es', []).finding({ ...finding, count: null }, COMMANDS).message).toBe(
       'Cambios que la plataforma rechazó.',
     );
     const tomorrow = { ...finding, code: 'of.tomorrow' as FindingCode };
-    expect(speechOf('es', []).finding(tomorrow)).toEqual({
+    expect(speechOf('es', []).finding(tomorrow, COMMANDS)).toEqual({
       message: finding.message,
       remedy: finding.remedy,
     });

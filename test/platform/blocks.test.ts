@@ -47,6 +47,14 @@ test('a block that our own count explains lasts a whole window', async () => {
   expect(error.retryAfterMs).toBe(documentLimits.windowMs);
 });
 
+test('a block that our own count of order lists explains lasts a whole window too', async () => {
+  const r = await rig();
+  const platform = r.client({ limits: { ...documentLimits, ordersPerWindow: 2 } });
+  await r.run(platform.orderAll({ startDate: '2026-01-14', endDate: '2026-01-16' }));
+  r.sandbox.control.setFault({ kind: 'block', times: 1 });
+  expect((await r.fault(platform.productGet(sku))).retryAfterMs).toBe(documentLimits.windowMs);
+});
+
 test('403s to calls that were under way together are one block', async () => {
   const r = await rig({ latencyMs: [500, 500] });
   const [a, b] = [r.client(), r.client()];
@@ -56,6 +64,22 @@ test('403s to calls that were under way together are one block', async () => {
   expect((await first).code).toBe('blocked');
   expect((await second).code).toBe('blocked');
   expect(r.state.ledger.blockHistory('webhook.get', documentLimits).all?.durationMs).toBe(60_000);
+  // The late one says nothing of its own endpoint: the next block is again one of everything.
+  await r.clock.advance(60_000);
+  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'webhook.get' });
+  expect((await r.fault(b.webhookGet())).code).toBe('blocked');
+});
+
+test('a 403 to a call that has been answered since the last block is a block again', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'product.get' });
+  await r.fault(platform.productGet(sku));
+  await r.clock.advance(60_000);
+  await r.run(platform.webhookGet());
+  await r.run(platform.productGet(sku));
+  r.sandbox.control.setFault({ kind: 'block', delayMs: 1000, times: 1, endpoint: 'product.get' });
+  expect((await r.fault(platform.productGet(sku))).code).toBe('blocked');
 });
 
 test('a 403 that stays on one endpoint while others answer is a matter of permission', async () => {
@@ -108,6 +132,20 @@ test('429 holds back one endpoint for as long as it says, within reason', async 
   expect((await held('-5')).toldMs).toBeGreaterThanOrEqual(1000);
   const plain = await held(null);
   expect(plain.toldMs).toBeLessThanOrEqual(1100);
+});
+
+test('each 429 in a row without a time doubles the wait', async () => {
+  const r = await rig();
+  const platform = r.client();
+  r.sandbox.control.setFault({ kind: 'rate-limit', endpoint: 'product.get', times: 4, retryAfter: null });
+  for (const leastMs of [1000, 2000, 4000, 8000]) {
+    const { retryAfterMs } = await r.fault(platform.productGet(sku));
+    expect(retryAfterMs).toBeGreaterThanOrEqual(leastMs);
+    expect(retryAfterMs).toBeLessThanOrEqual(1.1 * leastMs);
+  }
+  await r.run(platform.productGet(sku));
+  r.sandbox.control.setFault({ kind: 'rate-limit', endpoint: 'product.get', times: 1, retryAfter: null });
+  expect((await r.fault(platform.productGet(sku))).retryAfterMs).toBeLessThanOrEqual(1100);
 });
 
 test('a block met by a refresh is told with its true length', async () => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { Wait } from '../../src/domain/platform/call.ts';
 import { documentLimits } from '../store/state/temp-state.ts';
-import { rig } from './rig.ts';
+import { rig, sandboxTransport } from './rig.ts';
 
 const range = { startDate: '2026-01-14', endDate: '2026-01-16' };
 
@@ -79,6 +79,7 @@ test('what the platform would refuse is not sent', async () => {
   for (const call of [
     () => platform.productBatch([]),
     () => platform.productBatch([{ sku: 1 }]),
+    () => platform.productStockBatch(Array.from({ length: 101 }, () => ({ externalId: 'a', qty: 1 }))),
     () => platform.productStockPut({ externalId: 'a', qty: Number.NaN }),
     () => platform.orderAll({ startDate: '2026-01-32', endDate: '2026-02-01' }),
     () => platform.webhookPut({ callbackUrl: 'nowhere' }),
@@ -109,8 +110,46 @@ test.each([
   sandbox.control.setFault({ kind, endpoint: 'product.get', times: 1 });
   expect((await fault(platform.productGet({ sku: '1' }))).code).toBe(code);
   expect(sandbox.control.calls('product.get')).toHaveLength(1);
-  await run(platform.productGet({ sku: '1' }));
+  await run(platform.productGet({ sku: '1' }), 5000);
   expect(sandbox.control.violations()).toEqual([]);
+});
+
+test.each([
+  [408, true],
+  [425, true],
+  [409, false],
+])('HTTP %d is worth another try: %s', async (status, retryable) => {
+  const { sandbox, client, fault } = await rig();
+  sandbox.control.setFault({ kind: 'status', status, endpoint: 'product.put', times: 1 });
+  const error = await fault(client().productPut({ sku: 1, name: 'x' }));
+  expect(error).toMatchObject({ code: 'platform-refused', retryable });
+});
+
+test('a call whose token ends while it waits for its turn goes out at that turn with another', async () => {
+  const { sandbox, client, run } = await rig({ accessTokenLifetimeMs: 110_000 });
+  const platform = client();
+  await run(platform.orderAll(range));
+  await run(platform.orderAll(range), 125_000);
+  expect(sandbox.control.calls('order.all').map((call) => call.status)).toEqual([200, 200]);
+  expect(sandbox.control.calls('token.refresh')).toHaveLength(1);
+});
+
+test('a refusal that repeats the token is told without it', async () => {
+  const { clock, sandbox, client, fault, state } = await rig();
+  const transport = sandboxTransport(sandbox, clock);
+  const platform = client({
+    transport: {
+      ...transport,
+      send: async (request) => ({
+        status: 400,
+        headers: {},
+        bytes: Buffer.from(JSON.stringify({ message: `No: ${request.headers.authorization}` })),
+      }),
+    },
+  });
+  const error = await fault(platform.productGet({ sku: '1' }));
+  expect(error.message).toBe('No: Bearer [secret]');
+  expect(state.tokens.read()?.accessToken).toEqual(expect.any(String));
 });
 
 test('an answer of orders is looked at cheaply only', async () => {

@@ -124,6 +124,22 @@ test('a body that is too large is given up early', async () => {
   expect(open).toBeLessThanOrEqual(1);
 });
 
+test('a body just above the bound is refused, one at the bound is not', async () => {
+  const { url } = await serve((request, response) =>
+    response.end(Buffer.alloc(Number(request.url?.slice(1)))),
+  );
+  const transport = transportTo(url);
+  expect((await transport.send({ ...wanted, path: '/1000' })).bytes).toHaveLength(1000);
+  expect((await faultOf(transport.send({ ...wanted, path: '/1001' }))).code).toBe('platform-garbled');
+});
+
+test('a connection tried at several addresses was never sent only if none of them stood', () => {
+  const fault = (...codes: string[]) =>
+    new AggregateError(codes.map((code) => Object.assign(new Error(code), { code })));
+  expect(neverSent(fault('ECONNREFUSED', 'ENETUNREACH'))).toBe(true);
+  expect(neverSent(fault('ECONNREFUSED', 'ECONNRESET'))).toBe(false);
+});
+
 test('a body that is cut off is no answer', async () => {
   const { url } = await serve((_request, response) => {
     response.writeHead(200, { 'content-length': '100' }).write('{"a":');
@@ -145,20 +161,32 @@ test('a server that hangs up or speaks no HTTP is unreachable', async () => {
       transportTo(`http://127.0.0.1:${(server.address() as AddressInfo).port}`).send(wanted),
     );
     expect(error.code).toBe('platform-unreachable');
+    expect(error.message).toMatch(/127\.0\.0\.1 (broke before the answer was whole|.* does not speak http)/);
     expect(neverSent(error)).toBe(false);
   }
 });
 
 test('nobody listening, no such name and a wrong protocol mean that nothing was sent', async () => {
   const { url, server } = await serve((_request, response) => response.end());
-  const plain = url.replace('http:', 'https:');
-  expect((await faultOf(transportTo(plain).send(wanted))).code).toBe('platform-unreachable');
+  const { port } = new URL(url);
+  const plain = await faultOf(transportTo(url.replace('http:', 'https:')).send(wanted));
+  expect(plain).toMatchObject({
+    code: 'platform-unreachable',
+    message: expect.stringContaining(`what answers at 127.0.0.1 on port ${port} does not speak https`),
+  });
   await new Promise((resolve) => server.close(resolve));
   const refused = await faultOf(transportTo(url).send(wanted));
-  expect(refused.code).toBe('platform-unreachable');
+  expect(refused).toMatchObject({
+    code: 'platform-unreachable',
+    message: `Cannot reach the platform: 127.0.0.1 refuses connections on port ${port} (ECONNREFUSED).`,
+  });
   expect(neverSent(refused)).toBe(true);
   const noName = await faultOf(transportTo('http://name.invalid').send(wanted));
   expect(noName.code).toBe('platform-unreachable');
+  expect(noName.message).toMatch(
+    /^Cannot reach the platform: the name name\.invalid was not found \((EAI_AGAIN|ENOTFOUND)\)\.$/,
+  );
+  expect(noName.hint).toContain('DNS');
   expect(neverSent(noName)).toBe(true);
 });
 

@@ -28,7 +28,9 @@ export function sandboxTransport(sandbox: SandboxCore, clock: FakeClock): Transp
     async send(request: TransportRequest): Promise<TransportAnswer> {
       const ended = new AbortController();
       request.signal?.addEventListener('abort', () => ended.abort(), { once: true });
-      void clock.sleep(request.timeoutMs, ended.signal).then(() => ended.abort());
+      if (request.timeoutMs !== undefined) {
+        void clock.sleep(request.timeoutMs, ended.signal).then(() => ended.abort());
+      }
       const answer = await sandbox.handle({
         method: request.method,
         url: request.path,

@@ -141,6 +141,9 @@ test('an envelope gives its data, or says what is wrong', () => {
     ).toBe('platform-garbled');
   }
   expect(codeOf(() => readData(answer(200, '{"success":false,"message":"no"}')))).toBe('platform-refused');
+  // A name in another encoding is told, not stored with its letters replaced.
+  const latin = { ...answer(200, ''), bytes: Buffer.from('{"data":{"name":"Ñuñoa"}}', 'latin1') };
+  expect(codeOf(() => readData(latin))).toBe('platform-garbled');
 });
 
 test('a refusal is told in the platform’s words, short and without what was secret', () => {

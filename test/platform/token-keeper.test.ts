@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { type Rig, rig } from './rig.ts';
+import { type Rig, rig, sandboxTransport } from './rig.ts';
 
 const HOUR_MS = 3_600_000;
 const sku = { sku: '1' };
@@ -128,4 +128,28 @@ test('many calls and many processes at once cause one refresh', async () => {
   expect(refreshes(r)).toBe(1);
   expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
   expect(r.sandbox.control.violations()).toEqual([]);
+});
+
+test('two servers of the platform whose clocks differ by hours cost no more refreshes than one', async () => {
+  const r = await rig();
+  const transport = sandboxTransport(r.sandbox, r.clock);
+  let calls = 0;
+  const platform = r.client({
+    transport: {
+      ...transport,
+      async send(request) {
+        const answer = await transport.send(request);
+        calls += 1;
+        const date = new Date(r.clock.nowMs() + (calls % 2) * 2 * HOUR_MS).toUTCString();
+        return { ...answer, headers: { ...answer.headers, date } };
+      },
+    },
+  });
+  for (let minute = 0; minute < 240; minute++) {
+    await r.run(platform.productGet(sku));
+    await r.clock.advance(60_000);
+  }
+  // Four hours at about half an hour each, and at most one for the age of the pair that was handed in.
+  expect(refreshes(r)).toBeLessThanOrEqual(10);
+  expect(refreshes(r)).toBeGreaterThanOrEqual(7);
 });

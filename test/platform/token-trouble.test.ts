@@ -19,6 +19,8 @@ function withStore(r: Rig, change: (store: TokenStore) => Partial<TokenStore>) {
     clearIntent: (generation) => store.clearIntent(generation),
     wasHandedIn: (token) => store.wasHandedIn(token),
     save: (pair, expected, offered) => store.save(pair, expected, offered),
+    company: () => store.company(),
+    setCompany: (companyId) => store.setCompany(companyId),
     markLockedOut: (generation, lockOut) => store.markLockedOut(generation, lockOut),
     acquireLease: (holdMs) => store.acquireLease(holdMs),
     releaseLease: (fence) => store.releaseLease(fence),
@@ -192,7 +194,7 @@ test('a frozen holder that comes back cannot overwrite newer tokens', async () =
       },
     },
   });
-  const coming = frozen.tokens.refresh();
+  const gaveUp = frozen.tokens.refresh().catch((error: unknown) => error);
   await r.clock.advance(100);
   expect(freeze).toBeDefined();
   await r.clock.advance(120_000);
@@ -200,7 +202,8 @@ test('a frozen holder that comes back cannot overwrite newer tokens', async () =
   const other = r.client();
   await other.tokens.set({ refreshToken, accessToken: token });
   freeze?.();
-  await r.run(coming);
+  await r.clock.advance(100);
+  expect(await gaveUp).toMatchObject({ code: 'platform-unreachable' });
   expect(r.state.tokens.read()?.refreshToken).toBe(refreshToken);
   await r.run(other.productGet(sku));
 });
@@ -267,4 +270,47 @@ test('no log line and no error carries a token or a secret', async () => {
     expect(all).not.toContain(secret.split('.')[2] ?? secret);
   }
   expect(r.told.logged.length).toBeGreaterThan(3);
+});
+
+/** A platform that takes `answerMs` to answer a refresh. */
+function slowRefresh(r: Rig, answerMs: number) {
+  const transport = sandboxTransport(r.sandbox, r.clock);
+  return r.client({
+    transport: {
+      ...transport,
+      async send(request) {
+        const answer = await transport.send(request);
+        if (request.endpoint === 'token.refresh') await r.clock.sleep(answerMs);
+        return answer;
+      },
+    },
+  });
+}
+
+test('an answer that comes after everybody gave up is saved all the same', async () => {
+  const r = await rig();
+  const platform = slowRefresh(r, 61_000);
+  r.sandbox.control.expireAccessTokens();
+  const call = r.fault(platform.productGet(sku), 60_700);
+  expect(await call).toMatchObject({ code: 'platform-unreachable' });
+  expect(r.state.tokens.read()?.generation).toBe(1);
+  await r.clock.advance(2_000);
+  expect(r.state.tokens.read()).toMatchObject({ generation: 2, lockedOut: null });
+  await r.run(platform.productGet(sku));
+  expect(refreshes(r)).toBe(1);
+  expect(r.sandbox.control.deadRefreshUses()).toEqual([]);
+});
+
+test('stopping waits for an answer that nobody waits for any more, and not for ever', async () => {
+  const r = await rig();
+  const platform = slowRefresh(r, 70_000);
+  await r.fault(platform.tokens.refresh());
+  await r.run(platform.close(), 12_000);
+  expect(r.state.tokens.read()).toMatchObject({ generation: 2, lockedOut: null });
+
+  const silent = slowRefresh(r, 3_600_000);
+  const refresh = r.fault(silent.tokens.refresh());
+  await r.clock.advance(2_000);
+  await r.run(silent.close(), 20_500);
+  expect(await refresh).toMatchObject({ code: 'platform-unreachable' });
 });

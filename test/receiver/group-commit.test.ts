@@ -192,6 +192,16 @@ describe('GroupCommit', () => {
     expect(tries).toBeLessThanOrEqual(3);
   });
 
+  it('hides nothing in quarantine that a damaged mirror could not take', async () => {
+    const { keeper, commits } = setUp();
+    keeper.before = (entries) => {
+      if (entries.some(({ kind }) => kind === 'order')) throw new TillsyncError('storage-corrupt', 'damaged');
+    };
+    const answers = [orderEntry('a'), orderEntry('b')].map((entry) => codeOf(commits.add(entry, 1)));
+    expect(await Promise.all(answers)).toEqual(['storage-corrupt', 'storage-corrupt']);
+    expect(keeper.quarantined).toEqual([]);
+  });
+
   it('is drained only when everything was answered', async () => {
     const { keeper, commits } = setUp();
     const slow = gate();

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import path from 'node:path';
 import type { Readable } from 'node:stream';
 import { Agent } from 'undici';
@@ -148,6 +148,30 @@ describe('slow and many connections', () => {
     await connections[0]?.write(`\r\n{"internalOrderId":"o1"}`);
     expect(await connections[0]?.until('200')).toContain('200 OK');
     for (const { socket } of connections) socket.destroy();
+  });
+
+  it('of one address leave room for those of others, and those of a proxy on this machine have no bound', async () => {
+    let dropped = 0;
+    const limits = { connectionsPerAddressMax: 5, connectionsMax: 50 };
+    started = await startReceiver({ limits, onDropped: () => (dropped += 1) });
+    const { port } = started;
+    const from = (localAddress: string) => connect({ host: '127.0.0.1', port, localAddress });
+    const silent = Array.from({ length: 20 }, () => from('127.0.0.9'));
+    for (const socket of silent) socket.on('error', () => {});
+    const closed = () => silent.filter((socket) => socket.closed).length;
+    while (closed() < 15) await settle();
+    expect([closed(), dropped]).toEqual([15, 15]);
+    const proxied = Array.from({ length: 20 }, () => from('127.0.0.1'));
+    const connection = new RawConnection(port);
+    await connection.write(`${head}{"internalOrderId":"o1"}`);
+    expect(await connection.until('200 OK')).toContain('200 OK');
+    for (const socket of silent) socket.destroy();
+    await settle(20);
+    const again = from('127.0.0.9');
+    again.write(`${head}{"internalOrderId":"o2"}`);
+    const [answer] = (await once(again, 'data')) as [Buffer];
+    expect(answer.toString()).toContain('200 OK');
+    for (const socket of [...proxied, again, connection.socket]) socket.destroy();
   });
 
   it('a kept-alive connection serves on after a refusal', async () => {

@@ -210,6 +210,13 @@ describe('a notification that cannot be trusted or kept', () => {
   it('above the body limit is answered 413, announced or not', async () => {
     const large = `{"internalOrderId":"${'x'.repeat(64 * 1024)}"}`;
     expect((await post(started.url, large)).status).toBe(413);
+    const announcing = new RawConnection(started.port);
+    await announcing.write(
+      `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nContent-Length: 99000000\r\n\r\n`,
+    );
+    await announcing.until('413');
+    expect(announcing.status).toBe(413);
+    announcing.socket.destroy();
     const connection = new RawConnection(started.port);
     await connection.write(
       `POST /webhook HTTP/1.1\r\nHost: x\r\nx-webhook-secret: ${SECRET}\r\nTransfer-Encoding: chunked\r\n\r\n`,

@@ -45,6 +45,8 @@ describe('SecretGate', () => {
     expect([gate.admits('old'), gate.admits('new')]).toEqual([true, true]);
     secrets.shift();
     expect([gate.admits('old'), gate.admits('new')]).toEqual([false, true]);
+    secrets[0] = 'newer';
+    expect([gate.admits('new'), gate.admits('newer')]).toEqual([false, true]);
   });
 
   it('does the same work whichever secret fits, however long the offer is', () => {

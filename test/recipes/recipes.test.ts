@@ -157,6 +157,7 @@ describe.each(LANGUAGES)('the recipes in $name', (language) => {
 
   tried('hand over by SQL, wait while the inbox is locked, and tell what became of it', async () => {
     const { control } = place.sandbox;
+    await until('the inbox is there', () => existsSync(inbox));
     const holder = new Database(inbox, { fileMustExist: true });
     holder.exec('BEGIN EXCLUSIVE');
     const waiting = start(language.handOver, inbox, mirror, 'A-1001-1', '17.5', 'B1');

@@ -122,7 +122,8 @@ describe('a copy of a mirror', () => {
     change({ id: 7, target: 'e', body: { sku: 'e', price: 9 }, state: 'rejected' });
     db.exec(`
       INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('a', 's', 4);
-      INSERT INTO sweeps VALUES ('s', 's', '${AT}', '${AT}', 0, 1, 1);`);
+      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
+        VALUES ('s', 's', '${AT}', '${AT}', 0, 1, 1);`);
     copyDatabase(source, copy);
     expect(prepareRestoredMirror(copy, { continueAfterSeq: 0, at: AT }).held).toBe(3);
     const rows = inCopy<{ change_id: number; held_guard: string; body: string }>(

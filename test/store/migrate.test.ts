@@ -81,6 +81,21 @@ test('a newer, a foreign and a differently grown database are refused untouched'
   expect(codeOf(() => migrate(foreign, { directory: url, name: 'f.db' }))).toBe('storage-corrupt');
 });
 
+test('of two processes that upgrade at once the second finds it done', () => {
+  const [first, second] = [open(), open()];
+  migrate(first, { directory: url, name: 'a.db' });
+  writeFileSync(join(dir, '0002-second.sql'), 'CREATE TABLE b (x);');
+  const begin = second.transaction.bind(second);
+  Object.assign(second, {
+    transaction(action: () => void) {
+      migrate(first, { directory: url, name: 'a.db' });
+      return begin(action);
+    },
+  });
+  expect(migrate(second, { directory: url, name: 'a.db' })).toMatchObject({ to: 2 });
+  expect(tables(second)).toEqual(['a', 'b', 'schema_migrations']);
+});
+
 test('a gap in the numbers is a fault of the program', () => {
   writeFileSync(join(dir, '0003-third.sql'), 'CREATE TABLE b (x);');
   expect(codeOf(() => migrate(open(), { directory: url, name: 'a.db' }))).toBe('internal');

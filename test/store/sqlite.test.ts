@@ -106,6 +106,16 @@ test('each fault has its code', () => {
   for (const db of [first, second, reader]) db.close();
 });
 
+test.each([
+  ['ENOSPC', 'storage-full'],
+  ['EDQUOT', 'storage-full'],
+  ['EROFS', 'storage-readonly'],
+  ['EACCES', 'storage-readonly'],
+  ['EIO', 'storage-failed'],
+])('%s of the file system is %s', (code, kind) => {
+  expect(toStorageError(Object.assign(new Error(code), { code })).code).toBe(kind);
+});
+
 test('an emptied file is not taken for a new database while its log is there', () => {
   const path = join(directory(), 'a.db');
   const db = new Database(path);

@@ -1,4 +1,6 @@
-import type { Clock, Random } from '../../src/domain/time/clock.ts';
+import type { Clock } from '../../src/domain/time/clock.ts';
+
+export { seededRandom } from '../../src/sandbox/draws.ts';
 
 interface Sleeper {
   wakeMonoMs: number;
@@ -115,30 +117,20 @@ export async function settle(turns = 4): Promise<void> {
   for (let i = 0; i < turns; i++) await new Promise<void>((resolve) => setImmediate(resolve));
 }
 
-const WORKER_LOOK_MS = 5;
+const WORKER_LOOK_MS = 2;
 
 /**
- * Lets everything that is ready run to its end, a worker thread too, and takes one turn when there is nothing. For
- * a program that waits for no socket and no file: then nothing of what it does depends on the machine's speed.
+ * Lets everything that is ready run to its end, a worker thread and the inbox's process too, and takes one turn when there
+ * is nothing. For a program that waits for no socket and no file: then nothing of what it does depends on the machine's speed.
  */
 export async function untilIdle(): Promise<void> {
   for (;;) {
     await new Promise<void>((resolve) => setImmediate(resolve));
     const under = process.getActiveResourcesInfo();
-    if (under.includes('MessagePort')) await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));
+    // The process that opens the inbox is given time by a timer, which runs only until it has answered.
+    const asksInbox = under.includes('ProcessWrap') && under.includes('Timeout');
+    if (asksInbox || under.includes('MessagePort'))
+      await new Promise((resolve) => setTimeout(resolve, WORKER_LOOK_MS));
     else if (!under.includes('Immediate')) return;
   }
-}
-
-/** A small seeded generator (mulberry32), so that a run can be repeated from its seed. */
-export function seededRandom(seed: number): Random {
-  let state = seed >>> 0;
-  return {
-    next() {
-      state = (state + 0x6d2b79f5) >>> 0;
-      let t = Math.imul(state ^ (state >>> 15), 1 | state);
-      t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-      return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296;
-    },
-  };
 }

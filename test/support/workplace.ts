@@ -80,7 +80,7 @@ export async function openWorkplace(
     ...demo,
     orders: { ...demo.orders, poll: '* * * * * *' },
     limits,
-    local: { host: '127.0.0.1', port: localPort },
+    local: { ...demo.local, port: localPort },
   };
   const configFile = path.join(directory, 'config.toml');
   writeFileSync(configFile, toml(config));

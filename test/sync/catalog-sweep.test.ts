@@ -168,6 +168,51 @@ describe('a sweep', () => {
     expect(calls.map(({ limit }) => limit)).toEqual([100, 20, 20, 20]);
   });
 
+  it('does not go on with smaller pages when a later one is refused', async () => {
+    shelf = items(250);
+    shape = (page, asked) => {
+      if (asked.page > 1) throw new TillsyncError('platform-refused', 'not now');
+      return page;
+    };
+    await expect(sweep(100)).rejects.toThrow('not now');
+    expect(calls).toHaveLength(2);
+  });
+
+  it('takes nothing for vanished that a page left out, though nobody can ask for it', async () => {
+    const bare = (n: number) => product(`p${n}`, `Product ${n}`, []);
+    shelf = [...items(11), bare(12), ...items(15).slice(12)];
+    await sweep();
+    // The totals are right, and one product is on no page.
+    const omit = ({ docs, ...page }: ProductPage) => ({
+      ...page,
+      docs: docs.filter(({ id }) => id !== 'p12'),
+    });
+    shape = omit;
+    await expect(sweep()).rejects.toThrow('changed under each');
+    // There are no totals, and another product is on two pages.
+    shape = (page) => ({
+      ...omit(page),
+      docs: page.page === 2 ? [...omit(page).docs, ...shelf.slice(0, 1)] : page.docs,
+      totalDocs: null,
+    });
+    await expect(sweep()).rejects.toThrow('changed under each');
+    expect(mirrored('vanished')).toEqual([]);
+  });
+
+  it('takes a product for vanished whose sku another one has now', async () => {
+    shelf = items(15);
+    await sweep();
+    shelf = [...shelf.slice(1), product('p16', 'Product 16', [{ sku: '1', stocks: { s1: ['E1', 1] } }])];
+    // Another branch has it, and not this one.
+    shape = ({ docs, totalDocs, ...page }) => ({
+      ...page,
+      docs: docs.filter(({ id }) => id !== 'p16'),
+      totalDocs: Number(totalDocs) - 1,
+    });
+    expect(await sweep()).toMatchObject({ vanished: 1 });
+    expect(mirrored('vanished')).toEqual(['p1']);
+  });
+
   it('reads on when pages are shorter than asked for and say nothing of what follows', async () => {
     shelf = items(50);
     shape = (_page, asked) => ({

@@ -35,7 +35,13 @@ function shop() {
           codes: null,
         }),
       },
-      memory: { newestSeq: () => 0, lastPollOkMs: () => null, oldestOpenOrderMs: () => null },
+      memory: {
+        newestSeq: () => 0,
+        lastPollAskedMs: () => null,
+        notePoll: async () => {},
+        oldestOpenOrderMs: () => null,
+      },
+      platformSkewMs: () => undefined,
       leases: {
         acquire() {
           if (shared.held) return undefined;

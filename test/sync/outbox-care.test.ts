@@ -40,10 +40,11 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
   const alarms = new Map<AlarmKey, string>();
   const state = { unresolved: 0, held: 0, rejected: 0, seq: 1, judged: true, left: 0 };
   const done = { reclaims: 0, corrections: 0, prunes: 0, reads: 0, wishes: 0 };
-  const trouble: { reclaim?: Error } = {};
+  const trouble: { reclaim?: Error; correct?: Error; reclaimMs?: number } = {};
   const chores: OutboxChores = {
     async reclaim() {
       if (trouble.reclaim) throw trouble.reclaim;
+      if (trouble.reclaimMs) await clock.sleep(trouble.reclaimMs);
       done.reclaims += 1;
       return 0;
     },
@@ -57,7 +58,8 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
       },
       judgeByCatalog: async () => state.judged,
     },
-    async correct() {
+    async catchUp() {
+      if (trouble.correct) throw trouble.correct;
       done.corrections += 1;
       return 0;
     },
@@ -145,6 +147,37 @@ describe('the lease of sending', () => {
     await stop();
   });
 
+  it('ends an hour after it was asked for, though putting things back in line took its time', async () => {
+    const { clock, leases, trouble, care, stop } = setUp();
+    leases.renew = () => {
+      throw new TillsyncError('storage-failed', 'The disk failed.');
+    };
+    trouble.reclaimMs = 60_000;
+    await clock.advance(3_589_000);
+    expect(care.isSender).toBe(true);
+    await clock.advance(2_000);
+    expect(care.isSender).toBe(false);
+    await stop();
+  });
+
+  it('that another process took over is believed at once', async () => {
+    const { clock, leases, state, alarms, done, care, controller, ended } = setUp();
+    await clock.advance(100);
+    expect(care.isSender).toBe(true);
+    leases.holder = 99;
+    await clock.advance(1_800_000);
+    expect(care.isSender).toBe(false);
+    const { corrections } = done;
+    state.seq += 1;
+    state.held = 1;
+    await clock.advance(60_000);
+    expect(done.corrections).toBe(corrections);
+    expect([...alarms.keys()]).toEqual([]);
+    controller.abort();
+    await ended;
+    expect(leases.holder).toBe(99);
+  });
+
   it('is held until the call under way has been answered', async () => {
     let answer = () => {};
     const { clock, leases, controller, ended } = setUp({
@@ -170,7 +203,7 @@ describe('the care of the outbox', () => {
     state.rejected = 2;
     await clock.advance(1_100);
     expect([...alarms.keys()].sort()).toEqual(['outbox.held', 'outbox.rejected']);
-    expect(alarms.get('outbox.rejected')).toContain('2 change(s)');
+    expect(alarms.get('outbox.rejected')).toContain('2 changes');
     state.rejected = 0;
     await clock.advance(1_100);
     expect([...alarms.keys()]).toEqual(['outbox.held']);
@@ -189,6 +222,19 @@ describe('the care of the outbox', () => {
     await clock.advance(1_100);
     expect(done.corrections).toBe(before + 1);
     await clock.advance(60_000);
+    await stop();
+  });
+
+  it('corrects held-back stock again where that failed', async () => {
+    const { clock, state, done, trouble, stop } = setUp();
+    await clock.advance(1_100);
+    const { corrections } = done;
+    trouble.correct = new TillsyncError('storage-full', 'The disk is full.');
+    state.seq += 1;
+    await clock.advance(5_000);
+    delete trouble.correct;
+    await clock.advance(1_100);
+    expect(done.corrections).toBe(corrections + 1);
     await stop();
   });
 

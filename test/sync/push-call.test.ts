@@ -58,6 +58,20 @@ describe('a change of which the answer does not say whether it was taken', () =>
     expect(outcomes).toMatchObject([{ state: 'rejected', message: expect.stringContaining('not say') }]);
   });
 
+  it('is asked for a few times only, and sent again beyond that', async () => {
+    let asked = 0;
+    const shown = new Proxy(product(7), {
+      get(target, name) {
+        if (name === 'children') asked += 1;
+        return Reflect.get(target, name);
+      },
+    });
+    const many = Array.from({ length: 100 }, () => price);
+    const { states } = await push(many, { shown });
+    expect(states.split(',').filter((state) => state === 'done')).toHaveLength(10);
+    expect(asked).toBeGreaterThan(0);
+  });
+
   it('is not refused, nor sent at once again, where the platform refuses to show the product', async () => {
     const { states, puts, trouble } = await push([price, { sku: 11, price: 8 }], { shown: REFUSED });
     expect({ states, puts, trouble }).toEqual({ states: 'retry,retry', puts: [2], trouble: undefined });

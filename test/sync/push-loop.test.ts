@@ -131,10 +131,11 @@ describe('the sender', () => {
 
   it('ends in time while the disk takes nothing', async () => {
     const { clock, trouble, put, stop } = setUp();
-    trouble.settle = 1_000_000;
+    trouble.settle = 100_000;
     put(7);
     await clock.advance(5_000);
     await stop();
+    expect(trouble.settle).toBeGreaterThan(99_980);
   });
 
   it('tells how it fares: failing, well again, well when what failed is gone, and who is waited for', async () => {
@@ -161,6 +162,15 @@ describe('the sender', () => {
     standing.now = 'elsewhere';
     await clock.advance(60_000);
     expect(waiting).toHaveLength(1);
+    await stop();
+  });
+
+  it('is silent while another process sends', async () => {
+    const { clock, waiting, calls, told, standing, put, stop } = setUp();
+    standing.now = 'elsewhere';
+    put(1);
+    await clock.advance(60_000);
+    expect([calls, told, waiting.length]).toEqual([[], [], 1]);
     await stop();
   });
 });

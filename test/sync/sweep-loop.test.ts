@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
 import { cronSchedule } from '../../src/config/schedule.ts';
+import { TillsyncError } from '../../src/domain/errors.ts';
 import { silentLog } from '../../src/domain/log.ts';
 import { SweepWish, sweepLoop } from '../../src/sync/sweep-loop.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
@@ -48,4 +49,48 @@ it.each([
 ])('a catalogue that %s is due in the hour after the start accordingly', async (_what, sweptMs, sweeps) => {
   expect(await sweepsAfter(1, sweptMs)).toBe(sweeps);
   expect(await sweepsAfter(17, sweptMs)).toBe(sweeps + 1);
+});
+
+it('a reading that failed is tried again in minutes, however often somebody wishes for it', async () => {
+  const clock = new FakeClock(NOON_MS);
+  const ending = new AbortController();
+  const wish = new SweepWish(clock);
+  const alarms = new Set<string>();
+  let tries = 0;
+  let isDown = true;
+  const running = sweepLoop(
+    {
+      sweep: {
+        sweep: async (branch) => {
+          tries += 1;
+          if (isDown) throw new TillsyncError('platform-failed', 'HTTP 500.');
+          return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+        },
+      },
+      branches: [{ subsidiaryId: 's1', externalId: null }],
+      freshness: { report: () => {}, ok: () => {} },
+      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+      schedule: cronSchedule('30 4 * * *', 'UTC'),
+      sweptMs: () => undefined,
+      mayCall: () => true,
+      wish,
+      clock,
+      random: seededRandom(1),
+      log: silentLog,
+      beat: () => {},
+    },
+    ending.signal,
+  );
+  for (let second = 0; second < 300; second++) {
+    await clock.advance(1_000);
+    wish.make();
+  }
+  expect(tries).toBeGreaterThanOrEqual(4);
+  expect(tries).toBeLessThan(12);
+  expect([...alarms]).toEqual(['catalog.incomplete']);
+  isDown = false;
+  await clock.advance(300_000);
+  expect([...alarms]).toEqual([]);
+  ending.abort();
+  await running;
 });

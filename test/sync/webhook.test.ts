@@ -108,6 +108,14 @@ describe('WebhookRegistration', () => {
     expect(puts.at(-1)?.secret).toBe('s2');
   });
 
+  it('switches callbacks on again that somebody switched off', async () => {
+    const { registration, puts, platform } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: URL_HERE, active: false, hasSecret: true };
+    expect(await registration.ensure()).toBe('registered');
+    expect(puts.at(-1)).toMatchObject({ active: true });
+  });
+
   it('does not write at each start where the platform offers no read', async () => {
     const { registration, puts } = setUp(['s1'], 'unsupported');
     await registration.ensure();
@@ -176,6 +184,19 @@ describe('rotating the secret', () => {
     await rotating;
     expect(secrets.accepted()[0]).toBe(puts.at(-1)?.secret);
     expect(secrets.accepted()).not.toContain(sent[0]);
+  });
+
+  it('goes on accepting what it knows while state.db is out of reach', async () => {
+    const { secrets, store, clock } = setUp(['s1']);
+    expect(secrets.accepted()).toEqual(['s1']);
+    const read = store.read;
+    store.read = () => {
+      throw new TillsyncError('storage-busy', 'The database is locked by another process.');
+    };
+    await clock.advance(60_000);
+    expect(secrets.accepted()).toEqual(['s1']);
+    store.read = read;
+    expect(secrets.accepted()).toEqual(['s1']);
   });
 
   it('lets a different secret handed in later win', async () => {

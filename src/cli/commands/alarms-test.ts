@@ -14,18 +14,28 @@ export function alarmsTestCommand(cli: Cli): Command {
 }
 
 async function test(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  const { configPath } = await import('../../config/config-source.ts');
+  const { becomeStorageUser } = await import('../../daemon/storage/storage-user.ts');
   const { loadSetup } = await import('../../config/setup.ts');
-  const { testAlarms } = await import('../../daemon/alarms/alarm-test.ts');
+  const { runningTest, testAlarms } = await import('../../daemon/alarms/alarm-test.ts');
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
   const { clock, signal } = cli;
-  const results = await testAlarms({ config, secrets, env: cli.env, clock, signal });
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
+  const byDaemon = await runningTest({ config, clock, signal });
+  const results = byDaemon ?? (await testAlarms({ config, secrets, env: cli.env, clock, signal }));
   if (results.some(({ ok }) => !ok)) cli.endWith(EXIT.failed);
   if (options.json) {
-    writeJson(cli, { ok: results.every(({ ok }) => ok), results });
+    writeJson(cli, { ok: results.every(({ ok }) => ok), by: byDaemon ? 'daemon' : 'command', results });
     return;
   }
   for (const { description, ok, message } of results) {
     const words = ok ? 'a test alarm was taken' : message;
     cli.stdout.write(`${ok ? 'ok    ' : 'FAILED'}  ${printable(`${description}: ${words}`)}\n`);
   }
+  cli.stderr.write(
+    byDaemon
+      ? 'The running tillsync sent it, as it sends its alarms.\n'
+      : 'tillsync is not running, so this command sent it, with the rights of this user.\n',
+  );
 }

@@ -15,8 +15,12 @@ export function authStatusCommand(cli: Cli): Command {
 
 async function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
   const { loadConfig } = await import('../../config/config.ts');
+  const { configPath } = await import('../../config/config-source.ts');
+  const { becomeStorageUser } = await import('../../daemon/storage/storage-user.ts');
   const { storedTokens } = await import('../../daemon/reading/stored-tokens.ts');
   const config = loadConfig({ file: options.config, env: cli.env });
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
   const tokens = await storedTokens({ config, clock: cli.clock });
   const report = authReport(tokens, cli.clock.nowMs());
   if (report.needsNewTokens) cli.endWith(EXIT.authRequired);

@@ -5,6 +5,7 @@ import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
 import { Progress } from '../progress.ts';
+import { datedName } from '../target-file.ts';
 import { fields } from '../texts/table.ts';
 
 interface BackupCommandOptions extends GlobalOptions, JsonOption {
@@ -19,22 +20,32 @@ export function backupCommand(cli: Cli): Command {
     'Write the mirror, what the POS handed over and the configuration into one file, also while tillsync runs',
     ['backup /media/usb/tillsync.tar.gz', 'backup tillsync.tar.gz --force --json'],
   )
-    .argument('<file>', 'the file to write; it is read again and checked before it gets this name')
-    .option('--force', 'take the place of a file that is there')
+    .argument(
+      '[file]',
+      'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
+    )
+    .option('--force', 'overwrite the file if it exists')
     .option(
       '--with-tokens',
       'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
         'that two machines use locks both out',
     )
-    .action((file: string, _options, command: Command) => backup(cli, file, command.optsWithGlobals()));
+    .action((file: string | undefined, _options, command: Command) =>
+      backup(cli, file ?? datedName('tillsync-backup', cli.clock), command.optsWithGlobals()),
+    );
 }
 
 async function backup(cli: Cli, file: string, options: BackupCommandOptions): Promise<void> {
+  // Before the work, which may take minutes.
+  const { refuseExisting } = await import('../../daemon/archive/make-file.ts');
+  refuseExisting(file, options.force ?? false);
   const { readConfig } = await import('../../config/config.ts');
   const { configError } = await import('../../config/config-fault.ts');
   const { writeBackup } = await import('../../daemon/backup/write-backup.ts');
+  const { actAsStorageUser } = await import('../../daemon/storage/storage-user.ts');
   const read = readConfig({ file: options.config, env: cli.env });
   if ('faults' in read) throw configError(read.faults);
+  actAsStorageUser({ directory: read.config.storage.directory, configFile: read.file, writes: false });
   const progress = new Progress({ stream: cli.stderr, clock: cli.clock });
   progress.step('copying and checking the mirror');
   let report: BackupReport;

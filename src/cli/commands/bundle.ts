@@ -5,12 +5,13 @@ import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
 import { Progress } from '../progress.ts';
+import { datedName } from '../target-file.ts';
 import { table } from '../texts/table.ts';
 
 interface BundleCommandOptions extends GlobalOptions, JsonOption {
   force?: boolean;
   withCustomerData?: boolean;
-  unit: string;
+  unit?: string;
   log: string[];
 }
 
@@ -25,17 +26,19 @@ export function bundleCommand(cli: Cli): Command {
       'bundle - > support.tar.gz',
     ],
   )
-    .argument('<file>', 'the file to write; - is standard output')
-    .option('--force', 'take the place of a file that is there')
+    .argument('[file]', 'the file to write, else one with the day in its name; - is standard output')
+    .option('--force', 'overwrite the file if it exists')
     .option('--with-customer-data', 'with orders as received: names, phones, addresses; never with secrets')
-    .option('--unit <unit>', 'the systemd unit whose journal goes in', 'tillsync.service')
+    .option('--unit <unit>', 'the systemd unit whose journal goes in, else that of the configuration')
     .option(
       '--log <file>',
       'the end of this log file as well; may be repeated',
       (file, list: string[]) => [...list, file],
       [],
     )
-    .action((file: string, _options, command: Command) => bundle(cli, file, command.optsWithGlobals()));
+    .action((file: string | undefined, _options, command: Command) =>
+      bundle(cli, file ?? datedName('tillsync-bundle', cli.clock), command.optsWithGlobals()),
+    );
 }
 
 async function bundle(cli: Cli, file: string, options: BundleCommandOptions): Promise<void> {
@@ -45,6 +48,11 @@ async function bundle(cli: Cli, file: string, options: BundleCommandOptions): Pr
       hint: 'Name a file, or: tillsync bundle - > FILE',
     });
   }
+  // Before the work, which may take minutes.
+  const { refuseExisting } = await import('../../daemon/archive/make-file.ts');
+  if (!toStdout) refuseExisting(file, options.force ?? false);
+  const { configPath } = await import('../../config/config-source.ts');
+  const { unitOf } = await import('../../daemon/installation.ts');
   const { collectBundle } = await import('../../daemon/bundle/collect-bundle.ts');
   const { packBundle, writeBundle } = await import('../../daemon/bundle/write-bundle.ts');
   const progress = new Progress({ stream: cli.stderr, clock: cli.clock });
@@ -56,7 +64,7 @@ async function bundle(cli: Cli, file: string, options: BundleCommandOptions): Pr
       clock: cli.clock,
       random: cli.random,
       signal: cli.signal,
-      unit: options.unit,
+      unit: options.unit ?? unitOf(configPath(options.config, cli.env)) ?? 'tillsync.service',
       logFiles: options.log,
       withCustomerData: options.withCustomerData ?? false,
       onSection: (name) => progress.step(`gathering ${name}`),

@@ -1,9 +1,16 @@
+import { resolve } from 'node:path';
 import type { Command } from 'commander';
+import type { Config } from '../../config/config-type.ts';
 import type { Secrets } from '../../config/secrets.ts';
+import { asTillsyncError } from '../../domain/errors.ts';
+import { typedAgain } from '../../domain/installation.ts';
+import { formatDuration } from '../../domain/time/duration.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
-import { fields } from '../texts/table.ts';
+import { writeJson } from '../output.ts';
+import { type AuthReport, authReport } from '../texts/auth-text.ts';
+import { printable } from '../texts/printable.ts';
 
 /** `config check`: every fault of the configuration at once, and which secrets were handed in. */
 export function configCheckCommand(cli: Cli): Command {
@@ -15,29 +22,75 @@ export function configCheckCommand(cli: Cli): Command {
 
 async function check(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
   const { configError } = await import('../../config/config-fault.ts');
-  const { readSetup } = await import('../../config/setup.ts');
-  const result = readSetup({ file: options.config, env: cli.env });
-  if ('faults' in result) cli.endWith(EXIT.usage);
-  if (options.json) {
-    const document =
-      'faults' in result
-        ? { ok: false, file: result.file, faults: result.faults }
-        : {
-            ok: true,
-            file: result.file,
-            faults: [],
-            secrets: handedIn(result.secrets),
-            config: result.config,
-          };
-    cli.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
-  } else if ('faults' in result) {
-    const error = configError(result.faults);
-    cli.stderr.write(`${error.message}\n${error.hint}\n`);
-  } else {
-    cli.stdout.write(`${result.file} is in order.\nSecrets handed in:\n`);
-    const entries = Object.entries(handedIn(result.secrets));
-    cli.stdout.write(fields(entries.map(([name, there]) => [`  ${name}`, there ? 'yes' : 'no'])));
+  const { configPath } = await import('../../config/config-source.ts');
+  const { serviceOf } = await import('../../config/credstore.ts');
+  const { isSetUp } = await import('../../config/sample-config.ts');
+  const { configWarnings, readSetup } = await import('../../config/setup.ts');
+  const { viewOfService } = await import('../../daemon/service/service-view.ts');
+  const file = configPath(options.config, cli.env);
+  const setup = readSetup({ file: options.config, env: cli.env }, { service: serviceOf(resolve(file)) });
+  const view = viewOfService(file);
+  const faults = [...('faults' in setup ? setup.faults : []), ...(view?.faults ?? [])];
+  if ('config' in setup && !isSetUp(setup.config)) return tellNotSetUp(cli, options, file);
+  if ('faults' in setup || faults.length > 0) {
+    cli.endWith(EXIT.usage);
+    const error = configError(faults);
+    if (options.json) writeJson(cli, { ok: false, file: setup.file, faults });
+    else cli.stderr.write(`${error.message}\n${error.hint}\n`);
+    return;
   }
+  const warnings = configWarnings(setup.config);
+  const { tokens, message } = await tokensOf(cli, setup.config, file);
+  const notSeen = [...(view?.canRead === null ? [`${file} as ${view.user}`] : []), ...setup.unseen];
+  if (options.json) {
+    const service = view === undefined ? null : { unit: view.unit, user: view.user };
+    const found = { secrets: handedIn(setup.secrets), tokens, service, notSeen, config: setup.config };
+    writeJson(cli, { ok: true, file: setup.file, faults: [], warnings, ...found });
+    return;
+  }
+  for (const warning of warnings) cli.stderr.write(`Warning: ${warning}\n`);
+  const secrets = Object.entries(handedIn(setup.secrets)).flatMap(([name, there]) => (there ? [name] : []));
+  const lines = [
+    `${setup.file} is in order.`,
+    ...(view?.canRead ? [`Service: ${view.unit} runs as ${view.user}, which can read it.`] : []),
+    `Tokens: ${message}`,
+    `Optional secrets from files or the environment: ${secrets.join(', ') || 'none'}.`,
+    ...(notSeen.length === 0
+      ? []
+      : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${typedAgain()}`]),
+  ];
+  cli.stdout.write(`${lines.map(printable).join('\n')}\n`);
+}
+
+/** How the stored tokens fare; `tokens` is null where this user may not look. */
+async function tokensOf(cli: Cli, config: Config, configFile: string) {
+  const { storedTokens } = await import('../../daemon/reading/stored-tokens.ts');
+  const { becomeStorageUser } = await import('../../daemon/storage/storage-user.ts');
+  try {
+    becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
+    const report = authReport(await storedTokens({ config, clock: cli.clock }), cli.clock.nowMs());
+    return { tokens: report, message: tokensText(report, cli.clock.nowMs()) };
+  } catch (error) {
+    const { message, hint } = asTillsyncError(error);
+    return { tokens: null, message: [message, hint].join(' ') };
+  }
+}
+
+function tokensText(report: AuthReport, nowMs: number): string {
+  const { state, refreshExpiresAt, message } = report;
+  if (state !== 'ok' || report.needsNewTokens) return message;
+  if (refreshExpiresAt === null) return 'stored, with no known end.';
+  return `stored, valid for ${formatDuration(Date.parse(refreshExpiresAt) - nowMs)}.`;
+}
+
+async function tellNotSetUp(cli: Cli, { json }: JsonOption, file: string): Promise<void> {
+  const { notSetUp } = await import('../../config/sample-config.ts');
+  const error = notSetUp();
+  if (!json) throw error;
+  cli.endWith(EXIT.usage);
+  const allowed = "the address of the platform's API";
+  const faults = [{ origin: file, key: 'platform.base_url', found: 'no platform yet', allowed }];
+  cli.stdout.write(`${JSON.stringify({ ok: false, file, faults, remedy: error.hint }, null, 2)}\n`);
 }
 
 function handedIn(secrets: Secrets): Record<string, boolean> {

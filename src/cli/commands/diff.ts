@@ -1,11 +1,13 @@
 import type { Command } from 'commander';
 import type { OrderDifference, OrdersDiff } from '../../daemon/reading/diff-orders.ts';
 import type { ProductsDiff } from '../../daemon/reading/diff-products.ts';
+import { counted } from '../../domain/counted.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { PollWindow } from '../../domain/order/poll-window.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
+import { type NoWaitOption, patienceOf, withNoWait } from '../options/no-wait-option.ts';
 import { windowOption } from '../options/window-option.ts';
 import { writeJson } from '../output.ts';
 import { differenceTable } from '../texts/product-text.ts';
@@ -14,7 +16,7 @@ import { type CommandTools, withParts } from '../with-parts.ts';
 
 type What = 'orders' | 'products';
 
-interface DiffOptions extends GlobalOptions, JsonOption {
+interface DiffOptions extends GlobalOptions, JsonOption, NoWaitOption {
   branch?: string;
   from?: string;
   to?: string;
@@ -22,11 +24,13 @@ interface DiffOptions extends GlobalOptions, JsonOption {
 
 /** `diff`: the mirror against the platform as it is now. */
 export function diffCommand(cli: Cli): Command {
-  return newResultCommand('diff', 'Tell what the mirror has differently from the platform now', [
-    'diff products --branch B1',
-    'diff orders --from 2026-03-01 --to 2026-03-02 --json',
-    'diff',
-  ])
+  return withNoWait(
+    newResultCommand('diff', 'Tell what the mirror has differently from the platform now', [
+      'diff products --branch B1',
+      'diff orders --from 2026-03-01 --to 2026-03-02 --json',
+      'diff',
+    ]),
+  )
     .argument('[what]', '`orders` or `products`; both without it')
     .option('--branch <id>', 'products of this branch only, by one of its ids')
     .option('--from <day>', 'first day of orders to ask for, YYYY-MM-DD; else the days of a poll')
@@ -45,7 +49,8 @@ function whatOf(word: string | undefined): readonly What[] {
 
 async function diff(cli: Cli, what: readonly What[], options: DiffOptions): Promise<void> {
   const window = windowOption(options);
-  await withParts(cli, options, async (tools) => {
+  await withParts(cli, options, async (opened) => {
+    const tools = { ...opened, call: patienceOf(opened.call, options) };
     const products = what.includes('products') ? await productsOf(cli, tools, options) : undefined;
     const orders = what.includes('orders') ? await ordersOf(cli, tools, window) : undefined;
     tools.progress.end();
@@ -91,9 +96,9 @@ async function ordersOf(
 function ordersText(report: OrdersDiff): string {
   const { window, compared, differences, moved, unreadable, morePages } = report;
   const notes = [
-    `${compared} orders of ${window.startDate} to ${window.endDate}: ${differences.length} differences.`,
+    `${counted(compared, 'order')} of ${window.startDate} to ${window.endDate}: ${counted(differences.length, 'difference')}.`,
     ...(moved > 0 ? [`${moved} changed meanwhile and were left out.`] : []),
-    ...(unreadable > 0 ? [`${unreadable} records could not be read as an order.`] : []),
+    ...(unreadable > 0 ? [`${counted(unreadable, 'record')} could not be read as an order.`] : []),
     ...(morePages ? ['The answer has further pages, so orders that it lacks were not looked for.'] : []),
   ];
   return `${notes.join('\n')}\n${differences.length === 0 ? '' : orderTable(differences)}`;
@@ -114,9 +119,9 @@ function orderTable(differences: readonly OrderDifference[]): string {
 function productsText(report: ProductsDiff): string {
   const { compared, differences, moved, unreadable } = report;
   const notes = [
-    `${compared} products: ${differences.length} differences.`,
+    `${counted(compared, 'product')}: ${counted(differences.length, 'difference')}.`,
     ...(moved > 0 ? [`${moved} were pushed meanwhile and were left out.`] : []),
-    ...(unreadable > 0 ? [`${unreadable} entries could not be read as a product.`] : []),
+    ...(unreadable > 0 ? [`${counted(unreadable, 'entry', 'entries')} could not be read as a product.`] : []),
   ];
   return `${notes.join('\n')}\n${differences.length === 0 ? '' : differenceTable(differences)}`;
 }

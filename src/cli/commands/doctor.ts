@@ -26,7 +26,7 @@ export function doctorCommand(cli: Cli): Command {
       'after',
       '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
         'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
-        '3 something to look at, 4 new tokens are needed.',
+        '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
     )
     .action((_options, command: Command) => doctor(cli, command.optsWithGlobals()));
 }
@@ -34,6 +34,8 @@ export function doctorCommand(cli: Cli): Command {
 async function doctor(cli: Cli, options: DoctorCommandOptions): Promise<void> {
   const { CHECK_IDS, CHECK_TITLES } = await import('../../daemon/doctor/check.ts');
   const { checksNamed, examine } = await import('../../daemon/doctor/doctor.ts');
+  const { readDoctorSetup } = await import('../../daemon/doctor/configuration.ts');
+  const { becomeStorageUser } = await import('../../daemon/storage/storage-user.ts');
   const { clock, random, env, signal, stderr } = cli;
   const only = options.only ?? [];
   const unknown = only.find((word) => checksNamed(word).length === 0);
@@ -48,9 +50,13 @@ async function doctor(cli: Cli, options: DoctorCommandOptions): Promise<void> {
   const results: CheckResult[] = [];
   const advised = new Set<string>();
   try {
+    const setup = readDoctorSetup({ file: options.config, env });
+    if (setup.config) {
+      const { directory } = setup.config.storage;
+      becomeStorageUser({ directory, configFile: setup.file, writes: false });
+    }
     const examination = examine({
-      ...{ env, clock, random, signal, only },
-      file: options.config,
+      ...{ setup, env, clock, random, signal, only },
       offline: options.offline === true,
       onCheck: (id) => stderr.isTTY && progress.step(`checking: ${CHECK_TITLES[id]}`),
       onWait: (wait) => progress.wait(wait),

@@ -4,7 +4,7 @@ import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOptio
 import { type ReceivedOptions, receivedFilter, withReceivedOptions } from '../options/received-options.ts';
 import { writeJson } from '../output.ts';
 import { table } from '../texts/table.ts';
-import { when } from '../texts/when.ts';
+import { timeTitle, when } from '../texts/when.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface EventsListOptions extends GlobalOptions, JsonOption, ReceivedOptions {
@@ -37,7 +37,7 @@ function list(cli: Cli, options: EventsListOptions): Promise<void> {
       table<(typeof received)[number]>(
         [
           { title: 'ID', cell: (each) => each.id },
-          { title: 'RECEIVED', cell: (each) => when(each.receivedAt, timezone) },
+          { title: timeTitle('RECEIVED', timezone), cell: (each) => when(each.receivedAt, timezone) },
           { title: 'FROM', cell: (each) => each.source },
           { title: 'ORDER', cell: (each) => each.orderId },
           { title: 'STATUS', cell: (each) => each.status },

@@ -3,7 +3,7 @@ import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeReceived } from '../texts/received-text.ts';
-import { when } from '../texts/when.ts';
+import { whenIn } from '../texts/when.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface EventsShowOptions extends GlobalOptions, JsonOption {
@@ -27,14 +27,14 @@ function show(cli: Cli, id: string, options: EventsShowOptions): Promise<void> {
     const found = getEvent(mirror, id);
     if (found === undefined) {
       throw new TillsyncError('not-found', `Nothing that was received has the id "${id}", or no longer.`, {
-        hint: 'A payload gets another id when a newer one takes its place. See the ids with: tillsync events list',
+        hint: 'A payload gets another id when a newer one takes its place. See the ids with: {tillsync} events list',
       });
     }
     writeReceived(cli, options, found, [
       ['id', found.id],
       ['order', found.orderId],
       ['from', found.source],
-      ['received', when(found.receivedAt, config.orders.timezone)],
+      ['received', whenIn(found.receivedAt, config.orders.timezone)],
       ['status', found.status],
       ['is', found.state],
     ]);

@@ -39,7 +39,7 @@ async function init(cli: Cli, options: InitOptions): Promise<void> {
   const isAsking = options.yes !== true && isAtTerminal && options.tokenStdin !== true;
   if (!isAsking && options.yes !== true) {
     throw new TillsyncError('usage', 'There is no terminal to ask at; nothing was changed.', {
-      hint: 'Add --yes, and give the answers as options: tillsync init --help',
+      hint: 'Add --yes, and give the answers as options: {tillsync} init --help',
     });
   }
   // Loaded here, so that help and usage faults come at once.

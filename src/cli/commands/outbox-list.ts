@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import type { OutboxFilter } from '../../daemon/reading/read-stores.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
+import { instantOption } from '../options/instant-option.ts';
 import { writeJson } from '../output.ts';
 import { outboxTable } from '../texts/change-text.ts';
 import { withReaders } from '../with-readers.ts';
@@ -11,6 +12,9 @@ interface OutboxListOptions extends GlobalOptions, JsonOption {
   kind?: 'stock' | 'product';
   limit: number;
   before?: number;
+  since?: string;
+  target?: string;
+  reference?: string;
 }
 
 const STATES = ['pending', 'held', 'sending', 'done', 'rejected', 'superseded'];
@@ -29,21 +33,28 @@ export function outboxListCommand(cli: Cli): Command {
     )
     .addOption(new Option('--kind <kind>', 'only of this kind').choices(['stock', 'product']))
     .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1), 20)
+    .option('--since <time>', 'handed over on this day or since this time, such as 2026-03-01T18:30')
+    .option('--target <text>', 'only for products or branches with this in an id')
+    .option('--reference <text>', 'only with this reference, as it was handed over')
     .option('--before <change>', 'only changes with a lower id', wholeNumberOption('--before', 1))
     .action((_options, command: Command) => list(cli, command.optsWithGlobals()));
 }
 
 function list(cli: Cli, options: OutboxListOptions): Promise<void> {
-  const { state, kind, before, limit } = options;
+  const { state, kind, before, limit, target, reference } = options;
   return withReaders(cli, options, async ({ mirror }, config) => {
     const { readStores } = await import('../../daemon/reading/read-stores.ts');
+    const since = await instantOption('--since', options.since, {
+      timeZone: config.orders.timezone,
+      end: false,
+    });
     const { changes, counts } = readStores(mirror, config, cli.clock).read(({ queries }) => ({
-      changes: queries.list({ state, kind, before, limit }),
+      changes: queries.list({ state, kind, before, limit, since, target, reference }),
       counts: queries.counts(),
     }));
     if (options.json) return writeJson(cli, { counts, changes });
     const { pending, held, sending, rejected } = counts;
-    cli.stderr.write(`${pending} wait, ${held} are held, ${sending} are under way, ${rejected} rejected.\n`);
+    cli.stderr.write(`${pending} waiting, ${held} held, ${sending} being sent, ${rejected} rejected.\n`);
     if (changes.length > 0) cli.stdout.write(outboxTable(changes, config.orders.timezone));
   });
 }

@@ -1,5 +1,6 @@
 import { type Command, Option } from 'commander';
 import type { Guard } from '../../domain/change/guard-rails.ts';
+import { counted } from '../../domain/counted.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { changeIds, decideEach } from '../decide.ts';
@@ -51,6 +52,6 @@ async function release(cli: Cli, words: readonly string[], options: OutboxReleas
     }
     const released = await changeDesk.release({ guard: options.guard ?? null });
     if (options.json) writeJson(cli, { released });
-    else cli.stdout.write(`${released} changes were released.\n`);
+    else cli.stdout.write(`${counted(released, 'change')} released.\n`);
   });
 }

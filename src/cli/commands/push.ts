@@ -1,8 +1,10 @@
 import { type Command, Option } from 'commander';
 import type { InventoryPlan } from '../../daemon/changes/inventory-plan.ts';
+import type { StockChange } from '../../domain/change/change.ts';
+import type { DecimalSign } from '../../domain/change-file/csv-cell.ts';
 import type { FileFormat } from '../../domain/change-file/read-change-file.ts';
 import { TillsyncError } from '../../domain/errors.ts';
-import { FORMATS, type InputItem, readInput } from '../change-input.ts';
+import { FORMATS, type InputItem, openInput, readInput } from '../change-input.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { handOver, type PlacedChange, placed } from '../hand-over.ts';
@@ -15,8 +17,10 @@ import { type CommandTools, withParts } from '../with-parts.ts';
 
 interface PushOptions extends GlobalOptions, JsonOption {
   format?: FileFormat;
+  decimal?: DecimalSign;
   branch?: string;
   full?: boolean;
+  missing?: 'keep' | 'zero';
   dryRun?: boolean;
   wait?: boolean;
 }
@@ -25,11 +29,17 @@ interface PushOptions extends GlobalOptions, JsonOption {
 export function pushStockCommand(cli: Cli): Command {
   const command = pushCommand(cli, 'stock', 'stock', [
     'push stock counts.csv --wait',
-    'push stock inventory.csv --full --branch B1 --dry-run',
+    'push stock inventory.csv --full --missing zero --branch B1 --dry-run',
     'push stock - --format ndjson < counts.ndjson',
   ]);
   return command
     .option('--full', 'the file counts everything: only what differs from the mirror is handed over')
+    .addOption(
+      new Option(
+        '--missing <what>',
+        'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
+      ).choices(['keep', 'zero']),
+    )
     .option('--branch <id>', 'the branch of every line that names none, and with --full the one it counts');
 }
 
@@ -48,6 +58,12 @@ function pushCommand(cli: Cli, kind: 'stock' | 'product', name: string, examples
     .addOption(
       new Option('--format <format>', "else by the file's extension or first character").choices(FORMATS),
     )
+    .addOption(
+      new Option(
+        '--decimal <sign>',
+        'of CSV: which sign of its numbers is the decimal one; the other may group thousands',
+      ).choices(['point', 'comma']),
+    )
     .option('--dry-run', 'only show what would be sent, and why')
     .option('--wait', 'stay until each change is settled; where no daemon runs, send them')
     .action((file: string, _options, command: Command) => push(cli, kind, file, command.optsWithGlobals()));
@@ -57,13 +73,21 @@ async function push(cli: Cli, kind: 'stock' | 'product', file: string, options: 
   if (options.dryRun && options.wait) {
     throw new TillsyncError('usage', '--dry-run sends nothing, so there is nothing to --wait for.');
   }
+  if (options.missing !== undefined && !options.full) {
+    throw new TillsyncError(
+      'usage',
+      '--missing says what becomes of what a whole inventory lacks: give --full too.',
+    );
+  }
+  const input = openInput(cli, file);
   await withParts(cli, options, async (tools) => {
     const { progress } = tools;
     const branch = await branchOf(tools, options);
     const items = await readInput(cli, {
       kind,
-      file,
+      input,
       format: options.format,
+      decimal: options.decimal,
       onProgress: (count) => progress.count('items read', count),
     });
     if (items.length === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
@@ -71,7 +95,10 @@ async function push(cli: Cli, kind: 'stock' | 'product', file: string, options: 
     const lines = items.flatMap((item) =>
       'change' in item ? [placed(kind, item, branch.named(item.change))] : [],
     );
-    const plan = options.full ? await planFull(tools, lines, branch.subsidiaryIds) : undefined;
+    if (options.full || options.dryRun) await tools.parts.changeDesk.catchUp();
+    const plan = options.full
+      ? await planFull(tools, lines, items.length, { ...branch, missing: options.missing })
+      : undefined;
     const changes = plan?.changes ?? lines;
     progress.end();
     tellProblems(cli, problems);
@@ -101,11 +128,20 @@ async function branchOf({ parts }: CommandTools, { branch }: PushOptions) {
 async function planFull(
   { parts }: CommandTools,
   lines: readonly PlacedChange[],
-  subsidiaryIds: ReadonlySet<string> | undefined,
+  items: number,
+  {
+    subsidiaryIds,
+    missing,
+  }: { subsidiaryIds: ReadonlySet<string> | undefined; missing: PushOptions['missing'] },
 ): Promise<InventoryPlan<PlacedChange>> {
   const { planInventory } = await import('../../daemon/changes/inventory-plan.ts');
   const counts = lines.flatMap((line) => (line.kind === 'stock' ? [line] : []));
-  return planInventory(parts, counts, { subsidiaryIds });
+  const zero = (change: StockChange, n: number) => {
+    const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
+    return { index: items + n, line: null, unnamed, kind: 'stock' as const, change };
+  };
+  const zeroMissing = missing === 'zero' ? zero : undefined;
+  return planInventory(parts, counts, { subsidiaryIds, zeroMissing, unreadable: items - lines.length });
 }
 
 function faultOf(item: InputItem): Problem[] {
@@ -116,14 +152,11 @@ function faultOf(item: InputItem): Problem[] {
 }
 
 function inventoryReport(plan: InventoryPlan<unknown>, options: PushOptions): InventoryReport {
-  const { changes, unchanged, known, missing, missingSample, hold } = plan;
+  const { changes: _changes, hold, ...counts } = plan;
   return {
     branch: options.branch ?? null,
-    different: changes.length,
-    unchanged,
-    known,
-    missing,
-    missingSample,
+    ...counts,
+    missingBecome: options.missing ?? 'keep',
     hold: hold?.message ?? null,
   };
 }

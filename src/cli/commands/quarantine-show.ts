@@ -3,7 +3,7 @@ import { TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand, wholeNumberOption } from '../new-command.ts';
 import { writeReceived } from '../texts/received-text.ts';
-import { when } from '../texts/when.ts';
+import { whenIn } from '../texts/when.ts';
 import { withReaders } from '../with-readers.ts';
 
 interface QuarantineShowOptions extends GlobalOptions, JsonOption {
@@ -24,7 +24,7 @@ export function quarantineShowCommand(cli: Cli): Command {
 /** For an id that nothing lies under. */
 export function noSuchEntry(id: number): TillsyncError {
   return new TillsyncError('not-found', `Nothing lies in quarantine under ${id}.`, {
-    hint: 'See what does with: tillsync quarantine list',
+    hint: 'See what does with: {tillsync} quarantine list',
   });
 }
 
@@ -35,7 +35,7 @@ function show(cli: Cli, id: number, options: QuarantineShowOptions): Promise<voi
     writeReceived(cli, options, entry, [
       ['id', entry.quarantineId],
       ['from', entry.source],
-      ['received', when(entry.receivedAt, config.orders.timezone)],
+      ['received', whenIn(entry.receivedAt, config.orders.timezone)],
       ['seen', entry.seen],
       ['bytes', entry.bytes],
       ['why', entry.reason],

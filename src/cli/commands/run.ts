@@ -18,16 +18,21 @@ export function runCommand(cli: Cli): Command {
 async function run(cli: Cli, options: GlobalOptions): Promise<void> {
   const { secretValues } = await import('../../config/secrets.ts');
   const { loadSetup } = await import('../../config/setup.ts');
-  const { createLogger } = await import('../../daemon/log/logger.ts');
+  const { configPath } = await import('../../config/config-source.ts');
+  const { becomeStorageUser } = await import('../../daemon/storage/storage-user.ts');
+  const { createLogger, isJournal } = await import('../../daemon/log/logger.ts');
   const { startDaemon } = await import('../../daemon/daemon.ts');
   const { inheritedSocket } = await import('../../daemon/callbacks/listen-fds.ts');
   const { serviceManager } = await import('../../daemon/service/sd-notify.ts');
   const { watchdogLoop } = await import('../../daemon/service/watchdog.ts');
   const { clock, random, signal } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: true });
   const { log, registerSecret } = createLogger({
     ...config.log,
     stream: cli.stdout,
+    toJournal: isJournal(process.stdout.fd, cli.env),
     clock,
     secrets: secretValues(secrets),
   });

@@ -11,12 +11,14 @@ const ENVELOPES = ['array', 'data', 'docs', 'orders'] as const satisfies Shape['
 const RECORDS = ['notification', 'internal', 'snake'] as const satisfies Shape['record'][];
 /** As the platform publishes it. */
 const ORDERS_INTERVAL_MS = 120_000;
+const ORDERS_EVERY_MS = 10_000;
 
 interface SandboxOptions extends JsonOption {
   host: string;
   port: number;
-  ordersEvery: number;
-  ordersInterval: number;
+  ordersEvery?: number;
+  ordersInterval?: number;
+  seed: number;
   envelope: (typeof ENVELOPES)[number];
   record: (typeof RECORDS)[number];
   callbackUrl?: string;
@@ -31,16 +33,20 @@ export function sandboxCommand(cli: Cli): Command {
     .option('--host <host>', 'address to listen on', '127.0.0.1')
     .option('--port <port>', 'port to listen on; 0 picks a free one', wholeNumberOption('--port', 0), 0)
     .option(
+      '--seed <n>',
+      'which made-up products it has: the same number, the same products',
+      wholeNumberOption('--seed', 0),
+      1,
+    )
+    .option(
       '--orders-every <duration>',
-      'how often an order comes in; 0s: never',
+      'how often an order comes in; 0s: never (default: 10s)',
       durationOption('--orders-every'),
-      10_000,
     )
     .option(
       '--orders-interval <duration>',
-      'least time between two calls of GET /order/all',
+      'least time between two calls of GET /order/all (default: 2m)',
       durationOption('--orders-interval'),
-      ORDERS_INTERVAL_MS,
     )
     .addOption(
       new Option('--envelope <shape>', 'how GET /order/all wraps its list')
@@ -86,8 +92,9 @@ async function start(cli: Cli, options: SandboxOptions): Promise<SandboxPlatform
       log: silentLog,
       host: options.host,
       port: options.port,
-      limits: { ...PUBLISHED_LIMITS, ordersIntervalMs: options.ordersInterval },
-      ordersEveryMs: options.ordersEvery,
+      limits: { ...PUBLISHED_LIMITS, ordersIntervalMs: options.ordersInterval ?? ORDERS_INTERVAL_MS },
+      ordersEveryMs: options.ordersEvery ?? ORDERS_EVERY_MS,
+      seed: options.seed,
       shape: { envelope: options.envelope, record: options.record },
       ...(callbackUrl === undefined
         ? {}

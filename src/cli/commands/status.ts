@@ -1,6 +1,7 @@
 import type { Command } from 'commander';
 import type { Config } from '../../config/config-type.ts';
 import type { Readers, TokenStatus } from '../../daemon/reading/readers.ts';
+import { shopName } from '../../daemon/shop-name.ts';
 import { whenFree } from '../../domain/busy.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
 import { isoUtc } from '../../domain/time/clock.ts';
@@ -61,10 +62,11 @@ function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): Sta
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
   return {
     at: isoUtc(nowMs),
+    shop: shopName(config),
     storage: config.storage.directory,
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: mirror.freshness(),
-    alarms: mirror.raisedAlarms(),
+    alarms: readers.alarms(),
     ...state,
     counts: readers.counts(),
   };

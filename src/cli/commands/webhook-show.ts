@@ -1,5 +1,6 @@
 import type { Command } from 'commander';
 import { whenFree } from '../../domain/busy.ts';
+import { typedWords } from '../../domain/installation.ts';
 import type { Cli } from '../cli.ts';
 import { type GlobalOptions, type JsonOption, newResultCommand } from '../new-command.ts';
 import { writeJson } from '../output.ts';
@@ -39,7 +40,9 @@ function show(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
     if (wanted === null) {
       cli.stderr.write('webhook.callback_url is empty, so tillsync registers nothing.\n');
     } else if (webhook !== null && webhook.callbackUrl !== wanted) {
-      cli.stderr.write(`The configuration wants ${wanted}; set it with: tillsync webhook set\n`);
+      cli.stderr.write(
+        `The configuration wants ${wanted}; set it with: ${typedWords().tillsync} webhook set\n`,
+      );
     }
   });
 }

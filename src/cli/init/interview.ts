@@ -3,8 +3,10 @@ import type { BranchConfig } from '../../config/config-type.ts';
 import { SAMPLE_BASE_URL } from '../../config/sample-config.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { hasCode, type TillsyncError } from '../../domain/errors.ts';
+import { asTyped } from '../../domain/installation.ts';
 import { parseTokenInput } from '../token-input.ts';
 import { setCallback } from './apply-options.ts';
+import { branchName } from './report.ts';
 import type { SetUp } from './set-up.ts';
 import type { Question, Terminal } from './terminal.ts';
 import { setTimeZone } from './time-zone.ts';
@@ -29,6 +31,7 @@ export async function interview(terminal: Terminal, setUp: SetUp, secrets: Secre
   while ((await askTokens(terminal, setUp, secrets)) === 'another-address');
   await askBranches(terminal, setUp);
   await askCallback(terminal, setUp);
+  await askLocalListen(terminal, setUp);
   await askTimeZone(terminal, setUp);
   await askGroup(terminal, setUp);
 }
@@ -68,7 +71,7 @@ async function askTokens(
       const token = handedIn ?? (await askToken(terminal));
       handedIn = undefined;
       if (token === undefined) {
-        const message = 'none yet; hand them over with: tillsync auth set < FILE';
+        const message = asTyped('none yet; hand them over with: {tillsync} auth set');
         setUp.note({ what: 'tokens', subject: 'refresh token', ok: false, message });
         setUp.offline = true;
         return 'done';
@@ -100,7 +103,7 @@ async function askBranches(terminal: Terminal, setUp: SetUp): Promise<void> {
   let branches: BranchConfig[] = [];
   setUp.forgetBranches();
   for (const branch of draft.branches()) {
-    const name = nameOf(branch);
+    const name = branchName(branch);
     const outcome = await attempt(terminal, setUp, () => setUp.tryBranch(branch));
     if (await terminal.yes(`Keep the branch ${name}?`, outcome !== 'again')) branches.push(branch);
   }
@@ -112,7 +115,7 @@ async function askBranches(terminal: Terminal, setUp: SetUp): Promise<void> {
       label: isFirst ? "The platform's id of the branch" : "The platform's id of the next branch",
       meaning: isFirst
         ? 'The subsidiaryId, from the company panel. Enter alone: only your own id is known.'
-        : 'Enter twice: there are no more.',
+        : 'Press Enter twice to finish.',
     });
     const externalId = await terminal.ask({
       label: 'Your own id of this branch',
@@ -158,12 +161,22 @@ async function askCallback(terminal: Terminal, setUp: SetUp): Promise<void> {
   });
 }
 
+/** Only where another program is in the way. */
+async function askLocalListen(terminal: Terminal, setUp: SetUp): Promise<void> {
+  if ((await attempt(terminal, setUp, () => setUp.tryListener('local.listen'))) !== 'again') return;
+  await askValue(terminal, setUp, 'local.listen', {
+    label: 'Where the status page and the API for the POS are',
+    meaning: 'host:port, such as 127.0.0.1:8790.',
+  });
+}
+
 async function askTimeZone(terminal: Terminal, setUp: SetUp): Promise<void> {
   for (;;) {
     const kept = String(setUp.draft.value('orders.timezone'));
     const zone = await terminal.ask({
       label: 'Time zone of the shop',
-      meaning: "Whose calendar the dates of the platform's orders are in, such as America/Santiago.",
+      meaning:
+        'Used for order dates. Shops in Chile: America/Santiago, or America/Punta_Arenas in Magallanes.',
       kept,
     });
     const outcome = await attempt(terminal, setUp, async () => setTimeZone(setUp.draft, zone));
@@ -177,7 +190,7 @@ async function askGroup(terminal: Terminal, setUp: SetUp): Promise<void> {
     const group = await terminal.ask({
       label: 'Unix group of the point of sale (optional)',
       meaning:
-        'Its members may read the mirror and hand over changes. Without a name: the group that the storage\ndirectory has now. Enter keeps what stands there; - for none.',
+        'Its members may read the mirror and hand over changes. Leave empty to keep the current\ngroup; - for none.',
       kept: String(setUp.draft.value('storage.group')),
     });
     const outcome = await attempt(terminal, setUp, async () => {
@@ -197,7 +210,11 @@ async function askValue(
 ): Promise<void> {
   for (;;) {
     const text = await terminal.ask({ ...question, kept });
-    if ((await attempt(terminal, setUp, async () => setUp.draft.set(key, text))) !== 'again') return;
+    const take = async () => {
+      setUp.draft.set(key, text);
+      if (key === 'webhook.listen' || key === 'local.listen') await setUp.tryListener(key);
+    };
+    if ((await attempt(terminal, setUp, take)) !== 'again') return;
   }
 }
 
@@ -233,16 +250,17 @@ async function afterFault(
 ): Promise<'retry' | 'another' | 'skipped'> {
   if (!hasCode(error, ...NO_ANSWER, 'auth-required')) throw error;
   tell(terminal, error);
-  if (await terminal.yes('Try again?', true)) return 'retry';
-  if (!(await terminal.yes('Go on without trying the platform?', false))) return 'another';
-  setUp.offline = true;
-  return 'skipped';
+  for (;;) {
+    const label = 'What now? Enter: try again. c: correct the answer. o: go on without the platform.';
+    const answer = (await terminal.ask({ label })).toLowerCase();
+    if (answer === '') return 'retry';
+    if (answer === 'c') return 'another';
+    if (answer !== 'o') continue;
+    setUp.offline = true;
+    return 'skipped';
+  }
 }
 
 function tell(terminal: Terminal, { message, hint }: TillsyncError): void {
   terminal.say(hint === undefined ? message : `${message}\n${hint}`);
-}
-
-function nameOf({ subsidiaryId, externalId }: BranchConfig): string {
-  return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
 }

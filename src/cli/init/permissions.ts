@@ -7,7 +7,7 @@ export function refuseUnwritable(file: string, storageDirectory: string): void {
   for (const path of [dirname(file), storageDirectory]) {
     if (mayWrite(standing(path))) continue;
     throw new TillsyncError('config-invalid', `This user may not write in ${path}; nothing was changed.`, {
-      hint: 'Run it as root: sudo tillsync init. For a trial of your own: --config FILE --directory DIRECTORY.',
+      hint: 'Run it as root: {tillsync} init. For a trial of your own: --config FILE --directory DIRECTORY.',
     });
   }
 }

@@ -1,6 +1,7 @@
 import type { Config } from '../../config/config-type.ts';
 import type { Replaced } from '../../config/replace-file.ts';
 import { printable } from '../texts/printable.ts';
+import { fields } from '../texts/table.ts';
 import type { Check } from './set-up.ts';
 
 /** What a set-up did, as its `--json` document has it. */
@@ -24,6 +25,38 @@ export function statusPageOf({ local: { host, port } }: Config): string | null {
   const isAny = host === '0.0.0.0' || host === '::';
   const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
   return `http://${name}:${port}/`;
+}
+
+/** All answers once more, before they are written. */
+export function summaryText(config: Config, branches: Config['branches']): string {
+  const { platform, webhook, orders, storage } = config;
+  const callbacks = webhook.enabled
+    ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
+    : 'none; orders come by polling';
+  const table = fields([
+    ['  platform', platform.baseUrl],
+    ['  branches', branches.map(branchName).join(', ') || 'none'],
+    ['  callbacks', callbacks],
+    ['  time zone', orders.timezone],
+    ['  group of the POS', storage.group || 'as it is'],
+    ['  status page', statusPageOf(config) ?? 'at a port that is chosen at each start'],
+  ]);
+  return `\nYour answers:\n${table.trimEnd()}`;
+}
+
+/** What is allowed and probably not meant. */
+export function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string[] {
+  if (!enabled || callbackUrl === '') return [];
+  const { pathname } = new URL(callbackUrl);
+  if (pathname === path) return [];
+  return [
+    `The callback address ends in ${pathname}, but tillsync answers at ${path}. Unless a proxy changes the path, use: ${new URL(path, callbackUrl)}`,
+  ];
+}
+
+/** A branch by the ids that are known. */
+export function branchName({ subsidiaryId, externalId }: Config['branches'][number]): string {
+  return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
 }
 
 /** One try: `ok  address https://…: reached`. */

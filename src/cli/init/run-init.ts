@@ -2,15 +2,16 @@ import { ASKED_KEYS, ConfigDraft } from '../../config/config-draft.ts';
 import { envName } from '../../config/config-keys.ts';
 import { loadSecrets, type Secrets } from '../../config/secrets.ts';
 import { checkGroup } from '../../daemon/storage/storage-directory.ts';
+import { asRoot } from '../../daemon/storage/storage-user.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
 import type { Cli } from '../cli.ts';
 import { EXIT } from '../exit-code.ts';
 import { writeJson } from '../output.ts';
-import { applyOptions, tryAnswers } from './apply-options.ts';
+import { applyOptions, chooseFreePorts, tryAnswers } from './apply-options.ts';
 import type { InitOptions } from './init-options.ts';
 import { interview } from './interview.ts';
 import { refuseUnwritable } from './permissions.ts';
-import { checkText, type InitReport, reportText, statusPageOf } from './report.ts';
+import { checkText, type InitReport, reportText, statusPageOf, summaryText, warningsOf } from './report.ts';
 import { SetUp } from './set-up.ts';
 import { bringToWork } from './start-service.ts';
 import { Terminal } from './terminal.ts';
@@ -19,8 +20,10 @@ import { Terminal } from './terminal.ts';
 export async function runInit(cli: Cli, options: InitOptions, isAsking: boolean): Promise<void> {
   const draft = ConfigDraft.open({ file: options.config, env: cli.env });
   const secrets = loadSecrets(cli.env);
-  const listenBefore = draft.value('webhook.listen');
+  const listenBefore = callbacksAt(draft);
+  const groupBefore = String(draft.value('storage.group'));
   applyOptions(draft, options);
+  await chooseFreePorts(draft, options);
   checkGroup(String(draft.value('storage.group')));
   refuseUnwritable(draft.file, String(draft.value('storage.directory')));
   tellOverrides(cli);
@@ -29,6 +32,7 @@ export async function runInit(cli: Cli, options: InitOptions, isAsking: boolean)
     cli,
     draft,
     secrets,
+    groupBefore,
     signal: terminal?.signal ?? cli.signal,
     offline: options.offline === true,
     onCheck: (check) => cli.stderr.write(`${checkText(check)}\n`),
@@ -39,11 +43,13 @@ export async function runInit(cli: Cli, options: InitOptions, isAsking: boolean)
     else await tryAnswers(cli, options, secrets, setUp);
     const { webhook } = draft.config();
     const webhookSecret = webhook.enabled ? await setUp.prepareSecret() : null;
+    for (const warning of warningsOf(draft.config())) cli.stderr.write(`${warning}\n`);
+    terminal?.say(summaryText(draft.config(), draft.branches()));
     if (terminal && !(await terminal.yes(`Write this to ${draft.file}?`, true))) throw stopped();
-    const replaced = draft.write();
+    const replaced = asRoot(() => draft.write(cli.clock.nowMs()));
     isWritten = true;
     await setUp.settle();
-    const moved = listenBefore !== draft.value('webhook.listen');
+    const moved = listenBefore !== callbacksAt(draft);
     const work = await bringToWork({ cli, setUp, terminal, moved, mayStart: options.start });
     const report: InitReport = {
       file: draft.file,
@@ -78,6 +84,11 @@ function tellOverrides({ env, stderr }: Cli): void {
   }
 }
 
+/** Where the socket unit listens, if it does. */
+function callbacksAt(draft: ConfigDraft): unknown {
+  return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
+}
+
 async function askAll(terminal: Terminal, setUp: SetUp, secrets: Secrets): Promise<void> {
   terminal.say(
     `This sets tillsync up in ${setUp.draft.file}. Enter takes what stands in [brackets]; each answer is tried
@@ -96,7 +107,7 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';
   const { code, message, hint, httpStatus, retryAfterMs, retryable } = error;
   const offline = hasCode(error, 'platform-unreachable')
-    ? ['To set up without the platform: tillsync init --offline']
+    ? ['To set up without the platform: {tillsync} init --offline']
     : [];
   const advice = [...(hint === undefined ? [] : [hint]), ...offline].join('\n');
   return new TillsyncError(code, `${message}\n${draft.file} is as it was.${tokens}`, {

@@ -7,7 +7,8 @@ import type { CallOptions } from '../../domain/platform/call.ts';
 import type { Cli } from '../cli.ts';
 import { Progress } from '../progress.ts';
 import { authReport } from '../texts/auth-text.ts';
-import { SERVICE_USER, unitsOf } from './service.ts';
+import { type ListenKey, tryListener } from './listeners.ts';
+import { isOfService, joinGroup, unitsOf } from './service.ts';
 
 /** What was tried, and what it showed. */
 export interface Check {
@@ -23,6 +24,8 @@ export interface SetUpOptions {
   cli: Cli;
   draft: ConfigDraft;
   secrets: Secrets;
+  /** What storage.group is before the answers. */
+  groupBefore: string;
   /** Aborts what waits when the person has enough. */
   signal: AbortSignal;
   /** Nothing is asked of the platform; tokens are stored as they are. */
@@ -53,7 +56,7 @@ export class SetUp {
     this.#options = options;
     this.draft = options.draft;
     this.offline = options.offline;
-    this.#group = String(options.draft.value('storage.group'));
+    this.#group = options.groupBefore;
     this.#progress = new Progress({ stream: options.cli.stderr, clock: options.cli.clock });
   }
 
@@ -125,6 +128,24 @@ export class SetUp {
     return 'made';
   }
 
+  /** Throws `usage` where something else listens already. */
+  async tryListener(key: ListenKey): Promise<void> {
+    const { webhook, local } = this.draft.config();
+    if (key === 'webhook.listen' && !webhook.enabled) return;
+    const addresses = key === 'webhook.listen' ? [webhook] : [local, ...local.others];
+    const service = unitsOf(this.draft.file);
+    const isOwn = async (pid: number, port: number) =>
+      (service !== undefined && (await isOfService({ pid, port }, service, this.#options.cli.env))) ||
+      (await this.#isRunningAs(pid));
+    for (const address of addresses) await tryListener(key, address, isOwn);
+  }
+
+  async #isRunningAs(pid: number): Promise<boolean> {
+    const { readRunningMark } = await import('../../daemon/doctor/stored.ts');
+    const { directory } = this.draft.config().storage;
+    return (await readRunningMark(directory, this.#options.cli.clock)).pid === pid;
+  }
+
   /** Whether a tillsync runs on this storage directory. */
   async isRunning(): Promise<boolean> {
     const { RUNNING } = await import('../../daemon/service/running-mark.ts');
@@ -139,7 +160,9 @@ export class SetUp {
     const secret = (await this.#parts()).webhookSecrets.current();
     const { signal } = this.#options;
     const results = await this.#during('trying the receiver', () => probeWebhook({ config, secret, signal }));
-    for (const { url, ok, message } of results) this.#note('receiver', url, ok, message);
+    for (const { what, url, ok, message } of results) {
+      this.#note('receiver', `${what === 'local' ? 'here' : 'public'} ${url}`, ok, message);
+    }
   }
 
   /** After the file is written: the storage directory gets its group. Throws `config-invalid`. */
@@ -233,8 +256,11 @@ export class SetUp {
     await this.close();
     const { openParts } = await import('../../daemon/parts.ts');
     const { createLogger } = await import('../../daemon/log/logger.ts');
-    const { prepareForService } = await import('../../daemon/storage/storage-directory.ts');
-    if (unitsOf(this.draft.file) !== undefined) prepareForService(config.storage.directory, SERVICE_USER);
+    // Before it acts as the user that has to be a member.
+    if (this.#group !== '') await joinGroup(this.#group, this.draft.file, this.#options.cli.env);
+    const { actAsStorageUser } = await import('../../daemon/storage/storage-user.ts');
+    const { directory } = config.storage;
+    actAsStorageUser({ directory, configFile: this.draft.file, writes: true });
     const { cli, secrets } = this.#options;
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;
     const { log } = createLogger({

@@ -1,6 +1,7 @@
+import { asTyped } from '../../domain/installation.ts';
 import type { Cli } from '../cli.ts';
 import type { InitReport } from './report.ts';
-import { commandsFor, isInstalled, joinGroup, startAnew, unitsOf } from './service.ts';
+import { commandsFor, isInstalled, startAnew, unitsOf } from './service.ts';
 import type { SetUp } from './set-up.ts';
 import type { Terminal } from './terminal.ts';
 
@@ -24,20 +25,17 @@ export async function bringToWork(options: WorkOptions): Promise<Pick<InitReport
       await setUp.tryReceiver();
       return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
     }
-    return { service: null, next: [`tillsync run --config ${file}`] };
+    return { service: null, next: [asTyped('{tillsync} run')] };
   }
   const { unit } = service;
-  const isRoot = process.geteuid?.() === 0;
+  const isRoot = process.getuid?.() === 0;
   const isWanted =
-    mayStart && isRoot && (terminal === undefined || (await terminal.yes(`Start ${unit} now?`, true)));
+    mayStart && isRoot && (terminal === undefined || (await terminal.yes(await question(setUp, unit), true)));
   if (!isWanted) {
     const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
     return { service: { unit, started: false }, next };
   }
-  const group = String(setUp.draft.value('storage.group'));
-  const fault =
-    (group === '' ? undefined : await joinGroup(group, cli.env)) ??
-    (await startAnew(service, moved, cli.env));
+  const fault = await startAnew(service, moved, cli.env);
   if (fault !== undefined) {
     setUp.note({ what: 'service', subject: unit, ok: false, message: fault });
     return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
@@ -45,4 +43,8 @@ export async function bringToWork(options: WorkOptions): Promise<Pick<InitReport
   setUp.note({ what: 'service', subject: unit, ok: true, message: 'started' });
   await setUp.tryReceiver();
   return { service: { unit, started: true }, next: [] };
+}
+
+async function question(setUp: SetUp, unit: string): Promise<string> {
+  return (await setUp.isRunning()) ? `Restart ${unit} now, so that this holds?` : `Start ${unit} now?`;
 }

@@ -26,6 +26,8 @@ export class Terminal {
   readonly #ended = new AbortController();
   #isShown = false;
   #waiting: { take: (line: string) => void; fail: (error: unknown) => void } | undefined;
+  /** Lines of a pasted text that is not whole yet. */
+  #pasted: string[] = [];
 
   constructor(cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>) {
     this.#cli = cli;
@@ -43,8 +45,12 @@ export class Terminal {
       historySize: 0,
     });
     this.#lines.on('line', (line) => {
+      if (!this.#isShown) {
+        this.#pasted.push(line.trim());
+        if (isCutJson(this.#pasted.join('')) && this.#pasted.length < PASTED_LINES_MAX) return;
+      }
+      this.#waiting?.take(this.#isShown ? line : this.#pasted.join(''));
       this.#isShown = false;
-      this.#waiting?.take(line);
     });
     this.#lines.on('SIGINT', () => this.#end());
     this.#lines.on('close', () => this.#end());
@@ -57,7 +63,10 @@ export class Terminal {
   }
 
   say(text: string): void {
-    this.#cli.stderr.write(`${text.split('\n').map(printable).join('\n')}\n`);
+    // A terminal without a size says 0.
+    const columns = this.#cli.stderr.columns || Number.POSITIVE_INFINITY;
+    const lines = text.split('\n').flatMap((line) => wrapped(printable(line), columns - 1));
+    this.#cli.stderr.write(`${lines.join('\n')}\n`);
   }
 
   /** The answer without blanks around it; the kept one for Enter; `-` for none. */
@@ -84,10 +93,7 @@ export class Terminal {
   async secret({ label, meaning }: Question): Promise<string> {
     this.say(`\n${label}`);
     if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
-    let text = (await this.#line('(not shown) > ', false)).trim();
-    for (let count = 1; isCutJson(text) && count < PASTED_LINES_MAX; count++) {
-      text += (await this.#line('', false)).trim();
-    }
+    const text = await this.#line('(not shown) > ', false);
     this.#cli.stderr.write('\n');
     return text;
   }
@@ -102,6 +108,7 @@ export class Terminal {
     for (const name of ['e', 'u']) this.#lines.write(null, { ctrl: true, name });
     return new Promise<string>((take, fail) => {
       this.#waiting = { take, fail };
+      this.#pasted = [];
       const [, before = '', last = ''] = /^(\n*)([\s\S]*)$/.exec(prompt) ?? [];
       this.#cli.stderr.write(before);
       this.#isShown = isShown;
@@ -124,6 +131,21 @@ export class Terminal {
     this.#cli.stderr.write('\n');
     this.#waiting?.fail(stopped());
   }
+}
+
+/** Breaks a line between words; what follows is indented like its beginning. */
+function wrapped(line: string, room: number): string[] {
+  const indent = /^ */.exec(line)?.[0] ?? '';
+  const lines: string[] = [];
+  let current = '';
+  for (const word of line.trimStart().split(' ')) {
+    const longer = current === '' ? indent + word : `${current} ${word}`;
+    if (current !== '' && longer.length > room) {
+      lines.push(current);
+      current = indent + word;
+    } else current = longer;
+  }
+  return [...lines, current];
 }
 
 function isCutJson(text: string): boolean {

@@ -3,8 +3,13 @@ import type { ConfigDraft } from '../../config/config-draft.ts';
 import { nearest } from '../../config/config-fault.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
 
-/** The zone of this machine, as its clock or its `/etc/timezone` names it. */
-export function machineTimeZone(): string {
+/** The zone of this machine; undefined for UTC, which is how servers are delivered and no shop's. */
+export function machineTimeZone(): string | undefined {
+  const zone = zoneOfMachine();
+  return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
+}
+
+function zoneOfMachine(): string {
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
   if (zone !== 'UTC' && zone !== undefined) return zone;
   try {

@@ -1,6 +1,6 @@
 import { TillsyncError } from '../../domain/errors.ts';
+import { ORDER_ID_LENGTH_MAX } from '../../domain/order/order.ts';
 
-const LENGTH_MAX = 200;
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
 /** Order ids from a stream: one a line, or one JSON array of texts. Throws `usage` naming the first bad one. */
@@ -31,9 +31,9 @@ export async function readOrderIds(stdin: AsyncIterable<string | Uint8Array>): P
 /** Ids as they may stand in the mirror. */
 export function checkOrderIds(ids: readonly unknown[], place: 'index' | 'id'): string[] {
   return ids.map((id, i) => {
-    if (typeof id === 'string' && id.trim() !== '' && id.length <= LENGTH_MAX && !/[\0\ufffd]/.test(id)) {
-      return id;
-    }
+    const text = typeof id === 'string' ? id.trim() : '';
+    const isSound = text !== '' && text.length <= ORDER_ID_LENGTH_MAX && !/[\0\ufffd]/.test(text);
+    if (isSound && text.isWellFormed()) return text;
     throw bad(
       `${place} ${place === 'index' ? i : i + 1} is no order id: ${JSON.stringify(id)?.slice(0, 60)}`,
     );
@@ -52,6 +52,6 @@ function arrayOf(text: string): unknown[] {
 
 function bad(found: string): TillsyncError {
   return new TillsyncError('usage', `No order was acknowledged: ${found}.`, {
-    hint: 'Give ids as arguments, or one a line on standard input: tillsync feed ack < FILE',
+    hint: 'Give ids as arguments, or one a line on standard input: {tillsync} feed ack < FILE',
   });
 }

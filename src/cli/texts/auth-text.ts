@@ -1,4 +1,5 @@
 import type { TokenStatus } from '../../daemon/reading/readers.ts';
+import { asTyped } from '../../domain/installation.ts';
 import { formatDuration } from '../../domain/time/duration.ts';
 
 /** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock. */
@@ -33,17 +34,17 @@ export function authReport(status: TokenStatus, nowMs: number): AuthReport {
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: new Date(lockedOut.atMs).toISOString(), cause: lockedOut.cause },
     openRefreshSince: iso(status.openIntentAtMs),
-    message: sentence(status, nowMs),
+    message: asTyped(sentence(status, nowMs)),
   };
 }
 
 /** A refresh under way is not stored either, for as long as its answer may take. */
 const REFRESH_TAKES_MS = 60_000;
-const NEW_PAIR = 'Get a new pair from the company panel and hand it over: tillsync auth set < FILE';
+const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
 
 function sentence(status: TokenStatus, nowMs: number): string {
   if (status.state === 'none') {
-    return 'No tokens are stored yet. Hand over a refresh token: tillsync init, or tillsync auth set < FILE';
+    return 'No tokens are stored yet. Hand over a refresh token: {tillsync} init, or {tillsync} auth set';
   }
   if (status.lockedOut?.cause === 'reply-lost') {
     const why = 'its answer to an earlier refresh was lost before it could be saved';
@@ -56,7 +57,7 @@ function sentence(status: TokenStatus, nowMs: number): string {
   }
   const both = `${accessRest(status)}, ${refresh}`;
   const openMs = status.openIntentAtMs === null ? 0 : nowMs - status.openIntentAtMs;
-  if (openMs < REFRESH_TAKES_MS) return `All is well: ${both}.`;
+  if (openMs < REFRESH_TAKES_MS) return `${capital(both)}.`;
   return (
     `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, ` +
     `so the platform may refuse the refresh token at the next one: ${both}.`

@@ -1,7 +1,7 @@
 import type { OutboxEntry } from '../../daemon/reading/read-stores.ts';
 import { ADDRESS_KEYS } from '../../domain/change/change.ts';
 import { table } from './table.ts';
-import { when } from './when.ts';
+import { timeTitle, when } from './when.ts';
 
 const ADDRESS: ReadonlySet<string> = new Set(ADDRESS_KEYS);
 
@@ -36,7 +36,7 @@ export function outboxTable(entries: readonly OutboxEntry[], timeZone: string): 
       { title: 'FOR', cell: (entry) => addressText(entry.body) || entry.target },
       { title: 'VALUES', cell: (entry) => valuesText(entry.body) },
       { title: 'TRIES', cell: (entry) => entry.attempts, align: 'right' },
-      { title: 'HANDED OVER', cell: (entry) => when(entry.createdAt, timeZone) },
+      { title: timeTitle('HANDED OVER', timeZone), cell: (entry) => when(entry.createdAt, timeZone) },
       { title: 'WHY', cell: (entry) => entry.message },
     ],
     entries,

@@ -36,24 +36,34 @@ export function checkText(
 
 /** How all checks ended, in one line. */
 export function summaryText(results: readonly CheckResult[]): string {
+  const unset = results.find(({ facts }) => facts.code === 'setup.missing');
+  if (unset) return `${unset.message} ${unset.remedy}`;
   const count = (level: CheckLevel) => results.filter((result) => result.level === level).length;
   const [wrong, odd, fine, left] = [count('fail'), count('warn'), count('ok'), count('skipped')];
   const tail = `${fine} in order${left > 0 ? `, ${left} not checked` : ''}.`;
-  if (wrong + odd === 0) return `All is well: ${tail}`;
+  const unseen = results.filter(({ isHidden }) => isHidden === true);
+  const why = unseen.length === 0 ? '' : ` ${withheld(unseen)}`;
+  if (wrong + odd === 0) return why === '' ? `All is well: ${tail}` : `Nothing wrong was seen: ${tail}${why}`;
   const worst = results.find(({ level }) => level === (wrong > 0 ? 'fail' : 'warn'));
   const counts = [wrong > 0 ? `${wrong} wrong` : '', odd > 0 ? `${odd} to look at` : ''].filter(Boolean);
-  return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.`;
+  return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
+}
+
+/** Which checks this user may not make, and what makes them. */
+function withheld(unseen: readonly CheckResult[]): string {
+  const titles = unseen.map(({ title }) => title).join(', ');
+  return `You do not have permission for: ${titles}. ${unseen[0]?.remedy ?? ''}`.trim();
 }
 
 /**
  * What a script learns: 0 all well, 1 something is wrong, 2 the configuration cannot be used, 3 only something to
- * look at, 4 new tokens are needed.
+ * look at, or checks that this user may not make, 4 new tokens are needed.
  */
 export function doctorExit(results: readonly CheckResult[]): ExitCode {
   if (results.some(({ id, level }) => id === 'config' && level === 'fail')) return EXIT.usage;
   if (results.some(({ needsTokens }) => needsTokens === true)) return EXIT.authRequired;
   if (results.some(({ level }) => level === 'fail')) return EXIT.failed;
-  return results.some(({ level }) => level === 'warn') ? EXIT.partial : EXIT.done;
+  return results.some(({ level, isHidden }) => level === 'warn' || isHidden) ? EXIT.partial : EXIT.done;
 }
 
 function broken(text: string, room: number): string[] {

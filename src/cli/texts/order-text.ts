@@ -1,7 +1,7 @@
-import type { MirroredOrder } from '../../domain/order/mirrored-order.ts';
-import type { OrderItem } from '../../domain/order/order.ts';
+import type { MirroredOrder, OrderHistory } from '../../domain/order/mirrored-order.ts';
+import type { OrderEvent, OrderItem } from '../../domain/order/order.ts';
 import { fields, table } from './table.ts';
-import { when } from './when.ts';
+import { timeTitle, when, whenIn } from './when.ts';
 
 /** Orders as a table for people, times in the company's zone. */
 export function orderTable(orders: readonly MirroredOrder[], timeZone: string): string {
@@ -10,7 +10,7 @@ export function orderTable(orders: readonly MirroredOrder[], timeZone: string): 
       { title: 'CODE', cell: (order) => order.code, align: 'right' },
       { title: 'ORDER', cell: (order) => order.orderId },
       { title: 'STATUS', cell: (order) => order.status },
-      { title: 'CREATED', cell: (order) => when(order.createdAt, timeZone) },
+      { title: timeTitle('CREATED', timeZone), cell: (order) => when(order.createdAt, timeZone) },
       { title: 'DELIVERY', cell: (order) => order.deliveryType },
       { title: 'TO PAY', cell: (order) => order.amountToPay, align: 'right' },
       { title: 'STORE', cell: (order) => order.storeExternalId },
@@ -31,10 +31,31 @@ export function orderDetails(order: MirroredOrder, timeZone: string): string {
   const { items, ...scalars } = order;
   const entries = Object.entries(scalars).map(([name, value]): [string, unknown] => [
     name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    TIMES.has(name) && typeof value === 'string' ? when(value, timeZone) : value,
+    TIMES.has(name) && typeof value === 'string' ? whenIn(value, timeZone) : value,
   ]);
   if (items.length === 0) return `${fields(entries)}\nno items\n`;
   return `${fields(entries)}\n${itemTable(items)}${modifierTable(items)}`;
+}
+
+const CAME_BY = { webhook: 'callback', poll: 'poll' } as const;
+
+/** What became of an order: its statuses, and whether a POS has it. */
+export function historyText({ events, acknowledged }: OrderHistory, timeZone: string): string {
+  const booked =
+    acknowledged === null
+      ? 'No POS has acknowledged this order.'
+      : `Acknowledged by the POS at ${whenIn(acknowledged.at, timeZone)}, by ${acknowledged.source}.`;
+  const statuses = table<OrderEvent>(
+    [
+      { title: timeTitle('HEARD', timeZone), cell: (event) => when(event.observedAt, timeZone) },
+      { title: 'STATUS', cell: (event) => event.status },
+      { title: 'BEFORE', cell: (event) => event.previousStatus },
+      { title: 'BY', cell: (event) => CAME_BY[event.source] },
+      { title: 'SEQ', cell: (event) => event.seq, align: 'right' },
+    ],
+    events,
+  );
+  return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n`;
 }
 
 function itemTable(items: readonly OrderItem[]): string {

@@ -9,6 +9,7 @@ import { table } from './table.ts';
 export interface PreviewedChange {
   index: number;
   line?: number;
+  unnamed?: string;
   target: string;
   address: string;
   values: ChangeValues;
@@ -45,7 +46,7 @@ export function previewReport(
       address: addressText(line.change),
       values,
       verdict,
-      why,
+      why: line.unnamed === undefined ? why : `The file does not name it. ${why}`,
     })),
     problems,
   };
@@ -57,12 +58,16 @@ export function previewText(report: PreviewReport): string {
   const head = [
     itemsLine(items, unreadable),
     ...(inventory ? inventoryLines(inventory) : []),
-    `Would be sent: ${send + read} in ${calls} calls. Unchanged ${unchanged}, held ${held}, rejected ${rejected}.`,
+    `Would be sent: ${send + read} in ${calls} ${calls === 1 ? 'call' : 'calls'}. Unchanged ${unchanged}, held ${held}, rejected ${rejected}.`,
   ];
   if (shown.length === 0) return `${head.join('\n')}\n`;
   const list = table<PreviewedChange>(
     [
-      { title: 'LINE', cell: ({ line, index }) => line ?? `[${index}]`, align: 'right' },
+      {
+        title: 'LINE',
+        cell: ({ line, index, unnamed }) => (unnamed === undefined ? (line ?? `[${index}]`) : '-'),
+        align: 'right',
+      },
       { title: 'WOULD BE', cell: ({ verdict }) => WORDS[verdict] },
       { title: 'FOR', cell: ({ address }) => address },
       { title: 'VALUES', cell: ({ values }) => valuesText(values) },

@@ -1,6 +1,6 @@
 import type { Cli } from '../cli.ts';
 import { writeJson } from '../output.ts';
-import { printable } from './printable.ts';
+import { printable, printableLines } from './printable.ts';
 import { fields } from './table.ts';
 
 export interface ReceivedShown {
@@ -24,9 +24,15 @@ export function writeReceived(
       typeof payload === 'string' ? { payload } : { payloadBase64: Buffer.from(payload).toString('base64') };
     writeJson(cli, { ...known, ...shown });
   } else if (options.payload) {
-    cli.stdout.write(payload);
+    writePayload(cli, payload);
   } else {
     cli.stdout.write(fields(rows));
     cli.stdout.write(`\n${printable(Buffer.from(payload).toString('utf8'))}\n`);
   }
+}
+
+/** What was received, exactly as it came; on a terminal, which it could steer, with that made visible. */
+export function writePayload({ stdout }: Pick<Cli, 'stdout'>, payload: string | Uint8Array): void {
+  if (stdout.isTTY) stdout.write(`${printableLines(Buffer.from(payload).toString('utf8').trimEnd())}\n`);
+  else stdout.write(payload);
 }

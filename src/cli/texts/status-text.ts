@@ -1,3 +1,4 @@
+import { counted } from '../../domain/counted.ts';
 import type { DiskSpace } from '../../domain/health/disk-space.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../../domain/health/freshness.ts';
 import type { Verdict } from '../../domain/health/verdict.ts';
@@ -10,6 +11,8 @@ import { ago } from './when.ts';
 /** All that `status` tells; with `--json` the document itself. */
 export interface StatusReport {
   at: string;
+  /** What the shop is called. */
+  shop: string;
   storage: string;
   /** The same as the status page shows. */
   verdict: Verdict;
@@ -33,19 +36,21 @@ const NAMES: Record<FreshnessSubject, string> = {
   'outbox.push': 'changes to the platform',
   auth: 'tokens',
 };
-const AS_IT_WAS_LEFT = 'This is how it was left:';
+const AS_IT_WAS_LEFT = 'State when it stopped:';
 const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
 
 const HEADLINES: Record<Verdict['level'], string> = {
   green: 'All is well: orders come in, changes go out.',
-  amber: 'Works, but somebody should look:',
-  red: 'Somebody is needed now:',
+  amber: 'Working, but needs attention today:',
+  red: 'Action needed now:',
 };
 /** The report for a person: what is wrong and what to do first, then one sentence for each flow. */
 export function statusText(report: StatusReport): string {
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
-  const lines = [...verdictLines(report.verdict, toldBelow), ''];
+  const lines = [report.shop, ...verdictLines(report.verdict, toldBelow), ''];
+  // Nothing that follows is of use before that.
+  if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
   if (report.running === false) lines.push(AS_IT_WAS_LEFT);
   for (const { key, message, raisedAt } of report.alarms) {
     lines.push(`ALARM ${key}, raised ${ago(raisedAt, nowMs)}: ${message}`);
@@ -62,7 +67,7 @@ export function statusText(report: StatusReport): string {
   const { orders, openOrders, events, quarantine } = report.counts;
   lines.push(
     '',
-    `${orders} orders (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+    `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
   );
   return `${lines.map(printable).join('\n')}\n`;
 }
@@ -71,10 +76,15 @@ export function statusText(report: StatusReport): string {
 function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>): string[] {
   const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
     const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
-    return told.join(' ');
+    return told.filter(Boolean).join(' ');
   });
   if (worst === undefined) return [HEADLINES.green];
-  return [`${HEADLINES[level]} ${worst}`, ...others.map((each) => `Also: ${each}`)];
+  const headline = isNotSetUp({ findings }) ? worst : `${HEADLINES[level]} ${worst}`;
+  return [headline, ...others.map((each) => `Also: ${each}`)];
+}
+
+function isNotSetUp({ findings }: Pick<Verdict, 'findings'>): boolean {
+  return findings[0]?.code === 'setup.missing';
 }
 
 /** How one flow fares, in one sentence. */
@@ -85,20 +95,20 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
   const tail = message === '' ? '' : ` ${message}`;
   switch (state) {
     case 'ok':
-      return `well, ${ok}.${tail}`;
+      return `OK, ${ok}.${tail}`;
     case 'off':
-      return message === '' ? 'switched off in the configuration.' : message;
+      return message === '' ? 'off in the configuration.' : message;
     case 'waiting':
       return `waiting for its turn, ${ok}.${tail}`;
     case 'degraded':
-      return `works in part, ${ok}.${tail}`;
+      return `partly working, ${ok}.${tail}`;
     case 'blocked':
-      return `held back by the platform, ${ok}.${tail}`;
+      return `blocked by the platform, ${ok}.${tail}`;
     case 'locked-out':
-      return `needs a person, ${ok}.${tail}`;
+      return `needs new tokens, ${ok}.${tail}`;
     case 'failing': {
       const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
-      return `failing, ${ok}${tried}; it goes on trying.${tail}`;
+      return `failing, ${ok}${tried}; retrying.${tail}`;
     }
   }
 }

@@ -1,5 +1,8 @@
 import { printable } from './printable.ts';
 
+/** Of the last column, which pushes none aside, and of the others. */
+const [LAST_MAX, CELL_MAX] = [1_000, 120];
+
 export interface Column<Row> {
   title: string;
   /** What of a row stands in this column; null and undefined show as a dash. */
@@ -9,7 +12,11 @@ export interface Column<Row> {
 
 /** Rows as aligned text with a head line; ends with a line break. */
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
-  const cells = rows.map((row) => columns.map((column) => printable(String(column.cell(row) ?? '-'))));
+  const cells = rows.map((row) =>
+    columns.map((column, i) =>
+      cut(printable(String(column.cell(row) ?? '-')), i === columns.length - 1 ? LAST_MAX : CELL_MAX),
+    ),
+  );
   const lines = [columns.map((column) => column.title), ...cells];
   const widths = columns.map((_, i) => Math.max(...lines.map((line) => width(line[i] ?? ''))));
   const text = lines.map((line) =>
@@ -30,6 +37,11 @@ export function fields(entries: readonly (readonly [name: string, value: unknown
   return entries
     .map(([name, value]) => `${`${name}:`.padEnd(longest + 2)}${printable(String(value ?? '-'))}\n`)
     .join('');
+}
+
+/** A cell that is longer than any word or sentence of ours would push all others off the screen. */
+function cut(text: string, lengthMax: number): string {
+  return text.length > lengthMax ? `${text.slice(0, lengthMax - 1)}…` : text;
 }
 
 /** Characters as people count them, so that accents do not shift a column. */

@@ -8,6 +8,17 @@ export function when(iso: string | null | undefined, timeZone: string): string |
   return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' }).format(ms);
 }
 
+/** The same with the zone, where no column says it. */
+export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
+  const text = when(iso, timeZone);
+  return text === null || text === iso ? text : `${text} (${timeZone})`;
+}
+
+/** Head of a column of times: `CREATED (America/Santiago)`. */
+export function timeTitle(title: string, timeZone: string): string {
+  return `${title} (${timeZone})`;
+}
+
 /** How long ago, or how soon: `3m ago`, `in 29d 3h`. */
 export function ago(iso: string, nowMs: number): string {
   const ms = nowMs - Date.parse(iso);

@@ -3,11 +3,14 @@ import { zoneCalendar } from '../../domain/time/zone-calendar.ts';
 import type { NamedLoop } from '../changes/outgoing.ts';
 import type { Counters } from '../metrics/counters.ts';
 import type { Parts, PartsOptions } from '../parts.ts';
+import { shopName } from '../shop-name.ts';
 import { storageSpace } from '../storage/storage-space.ts';
 import { programVersion } from '../version.ts';
 import { alarmReceivers } from './alarm-receivers.ts';
 import { alarmReport } from './alarm-report.ts';
 import { AlarmTeller } from './alarm-teller.ts';
+import { testAlarms } from './alarm-test.ts';
+import { alarmTestLoop } from './alarm-test-loop.ts';
 import { AlarmsUp } from './alarms-up.ts';
 import { standingWatch } from './standing-watch.ts';
 
@@ -21,7 +24,8 @@ export function alarmLoops(
   counters: Pick<Counters, 'alarmMessages'>,
 ): NamedLoop[] {
   const { mirror, state, platform } = parts;
-  const { name, dailyMax, settleMs } = config.alarms;
+  const { dailyMax, settleMs } = config.alarms;
+  const shop = shopName(config);
   const calendar = zoneCalendar(config.orders.timezone);
   const version = programVersion();
   const lookEveryMs = Math.min(LOOK_EVERY_MS, Math.max(LOOK_EVERY_MIN_MS, settleMs / 2));
@@ -33,6 +37,8 @@ export function alarmLoops(
           alarms: mirror.alarms,
           disk: () => storageSpace(config.storage.directory),
           hasNoTokens: () => platform.tokens.describe().state === 'none',
+          orderCompanies: () => mirror.orderCompanies(),
+          clockSkewMs: () => platform.clock.agreedSkewMs(),
           lookEveryMs: standingEveryMs,
           clock,
           log,
@@ -49,7 +55,7 @@ export function alarmLoops(
         judge: new AlarmJudge(config.alarms),
         alarmsUp: () => alarmsUp.read(),
         memory: state.alarms,
-        report: (news) => alarmReport(news, { name, dailyMax, version, nowMs: clock.nowMs() }),
+        report: (news) => alarmReport(news, { shop, dailyMax, version, nowMs: clock.nowMs() }),
         dayOf: (nowMs) => new Date(calendar.wallMs(nowMs)).toISOString().slice(0, 10),
         onTold: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
         clock,
@@ -59,5 +65,18 @@ export function alarmLoops(
       }).run(signal);
     return { name: `alarms.${receiver.name}`, run };
   });
-  return [watch, ...tellers];
+  const test: NamedLoop = {
+    name: 'alarms.test',
+    run: (signal, beat) =>
+      alarmTestLoop(
+        {
+          wishes: state.alarmTests,
+          test: (until) => testAlarms({ config, secrets, env: process.env, clock, signal: until }),
+          clock,
+          beat,
+        },
+        signal,
+      ),
+  };
+  return [watch, test, ...tellers];
 }

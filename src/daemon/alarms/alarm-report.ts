@@ -1,6 +1,7 @@
 import { hostname } from 'node:os';
 import type { AlarmNews } from '../../domain/health/alarm-news.ts';
 import { FINDING_SENTENCES, type FindingLevel } from '../../domain/health/finding.ts';
+import { asTyped } from '../../domain/installation.ts';
 import { isoUtc } from '../../domain/time/clock.ts';
 
 /** One message as a program receives it. Names stay; more may come. */
@@ -28,8 +29,7 @@ export interface AlarmReport {
 }
 
 export interface ReportContext {
-  /** Of the shop; empty: the machine's. */
-  name: string;
+  shop: string;
   dailyMax: number;
   version: string;
   nowMs: number;
@@ -41,11 +41,11 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
     key === 'alarms.daily-max'
       ? {
           message: `Alarms were told ${context.dailyMax} times today; what is still wrong tomorrow is told then.`,
-          remedy: 'See how things stand with: tillsync status',
+          remedy: 'See how things stand with: {tillsync} status',
         }
       : FINDING_SENTENCES[key];
   const message = words.message.replace(': {count}', '');
-  const remedy = state === 'healed' ? null : words.remedy;
+  const remedy = state === 'healed' ? null : asTyped(words.remedy);
   return complete({ state, key, level, message, detail, remedy, since }, context);
 }
 
@@ -60,9 +60,8 @@ export function testReport(context: ReportContext): AlarmReport {
 
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
-function complete(told: Told, { name, version, nowMs }: ReportContext): AlarmReport {
+function complete(told: Told, { shop, version, nowMs }: ReportContext): AlarmReport {
   const host = hostname();
-  const shop = name === '' ? host : name;
   const at = isoUtc(nowMs);
   return { ...told, at, shop, host, version, text: textOf(told, shop) };
 }

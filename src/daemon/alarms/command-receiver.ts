@@ -81,12 +81,22 @@ function endOf(child: ChildProcess, limit: { timeoutMs: number; signal: AbortSig
     );
     limit.signal.addEventListener('abort', onAbort, { once: true });
     if (limit.signal.aborted) onAbort();
-    child.once('error', (cause) => end(failed('cannot be started', '', cause)));
+    child.once('error', (cause) => end(failed(whyNotStarted(cause), '', cause)));
     child.once('exit', (code, by) => {
       if (code === 0) end();
       else end(failed(code === null ? `was ended by ${by}` : `ended with ${code}`, said));
     });
   });
+}
+
+/** The program of the command is named in the configuration, so it is not repeated. */
+function whyNotStarted(cause: Error): string {
+  const code = 'code' in cause ? cause.code : undefined;
+  if (code === 'ENOENT')
+    return 'cannot be started: the program is not there, or what its first line names is not';
+  if (code === 'EACCES')
+    return 'cannot be started: permission denied. The user of tillsync must be able to read and execute it';
+  return `cannot be started: ${cause.message}`;
 }
 
 function killGroup({ pid }: ChildProcess): void {
@@ -103,6 +113,6 @@ function failed(what: string, said: string, cause?: unknown): TillsyncError {
   return new TillsyncError('internal', `The alarm command ${what}.${words}`, {
     cause,
     retryable: true,
-    hint: 'Check alarms.command with: tillsync alarms test',
+    hint: 'Check alarms.command with: {tillsync} alarms test',
   });
 }

@@ -51,6 +51,6 @@ export function urlReceiver({ url, token, timeoutMs }: UrlReceiverOptions): Alar
 function failed(what: string): TillsyncError {
   return new TillsyncError('internal', `The alarm was not taken: ${what}.`, {
     retryable: true,
-    hint: 'Check alarms.url and the alarm-token with: tillsync alarms test',
+    hint: 'Check alarms.url and the alarm-token with: {tillsync} alarms test',
   });
 }

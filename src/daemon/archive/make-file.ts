@@ -1,19 +1,24 @@
 import {
-  createWriteStream,
+  closeSync,
   existsSync,
+  fstatSync,
+  fsyncSync,
   linkSync,
   mkdirSync,
+  openSync,
   readdirSync,
   renameSync,
   rmSync,
   type Stats,
   statSync,
+  writeFileSync,
 } from 'node:fs';
 import { basename, dirname, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
 import { TillsyncError } from '../../domain/errors.ts';
 import { syncPath, toStorageError } from '../../store/sqlite.ts';
+import { asRoot } from '../storage/storage-user.ts';
 import { type TarFile, writeTar } from './tar-writer.ts';
 
 const MODE = 0o600;
@@ -24,13 +29,14 @@ export interface MakeFileOptions {
   force: boolean;
   modifiedMs: number;
   signal?: AbortSignal | undefined;
-  /** Looks at the file before it gets its name; throws when it may not have it. */
-  verify?: (path: string) => Promise<void>;
+  /** Looks at the open file before it gets its name; throws when it may not have it. */
+  verify?: (file: number) => Promise<void>;
 }
 
 /**
- * Makes a compressed archive under its name when it is whole and on the disk, else not at all. `files` may put
- * what it needs into a directory beside it, which is gone afterwards. Mode 0600. Returns its size in bytes. Throws
+ * Makes a compressed archive under its name when it is whole and on the disk, else not at all. Where root acts as
+ * the owner of a storage directory, the file is root's all the same, and `files` are read as that owner. Else they may
+ * put what they need into a directory beside it, which is gone afterwards. Mode 0600. Returns its size in bytes. Throws
  * `usage` when the file is there already, `storage-…`, `aborted`.
  */
 export async function makeArchive(
@@ -38,23 +44,28 @@ export async function makeArchive(
   files: (directory: string) => Iterable<TarFile> | AsyncIterable<TarFile>,
 ): Promise<number> {
   const path = resolve(options.path);
-  refuseExisting(path, options.force);
+  asRoot(() => refuseExisting(path, options.force));
   const directory = `${path}.part-${process.pid}`;
+  const whole = join(directory, 'archive.tar.gz');
+  let file: number | undefined;
   try {
-    removeLeftOvers(path);
-    rmSync(directory, { recursive: true, force: true });
-    mkdirSync(directory, { mode: 0o700 });
-    const whole = join(directory, 'archive.tar.gz');
-    await write(whole, files(directory), options);
-    await options.verify?.(whole);
-    const { size } = statSync(whole);
-    place(whole, path, options.force);
+    file = asRoot(() => {
+      removeLeftOvers(path);
+      rmSync(directory, { recursive: true, force: true });
+      mkdirSync(directory, { mode: 0o700 });
+      return openSync(whole, 'wx+', MODE);
+    });
+    await write(file, files(directory), options);
+    await options.verify?.(file);
+    const { size } = fstatSync(file);
+    asRoot(() => place(whole, path, options.force));
     return size;
   } catch (error) {
     if (options.signal?.aborted) throw new TillsyncError('aborted', `Stopped; ${path} was not written.`);
     throw judge(error, path);
   } finally {
-    rmSync(directory, { recursive: true, force: true });
+    if (file !== undefined) closeSync(file);
+    asRoot(() => rmSync(directory, { recursive: true, force: true }));
   }
 }
 
@@ -69,16 +80,21 @@ function judge(error: unknown, path: string): TillsyncError {
 }
 
 async function write(
-  path: string,
+  fd: number,
   files: Iterable<TarFile> | AsyncIterable<TarFile>,
   { modifiedMs, signal }: MakeFileOptions,
 ): Promise<void> {
   const tar = writeTar(files, { modifiedMs, mode: MODE });
-  const file = createWriteStream(path, { flags: 'wx', mode: MODE, flush: true });
-  await pipeline(tar, createGzip({ level: 4 }), file, ...(signal ? [{ signal }] : []));
+  // A stream would close the descriptor when it fails.
+  const keep = async (packed: AsyncIterable<Uint8Array>) => {
+    for await (const piece of packed) writeFileSync(fd, piece);
+  };
+  await pipeline(tar, createGzip({ level: 4 }), keep, ...(signal ? [{ signal }] : []));
+  fsyncSync(fd);
 }
 
-function refuseExisting(path: string, force: boolean): void {
+/** Throws `usage` for a file that is there and will not be overwritten. */
+export function refuseExisting(path: string, force: boolean): void {
   if (!lookAt(dirname(path))?.isDirectory()) {
     throw new TillsyncError('usage', `There is no directory ${dirname(path)}; nothing was written.`, {
       hint: 'Make it, or name a file in another one.',

@@ -1,10 +1,9 @@
-import { existsSync } from 'node:fs';
-import { whenFree } from '../../domain/busy.ts';
-import { asTillsyncError, type TillsyncError } from '../../domain/errors.ts';
-import type { Clock } from '../../domain/time/clock.ts';
-import { lookInto } from '../../store/backup/copy-database.ts';
-import { type InboxBatch, InboxRows } from '../../store/inbox/inbox-rows.ts';
+import { lstatSync } from 'node:fs';
+import { asTillsyncError, hasCode, type TillsyncError } from '../../domain/errors.ts';
+import type { InboxFrom } from '../../store/inbox/inbox-message.ts';
+import type { InboxAck, InboxChange, InboxRow } from '../../store/inbox/inbox-rows.ts';
 import { type TarFile, textFile } from '../archive/tar-writer.ts';
+import { type LookIntoInboxOptions, lookIntoInbox } from '../storage/look-into-inbox.ts';
 import { ACKS_FILE, type Manifest, PRODUCT_FILE, STOCK_FILE } from './manifest.ts';
 
 /** More are in nobody's inbox: the daemon empties it within a second. */
@@ -17,18 +16,42 @@ export interface InboxCopyOfRows {
 }
 
 /** What a POS handed over by SQL and nobody has taken yet, one JSON document a line, as `push` reads changes. */
-export async function copyInboxRows(path: string, clock: Clock): Promise<InboxCopyOfRows> {
+export async function copyInboxRows(options: LookIntoInboxOptions): Promise<InboxCopyOfRows> {
   const none = { stockChanges: 0, productChanges: 0, orderAcks: 0 };
-  if (!existsSync(path)) return { files: [], counts: none, fault: null };
+  if (!lstatSync(options.path, { throwIfNoEntry: false })) return { files: [], counts: none, fault: null };
   try {
-    const batch = await whenFree(clock, () => lookInto(path, (db) => new InboxRows(db).read(ROWS_MAX)));
-    return copyOf(batch);
+    return copyOf(await rowsOf(options));
   } catch (error) {
+    if (hasCode(error, 'aborted')) throw error;
     return { files: [], counts: null, fault: asTillsyncError(error) };
   }
 }
 
-function copyOf({ changes, acks }: InboxBatch): InboxCopyOfRows {
+interface Rows {
+  changes: InboxChange[];
+  acks: InboxAck[];
+}
+
+/** Page by page, so that a POS is never locked out for long. What is taken in meanwhile is in the mirror. */
+function rowsOf(options: LookIntoInboxOptions): Promise<Rows> {
+  return lookIntoInbox(options, async (ask) => {
+    const rows: Rows = { changes: [], acks: [] };
+    const from: InboxFrom = {};
+    while (rows.changes.length + rows.acks.length < ROWS_MAX) {
+      const { changes, acks, more } = await ask({ do: 'copy', from });
+      for (const { table, id } of [...changes, ...acks]) from[table] = String(BigInt(id) + 1n);
+      rows.changes.push(...changes);
+      rows.acks.push(...acks);
+      if (!more) break;
+    }
+    return rows;
+  });
+}
+
+function copyOf(rows: Rows): InboxCopyOfRows {
+  // Nobody takes these: they become rejected changes.
+  const isShort = ({ tooLong }: InboxRow) => tooLong === null;
+  const [changes, acks] = [rows.changes.filter(isShort), rows.acks.filter(isShort)];
   const ofKind = (kind: 'stock' | 'product') =>
     changes
       .filter((change) => change.kind === kind)

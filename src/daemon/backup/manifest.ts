@@ -65,7 +65,7 @@ export const tokensSchema = z.object({
     current: z.string().nullable(),
     previous: z.string().nullable(),
     previousUntilMs: z.number().nullable(),
-    pending: z.string().nullable(),
+    pending: z.union([z.array(z.string()), z.string().nullable()]),
     handedInDigest: z.string().nullable(),
     registered: z.object({ callbackUrl: z.string(), secretDigest: z.string().nullable() }).nullable(),
   }),

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { createReadStream } from 'node:fs';
+import { createReadStream, openSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
@@ -13,6 +13,8 @@ const MANIFEST_BYTES_MAX = 1024 * 1024;
 const TEXT_BYTES_MAX = 1024 * 1024;
 
 export interface ReadBackupOptions {
+  /** Descriptor of the file, opened by who may read it; it stays open. Without it the file is opened by its path. */
+  file?: number | undefined;
   /** Writes the files into this directory, mode 0600, on the disk when it returns. */
   into?: string;
   /** Keeps the text of this small file. */
@@ -36,8 +38,9 @@ export async function readBackup(
       gunzip.destroy();
     }
   };
+  const { file: fd } = options;
   const streams = pipeline(
-    createReadStream(path),
+    createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false }),
     gunzip,
     ...(options.signal ? [{ signal: options.signal }] : []),
   );
@@ -47,6 +50,15 @@ export async function readBackup(
     return await reading();
   } catch (error) {
     throw judge(error, path, options.signal);
+  }
+}
+
+/** Opens a backup, to be read as another user than the one who may open it. Throws `not-found`, `usage`. */
+export function openBackup(path: string): number {
+  try {
+    return openSync(path, 'r');
+  } catch (error) {
+    throw judge(error, path, undefined);
   }
 }
 
@@ -123,6 +135,12 @@ function judge(error: unknown, path: string, signal: AbortSignal | undefined): T
   if (signal?.aborted) return new TillsyncError('aborted', 'Stopped. Nothing was changed.');
   if (error instanceof TillsyncError) return error;
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  if (code === 'EACCES') {
+    return new TillsyncError('usage', `You do not have permission to read ${path}. Nothing was changed.`, {
+      cause: error,
+      hint: 'Run it again with sudo.',
+    });
+  }
   if (code === 'ENOENT') return new TillsyncError('not-found', `There is no backup ${path}.`);
   if (error instanceof TarFault || code.startsWith('Z_') || code === 'ERR_STREAM_PREMATURE_CLOSE') {
     const why = error instanceof TarFault ? error.message : 'it is damaged, or not whole';

@@ -2,32 +2,31 @@ import { existsSync, mkdirSync, readdirSync, rmSync, statfsSync } from 'node:fs'
 import { join } from 'node:path';
 import type { Config } from '../../config/config-type.ts';
 import { TillsyncError } from '../../domain/errors.ts';
+import { FEED_JUMP } from '../../domain/order/feed-memory.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { knownSince } from '../../store/backup/mirror-facts.ts';
 import { prepareRestoredMirror, type RestoredMirror } from '../../store/backup/prepare-restored.ts';
-import { giveToOwnerOf } from '../../store/directory-owner.ts';
 import { openMirror } from '../../store/mirror/mirror.ts';
 import { openState, type State } from '../../store/state/open-state.ts';
 import { giveToGroup, groupId } from '../../store/unix-group.ts';
 import { RUNNING } from '../service/running-mark.ts';
+import { lookIntoInbox } from '../storage/look-into-inbox.ts';
 import { openWhenFree } from '../storage/open-when-free.ts';
 import { prepareStorage, type StoragePaths } from '../storage/storage-directory.ts';
 import { type Manifest, MIRROR_FILE, TOKENS_FILE } from './manifest.ts';
 import { readBackup } from './read-backup.ts';
-import { type KeptChanges, keepChanges, restoreAcks } from './restored-inbox.ts';
+import { acksToRestore, type KeptChanges, keepChanges } from './restored-inbox.ts';
 import { restoreTokens, type TokensRestored } from './restored-tokens.ts';
 import { swapMirror } from './swap-mirror.ts';
 
-/**
- * How far the order feed jumps when nothing tells how far it came: more events than a busy store has in years, and
- * two thousand such jumps still fit into a 32-bit number of a POS.
- */
-export const FEED_JUMP = 1_000_000;
 const RESTORE_TAKES_AT_MOST_MS = 3_600_000;
+const ACKS_AT_ONCE = 5_000;
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
 
 export interface RestoreOptions {
   path: string;
+  /** Descriptor of the backup. */
+  file: number;
   config: Config;
   clock: Clock;
   signal?: AbortSignal | undefined;
@@ -51,8 +50,8 @@ export interface RestoreReport extends Omit<RestoredMirror, 'facts'> {
  * they are. Throws `usage` while the daemon runs, what readBackup throws, `storage-…`.
  */
 export async function restoreBackup(options: RestoreOptions): Promise<RestoreReport> {
-  const { path, config, clock, signal } = options;
-  const { manifest } = await readBackup(path, { signal });
+  const { path, file, config, clock, signal } = options;
+  const { manifest } = await readBackup(path, { file, signal });
   const { directory, group } = config.storage;
   const paths = prepareStorage(directory, group || undefined);
   const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
@@ -76,56 +75,75 @@ interface Restoring extends RestoreOptions {
 }
 
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
-  const { path, config, clock, signal, manifest, paths, state } = restoring;
+  const { path, file, config, clock, signal, manifest, paths, state } = restoring;
   const { directory, group } = config.storage;
   refuseWithoutRoom(directory, manifest);
   removeLeftOvers(directory);
   const staging = join(directory, `${STAGING}${process.pid}`);
   mkdirSync(staging, { mode: 0o700 });
   try {
-    await readBackup(path, { into: staging, signal });
+    await readBackup(path, { file, into: staging, signal });
     const at = isoUtc(clock.nowMs());
     const stamp = at.replace(/[-:]/g, '').replace(/\..*/, 'Z');
     const fresh = join(staging, MIRROR_FILE);
-    const { continueAfterSeq, feedJumped, ackedOrderIds } = planFrom(paths.mirror, manifest);
+    const { continueAfterSeq, feedJumped, ackedOrderIds } = planFrom(
+      paths.mirror,
+      manifest,
+      state.feed.highestSeq() ?? 0,
+    );
     const { held, continuesAfterSeq } = prepareRestoredMirror(fresh, { continueAfterSeq, at });
-    giveToOwnerOf(directory, fresh);
     if (group !== '') giveToGroup(groupId(group), fresh);
+    // Before anything is changed: what lies in an inbox that is there is newer than any backup and stays.
+    const acks = acksToRestore({ staging, ackedOrderIds });
+    await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapMirror(fresh, paths.mirror, keptAt);
     // Leaves -wal and -shm behind, so that the POS can read it before the daemon starts.
-    await openMirror({ path: paths.mirror, clock, ...(group !== '' && { group }) }).close();
-    const acks = restoreAcks({ staging, inbox: paths.inbox, group: group || undefined, ackedOrderIds });
+    const { feed } = state;
+    await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     return {
       ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, continuesAfterSeq, held },
-      ...{ tokens, acks, changes },
+      ...{ tokens, acks: acks.length, changes },
     };
   } finally {
     rmSync(staging, { recursive: true, force: true });
   }
 }
 
+function handOver(
+  acks: readonly { orderId: string; key: string }[],
+  { config, paths, clock, signal }: Restoring,
+): Promise<void> {
+  const options = { path: paths.inbox, group: config.storage.group || undefined, clock, signal };
+  return lookIntoInbox(options, async (ask) => {
+    for (let i = 0; i < acks.length; i += ACKS_AT_ONCE) {
+      await ask({ do: 'insertAcks', acks: acks.slice(i, i + ACKS_AT_ONCE) });
+    }
+  });
+}
+
 /**
  * What is taken over from the mirror that is there: after which number the feed goes on, so that none is given out
- * twice, and what the POS has booked since.
+ * twice, and what the POS has booked since. `noted`: how far the feed is known to have got, whatever is there now.
  */
-function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest) {
+function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted: number) {
   try {
     const { newestSeq, isSameHistory, ackedOrderIds } = knownSince(mirror, backup.newestEvent, createdAt);
-    const newest = Math.max(newestSeq, backup.newestSeq);
-    const continueAfterSeq = isSameHistory ? newest : newest + FEED_JUMP;
-    return { continueAfterSeq, feedJumped: !isSameHistory, ackedOrderIds };
+    const feedJumped = !isSameHistory || newestSeq < noted;
+    const newest = Math.max(newestSeq, backup.newestSeq, noted);
+    return { continueAfterSeq: feedJumped ? newest + FEED_JUMP : newest, feedJumped, ackedOrderIds };
   } catch {
     // It is not there, or cannot be read: that may be why there is a restore.
-    return { continueAfterSeq: backup.newestSeq + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
+    const newest = Math.max(backup.newestSeq, noted);
+    return { continueAfterSeq: newest + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
   }
 }
 
 function daemonRuns(directory: string): TillsyncError {
   return new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
-    hint: 'Stop it first (systemctl stop tillsync.socket tillsync.service), restore, and start it again.',
+    hint: 'Stop it first ({stop}), restore, and start it again.',
   });
 }
 

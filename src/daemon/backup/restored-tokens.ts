@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { isDeepStrictEqual } from 'node:util';
-import { NO_WEBHOOK_MEMORY } from '../../domain/platform/webhook-memory.ts';
+import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../../domain/platform/webhook-memory.ts';
 import type { State } from '../../store/state/open-state.ts';
 import { tokensSchema } from './manifest.ts';
 
@@ -16,7 +16,7 @@ export function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webho
   const { tokens, webhook } = tokensSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
   if (isDeepStrictEqual(state.webhook.read(), NO_WEBHOOK_MEMORY)) {
     // What a tillsync of another version remembers more or less than this one.
-    state.webhook.update(() => ({ ...NO_WEBHOOK_MEMORY, ...webhook }));
+    state.webhook.update(() => asWebhookMemory(webhook));
   }
   if (tokens === null) return 'none';
   const own = state.tokens.read();

@@ -9,9 +9,12 @@ import { checkMirrorCopy } from '../../store/backup/mirror-facts.ts';
 import { openState } from '../../store/state/open-state.ts';
 import { makeArchive } from '../archive/make-file.ts';
 import { type TarFile, textFile } from '../archive/tar-writer.ts';
+import { noMirror } from '../reading/readers.ts';
 import { RUNNING } from '../service/running-mark.ts';
 import { openWhenFree } from '../storage/open-when-free.ts';
+import { isReadable, requireRights } from '../storage/rights.ts';
 import { storagePaths } from '../storage/storage-directory.ts';
+import { asRoot } from '../storage/storage-user.ts';
 import { programVersion } from '../version.ts';
 import { copyInboxRows } from './inbox-rows-copy.ts';
 import {
@@ -23,6 +26,7 @@ import {
   TOKENS_FILE,
 } from './manifest.ts';
 import { readBackup } from './read-backup.ts';
+import { type Scratch, scratchFor } from './scratch.ts';
 
 export interface BackupOptions {
   config: Config;
@@ -51,19 +55,19 @@ export interface BackupReport {
  */
 export async function writeBackup(options: BackupOptions): Promise<BackupReport> {
   const paths = storagePaths(options.config.storage.directory);
-  if (!existsSync(paths.mirror)) {
-    throw new TillsyncError('not-found', `There is no mirror in ${options.config.storage.directory} yet.`, {
-      hint: 'Start tillsync first (tillsync run), or name another configuration with --config FILE.',
-    });
-  }
+  const { directory } = options.config.storage;
+  requireRights(directory, 'read');
+  if (!isReadable(paths.mirror)) throw noMirror(directory);
   const { clock, path, force, signal } = options;
   const secrets = options.withTokens ? await tokensOf(paths.state, clock) : null;
-  const inbox = await copyInboxRows(paths.inbox, clock);
+  const inbox = await copyInboxRows({ path: paths.inbox, clock, signal });
   const small = [...configFile(options.configFile), ...(secrets ? [secrets.file] : []), ...inbox.files];
   let manifest: Manifest | undefined;
-  async function* files(directory: string): AsyncGenerator<TarFile> {
+  let scratch: Scratch | undefined;
+  async function* files(beside: string): AsyncGenerator<TarFile> {
     const createdAt = isoUtc(clock.nowMs());
-    const copy = join(directory, MIRROR_FILE);
+    scratch = scratchFor(beside, options.config.storage.directory, paths.mirror);
+    const copy = join(scratch.directory, MIRROR_FILE);
     copyDatabase(paths.mirror, copy);
     manifest = {
       format: 'tillsync-backup',
@@ -81,20 +85,22 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
     yield* small;
     yield { name: MIRROR_FILE, bytes: statSync(copy).size, content: createReadStream(copy) };
   }
-  const verify = async (whole: string) => {
-    await readBackup(whole, { signal });
+  const verify = async (file: number) => {
+    await readBackup(path, { file, signal });
   };
-  const bytes = await makeArchive({ path, force, modifiedMs: clock.nowMs(), signal, verify }, files);
+  const where = { path, force, modifiedMs: clock.nowMs(), signal, verify };
+  const bytes = await makeArchive(where, files).finally(() => scratch?.clear());
   if (manifest === undefined) throw new TillsyncError('internal', 'A backup was written without its list.');
   return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault };
 }
 
 function configFile(path: string): TarFile[] {
-  return existsSync(path) ? [textFile(CONFIG_FILE, readFileSync(path, 'utf8'))] : [];
+  // It may be readable for root alone.
+  return asRoot(() => (existsSync(path) ? [textFile(CONFIG_FILE, readFileSync(path, 'utf8'))] : []));
 }
 
 async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; inUse: boolean }> {
-  if (!existsSync(path)) {
+  if (!isReadable(path)) {
     throw new TillsyncError('not-found', 'No tokens were ever stored here. Nothing was written.', {
       hint: 'Make the backup without --with-tokens.',
     });

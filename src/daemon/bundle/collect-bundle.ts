@@ -5,7 +5,9 @@ import { readConfigFile } from '../../config/config-source.ts';
 import { readSetup, type SetupResult } from '../../config/setup.ts';
 import { type Clock, isoUtc, type Random } from '../../domain/time/clock.ts';
 import { lookInto } from '../../store/backup/copy-database.ts';
+import { readDoctorSetup } from '../doctor/configuration.ts';
 import { storagePaths } from '../storage/storage-directory.ts';
+import { actAsStorageUser } from '../storage/storage-user.ts';
 import { programVersion } from '../version.ts';
 import { configSections } from './config-sections.ts';
 import { doctorSection } from './doctor-section.ts';
@@ -50,7 +52,9 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const { file, env, clock, withCustomerData, signal } = options;
   const setup = readSetup({ file, env });
   const config = configOf(setup, { file, env });
+  const doctorSetup = readDoctorSetup({ file, env });
   const directory = config?.storage.directory ?? directoryGuess(file, env);
+  actAsStorageUser({ directory, configFile: setup.file, writes: false });
   const paths = storagePaths(directory);
   const known = knownSecrets({ env, configFile: setup.file, statePath: paths.state });
   const redactor = new Redactor(known);
@@ -64,9 +68,9 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
       faults: 'faults' in setup ? setup.faults : [],
       handedIn: [...known.handedIn],
     }),
-    ...stateSections({ paths, config, clock }),
+    ...stateSections({ paths, config, clock, signal }),
     ...mirrorSections(paths.mirror, { withCustomerData }),
-    doctorSection(options),
+    doctorSection({ ...options, setup: doctorSetup }),
     ...logSections(options),
   ];
   const files: RenderedFile[] = [];

@@ -1,11 +1,12 @@
 import type { Environment } from '../../config/config-source.ts';
 import type { Clock, Random } from '../../domain/time/clock.ts';
 import type { CheckResult } from '../doctor/check.ts';
+import type { DoctorSetup } from '../doctor/configuration.ts';
 import { examine } from '../doctor/doctor.ts';
 import type { Section } from './section.ts';
 
 export interface DoctorSectionOptions {
-  file: string | undefined;
+  setup: DoctorSetup;
   env: Environment;
   clock: Clock;
   random: Random;

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Environment } from '../../config/config-source.ts';
 import { lookInto } from '../../store/backup/copy-database.ts';
+import { asRoot } from '../storage/storage-user.ts';
 
 export interface KnownSecrets {
   secrets: Set<string>;
@@ -75,7 +76,7 @@ function addStored(path: string, found: KnownSecrets, add: (text: string | null 
     }
     if (!tables.has('webhook')) return;
     for (const memory of texts('SELECT memory FROM webhook')) {
-      for (const value of Object.values(JSON.parse(memory ?? '{}') as object)) {
+      for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
         if (typeof value === 'string') add(value);
       }
     }
@@ -106,7 +107,7 @@ function decoded(part: string): string {
 
 function contentOf(path: string): string | undefined {
   try {
-    return readFileSync(path, 'utf8');
+    return asRoot(() => readFileSync(path, 'utf8'));
   } catch {
     return undefined;
   }

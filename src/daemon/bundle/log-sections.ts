@@ -1,6 +1,7 @@
 import { execFile } from 'node:child_process';
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 import { basename } from 'node:path';
+import { asRoot } from '../storage/storage-user.ts';
 import type { Section } from './section.ts';
 
 const JOURNAL_LINES = 5_000;
@@ -37,7 +38,7 @@ export function logSections(options: { unit: string; logFiles: readonly string[]
         what: `the end of ${basename(path)}`,
         mayNamePeople: true,
         isForeign: true,
-        make: () => ({ text: endOf(path) }),
+        make: () => ({ text: asRoot(() => endOf(path)) }),
       }),
     ),
   ];
@@ -51,10 +52,14 @@ function outputOf(program: string, words: string[]): Promise<string> {
       maxBuffer: OUTPUT_BYTES_MAX,
       env: { PATH: process.env.PATH ?? '', LC_ALL: 'C' },
     };
-    execFile(program, words, options, (error, stdout, stderr) => {
-      const failed = error === null ? '' : `${program} failed: ${'code' in error ? error.code : 'unknown'}\n`;
-      resolve(`${failed}${stderr}${stdout}`);
-    });
+    // Not everybody may read the journal.
+    asRoot(() =>
+      execFile(program, words, options, (error, stdout, stderr) => {
+        const failed =
+          error === null ? '' : `${program} failed: ${'code' in error ? error.code : 'unknown'}\n`;
+        resolve(`${failed}${stderr}${stdout}`);
+      }),
+    );
   });
 }
 

@@ -1,4 +1,4 @@
-import { statSync } from 'node:fs';
+import { lstatSync } from 'node:fs';
 import { asTillsyncError, TillsyncError } from '../../domain/errors.ts';
 
 /** One file of a bundle. */
@@ -37,7 +37,7 @@ export function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
 /** Throws what a reader understands where a file is not there, or where this user may not see it. */
 export function mustExist(path: string): void {
   try {
-    statSync(path);
+    lstatSync(path);
   } catch (error) {
     const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
     throw isMissing

@@ -2,12 +2,12 @@ import type { Config } from '../../config/config-type.ts';
 import { ENDPOINTS } from '../../domain/platform/limits.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { describeTokens } from '../../platform/token-status.ts';
-import { lookInto } from '../../store/backup/copy-database.ts';
 import { findWalReaders } from '../../store/mirror/wal-readers.ts';
 import { openState, type State } from '../../store/state/open-state.ts';
 import { openReaders } from '../reading/readers.ts';
 import { storedVerdict } from '../reading/stored-verdict.ts';
 import { RUNNING } from '../service/running-mark.ts';
+import { lookIntoInbox } from '../storage/look-into-inbox.ts';
 import { openWhenFree } from '../storage/open-when-free.ts';
 import type { StoragePaths } from '../storage/storage-directory.ts';
 import { plainUrl } from './config-sections.ts';
@@ -17,10 +17,11 @@ export interface StateSectionsOptions {
   paths: StoragePaths;
   config: Config | undefined;
   clock: Clock;
+  signal: AbortSignal;
 }
 
 /** What the processes of the company share, and what follows for the shop. */
-export function stateSections({ paths, config, clock }: StateSectionsOptions): Section[] {
+export function stateSections({ paths, config, clock, signal }: StateSectionsOptions): Section[] {
   const sections: Section[] = [
     {
       name: 'state.json',
@@ -32,7 +33,7 @@ export function stateSections({ paths, config, clock }: StateSectionsOptions): S
       name: 'inbox.json',
       what: 'how much the POS handed over by SQL that was not taken yet',
       mayNamePeople: false,
-      make: () => ({ document: inboxOf(paths.inbox) }),
+      make: async () => ({ document: await inboxOf(paths.inbox, clock, signal) }),
     },
     {
       name: 'mirror-readers.json',
@@ -70,6 +71,8 @@ async function verdictNow(config: Config, clock: Clock): Promise<unknown> {
   }
 }
 
+const CALLBACKS = 200;
+
 async function stateOf(path: string, config: Config | undefined, clock: Clock): Promise<unknown> {
   mustExist(path);
   const state = await openWhenFree(clock, () => openState({ path, clock }));
@@ -78,6 +81,7 @@ async function stateOf(path: string, config: Config | undefined, clock: Clock): 
       running: orFault(() => state.leases.isHeld(RUNNING)),
       auth: orFault(() => authOf(state, clock)),
       webhook: orFault(() => webhookOf(state)),
+      callbacks: orFault(() => state.callbacks.list(0, CALLBACKS)),
       ...(config && {
         waits: orFault(() => state.ledger.waits(config.limits)),
         blocks: ENDPOINTS.map((endpoint) => ({
@@ -107,23 +111,12 @@ function webhookOf({ webhook }: State): unknown {
     rotatedHere: current !== null,
     previousStillAccepted: previous !== null,
     previousUntilMs,
-    rotationUnfinished: pending !== null,
+    rotationUnfinished: pending.length > 0,
     registeredAddress: registered && plainUrl(registered.callbackUrl),
   };
 }
 
-function inboxOf(path: string): unknown {
+async function inboxOf(path: string, clock: Clock, signal: AbortSignal): Promise<unknown> {
   mustExist(path);
-  return lookInto(path, (db) => ({
-    schema: db.pragma('user_version', { simple: true }),
-    quickCheck: db.pragma('quick_check(5)', { simple: true }),
-    waiting: ['stock_changes', 'product_changes', 'order_acks'].map((table) => ({
-      table,
-      ...orFault(
-        () =>
-          db.prepare<[], object>(`SELECT count(*) AS rows, min(inserted_at) AS oldest FROM ${table}`).get() ??
-          {},
-      ),
-    })),
-  }));
+  return lookIntoInbox({ path, clock, signal }, (ask) => ask({ do: 'health' }));
 }

@@ -12,7 +12,7 @@ export function callbackReceiver(
   { config, clock, log }: PartsOptions,
   parts: Parts,
   orders: IncomingOrders,
-  more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered'>,
+  more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered' | 'onDropped'>,
 ): Receiver {
   const { mirror, webhookSecrets } = parts;
   const { host, port, path, bodyLimitBytes } = config.webhook;

@@ -1,4 +1,5 @@
 import type { TillsyncError } from '../../domain/errors.ts';
+import { asTyped } from '../../domain/installation.ts';
 import type { Log } from '../../domain/log.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import type { Mirror } from '../../store/mirror/mirror.ts';
@@ -29,13 +30,14 @@ export class CallbackStanding {
     const { mirror, log } = this.#options;
     const { freshnessBoard } = mirror;
     if (!enabled) {
-      freshnessBoard.report('orders.webhook', 'off', 'The webhook is switched off.');
+      freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
       mirror.alarms.lower('webhook.silent');
       return;
     }
     if (!hasSecret) {
-      const message =
-        'No webhook secret is configured, so every callback is refused; orders come by polling. Hand in webhook-secret.';
+      const message = asTyped(
+        'Instant orders are off: no secret for callbacks is set. Orders still arrive within two minutes. To set one, run: {tillsync} webhook rotate-secret',
+      );
       log.warn({}, message);
       freshnessBoard.report('orders.webhook', 'degraded', message);
       return;
@@ -48,7 +50,7 @@ export class CallbackStanding {
 
   unreadable(reason: string): void {
     this.#unreadableMonoMs = this.#options.clock.monotonicMs();
-    const message = `A callback with the right secret could not be read as an order: ${reason} It was kept; look at it with \`tillsync quarantine list\`.`;
+    const message = `A callback with the right secret could not be read as an order: ${reason} It was saved. To see it, run: {tillsync} quarantine list`;
     this.#options.mirror.alarms.raise('webhook.unreadable', message);
   }
 

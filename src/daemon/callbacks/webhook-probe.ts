@@ -1,5 +1,7 @@
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { Agent, request } from 'undici';
 import type { Config } from '../../config/config-type.ts';
+import { PROBE_HEADER } from '../../domain/callback.ts';
 
 /** What one try of an address showed. */
 export interface ProbeResult {
@@ -34,7 +36,7 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
     const results: ProbeResult[] = [];
     const refused = await statusOf(local, WRONG_SECRET, '{}', agent, signal);
     results.push(judgeWrong('local', local, refused));
-    if (refused === 401 && secret !== undefined) {
+    if (refused === 401 && secret !== undefined && isOwnListener(port, config.storage.directory)) {
       const large = ' '.repeat(bodyLimitBytes + 1);
       results.push(judgeRight(local, await statusOf(local, secret, large, agent, signal)));
     }
@@ -48,6 +50,28 @@ export async function probeWebhook({ config, secret, signal }: ProbeOptions): Pr
   }
 }
 
+/** As `/proc/net/tcp` has them: local address, state (0A: listens), and the user the socket belongs to. */
+const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
+
+/**
+ * Whether the port is listened on by the user of tillsync or by root, which holds it for systemd: the secret is
+ * given to nobody else who may have the port while tillsync is down. False also where the system does not tell.
+ */
+function isOwnListener(port: number, storage: string): boolean {
+  try {
+    const own = new Set([0, statSync(storage).uid]);
+    const tables = ['/proc/net/tcp', '/proc/net/tcp6'].map((file) =>
+      existsSync(file) ? readFileSync(file, 'utf8') : '',
+    );
+    const owners = [...tables.join('\n').matchAll(LISTENER)]
+      .filter(([, hex = '']) => Number.parseInt(hex, 16) === port)
+      .map(([, , uid]) => Number(uid));
+    return owners.length > 0 && owners.every((uid) => own.has(uid));
+  } catch {
+    return false;
+  }
+}
+
 async function statusOf(
   url: string,
   secret: string,
@@ -58,7 +82,7 @@ async function statusOf(
   try {
     const answer = await request(url, {
       method: 'POST',
-      headers: { 'content-type': 'application/json', 'x-webhook-secret': secret },
+      headers: { 'content-type': 'application/json', 'x-webhook-secret': secret, [PROBE_HEADER]: '1' },
       body,
       dispatcher,
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),

@@ -4,10 +4,10 @@ import type { Guard, GuardSettings, Hold } from '../../domain/change/guard-rails
 import { resolveProduct } from '../../domain/change/resolve-product.ts';
 import { resolveStock } from '../../domain/change/resolve-stock.ts';
 import type { Resolution } from '../../domain/change/target.ts';
+import type { AckResult } from '../../store/outbox/order-takings.ts';
 import type { Acceptance, IntakeItem } from '../../store/outbox/outbox-intake.ts';
 import type { OutboxCounts, OutboxFilter } from '../../store/outbox/outbox-queries.ts';
 import type { ChangeSource, OutboxEntry } from '../../store/outbox/outbox-row.ts';
-import type { AckResult } from '../../store/outbox/unbooked-orders.ts';
 import type { MirrorStores, Stores } from '../storage/mirror-stores.ts';
 
 /** A change as it was handed over by any way in; `reference` is what its giver knows it by. */
@@ -56,7 +56,7 @@ export class ChangeDesk {
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack, onTaken } = this.#options;
     const accepted = await stores.write((at) => {
-      if (holdBack) at.acks.begin();
+      if (holdBack) at.takings.begin(true);
       return at.intake.accept(
         items.map((item) => this.#resolved(at, item)),
         { source, guards, hold: holds.all, zeroHold: holds.zeros },
@@ -101,14 +101,16 @@ export class ChangeDesk {
     return stores.read(({ intake }) => intake.holdFor(targets.size, guards));
   }
 
-  /** Records durably that the POS has booked these orders, and corrects what was held back for them. */
+  /** Takes in what orders took, so that what is read of stocks is up to date. */
+  async catchUp(): Promise<void> {
+    const { stores, holdBack } = this.#options;
+    while (await stores.write(({ claims }) => claims.catchUp({ holdBack })));
+  }
+
+  /** Records durably that the POS has booked these orders. */
   async acknowledge(orderIds: readonly string[], source: ChangeSource): Promise<AckResult[]> {
-    const { stores, holdBack, onTaken } = this.#options;
-    const results = await stores.write(({ acks }) => {
-      const noted = acks.acknowledge(orderIds, source);
-      if (holdBack) acks.correct();
-      return noted;
-    });
+    const { stores, onTaken } = this.#options;
+    const results = await stores.write(({ takings }) => takings.acknowledge(orderIds, source));
     onTaken();
     return results;
   }
@@ -139,12 +141,8 @@ export class ChangeDesk {
 
   /** Gives up a change that waits, is held or was rejected. */
   async drop(changeId: number): Promise<void> {
-    const { stores, holdBack, onTaken } = this.#options;
-    await stores.write(({ decisions, acks }) => {
-      decisions.drop(changeId);
-      // What was heard of while it was in the way of corrections.
-      if (holdBack) acks.correctSettled([changeId]);
-    });
+    const { stores, onTaken } = this.#options;
+    await stores.write(({ decisions }) => decisions.drop(changeId));
     onTaken();
   }
 

@@ -82,7 +82,7 @@ interface JudgeSettings {
   zeroHold: Hold | undefined;
 }
 
-type StockRow = { qty: number | string | null; show: number | null };
+type StockRow = { qty: number | string | null; show: number | null; uncertain: number };
 type ProductRow = { price: number | string | null; name: string | null; show: number | null };
 
 class Judge {
@@ -97,7 +97,7 @@ class Judge {
     this.#values = new MirrorValues(db);
     this.#unsettled = new UnsettledStocks(db).keys({ holdBack: settings.config.stock.holdBackUnbooked });
     this.#stock = db.prepare<[string, string], StockRow>(
-      'SELECT qty, show FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+      'SELECT qty, show, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
     );
     this.#product = db.prepare<[string], ProductRow>(
       'SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id) WHERE s.sku = ?',
@@ -148,7 +148,7 @@ class Judge {
     if (named.kind === 'product') return this.#values.hasProductValues(sku, values);
     const { qty = Number.NaN, show } = values;
     if (subsidiaryId === null || this.#unsettled.has(key)) return false;
-    return this.#values.stockConfirmedAt(sku, subsidiaryId, { qty, show }) !== undefined;
+    return this.#values.hasStock(sku, subsidiaryId, { qty, show });
   }
 
   #whyStock({ target, values }: Place<unknown>, sku: string, subsidiaryId: string): string {
@@ -156,7 +156,11 @@ class Judge {
     if (!known) return 'The mirror has no such stock; the platform may refuse it.';
     const parts = [`The mirror has ${known.qty ?? 'no quantity'}`];
     if (values.show !== undefined) parts.push(`show ${known.show === null ? 'unknown' : known.show === 1}`);
-    if (!this.#unsettled.has(target.key)) return `${parts.join(', ')}.`;
+    if (!this.#unsettled.has(target.key)) {
+      const lost =
+        known.uncertain === 1 ? '; an answer of the platform was lost, so it may have another value' : '';
+      return `${parts.join(', ')}${lost}.`;
+    }
     const { holdBackUnbooked } = this.#settings.config.stock;
     const less = holdBackUnbooked ? '; what is sold online and not booked is taken off as it leaves' : '';
     return `${parts.join(', ')}, and orders or changes under way may have changed it${less}.`;

@@ -45,6 +45,9 @@ export interface SettledChange {
 export interface SendSettings {
   holdBack: boolean;
   skipUnchanged: boolean;
+  /** See `SendRules`. */
+  trustMs: number;
+  platformDeducts: boolean;
   /** Whether a first sweep may still come: until then targets by their own words wait. */
   hasBranches: boolean;
   /** Wall clock of the last complete poll of the orders; null: none yet. */
@@ -58,34 +61,36 @@ const ORDERS_KNOWN_MS = 900_000;
 
 /** The mirror's outbox as the sender wants it. */
 export function pushLine(stores: MirrorStores, desk: ChangeDesk, settings: SendSettings): PushLine {
-  const { holdBack, hasBranches, lastPollOkMs, clock, onSettled } = settings;
+  const { holdBack, trustMs, platformDeducts, hasBranches, lastPollOkMs, clock, onSettled } = settings;
   const maySkip = () => {
     const lastMs = settings.skipUnchanged ? lastPollOkMs() : null;
     return lastMs !== null && Math.abs(clock.nowMs() - lastMs) < ORDERS_KNOWN_MS;
   };
-  const sendAsIs = ({ lookup }: Pick<Stores, 'lookup'>) => !hasBranches || lookup.isComplete;
+  // What orders took of a stock can be told only where the catalogue says which one is meant.
+  const sendAsIs = ({ lookup }: Pick<Stores, 'lookup'>, kind: ChangeKind) =>
+    kind === 'stock' && holdBack ? false : !hasBranches || lookup.isComplete;
   const targets = new WaitingTargets(desk);
   return {
-    outlook: (kind) => stores.read((at) => at.claims.outlook(kind, { sendAsIs: sendAsIs(at) })),
+    outlook: (kind) =>
+      stores.read((at) => at.claims.outlook(kind, { sendAsIs: sendAsIs(at, kind), holdBack })),
     async claim(kind, max) {
       for (;;) {
         await targets.find(stores);
         const skipUnchanged = maySkip();
+        if (kind === 'stock') while (await stores.write((at) => at.claims.catchUp({ holdBack })));
         const claim = await stores.write((at) =>
           targets.areFound(at)
-            ? at.claims.claim(kind, max, { holdBack, skipUnchanged, sendAsIs: sendAsIs(at) })
+            ? at.claims.claim(kind, max, {
+                ...{ holdBack, skipUnchanged, trustMs, platformDeducts },
+                sendAsIs: sendAsIs(at, kind),
+              })
             : undefined,
         );
         if (claim) return claim;
       }
     },
     async settle(callId, outcomes) {
-      const report = await stores.write(({ settlement, acks }) => {
-        const settled = settlement.settle(callId, outcomes);
-        if (!holdBack) return settled;
-        const corrected = acks.correctSettled(outcomes.map(({ changeId }) => changeId));
-        return { ...settled, waiting: settled.waiting + corrected };
-      });
+      const report = await stores.write(({ settlement }) => settlement.settle(callId, outcomes));
       try {
         onSettled?.(settledChanges(stores, outcomes));
       } catch {
@@ -160,25 +165,23 @@ export interface ChoreSettings {
 export function outboxChores(
   stores: MirrorStores,
   desk: ChangeDesk,
-  mirror: Pick<Mirror, 'newestSeq' | 'lastPollOkMs'>,
+  mirror: Pick<Mirror, 'newestSeq'>,
   settings: ChoreSettings,
 ): OutboxChores {
   const { holdBack, keptMs, clock } = settings;
-  let isEnded = false;
   return {
     reclaim: () => stores.write(({ settlement }) => settlement.reclaim()),
     unresolved: unresolvedChanges(stores, desk, settings),
-    correct: async () => {
-      if (holdBack) return await stores.write(({ acks }) => acks.correct());
-      // Once: nothing begins again while it is off, and an order need not cost a transaction.
-      if (!isEnded) await stores.write(({ acks }) => acks.end());
-      isEnded = true;
-      return 0;
+    catchUp: async () => {
+      // While the hold-back is off nothing is sent because of an order; the next count catches up.
+      if (!holdBack) return 0;
+      while (await stores.write(({ claims }) => claims.catchUp({ holdBack })));
+      return stores.read(({ claims }) => claims.movedCount);
     },
     newestSeq: () => mirror.newestSeq(),
     prune: () =>
-      stores.write(({ decisions, acks }) => {
-        acks.prune(mirror.lastPollOkMs() ?? 0);
+      stores.write(({ decisions, takings }) => {
+        takings.collect();
         if (keptMs === 0) return false;
         return decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE) === PRUNED_AT_ONCE;
       }),

@@ -1,4 +1,5 @@
 import { cronSchedule } from '../../config/schedule.ts';
+import type { InboxWaiting } from '../../store/inbox/inbox-rows.ts';
 import { inboxLoop } from '../../sync/inbox-loop.ts';
 import { SweepWish, sweepLoop } from '../../sync/sweep-loop.ts';
 import type { Counters } from '../metrics/counters.ts';
@@ -18,7 +19,7 @@ export function outgoingLoops(
   options: PartsOptions,
   parts: Parts,
   mayCall: () => boolean,
-  counters: Pick<Counters, 'settled' | 'tookIn'>,
+  counters: Pick<Counters, 'settled' | 'tookIn' | 'inbox'>,
 ): NamedLoop[] {
   const { config, clock, random, log, lookEveryMs } = options;
   const { mirror, stores, branches, onLine } = parts;
@@ -36,7 +37,8 @@ export function outgoingLoops(
     onSettled: counters.settled,
   });
   const inbox: NamedLoop['run'] = async (signal, beat) => {
-    const { takeIn: take, close } = inboxWiring({ config, stores, clock, log });
+    const onWaiting = (waiting: InboxWaiting) => counters.inbox.saw(waiting, clock);
+    const { takeIn: take, close } = inboxWiring({ config, stores, onWaiting, signal, log });
     const takeIn = async () => {
       const report = await take();
       counters.tookIn(report);
@@ -48,7 +50,7 @@ export function outgoingLoops(
     try {
       await inboxLoop({ takeIn, alarms, onLine: told, lookEveryMs, clock, log, beat }, signal);
     } finally {
-      close();
+      await close();
     }
   };
   const catalog: NamedLoop['run'] = (signal, beat) =>

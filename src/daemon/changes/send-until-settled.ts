@@ -1,4 +1,5 @@
 import { whenFree } from '../../domain/busy.ts';
+import { counted } from '../../domain/counted.ts';
 import { TillsyncError } from '../../domain/errors.ts';
 import type { Freshness } from '../../domain/health/freshness.ts';
 import type { Clock } from '../../domain/time/clock.ts';
@@ -109,8 +110,8 @@ function requireTokens({ platform }: Parts, watch: Watch): void {
   if (platform.tokens.describe().state === 'ok') return;
   throw new TillsyncError(
     'auth-required',
-    `The platform asks for new tokens. ${watch.total - watch.settled} changes stay in line.`,
-    { hint: 'Hand new ones over, and they are sent: tillsync auth set < FILE' },
+    `The platform asks for new tokens. Still queued: ${counted(watch.total - watch.settled, 'change')}.`,
+    { hint: 'Run: {tillsync} auth set, and they are sent.' },
   );
 }
 
@@ -122,7 +123,7 @@ function troubleOf(freshness: readonly Freshness[], sinceMs: number): string {
 
 function stopped(watch: Watch): TillsyncError {
   const left = watch.total - watch.settled;
-  return new TillsyncError('aborted', `Stopped waiting. ${left} changes stay in line.`, {
+  return new TillsyncError('aborted', `Stopped waiting. Still queued: ${counted(left, 'change')}.`, {
     hint: 'The daemon sends them, or the next command with --wait.',
   });
 }

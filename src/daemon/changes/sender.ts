@@ -67,13 +67,15 @@ export class Sender {
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { parts, config, clock, random, log, lookEveryMs, onSettled } = this.#options;
     const { platform, stores, changeDesk, branches, mirror, onLine } = parts;
-    const { holdBackUnbooked: holdBack, skipUnchanged } = config.stock;
+    const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
     const loop = new PushLoop({
       kind,
       platform,
       line: pushLine(stores, changeDesk, {
         holdBack,
         skipUnchanged,
+        trustMs,
+        platformDeducts,
         hasBranches: branches.length > 0,
         lastPollOkMs: () => mirror.lastPollOkMs(),
         clock,

@@ -58,13 +58,13 @@ export function demoConfig({ baseUrl, directory, webhookPort, localPort = 0 }: D
       { subsidiaryId: 'sub-3' },
     ],
     outbox: { lingerMs: 250 },
-    stock: { holdBackUnbooked: true, skipUnchanged: true },
+    stock: { holdBackUnbooked: true, skipUnchanged: true, trustForMs: 600_000, platformDeducts: true },
     guard: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
     retention: {
       ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 400 * DAY_MS },
       ...{ outboxMs: 30 * DAY_MS, quarantineMs: 90 * DAY_MS, maxBytes: 1024 ** 3 },
     },
-    local: { host: '127.0.0.1', port: localPort },
+    local: { host: '127.0.0.1', port: localPort, others: [], socket: '' },
     alarms: {
       ...{ command: [], url: '', name: '', level: 'amber' },
       ...{ settleMs: 60_000, repeatMs: 0, dailyMax: 20, timeoutMs: 30_000 },

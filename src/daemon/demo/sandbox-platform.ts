@@ -1,6 +1,7 @@
 import type { Log } from '../../domain/log.ts';
 import type { PlatformLimits } from '../../domain/platform/limits.ts';
 import type { Clock, Random } from '../../domain/time/clock.ts';
+import { seededRandom } from '../../sandbox/draws.ts';
 import { type Sandbox, startSandbox } from '../../sandbox/server.ts';
 import type { OrderShape } from '../../sandbox/settings.ts';
 
@@ -23,6 +24,8 @@ export interface SandboxPlatformOptions {
   /** How often a new order comes in and another moves on; 0: never by itself. */
   ordersEveryMs: number;
   shape?: Partial<OrderShape>;
+  /** The same products for the same number; without it they are made up anew. */
+  seed?: number;
   webhook?: { callbackUrl: string; secret: string };
 }
 
@@ -37,8 +40,14 @@ export interface SandboxPlatform {
 
 /** Starts the platform in small with made-up traffic. */
 export async function startSandboxPlatform(options: SandboxPlatformOptions): Promise<SandboxPlatform> {
-  const { clock, random, ordersEveryMs, webhook, shape, ...rest } = options;
-  const sandbox = await startSandbox({ ...rest, clock, random, ...(shape && { shape }) });
+  const { clock, random, ordersEveryMs, webhook, shape, seed, ...rest } = options;
+  const sandbox = await startSandbox({
+    ...rest,
+    clock,
+    random,
+    ...(shape && { shape }),
+    ...(seed !== undefined && { seed: { random: seededRandom(seed) } }),
+  });
   if (webhook) sandbox.control.setWebhook({ ...webhook, active: true });
   const stop = new AbortController();
   const traffic = ordersEveryMs > 0 ? makeTraffic(sandbox, options, stop.signal) : Promise.resolve();

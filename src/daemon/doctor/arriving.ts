@@ -69,7 +69,7 @@ export function arrivingCheck({ verdict, sights, clock }: ArrivingCheckOptions):
 function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Clock): Outcome {
   const { webhook, poll, lastWebhookAt, unannounced } = seen;
   const facts = { ...seen };
-  const codes = ['webhook.silent', 'webhook.unreadable', 'orders.webhook'] as const;
+  const codes = ['webhook.refused', 'webhook.silent', 'webhook.unreadable', 'orders.webhook'] as const;
   const last = lastWebhookAt === null ? 'None ever came' : `The last came ${since(lastWebhookAt, clock)}`;
   const counted = `${last}; of the new orders of the last day callbacks announced ${webhook}, and polls found ${poll} first.`;
   const found = outcomeOfFindings(verdict, codes, facts, ['webhook.silent']);

@@ -1,4 +1,5 @@
 import { asTillsyncError, hasCode } from '../../domain/errors.ts';
+import { asTyped, typedAgain } from '../../domain/installation.ts';
 
 /** Every check by its id, which stays the same in every version, in the order they are made. */
 export const CHECK_TITLES = {
@@ -54,6 +55,8 @@ export interface Outcome {
   facts: Readonly<Record<string, unknown>>;
   /** Whether only new tokens help. */
   needsTokens?: boolean;
+  /** Whether it was skipped for want of rights, so that something may be wrong all the same. */
+  isHidden?: boolean;
 }
 
 export interface Check {
@@ -69,20 +72,29 @@ export interface CheckResult extends Outcome {
 type Facts = Outcome['facts'];
 
 export function well(message: string, facts: Facts = {}): Outcome {
-  return { level: 'ok', message, remedy: null, facts };
+  return outcome('ok', message, null, facts);
 }
 
 export function warned(message: string, remedy: string, facts: Facts = {}): Outcome {
-  return { level: 'warn', message, remedy, facts };
+  return outcome('warn', message, remedy, facts);
 }
 
 export function failed(message: string, remedy: string, facts: Facts = {}): Outcome {
-  return { level: 'fail', message, remedy, facts };
+  return outcome('fail', message, remedy, facts);
 }
 
 /** What could not be checked, and why. */
 export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): Outcome {
-  return { level: 'skipped', message, remedy, facts };
+  return outcome('skipped', message, remedy, facts);
+}
+
+function outcome(level: CheckLevel, message: string, remedy: string | null, facts: Facts): Outcome {
+  return { level, message: asTyped(message), remedy: remedy === null ? null : asTyped(remedy), facts };
+}
+
+/** What this user may not look at. */
+export function hidden(message: string, facts: Facts = {}): Outcome {
+  return { ...skipped(message, `Run: ${typedAgain()}`, facts), isHidden: true };
 }
 
 /** The outcome of a check that ended with an error. */

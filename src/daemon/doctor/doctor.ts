@@ -1,12 +1,14 @@
 import type { Environment } from '../../config/config-source.ts';
 import type { Config } from '../../config/config-type.ts';
+import { isSetUp } from '../../config/sample-config.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { asTillsyncError } from '../../domain/errors.ts';
 import type { Wait } from '../../domain/platform/call.ts';
 import type { Clock, Random } from '../../domain/time/clock.ts';
+import { unitOf } from '../installation.ts';
 import { type StoragePaths, storagePaths } from '../storage/storage-directory.ts';
 import { CHECK_IDS, type Check, type CheckId, type CheckResult, resultOf, skipped } from './check.ts';
-import { configCheck, readDoctorSetup } from './configuration.ts';
+import { configCheck, type DoctorSetup } from './configuration.ts';
 import { databaseChecks } from './databases.ts';
 import { diskCheck } from './disk.ts';
 import { filesCheck } from './files.ts';
@@ -15,15 +17,14 @@ import { platformChecks } from './platform-checks.ts';
 import { openPlatformParts, type PlatformParts } from './platform-parts.ts';
 import { askDaemon, type DaemonAnswer } from './running-daemon.ts';
 import { serviceChecks } from './service.ts';
-import { readUnit, unitOf } from './service-manager.ts';
+import { readUnit } from './service-manager.ts';
 import { openStored, readRunningMark, type Stored } from './stored.ts';
 import { STORED_CHECKS, storedChecks } from './stored-checks.ts';
 import { versionCheck } from './versions.ts';
 import { readersCheck } from './wal-readers.ts';
 
 export interface DoctorOptions {
-  /** Configuration file, as `--config` gives it. */
-  file?: string | undefined;
+  setup: DoctorSetup;
   env: Environment;
   clock: Clock;
   random: Random;
@@ -47,17 +48,18 @@ export function checksNamed(word: string): CheckId[] {
  * is only read, and all within the rate budget that every process here shares. Throws only what is a fault of its own.
  */
 export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResult> {
-  const setup = readDoctorSetup(options);
+  const { setup } = options;
   const wanted = new Set(options.only.length === 0 ? CHECK_IDS : options.only.flatMap(checksNamed));
   const first = [configCheck(setup), versionCheck()];
   yield* made(first, wanted, options);
   const { config, secrets, file } = setup;
-  if (config) {
+  if (config && isSetUp(config)) {
     yield* new Examination({ ...options, config, secrets, configFile: file }, wanted).results();
     return;
   }
   const rest = CHECK_IDS.filter((id) => !first.some((check) => check.id === id));
-  yield* made(allSkipped(rest, 'Not checked: the configuration cannot be used.'), wanted, options);
+  const why = config ? 'Not checked before the set-up.' : 'Not checked: the configuration cannot be used.';
+  yield* made(allSkipped(rest, why), wanted, options);
 }
 
 async function* made(
@@ -96,13 +98,21 @@ class Examination {
     const { config, secrets, clock, signal, configFile } = this.#o;
     const { directory } = config.storage;
     const mark = once(() => readRunningMark(directory, clock));
-    const answer = once(() => askDaemon(config.local, secrets.localApiKey, signal));
+    const answer = once(() => askDaemon(config, secrets.localApiKey, signal));
     // Before anything opens the mirror, for that makes what is missing beside it.
-    yield* this.#make([diskCheck(directory), filesCheck(directory, async () => (await mark()).running)]);
+    yield* this.#make([
+      diskCheck(directory),
+      filesCheck({
+        directory,
+        group: config.storage.group,
+        configFile,
+        isRunning: async () => (await mark()).running,
+      }),
+    ]);
     const { running: marked, pid: daemonPid } = await mark();
     const running = marked ?? isAnswering(await answer());
     yield* this.#make([
-      ...databaseChecks(this.#paths, clock),
+      ...databaseChecks(this.#paths, clock, signal),
       readersCheck({ mirrorPath: this.#paths.mirror, clock, signal, daemonPid }),
       ...serviceChecks({
         running,
@@ -172,7 +182,7 @@ class Examination {
 
 /** null where it is not known where to ask. */
 function isAnswering(answer: DaemonAnswer | null): boolean | null {
-  return answer === null ? null : answer.health !== 'down';
+  return answer === null ? null : answer.health === 'ok' || answer.health === 'failing';
 }
 
 function allSkipped(ids: readonly CheckId[], why: string): Check[] {

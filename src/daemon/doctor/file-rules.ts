@@ -5,6 +5,7 @@ export interface SeenFile {
   /** Permission bits with setgid and the like: `st_mode & 0o7777`. */
   mode: number;
   uid: number;
+  gid: number;
 }
 
 export interface FileProblem {
@@ -62,15 +63,22 @@ const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   },
 };
 
-/** What is wrong with owners and modes; `ownerUid` is whose the storage directory is. */
-export function fileProblems(files: readonly SeenFile[], ownerUid: number): FileProblem[] {
+/** What is wrong with owners and modes; `files` begin with the directory. */
+export function fileProblems(
+  files: readonly SeenFile[],
+  owner: RightOwner,
+  nameOf: (uid: number) => string,
+): FileProblem[] {
+  return [...ownerProblem(files, owner, nameOf), ...modeProblems(files)];
+}
+
+function modeProblems(files: readonly SeenFile[]): FileProblem[] {
   return files.flatMap((file) => {
     const { path, role, mode } = file;
-    // In the inbox's directory the POS makes files too.
-    const problems = role === 'inbox' ? [] : ownerProblems(file, ownerUid);
+    const problems: FileProblem[] = [];
     if (role === 'log') return problems;
     const { mode: right, harmful, harm, needed, lack } = RULES[role];
-    const remedy = `chmod ${octal(right)} ${path}`;
+    const remedy = `sudo chmod ${octal(right)} ${path}`;
     const is = `has mode ${octal(mode)}`;
     if ((mode & harmful) !== 0) problems.push({ path, level: 'fail', problem: `${is}: ${harm}`, remedy });
     else if ((mode & needed) !== needed)
@@ -79,10 +87,38 @@ export function fileProblems(files: readonly SeenFile[], ownerUid: number): File
   });
 }
 
-function ownerProblems({ path, uid }: SeenFile, ownerUid: number): FileProblem[] {
-  if (uid === ownerUid) return [];
-  const problem = `belongs to user ${uid} and not, as its directory, to user ${ownerUid}, so tillsync cannot write it`;
-  return [{ path, level: 'fail', problem, remedy: `chown ${ownerUid} ${path}` }];
+/** The user that has to own what is in the storage directory, by name. */
+export interface RightOwner {
+  uid: number;
+  user: string;
+  group: string;
+  /** Such as `tillsync.service`; null: the owner of the directory, for no unit says who it is. */
+  unit: string | null;
+}
+
+/** One problem for all that belongs to somebody else, since one command mends it. `files` begin with the directory. */
+function ownerProblem(
+  files: readonly SeenFile[],
+  { uid, user, group, unit }: RightOwner,
+  nameOf: (uid: number) => string,
+): FileProblem[] {
+  // In the inbox's directory the POS makes files too.
+  const wrong = files.filter((file) => file.role !== 'inbox' && file.uid !== uid);
+  const [first] = wrong;
+  const [directory] = files;
+  if (!first || !directory) return [];
+  const others = [...new Set(wrong.map((file) => nameOf(file.uid)))].join(' and ');
+  const more = wrong.length === 1 ? '' : ` and ${wrong.length - 1} more in it`;
+  const why = unit === null ? `as the directory to ${user}` : `to ${user}, as whom ${unit} runs`;
+  return [
+    {
+      path: first.path,
+      level: 'fail',
+      problem:
+        `${more} belong${more === '' ? 's' : ''} to ${others} and not ${why}, so tillsync cannot write there`.trim(),
+      remedy: `sudo chown -R -h ${user}:${group} ${directory.path}`,
+    },
+  ];
 }
 
 function octal(mode: number): string {

@@ -31,21 +31,27 @@ const FLOWS: readonly Flow[] = [
   {
     id: 'orders',
     subject: 'orders.poll',
-    codes: ['orders.stale', 'orders.unreadable', 'orders.more-pages', 'orders.starting', 'orders.poll'],
-    worked: 'The last poll (GET /order/all, not tried here since its turn belongs to the poll) was answered',
+    codes: [
+      'orders.stale',
+      'orders.unreadable',
+      'orders.more-pages',
+      'orders.starting',
+      'orders.resuming',
+      'orders.poll',
+    ],
+    worked: "The last successful poll (not repeated now because of the platform's limit) was",
   },
   {
     id: 'catalog',
     subject: 'catalog.sweep',
     codes: ['catalog.incomplete', 'catalog.sweep'],
-    worked: 'The catalogue was last read whole',
+    worked: 'The whole catalogue was last read',
   },
   {
     id: 'changes',
     subject: 'outbox.push',
     codes: ['outbox.push'],
-    worked:
-      'Changes (PUT /product/batch, /product/stock/batch, not tried here since that writes) were last taken',
+    worked: 'The platform last took changes (not tried now, since that would write)',
   },
 ];
 
@@ -60,7 +66,7 @@ export function flowChecks(options: FlowChecksOptions): Check[] {
       id: 'quarantine',
       run: () =>
         outcomeOfFindings(verdict, ['quarantine'], { entries: quarantine }) ??
-        well('Nothing that came in was not understood.', { entries: 0 }),
+        well('Everything received could be read.', { entries: 0 }),
     },
   ];
 }
@@ -71,7 +77,7 @@ function flowOutcome(flow: Flow, { verdict, freshness, running, clock }: FlowChe
   const found = outcomeOfFindings(verdict, flow.codes, facts);
   if (found) return found;
   if (!seen || seen.state === 'unknown') return skipped('Not tried yet.', null, facts);
-  if (seen.state === 'locked-out') return skipped('It waits for new tokens.', null, facts);
+  if (seen.state === 'locked-out') return skipped('Waiting for new tokens.', null, facts);
   if (seen.lastOkAt === null) return skipped(seen.message || 'It has not worked yet.', null, facts);
   const worked = `${flow.worked} ${since(seen.lastOkAt, clock)}.`;
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
@@ -81,12 +87,12 @@ function outboxOutcome(verdict: Verdict, outbox: FlowChecksOptions['outbox']): O
   const codes = ['outbox.stuck', 'outbox.rejected', 'outbox.held'] as const;
   const found = outcomeOfFindings(verdict, codes, { ...outbox });
   if (found) {
-    const list = found.level === 'fail' ? null : 'Look at them with: tillsync outbox list';
+    const list = found.level === 'fail' ? null : 'To see them, run: {tillsync} outbox list';
     return { ...found, remedy: [found.remedy, list].filter(Boolean).join(' ') };
   }
   const waiting = outbox.pending + outbox.sending;
   return well(
-    waiting === 0 ? 'Nothing waits to be sent.' : `Waiting to be sent, and not for long: ${waiting}.`,
+    waiting === 0 ? 'Nothing is waiting to be sent.' : `Waiting to be sent, for a short time: ${waiting}.`,
     {
       ...outbox,
     },

@@ -5,10 +5,13 @@ import type { Outcome } from './check.ts';
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 
+const FOLLOWS = 'It ends with what else is wrong here.';
+
 /** Where a finding sends people to this very command, what to do instead. */
 const HERE: Partial<Record<FindingCode, string>> = {
   'orders.stale': 'Check the internet connection of this machine, and what else is wrong here.',
   'outbox.stuck': 'Check the internet connection of this machine, and what else is wrong here.',
+  'orders.resuming': 'Wait for two minutes; if it stays, see what else is wrong here.',
   'orders.starting': 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
   auth: TRIES_AGAIN,
   'orders.poll': TRIES_AGAIN,
@@ -25,7 +28,9 @@ export function outcomeOfFindings(
 ): Outcome | undefined {
   const found = findings.filter(({ code }) => codes.includes(code));
   if (found.length === 0) return undefined;
-  const remedies = new Set(found.map(({ code, remedy }) => HERE[code] ?? remedy));
+  const remedies = new Set(
+    found.map(({ code, remedy }) => (remedy === '' ? FOLLOWS : (HERE[code] ?? remedy))),
+  );
   return {
     level: found.some(({ level }) => level === 'red') ? 'fail' : 'warn',
     message: found.map((each) => sentence(each, toldBetter)).join(' '),

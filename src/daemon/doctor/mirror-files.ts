@@ -21,7 +21,7 @@ export function mendMirrorFiles({ mirrorPath, running }: MirrorFilesOptions): Ou
   const facts = { missing };
   if (running !== false) {
     const message = `${which} ${was} deleted while tillsync runs, so what it wrote last may be lost at its next stop.`;
-    return failed(message, 'Restart the service: systemctl restart tillsync', facts);
+    return failed(message, 'Restart the service: {restart}', facts);
   }
   try {
     openKeeper(mirrorPath).close();

@@ -22,12 +22,12 @@ function sentOutcome({ takenAt, refused, trouble }: LastSent, what: string, cloc
   const taken = takenAt === null ? `No ${what} was taken yet.` : `Last taken ${since(takenAt, clock)}.`;
   if (trouble !== null && trouble.attempts >= TROUBLED_FROM) {
     const message = `A ${what} that was sent ${trouble.attempts} times waits to be sent again: "${trouble.message}" ${taken}`;
-    return warned(message, 'It is sent again by itself; see: tillsync outbox list --state pending', facts);
+    return warned(message, 'It is sent again by itself; see: {tillsync} outbox list --state pending', facts);
   }
   if (refused !== null && (takenAt === null || refused.at > takenAt)) {
     const when = since(refused.at, clock);
     const message = `The last ${what} that was sent was refused ${when}: "${refused.message}". ${taken}`;
-    return warned(message, 'Look at it with: tillsync outbox list --state rejected', facts);
+    return warned(message, 'Look at it with: {tillsync} outbox list --state rejected', facts);
   }
   if (takenAt === null) return skipped(`No ${what} was sent yet.`, null, facts);
   if (refused === null) return well(taken, facts);

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { basename } from 'node:path';
 
 /** A unit as `systemctl show` tells it. */
 export interface ServiceUnit {
@@ -16,17 +15,9 @@ export interface ServiceUnit {
 const TIMEOUT_MS = 5_000;
 const PROPERTIES = ['LoadState', 'ActiveState', 'UnitFileState', 'MainPID', 'NRestarts'];
 
-/** The unit that serves a configuration file, as the package installs it. */
-export function unitOf(configFile: string): string {
-  const name = /^\/etc\/tillsync\/([^/]+)\.toml$/.exec(configFile)?.[1];
-  return name === undefined || basename(configFile) === 'config.toml'
-    ? 'tillsync.service'
-    : `tillsync@${name}.service`;
-}
-
-/** The unit as systemd has it; null where there is no systemd, or it does not know the unit. */
-export async function readUnit(name: string): Promise<ServiceUnit | null> {
-  if (!existsSync('/run/systemd/system')) return null;
+/** The unit as systemd has it; null where there is no unit or no systemd, or it does not know the unit. */
+export async function readUnit(name: string | null): Promise<ServiceUnit | null> {
+  if (name === null || !existsSync('/run/systemd/system')) return null;
   const text = await new Promise<string>((resolve) => {
     const words = ['show', name, `--property=${PROPERTIES.join(',')}`];
     execFile('systemctl', words, { timeout: TIMEOUT_MS }, (error, stdout) => resolve(error ? '' : stdout));

@@ -2,7 +2,7 @@ import type { Config } from '../../config/config-type.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../../domain/health/finding.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { readStores } from '../reading/read-stores.ts';
-import { type Check, type CheckId, skipped, well } from './check.ts';
+import { type Check, type CheckId, hidden, well } from './check.ts';
 import { flowChecks } from './flows.ts';
 import { outcomeOfFindings } from './from-findings.ts';
 import type { Stored } from './stored.ts';
@@ -35,8 +35,10 @@ const CHECKED: ReadonlySet<string> = new Set<FindingCode>([
   'orders.unreadable',
   'orders.more-pages',
   'orders.starting',
+  'orders.resuming',
   'orders.poll',
   'orders.webhook',
+  'webhook.refused',
   'webhook.silent',
   'webhook.unreadable',
   'webhook.mismatch',
@@ -68,7 +70,7 @@ export function storedChecks({ stored, config, running, clock }: StoredChecksOpt
     tokens === null
       ? {
           id: 'tokens',
-          run: () => skipped('state.db cannot be looked into, so nothing is known of the tokens.'),
+          run: () => hidden('state.db cannot be read, so nothing is known of the tokens.'),
         }
       : tokensCheck({ tokens, verdict, nowMs: clock.nowMs() });
   return [

@@ -44,7 +44,11 @@ function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): Ou
   const openMs = openIntentAtMs === null ? 0 : nowMs - openIntentAtMs;
   if (openMs > REFRESH_TAKES_MS) {
     const message = `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, so the next one may be refused. ${left}`;
-    return warned(message, 'Try it with: tillsync auth refresh; if it is refused, tillsync auth set', facts);
+    return warned(
+      message,
+      'Try it with: {tillsync} auth refresh; if it is refused, {tillsync} auth set',
+      facts,
+    );
   }
   return well(left, facts);
 }

@@ -1,8 +1,9 @@
 import { formatBytes } from '../../domain/health/disk-space.ts';
 import { FINDING_SENTENCES } from '../../domain/health/finding.ts';
 import type { Clock } from '../../domain/time/clock.ts';
+import { type LockHolder, namesOf } from '../../store/lock-holders.ts';
 import { WAL_BYTES_MAX } from '../../store/mirror/wal-care.ts';
-import { findWalReaders, type WalReader } from '../../store/mirror/wal-readers.ts';
+import { findWalReaders } from '../../store/mirror/wal-readers.ts';
 import { walBytes } from '../../store/settle-wal.ts';
 import { type Check, type Outcome, warned, well } from './check.ts';
 import { lockedAway } from './databases.ts';
@@ -34,14 +35,17 @@ export function readersCheck({ mirrorPath, clock, signal, daemonPid }: ReadersCh
 }
 
 /** `held`: programs that keep a read open; `logBytes`: size of -wal. */
-export function readersOutcome(held: readonly WalReader[], logBytes: number): Outcome {
+export function readersOutcome(held: readonly LockHolder[], logBytes: number): Outcome {
   const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
-  const names = held.map(({ pid, program }) => `${program || 'a program'} (process ${pid})`).join(', ');
-  const log = `Its log has ${formatBytes(logBytes)}`;
-  if (held.length === 0) return well(`${log}, and nobody keeps a read of it open.`, facts);
+  const names = namesOf(held);
+  const log = `write log: ${formatBytes(logBytes)}`;
+  if (held.length === 0) return well(`No program is blocking the database (${log}).`, facts);
   if (logBytes <= WAL_BYTES_MAX) {
-    return well(`${log}; reading just now: ${names}. That does no harm unless it stays for long.`, facts);
+    return well(
+      `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`,
+      facts,
+    );
   }
   const { message, remedy } = FINDING_SENTENCES['mirror.reader-holds-wal'];
-  return warned(`${message} ${log}, and it is held by ${names}.`, remedy, facts);
+  return warned(`${message} It is held by ${names} (${log}).`, remedy, facts);
 }

@@ -8,7 +8,7 @@ import { type ProbeResult, probeWebhook } from '../callbacks/webhook-probe.ts';
 import { type Check, failed, type Outcome, skipped, warned, well } from './check.ts';
 import type { Attempt } from './endpoints.ts';
 
-const PUT_IT_BACK = 'Put it back with: tillsync webhook set';
+const PUT_IT_BACK = 'Put it back with: {tillsync} webhook set';
 
 export interface RegisteredCheckOptions {
   wantedUrl: string;
@@ -55,7 +55,7 @@ export function registeredOutcome(
     if (registered?.callbackUrl === wantedUrl) {
       return well(`This platform does not show its webhook; ${wantedUrl} was registered from here.`, facts);
     }
-    const remedy = 'Register it with: tillsync webhook set';
+    const remedy = 'Register it with: {tillsync} webhook set';
     return warned(
       `This platform does not show its webhook, and ${wantedUrl} was never registered.`,
       remedy,
@@ -132,7 +132,7 @@ export function addressOutcome(results: readonly ProbeResult[]): Outcome {
   if (wrong.what === 'public') {
     return warned(
       message,
-      'Have the public address lead to webhook.listen here; try it with: tillsync webhook test',
+      'Have the public address lead to webhook.listen here; try it with: {tillsync} webhook test',
       facts,
     );
   }

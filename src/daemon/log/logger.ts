@@ -1,8 +1,10 @@
+import { fstatSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { type Logger as PinoLogger, pino, stdSerializers } from 'pino';
+import { type LogFn, type Logger as PinoLogger, pino, stdSerializers } from 'pino';
 import type { PrettyOptions } from 'pino-pretty';
 import type { LogConfig } from '../../config/config-type.ts';
 import { TillsyncError } from '../../domain/errors.ts';
+import { asTyped } from '../../domain/installation.ts';
 import type { Log } from '../../domain/log.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { createLogScrubber } from './log-scrubber.ts';
@@ -14,6 +16,8 @@ export interface LogStream {
 }
 
 export interface LoggerOptions extends LogConfig {
+  /** Whether lines go to the journal of systemd, which takes its priority from a prefix and removes that. */
+  toJournal?: boolean;
   stream: LogStream;
   clock: Clock;
   /** Secrets that last as long as the process; those that rotate are registered as they come. */
@@ -59,14 +63,41 @@ export function createLogger(options: LoggerOptions): Logger {
       level,
       base: null,
       timestamp: () => `,"time":"${isoUtc(clock.nowMs())}"`,
+      hooks: { logMethod: withCommands },
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: REDACTED_PATHS, censor: '[redacted]' },
       serializers: { err: serializeError, error: serializeError },
     },
     // Scrubbed before and after: each shape escapes a value in its own way.
-    { write: (line: string) => stream.write(scrubber.scrub(shape(scrubber.scrub(line)))) },
+    {
+      write: (line: string) => {
+        const priority = options.toJournal ? priorityOf(line) : '';
+        stream.write(priority + scrubber.scrub(shape(scrubber.scrub(line))));
+      },
+    },
   );
   return { log: logger, pino: logger, registerSecret: (value) => scrubber.register(value) };
+}
+
+/** Of syslog, as sd-daemon(3) has it. */
+const PRIORITIES: Record<string, number> = { fatal: 2, error: 3, warn: 4, info: 6, debug: 7, trace: 7 };
+
+function priorityOf(line: string): string {
+  const level = /^\{"level":"(\w+)"/.exec(line)?.[1] ?? '';
+  return `<${PRIORITIES[level] ?? 6}>`;
+}
+
+/** Whether this file descriptor is the journal that systemd connected: `$JOURNAL_STREAM` names it. */
+export function isJournal(fd: number, env: Readonly<Record<string, string | undefined>>): boolean {
+  if (env.JOURNAL_STREAM === undefined) return false;
+  const { dev, ino } = fstatSync(fd);
+  return env.JOURNAL_STREAM === `${dev}:${ino}`;
+}
+
+/** Messages name commands as they are typed here. */
+function withCommands(this: PinoLogger, words: Parameters<LogFn>, method: LogFn): void {
+  const [fields, message] = words as [object, unknown];
+  method.call(this, fields, typeof message === 'string' ? asTyped(message) : undefined);
 }
 
 /** Loaded only where somebody looks on: a service pays neither its start time nor its memory. */

@@ -1,7 +1,7 @@
 import { hasCode } from '../../domain/errors.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import type { Transport } from '../../platform/transport.ts';
-import type { Counters } from './counters.ts';
+import type { CallOutcome, Counters } from './counters.ts';
 
 /** Counts every request that really leaves, renewals of the tokens included. */
 export function measuredTransport(
@@ -13,7 +13,7 @@ export function measuredTransport(
     async send(request) {
       const endpoint = request.endpoint ?? 'other';
       const startMs = clock.monotonicMs();
-      let outcome = 'unreachable';
+      let outcome: CallOutcome = 'unreachable';
       try {
         const answer = await transport.send(request);
         outcome = outcomeOf(answer.status);
@@ -31,7 +31,7 @@ export function measuredTransport(
   };
 }
 
-function outcomeOf(status: number): string {
+function outcomeOf(status: number): CallOutcome {
   if (status >= 200 && status < 300) return 'ok';
   if (status === 401) return 'unauthorized';
   if (status === 403) return 'forbidden';

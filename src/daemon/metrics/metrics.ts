@@ -1,4 +1,5 @@
 import type { Config } from '../../config/config-type.ts';
+import { isSetUp } from '../../config/sample-config.ts';
 import { whenFree } from '../../domain/busy.ts';
 import { verdictOf } from '../../domain/health/verdict.ts';
 import type { Log } from '../../domain/log.ts';
@@ -69,6 +70,7 @@ export class Metrics {
       ...families,
       ...storageFamilies(config, disk),
       ...counters.families(),
+      ...counters.inbox.families(clock),
       ...this.#process.families(),
       plainGauge('tillsync_scrape_duration_seconds', 'Time that looking these figures up took.', tookSeconds),
     ];
@@ -106,6 +108,7 @@ export class Metrics {
     const { mirror, changeDesk, platform } = parts;
     return verdictOf({
       nowMs: clock.nowMs(),
+      isSetUp: isSetUp(config),
       freshness: mirror.freshness(),
       alarms: mirror.raisedAlarms(),
       tokens: platform.tokens.describe(),

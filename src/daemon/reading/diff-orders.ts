@@ -46,7 +46,14 @@ export async function diffOrders(
   const nowMs = clock.nowMs();
   const window =
     asked ??
-    pollWindow({ nowMs, timezone, lookbackDays, reachBackToMs: null, lookbackDaysMax: lookbackDays });
+    pollWindow({
+      nowMs,
+      platformNowMs: nowMs + (platform.clock.skewMs() ?? 0),
+      timezone,
+      lookbackDays,
+      reachBackToMs: null,
+      lookbackDaysMax: lookbackDays,
+    });
   let asOf = { seq: mirror.newestSeq(), atMs: nowMs };
   const answer = await platform.orderAll(window, {
     ...call,
@@ -86,7 +93,7 @@ function readingsOf(body: Uint8Array, { config }: Pick<Parts, 'config'>) {
     throw new TillsyncError(
       'platform-garbled',
       'The answer of GET /order/all holds no list of orders that tillsync can find.',
-      { hint: 'A poll keeps the whole answer: tillsync sync orders, then tillsync quarantine list' },
+      { hint: 'A poll keeps the whole answer: {tillsync} sync orders, then {tillsync} quarantine list' },
     );
   }
   const readings = new Map<string, OrderReading>();

@@ -1,6 +1,7 @@
-import { existsSync } from 'node:fs';
 import type { Config } from '../../config/config-type.ts';
+import type { KeptCallback } from '../../domain/callback.ts';
 import { asTillsyncError, TillsyncError } from '../../domain/errors.ts';
+import type { AlarmUp } from '../../domain/health/alarm-news.ts';
 import type { Wait } from '../../domain/platform/call.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { describeTokens, type TokenStatus } from '../../platform/token-status.ts';
@@ -8,6 +9,7 @@ import { type Mirror, openMirror } from '../../store/mirror/mirror.ts';
 import { openState, type State } from '../../store/state/open-state.ts';
 import { RUNNING } from '../service/running-mark.ts';
 import { openWhenFree } from '../storage/open-when-free.ts';
+import { isReadable, requireRights } from '../storage/rights.ts';
 import { storagePaths } from '../storage/storage-directory.ts';
 import { type MirrorCounts, mirrorCounts } from './mirror-counts.ts';
 
@@ -26,6 +28,10 @@ export interface Readers {
   waits(): Wait[];
   /** Whether the daemon runs on these files now. */
   isRunning(): boolean;
+  /** Alarms that are up, those included that the mirror did not take from the daemon that runs. */
+  alarms(): AlarmUp[];
+  /** After `id`, oldest first; throw as `tokens` does. */
+  callbacks(after: number, limit: number): KeptCallback[];
   /** Rows of the mirror. */
   counts(): MirrorCounts;
   close(): Promise<void>;
@@ -35,11 +41,8 @@ export interface Readers {
 export async function openReaders({ config, clock }: ReadersOptions): Promise<Readers> {
   const { directory } = config.storage;
   const { mirror: path, state: statePath } = storagePaths(directory);
-  if (!existsSync(path)) {
-    throw new TillsyncError('not-found', `There is no mirror in ${directory} yet.`, {
-      hint: 'Start tillsync first (tillsync run), or look into another directory with --config FILE.',
-    });
-  }
+  requireRights(directory, 'read');
+  if (!isReadable(path)) throw noMirror(directory);
   const mirror = await openWhenFree(clock, () => openMirror({ path, clock, readonly: true }));
   const state = await stateOf(statePath, clock);
   return {
@@ -52,6 +55,12 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
     },
     waits: () => orThrow(state).ledger.waits(config.limits),
     isRunning: () => orThrow(state).leases.isHeld(RUNNING),
+    alarms: () => {
+      const stored = mirror.raisedAlarms();
+      const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
+      return [...asideOf(state).filter(isMissing), ...stored];
+    },
+    callbacks: (after, limit) => orThrow(state).callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
     close: async () => {
       if (!(state instanceof TillsyncError)) state.close();
@@ -60,17 +69,28 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
   };
 }
 
+/** Before the first start. */
+export function noMirror(directory: string): TillsyncError {
+  return new TillsyncError('not-found', `There is no mirror in ${directory} yet.`, {
+    hint: 'Start tillsync first ({start}), or look into another directory with --config FILE.',
+  });
+}
+
 async function stateOf(path: string, clock: Clock): Promise<State | TillsyncError> {
-  if (!existsSync(path)) {
-    return new TillsyncError('not-found', 'No tokens were ever stored here.', {
-      hint: 'Hand over a refresh token: tillsync auth set < FILE',
-    });
-  }
   try {
-    return await openWhenFree(clock, () => openState({ path, clock }));
+    if (isReadable(path)) return await openWhenFree(clock, () => openState({ path, clock }));
+    return new TillsyncError('not-found', 'No tokens were ever stored here.', {
+      hint: 'Hand over a refresh token: {tillsync} auth set < FILE',
+    });
   } catch (error) {
     return asTillsyncError(error);
   }
+}
+
+/** None where this user may not look, or the daemon ended before it could take them back. */
+function asideOf(state: State | TillsyncError): AlarmUp[] {
+  if (state instanceof TillsyncError || !state.leases.isHeld(RUNNING)) return [];
+  return state.aside.list();
 }
 
 function orThrow(state: State | TillsyncError): State {

@@ -1,9 +1,9 @@
-import { existsSync } from 'node:fs';
 import type { Config } from '../../config/config-type.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { describeTokens, type TokenStatus } from '../../platform/token-status.ts';
 import { openState } from '../../store/state/open-state.ts';
 import { openWhenFree } from '../storage/open-when-free.ts';
+import { isReadable, requireRights } from '../storage/rights.ts';
 import { storagePaths } from '../storage/storage-directory.ts';
 
 /**
@@ -13,7 +13,8 @@ import { storagePaths } from '../storage/storage-directory.ts';
 export async function storedTokens(options: { config: Config; clock: Clock }): Promise<TokenStatus> {
   const { config, clock } = options;
   const { state: path } = storagePaths(config.storage.directory);
-  if (!existsSync(path)) return describeTokens(null, null, 0);
+  requireRights(config.storage.directory, 'read');
+  if (!isReadable(path)) return describeTokens(null, null, 0);
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
     const pair = state.tokens.read();

@@ -1,4 +1,5 @@
 import type { Config } from '../../config/config-type.ts';
+import { isSetUp } from '../../config/sample-config.ts';
 import type { DiskSpace } from '../../domain/health/disk-space.ts';
 import { type Verdict, type VerdictFacts, verdictOf } from '../../domain/health/verdict.ts';
 import type { Clock } from '../../domain/time/clock.ts';
@@ -25,8 +26,9 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
   const disk = storageSpace(config.storage.directory);
   const verdict = verdictOf({
     nowMs: clock.nowMs(),
+    isSetUp: isSetUp(config),
     freshness: mirror.freshness(),
-    alarms: mirror.raisedAlarms(),
+    alarms: readers.alarms(),
     tokens,
     outbox: readStores(mirror, config, clock).read(({ queries }) => queries.counts()),
     quarantine: readers.counts().quarantine,

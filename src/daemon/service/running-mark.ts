@@ -5,7 +5,9 @@ import type { Clock } from '../../domain/time/clock.ts';
 
 /** The lease that the daemon holds for as long as it runs; it ends with its process, whatever that dies of. */
 export const RUNNING = 'daemon';
-const AS_LONG_AS_IT_LIVES_MS = 100 * 365 * 86_400_000;
+/** How long a daemon in another container, whose end nobody here can see, counts as running after its last renewal. */
+const HOLD_MS = 180_000;
+const RENEW_EVERY_MS = 60_000;
 
 export interface RunningMarkOptions {
   leases: Leases;
@@ -14,14 +16,37 @@ export interface RunningMarkOptions {
 }
 
 /** Lets everybody see that the daemon runs; what it returns takes that back. */
-export async function markRunning({ leases, clock, log }: RunningMarkOptions): Promise<() => Promise<void>> {
-  const fence = await whenFree(clock, () => leases.acquire(RUNNING, AS_LONG_AS_IT_LIVES_MS));
+export async function markRunning(options: RunningMarkOptions): Promise<() => Promise<void>> {
+  const { leases, clock, log } = options;
+  const acquire = () => whenFree(clock, () => leases.acquire(RUNNING, HOLD_MS));
+  let fence = await acquire();
   if (fence === undefined) {
     log.warn(
       {},
       'another tillsync runs on this storage directory; both keep the limits, one of them is enough',
     );
-    return async () => {};
   }
-  return () => whenFree(clock, () => leases.release(RUNNING, fence));
+  const over = new AbortController();
+  const keep = async () => {
+    for (;;) {
+      await clock.sleep(RENEW_EVERY_MS, over.signal);
+      if (over.signal.aborted) return;
+      try {
+        const held = fence;
+        const isKept =
+          held !== undefined && (await whenFree(clock, () => leases.renew(RUNNING, held, HOLD_MS)));
+        // The other one may have ended since.
+        if (!isKept) fence = await acquire();
+      } catch (error) {
+        log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');
+      }
+    }
+  };
+  const kept = keep();
+  return async () => {
+    over.abort();
+    await kept;
+    const held = fence;
+    if (held !== undefined) await whenFree(clock, () => leases.release(RUNNING, held));
+  };
 }

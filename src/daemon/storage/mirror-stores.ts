@@ -6,7 +6,7 @@ import { CatalogStore } from '../../store/catalog/catalog-store.ts';
 import { MirrorCatalog } from '../../store/catalog/mirror-catalog.ts';
 import { InboxIntake } from '../../store/inbox/inbox-intake.ts';
 import type { Mirror } from '../../store/mirror/mirror.ts';
-import { OrderAcks } from '../../store/outbox/order-acks.ts';
+import { OrderTakings } from '../../store/outbox/order-takings.ts';
 import { OutboxClaims } from '../../store/outbox/outbox-claims.ts';
 import { OutboxDecisions } from '../../store/outbox/outbox-decisions.ts';
 import { OutboxIntake } from '../../store/outbox/outbox-intake.ts';
@@ -25,7 +25,7 @@ export interface Stores {
   settlement: OutboxSettlement;
   decisions: OutboxDecisions;
   queries: OutboxQueries;
-  acks: OrderAcks;
+  takings: OrderTakings;
   inbox: InboxIntake;
 }
 
@@ -33,6 +33,8 @@ export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
   branches: readonly Branch[];
   clock: Clock;
+  /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
+  skewMs?: (() => number | undefined) | undefined;
 }
 
 /** Catalogue and outbox in the mirror's file. A connection that is opened anew gets statements anew. */
@@ -59,8 +61,8 @@ export class MirrorStores {
   #of(db: Database.Database): Stores {
     const known = this.#stores.get(db);
     if (known) return known;
-    const { clock, branches } = this.#options;
-    const { directory } = this;
+    const { clock, branches, skewMs } = this.#options;
+    const outgoing = { db, clock, branches: this.directory, skewMs };
     // Few are needed to start, and to prepare the statements of all of them takes long.
     const stores = lazily<Stores>({
       db: () => db,
@@ -68,11 +70,11 @@ export class MirrorStores {
       catalogQueries: () => new CatalogQueries(db),
       lookup: () => new MirrorCatalog({ db, branches }),
       intake: () => new OutboxIntake({ db, clock }),
-      claims: () => new OutboxClaims({ db, clock, branches: directory }),
+      claims: () => new OutboxClaims(outgoing),
       settlement: () => new OutboxSettlement({ db, clock }),
       decisions: () => new OutboxDecisions({ db, clock }),
       queries: () => new OutboxQueries(db),
-      acks: () => new OrderAcks({ db, clock, branches: directory }),
+      takings: () => new OrderTakings(outgoing),
       inbox: () => new InboxIntake({ db, clock, branches }),
     });
     this.#stores.set(db, stores);

@@ -1,8 +1,8 @@
-import { chmodSync, chownSync, readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
 import { join } from 'node:path';
 import { TillsyncError } from '../../domain/errors.ts';
 import { makeDirectory } from '../../store/make-directory.ts';
-import { giveToGroup, groupId } from '../../store/unix-group.ts';
+import { giveToGroup, groupId, setDirectoryMode } from '../../store/unix-group.ts';
 
 /** Group may list and read; new files get the directory's group, so that the POS can read them. */
 const MODE = 0o2750;
@@ -25,7 +25,7 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
     const isNew = !statSync(directory, { throwIfNoEntry: false });
     if (isNew) makeDirectory(directory, MODE & 0o777);
     if (gid !== undefined) giveToGroup(gid, directory);
-    if (isNew) chmodSync(directory, MODE);
+    if (isNew) setDirectoryMode(directory, MODE);
   } catch (cause) {
     if (cause instanceof TillsyncError) throw cause;
     throw new TillsyncError('storage-failed', `The storage directory ${directory} cannot be made.`, {
@@ -34,23 +34,6 @@ export function prepareStorage(directory: string, group?: string): StoragePaths 
     });
   }
   return storagePaths(directory);
-}
-
-/**
- * Makes a storage directory that is not there for the user that the service will run as, if this machine has that
- * user and root asks; files that root makes in it are then the user's, too. Else nothing happens. Throws as
- * `prepareStorage`.
- */
-export function prepareForService(directory: string, user: string): void {
-  if (process.geteuid?.() !== 0 || statSync(directory, { throwIfNoEntry: false })) return;
-  const line = readFileSync('/etc/passwd', 'utf8')
-    .split('\n')
-    .find((each) => each.startsWith(`${user}:`));
-  const [, , uid, gid] = line?.split(':').map(Number) ?? [];
-  if (uid === undefined || gid === undefined) return;
-  prepareStorage(directory);
-  chownSync(directory, uid, gid);
-  chmodSync(directory, MODE);
 }
 
 /** Throws `config-invalid` for a group (`storage.group`) that this machine does not have; empty is none. */

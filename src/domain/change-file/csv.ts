@@ -1,27 +1,37 @@
 import type { ChangeKind } from '../change/change.ts';
-import { parsePlainDecimal } from '../decimal.ts';
-import { type CsvHeader, readCsvHeader } from './csv-header.ts';
+import { TillsyncError } from '../errors.ts';
+import { type DecimalSign, readCell } from './csv-cell.ts';
+import { type CsvHeader, readCsvHeader, readSepLine } from './csv-header.ts';
 import { scanCsvRecord } from './csv-record.ts';
 import { badText, cut, type ItemParser, type RawItem } from './raw-item.ts';
 
 /** Longest record that is waited for; a quote that is never closed would swallow the whole file. */
 const RECORD_LENGTH_MAX = 1_000_000;
 
+export interface CsvOptions {
+  kind: ChangeKind;
+  /** Which sign of its numbers is the decimal one; undefined: nobody said. */
+  decimal?: DecimalSign | undefined;
+  /** Told which columns are passed over; without it a column that no change has is refused. */
+  tell?: ((note: string) => void) | undefined;
+}
+
 /**
- * CSV with a header line. An empty cell says nothing (so a description is cleared by JSON only). A line with
+ * CSV with a header line, before which `sep=;` may stand. An empty cell says nothing (so a description is cleared by JSON only). A line with
  * more or fewer cells than the header is a fault of its own. Empty lines are passed over.
  */
 export class Csv implements ItemParser {
-  readonly #kind: ChangeKind;
+  readonly #options: CsvOptions;
   #header: CsvHeader | undefined;
+  #saidDelimiter: string | undefined;
   #text = '';
   /** Lines before `#text`. */
   #lines = 0;
   #index = 0;
   #givenUp = false;
 
-  constructor(kind: ChangeKind) {
-    this.#kind = kind;
+  constructor(options: CsvOptions) {
+    this.#options = options;
   }
 
   push(text: string): RawItem[] {
@@ -37,6 +47,7 @@ export class Csv implements ItemParser {
     this.#text = this.#text.slice(at);
     if (this.#text.length > RECORD_LENGTH_MAX) {
       this.#givenUp = true;
+      if (!this.#header) throw noHeader();
       items.push(this.#item(cut('A quote that begins here is never closed; nothing after it was read.')));
     }
     return items;
@@ -45,7 +56,7 @@ export class Csv implements ItemParser {
   end(): RawItem[] {
     if (this.#givenUp || this.#text === '') {
       // A file without even a header is as wrong as one with a wrong header.
-      if (!this.#header) this.#header = readCsvHeader('', this.#kind);
+      if (!this.#header) this.#readHeader('');
       return [];
     }
     const atLastLine = this.#text;
@@ -67,7 +78,7 @@ export class Csv implements ItemParser {
     if (lineEnd === -1) return undefined;
     const line = text.slice(at, text[lineEnd - 1] === '\r' && lineEnd > at ? lineEnd - 1 : lineEnd);
     if (!this.#header) {
-      this.#header = readCsvHeader(line, this.#kind);
+      this.#readHeader(line);
       this.#lines += 1;
       return lineEnd + 1;
     }
@@ -88,12 +99,36 @@ export class Csv implements ItemParser {
     if (cells.length !== columns.length) {
       return this.#item(badText(`The line has ${cells.length} cells, the header has ${columns.length}.`));
     }
+    const rules = { delimiter: this.#header?.delimiter ?? ',', decimal: this.#options.decimal };
     const value: Record<string, unknown> = {};
     for (let i = 0; i < columns.length; i++) {
-      const cell = cells[i] as string;
-      if (cell !== '') value[columns[i] as string] = typedCell(columns[i] as string, cell);
+      const [column, cell] = [columns[i], cells[i] as string];
+      if (cell === '' || column === null || column === undefined) continue;
+      const read = readCell(column, cell, rules);
+      if ('fault' in read) return this.#item(read);
+      value[column] = read.value;
     }
     return this.#item({ value });
+  }
+
+  /** Of the first lines; a line that only names the delimiter is none. */
+  #readHeader(line: string): void {
+    const { kind, tell } = this.#options;
+    if (this.#saidDelimiter === undefined) {
+      this.#saidDelimiter = readSepLine(line);
+      if (this.#saidDelimiter !== undefined) return;
+    }
+    const header = readCsvHeader(line, {
+      kind,
+      delimiter: this.#saidDelimiter,
+      mayIgnore: tell !== undefined,
+    });
+    this.#header = header;
+    if (header.ignored.length > 0) {
+      tell?.(
+        `Columns that are passed over: ${header.ignored.map((name) => JSON.stringify(name.slice(0, 60))).join(', ')}.`,
+      );
+    }
   }
 
   #item<T extends object>(content: T): T & { index: number; line: number } {
@@ -101,14 +136,10 @@ export class Csv implements ItemParser {
   }
 }
 
-/** A cell as the type of its column; left as text when it is none of that type, for the check to name. */
-function typedCell(column: string, cell: string): unknown {
-  if (column === 'qty' || column === 'price') return parsePlainDecimal(cell.trim()) ?? cell;
-  if (column === 'sku') return cell.trim();
-  if (column !== 'show') return cell;
-  const word = cell.trim().toLowerCase();
-  if (word === 'true' || word === '1') return true;
-  return word === 'false' || word === '0' ? false : cell;
+function noHeader(): TillsyncError {
+  return new TillsyncError('usage', 'The first line is too long to be a header. Nothing was taken.', {
+    hint: 'The file must be CSV with a header line, a JSON array or NDJSON.',
+  });
 }
 
 function countLines(text: string, start: number, end: number): number {

@@ -6,6 +6,8 @@ export interface ItemPlace {
   index: number;
   /** Counts the lines from 1, where the item begins; null in a JSON array. */
   line: number | null;
+  /** What the file does not name; `index` then counts on after its last item. */
+  unnamed?: string;
 }
 
 /** One item as its format gives it, before it is checked as a change. */

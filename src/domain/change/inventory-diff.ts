@@ -4,6 +4,8 @@ import { sameNumber } from './verify-applied.ts';
 export interface KnownStock {
   qty: number | string | null;
   show: boolean | null;
+  /** The platform may have another value by now. */
+  unsure?: boolean;
 }
 
 /** One line of a full inventory, with the stock entry it is for. */
@@ -15,8 +17,10 @@ export interface CountedStock {
 }
 
 export interface InventoryDiff<T> {
-  /** Lines whose value differs from the mirror, or which it does not know; in the order given. */
+  /** Lines whose value differs from the mirror, or which it does not know or is not sure of; in the order given. */
   changes: T[];
+  /** How many of them say what the mirror has. */
+  unsure: number;
   /** Lines that say what the mirror has. */
   unchanged: number;
   /** Stock entries that the inventory does not name. */
@@ -25,7 +29,7 @@ export interface InventoryDiff<T> {
 
 /**
  * Compares a whole inventory with the mirror. When a stock entry is named twice, its last line counts.
- * Nothing is concluded from absence: `missing` is for a person and for the guard rail.
+ * Nothing is concluded from absence: what becomes of `missing` a person says.
  */
 export function diffInventory<T extends CountedStock>(
   lines: Iterable<T>,
@@ -34,10 +38,17 @@ export function diffInventory<T extends CountedStock>(
   const last = new Map<string, T>();
   for (const line of lines) last.set(line.key, line);
   const changes: T[] = [];
-  for (const line of last.values()) if (!saysTheSame(known.get(line.key), line)) changes.push(line);
+  let unsure = 0;
+  for (const line of last.values()) {
+    const stock = known.get(line.key);
+    const isSame = saysTheSame(stock, line);
+    if (isSame && stock?.unsure !== true) continue;
+    if (isSame) unsure += 1;
+    changes.push(line);
+  }
   const missing: string[] = [];
   for (const key of known.keys()) if (!last.has(key)) missing.push(key);
-  return { changes, unchanged: last.size - changes.length, missing };
+  return { changes, unsure, unchanged: last.size - changes.length, missing };
 }
 
 /** Whether a stock entry has the quantity already, and the visibility where the change names one. */

@@ -1,3 +1,4 @@
+import { mayBeThousands } from '../decimal.ts';
 import { jsonText } from '../json/json-text.ts';
 import {
   type ChangeFault,
@@ -114,7 +115,7 @@ class Reader {
     const value = this.#take(column);
     if (value === undefined) return undefined;
     if (typeof value !== 'number' || !Number.isFinite(value)) {
-      return this.#bad(column, value, 'is not a number');
+      return this.#bad(column, value, whyNoNumber(value));
     }
     if (value < 0) return this.#bad(column, value, 'is negative');
     if (value > Number.MAX_SAFE_INTEGER) return this.#bad(column, value, 'is too large to be kept exactly');
@@ -135,19 +136,22 @@ class Reader {
     return this.#sound(column, value);
   }
 
+  /** Without the blanks around it, which a CHAR column always has. */
   id(column: 'externalId' | 'subsidiaryId' | 'subsidiaryExternalId'): string | undefined {
     const value = this.#take(column);
     if (value === undefined) return undefined;
     if (typeof value !== 'string') return this.#bad(column, value, 'is not a text; write it in quotes');
-    if (value.trim() === '') return this.#bad(column, value, 'is empty');
-    if (value.length > ID_LENGTH_MAX) return this.#bad(column, value, 'is too long');
-    return this.#sound(column, value);
+    const id = value.trim();
+    if (id === '') return this.#bad(column, value, 'is empty');
+    if (id.length > ID_LENGTH_MAX) return this.#bad(column, value, 'is too long');
+    return this.#sound(column, id);
   }
 
   /** The platform's sku is a number; as text only its plain digits are taken. */
   sku(): string | undefined {
-    const value = this.#take('sku');
-    if (value === undefined) return undefined;
+    const taken = this.#take('sku');
+    if (taken === undefined) return undefined;
+    const value = typeof taken === 'string' ? taken.trim() : taken;
     const number = typeof value === 'string' && /^(0|[1-9]\d*)$/.test(value) ? Number(value) : value;
     if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 0) return String(number);
     return this.#bad('sku', value, 'is not a whole number that can be kept exactly');
@@ -173,6 +177,15 @@ class Reader {
     this.fault('bad-value', column, `${column} ${show(value)} ${why}.`);
     return undefined;
   }
+}
+
+/** A comma is the decimal sign of half the world, and its point may group thousands. */
+function whyNoNumber(value: unknown): string {
+  const text = typeof value === 'string' ? value.trim() : '';
+  if (/^[+-]?\d+,\d+$/.test(text))
+    return `is not a number; the decimal sign is a point: ${text.replace(',', '.')}`;
+  if (!mayBeThousands(text)) return 'is not a number';
+  return `may mean ${text.replace('.', '')} or ${Number(text)}; write ${text.replace('.', '')}, or ${text}0`;
 }
 
 function join(faults: ChangeFault[]): ChangeFault {

@@ -61,7 +61,7 @@ export function resolveStock(change: StockChange, options: ResolveStockOptions):
   }
   const [place] = places;
   if (!place || countPlaces(places) > 1) {
-    return rejected('ambiguous', `${nameOf(change)} may mean several places; name one of`, places);
+    return rejected('ambiguous', `${nameOf(change)} is sold in several places. Say which one:`, places);
   }
   return at(place, { places, mappings, change, branch, catalog });
 }

@@ -2,12 +2,14 @@
 export type AlarmKey =
   | 'auth.locked-out'
   | 'auth.none'
+  | 'auth.other-company'
   | 'platform.blocked'
   | 'platform.forbidden'
   | 'orders.stale'
   | 'orders.unreadable'
   | 'orders.more-pages'
   | 'webhook.silent'
+  | 'webhook.refused'
   | 'webhook.unreadable'
   | 'webhook.mismatch'
   | 'storage.failing'
@@ -15,10 +17,14 @@ export type AlarmKey =
   | 'storage.low'
   | 'mirror.reader-holds-wal'
   | 'mirror.too-large'
+  | 'clock.wrong'
+  | 'clock.off'
+  | 'mirror.locked'
   | 'catalog.incomplete'
   | 'outbox.rejected'
   | 'outbox.held'
-  | 'inbox.damaged';
+  | 'inbox.damaged'
+  | 'inbox.locked';
 
 /** Raising an alarm that is up already changes nothing but its message; lowering one that is down, nothing. */
 export interface Alarms {

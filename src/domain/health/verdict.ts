@@ -1,3 +1,4 @@
+import { asTyped } from '../installation.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 import { FINDING_SENTENCES, type Finding, type FindingCode } from './finding.ts';
 import type { Freshness } from './freshness.ts';
@@ -5,6 +6,8 @@ import type { Freshness } from './freshness.ts';
 /** What the verdict is made from; null where it could not be looked up. */
 export interface VerdictFacts {
   nowMs: number;
+  /** False: nobody said yet which platform this store is at. */
+  isSetUp?: boolean | undefined;
   freshness: readonly Freshness[];
   alarms: readonly { key: string; message: string; raisedAt: string }[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
@@ -45,12 +48,17 @@ const MEASURED: ReadonlySet<string> = new Set<FindingCode>(['storage.low', 'stor
 /** A flow is not told beside an alarm that says the same better. */
 const COVERED: Partial<Record<FindingCode, readonly FindingCode[]>> = {
   'orders.poll': ['orders.stale', 'orders.unreadable', 'orders.more-pages', 'orders.starting'],
-  'orders.webhook': ['webhook.silent', 'webhook.mismatch', 'webhook.unreadable'],
+  'webhook.silent': ['webhook.refused'],
+  'orders.webhook': ['webhook.refused', 'webhook.silent', 'webhook.mismatch', 'webhook.unreadable'],
   'catalog.sweep': ['catalog.incomplete'],
+  // What was healed just now goes on by itself.
+  'orders.stale': ['orders.resuming'],
+  'outbox.stuck': ['orders.resuming'],
 };
 /** What follows from a daemon that does not run is not told beside it: it was so when it ended, or since. */
 const WHILE_DOWN: ReadonlySet<FindingCode> = new Set<FindingCode>([
   'auth',
+  'orders.resuming',
   'orders.starting',
   'orders.stale',
   'orders.poll',
@@ -59,10 +67,19 @@ const WHILE_DOWN: ReadonlySet<FindingCode> = new Set<FindingCode>([
   'outbox.push',
   'catalog.sweep',
 ]);
+/** What is told before the set-up; all else only waits for it. */
+const BEFORE_SET_UP: ReadonlySet<FindingCode> = new Set<FindingCode>([
+  'setup.missing',
+  'state.unusable',
+  'storage.full',
+  'storage.failing',
+  'storage.low',
+]);
 /** What follows from having no tokens is not told beside it: its remedy would lead astray. */
 const WITHOUT_TOKENS: ReadonlySet<FindingCode> = new Set<FindingCode>([
   'auth',
   'auth.expiring',
+  'orders.resuming',
   'orders.starting',
   'orders.stale',
   'orders.poll',
@@ -86,8 +103,10 @@ export function verdictOf(facts: VerdictFacts): Verdict {
   };
   for (const { key, message, raisedAt } of facts.alarms) {
     const isKnownBetter = (facts.outbox && COUNTED.has(key)) || (facts.disk && MEASURED.has(key));
-    if (isCode(key) && !isKnownBetter) add(key, { detail: message, since: raisedAt });
+    const areThere = key === 'auth.none' && facts.tokens !== null && facts.tokens.state !== 'none';
+    if (isCode(key) && !isKnownBetter && !areThere) add(key, { detail: message, since: raisedAt });
   }
+  if (facts.isSetUp === false) add('setup.missing');
   if (facts.running === false) add('service.down');
   if (facts.stateFault) add('state.unusable', { detail: facts.stateFault });
   if (facts.disk) {
@@ -99,13 +118,25 @@ export function verdictOf(facts: VerdictFacts): Verdict {
   if (facts.quarantine > 0) add('quarantine', { count: facts.quarantine });
   for (const flow of facts.freshness) lookAtFlow(flow, facts, add);
 
+  putCauseFirst(found, facts);
   const hasNoTokens = found.has('auth.locked-out') || found.has('auth.none');
   const findings = [...found.values()]
     .filter(({ code }) => !COVERED[code]?.some((better) => found.has(better)))
     .filter(({ code }) => !(hasNoTokens && WITHOUT_TOKENS.has(code)))
     .filter(({ code }) => !(facts.running === false && WHILE_DOWN.has(code)))
+    .filter(({ code }) => facts.isSetUp !== false || BEFORE_SET_UP.has(code))
     .sort((a, b) => rank(a) - rank(b));
   return { level: findings[0]?.level ?? 'green', findings };
+}
+
+/** Why no orders are fetched, where that is known, is as serious as what follows from it, and is told first. */
+function putCauseFirst(found: Map<FindingCode, Finding>, { freshness }: VerdictFacts): void {
+  const stale = found.get('orders.stale');
+  const poll = freshness.find(({ subject }) => subject === 'orders.poll');
+  const cause = found.get(poll?.state === 'blocked' ? 'platform.blocked' : 'orders.unreadable');
+  if (!stale || !cause) return;
+  found.set('orders.stale', { ...stale, remedy: '' });
+  found.set(cause.code, { ...cause, level: stale.level });
 }
 
 type Add = (code: FindingCode, more?: Partial<Finding>) => void;
@@ -134,7 +165,9 @@ function lookAtFlow(flow: Freshness, facts: VerdictFacts, add: Add): void {
   if (subject === 'orders.poll' && state !== 'off') {
     const silentMs = ageMs(since, facts.nowMs);
     const staleAfterMs = facts.ordersStaleAfterMs ?? ORDERS_STALE_AFTER_MS;
-    if (silentMs === null && (state === 'unknown' || state === 'waiting')) add('orders.starting');
+    // The last try was refused, and the tokens are others since.
+    if (state === 'locked-out' && facts.tokens?.state === 'ok') add('orders.resuming', { since });
+    else if (silentMs === null && (state === 'unknown' || state === 'waiting')) add('orders.starting');
     else if (silentMs === null || silentMs > staleAfterMs) add('orders.stale', { detail, since });
   }
   if (state === 'degraded' || state === 'failing') add(subject, { detail, since });
@@ -147,7 +180,7 @@ function findingOf(code: FindingCode, more: Partial<Finding>): Finding {
   const { level, message, remedy } = FINDING_SENTENCES[code];
   const count = more.count ?? null;
   const told = message.replace(': {count}', count === null ? '' : `: ${count}`);
-  return { code, level, remedy, detail: null, since: null, ...more, count, message: told };
+  return { code, level, remedy: asTyped(remedy), detail: null, since: null, ...more, count, message: told };
 }
 
 function isCode(key: string): key is FindingCode {

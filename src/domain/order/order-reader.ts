@@ -2,7 +2,7 @@ import type { OrderFields, OrderReading } from './order.ts';
 import { readItems } from './order-items.ts';
 import { WRAPPER_NAMES } from './order-spellings.ts';
 import { nameValues, readValues } from './read-fields.ts';
-import { INEXACT_ID, isRecord } from './sent-value.ts';
+import { BROKEN_ID, INEXACT_ID, isRecord } from './sent-value.ts';
 import type { OrderSpellings } from './spelling-tree.ts';
 
 /**
@@ -15,6 +15,7 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
   const values = readValues(unwrap(value, spellings), spellings.order);
   const [orderId, items] = values;
   if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
+  if (orderId === BROKEN_ID) return { unreadable: 'The order id is not valid text.' };
   if (typeof orderId !== 'string')
     return { unreadable: `No order id was found; its names are: ${namesOf(value)}.` };
   const reading: OrderReading = {

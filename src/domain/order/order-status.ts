@@ -54,3 +54,10 @@ export function isEnded(status: string | null | undefined): boolean {
 export function isKnownStatus(status: string): status is OrderStatus {
   return Object.hasOwn(RANK, status);
 }
+
+const TAKES_NOTHING: ReadonlySet<string> = new Set(['cancel', 'refund', 'payment-canceled']);
+
+/** Whether an order of this status takes nothing of any stock: it was cancelled or paid back. */
+export function takesNothing(status: string | null): boolean {
+  return status !== null && TAKES_NOTHING.has(status);
+}

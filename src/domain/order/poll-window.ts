@@ -8,12 +8,15 @@ export interface PollWindow {
 }
 
 export interface PollWindowInput {
+  /** This machine's wall clock. */
   nowMs: number;
+  /** The platform's wall clock, by which its orders are dated; left out: not known. */
+  platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
   /** Whole days to look back at least. */
   lookbackDays: number;
-  /** A moment the window must reach back to, such as the last complete poll; null: none. */
+  /** A moment of the platform's clock the window must reach back to, such as the last complete poll; null: none. */
   reachBackToMs: number | null;
   /** However far `reachBackToMs` lies back, never more days than this. */
   lookbackDaysMax: number;
@@ -26,12 +29,31 @@ const BEHIND_MS_MAX = 12 * HOUR_MS;
 const AHEAD_MS_MAX = 14 * HOUR_MS;
 
 /**
- * The dates to ask for. In whose calendar the platform reads them is not shown. Two calendars are one date apart at
+ * The dates to ask for, by the platform's clock and by this machine's: either may be wrong. Beyond what a window may
+ * reach back to the platform's alone counts, for the answer would be of any size.
+ */
+export function pollWindow({ nowMs, platformNowMs = nowMs, ...input }: PollWindowInput): PollWindow {
+  const byPlatform = windowAt(platformNowMs, input);
+  if (Math.abs(platformNowMs - nowMs) > input.lookbackDaysMax * DAY_MS) return byPlatform;
+  const byMachine = windowAt(nowMs, input);
+  return {
+    startDate: earliest(byPlatform.startDate, byMachine.startDate),
+    endDate: latest(byPlatform.endDate, byMachine.endDate),
+  };
+}
+
+/** Whether a window holds every date of another one. */
+export function covers(outer: PollWindow, inner: PollWindow): boolean {
+  return outer.startDate <= inner.startDate && inner.endDate <= outer.endDate;
+}
+
+/**
+ * In whose calendar the platform reads them is not shown. Two calendars are one date apart at
  * most, or two for an hour or two where they are of the far sides of the date line, so the window is one day wider at
  * both ends and holds every calendar's date: no zone, midnight or daylight-saving change can hide an order.
  */
-export function pollWindow(input: PollWindowInput): PollWindow {
-  const { nowMs, timezone, lookbackDays, lookbackDaysMax } = input;
+function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platformNowMs'>): PollWindow {
+  const { timezone, lookbackDays, lookbackDaysMax } = input;
   const reachMs = Math.min(input.reachBackToMs ?? nowMs, nowMs);
   const today = dateIn(timezone, nowMs);
   const floor = addDays(today, -lookbackDaysMax);

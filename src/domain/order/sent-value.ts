@@ -25,13 +25,16 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 
 /** What stands for an id that was a number too large to be exact; no id begins with a space. */
 export const INEXACT_ID = ' inexact';
+/** What stands for an id with half a surrogate pair, which a database cannot keep: two of them would be one. */
+export const BROKEN_ID = ' broken';
 
 /** Ids are texts in the mirror. */
 function readId(value: unknown): string | null | undefined {
   if (value === null) return null;
   if (typeof value === 'number') return readNumericId(value);
   if (typeof value !== 'string') return undefined;
-  const id = value.trim().toWellFormed();
+  const id = value.trim();
+  if (!id.isWellFormed()) return BROKEN_ID;
   return id === '' || id.length > ORDER_ID_LENGTH_MAX ? undefined : id;
 }
 

@@ -42,6 +42,9 @@ export interface TokenStore {
    * `offered`: the refresh token that a person handed in and that was exchanged for this pair.
    */
   save(pair: NewTokenPair, expectedGeneration: number | null, offered?: string): boolean;
+  /** Id of the company whose tokens were taken here first; null: no token has told. */
+  company(): string | null;
+  setCompany(companyId: string): void;
   markLockedOut(generation: number, lockOut: LockOut): void;
   /** Takes the refresh lease; undefined while another process has it. */
   acquireLease(holdMs: number): number | undefined;

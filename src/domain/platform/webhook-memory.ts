@@ -5,13 +5,11 @@ export interface WebhookMemory {
   /** The one before it, valid until `previousUntilMs` (wall clock). */
   previous: string | null;
   previousUntilMs: number | null;
-  /** Generated and accepted, but not yet confirmed by the platform. */
-  pending: string | null;
-  /** One that was pending before it: its confirmation may have been lost, so the platform may use it. */
-  doubtful: string | null;
+  /** Generated and accepted, none confirmed by the platform, oldest first: it may have taken any of them. */
+  pending: readonly string[];
   /** SHA-256 of the handed-in secret at the last rotation; a different one handed in later wins again. */
   handedInDigest: string | null;
-  /** What PUT /webhook last confirmed. */
+  /** What PUT /webhook last confirmed; null: nothing, or a rotation since whose answer did not come. */
   registered: { callbackUrl: string; secretDigest: string | null } | null;
 }
 
@@ -19,11 +17,16 @@ export const NO_WEBHOOK_MEMORY: WebhookMemory = {
   current: null,
   previous: null,
   previousUntilMs: null,
-  pending: null,
-  doubtful: null,
+  pending: [],
   handedInDigest: null,
   registered: null,
 };
+
+/** What was stored, also by an earlier version, which kept the two newest pending secrets as two fields. */
+export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string, unknown>): WebhookMemory {
+  const inDoubt = Array.isArray(pending) ? pending : [doubtful, pending].filter((each) => each != null);
+  return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
+}
 
 /** Where it lives (state.db, mode 0600). Both may throw `storage-busy`. */
 export interface WebhookMemoryStore {

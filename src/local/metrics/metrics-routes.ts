@@ -4,7 +4,7 @@ import { CONTENT_TYPES, exposition, wantedFormat } from './exposition.ts';
 import type { MetricFamily } from './metric-family.ts';
 
 export interface MetricsRoutesOptions {
-  /** The key that other machines must send; left out: only this machine is let in. */
+  /** The key that is asked of everybody; left out: only this machine is let in. */
   apiKey?: string | undefined;
   /** Looks everything up; what cannot be is left out. */
   collect: () => Promise<readonly MetricFamily[]>;

@@ -102,26 +102,40 @@ export const orderAnswer = z.object({
   payload: z.unknown().describe('As received from the platform'),
 });
 
-const orderId = z.string().min(1).max(ORDER_ID_LENGTH_MAX);
+const orderId = z
+  .string()
+  .trim()
+  .min(1)
+  .max(ORDER_ID_LENGTH_MAX)
+  .refine((id) => id.isWellFormed(), { error: 'is not valid text' });
 
 export const ACKS_MAX = 10_000;
 
-export const ackRequest = z
-  .union([z.array(orderId), z.array(z.strictObject({ orderId }))])
-  .refine((ids) => ids.length >= 1 && ids.length <= ACKS_MAX, { error: `1 to ${ACKS_MAX} orders are taken` })
-  .describe(`Orders that the POS has booked, 1 to ${ACKS_MAX}`);
+/** One order that the POS has booked. */
+export const ackItem = z.union([orderId, z.strictObject({ orderId })]);
+export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …} with one`;
+const ackText = `Orders that the POS has booked, 1 to ${ACKS_MAX}, each checked by itself`;
+/** As it is documented. */
+export const ackRequest = z.array(ackItem).min(1).max(ACKS_MAX).describe(ackText);
+/** As it is read. */
+export const ackItems = z
+  .array(z.unknown(), { error: 'A list of order ids is needed' })
+  .refine((ids) => ids.length >= 1 && ids.length <= ACKS_MAX, { error: `1 to ${ACKS_MAX} orders are taken` });
 
 export const ackAnswer = z.object({
   results: z
     .array(
       z.object({
-        orderId: z.string(),
+        index: z.number().int().describe('Of the item, from 0'),
+        orderId: z.string().optional().describe('Not there when it was rejected'),
         state: z
-          .enum(['new', 'known', 'unheard'])
+          .enum(['new', 'known', 'unheard', 'rejected'])
           .describe(
-            '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet',
+            '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken',
           ),
+        message: z.string().optional().describe('Why it was rejected'),
       }),
     )
     .describe('One for each, in order'),
+  rejected: z.number().int(),
 });

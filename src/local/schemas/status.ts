@@ -18,7 +18,7 @@ const verdict = z.object({
         code: z.enum(FINDING_CODES).describe('Stays the same; branch on it, never on a sentence'),
         level: z.enum(['amber', 'red']),
         message: z.string().describe('What is wrong'),
-        remedy: z.string().describe('What to do about it'),
+        remedy: z.string().describe('What to do about it; empty where it ends with what is told before it'),
         detail: text.describe('The words of the part that noticed it'),
         count: z.number().int().nullable(),
         since: isoTime.nullable(),
@@ -29,6 +29,18 @@ const verdict = z.object({
 
 export const statusAnswer = z.object({
   at: isoTime,
+  shop: z.string().describe('What the shop is called: `alarms.name`, or the name of the machine'),
+  commands: z
+    .object({
+      tillsync: z.string(),
+      start: z.string(),
+      restart: z.string(),
+      stop: z.string(),
+      enable: z.string(),
+      journal: z.string(),
+      storage: z.string().describe('The storage directory'),
+    })
+    .describe('How the commands that texts name are typed on this machine'),
   verdict: verdict.describe('Whether everything is all right, and if not, what to do'),
   versions: z.object({ tillsync: z.string(), node: z.string() }),
   freshness: z

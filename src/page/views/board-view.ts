@@ -50,7 +50,7 @@ function stageView(
     <section class="stage stage-${stage} ${orders.length === 0 ? 'empty' : ''}" aria-labelledby="stage-${stage}">
       <h3 id="stage-${stage}">${speech.say(`stage.${stage}`)} <span class="count">${speech.format.number(orders.length)}</span></h3>
       ${orders.length === 0 ? html`<p class="none">${speech.say('board.none')}</p>` : nothing}
-      <ul>
+      <ul class=${isWhole ? 'whole' : ''}>
         ${repeat(
           shown,
           ({ orderId }) => orderId,

@@ -43,8 +43,9 @@ function keyForm(
 ): TemplateResult {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    const field = (event.target as HTMLFormElement).elements.namedItem('key') as HTMLInputElement;
-    actions.useKey(field.value);
+    const { elements } = event.target as HTMLFormElement;
+    const field = (name: string) => elements.namedItem(name) as HTMLInputElement;
+    actions.useKey(field('key').value, field('remember').checked);
   };
   return html`
     <form class="sheet" @submit=${submit}>
@@ -62,6 +63,7 @@ function keyForm(
         aria-describedby="key-fault"
       />
       <p class="fault" id="key-fault" role="alert">${fault === null ? '' : speech.say(fault)}</p>
+      <label class="choice"><input type="checkbox" name="remember" /> ${speech.say('key.remember')}</label>
       <div class="buttons">
         <button type="submit" class="primary" ?disabled=${isChecking}>${speech.say('key.use')}</button>
         ${hasKey ? html`<button type="button" @click=${actions.forgetKey}>${speech.say('key.forget')}</button>` : nothing}

@@ -22,21 +22,24 @@ const LOOK: Record<FreshnessState, IconName> = {
 };
 
 /** How fresh every flow is. */
-export function flowsView({ status, speech, nowMs }: PageState): TemplateResult {
+export function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
   const flow = (subject: FreshnessSubject) => {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
     const lastOkAt = freshness?.lastOkAt ?? null;
-    const look = LOOK[state];
+    // What was so when tillsync last answered says nothing of now.
+    const isKnown = link !== 'lost';
+    const look = isKnown ? LOOK[state] : 'waiting';
+    const reason = isKnown && freshness?.message ? speech.reason(freshness.message) : undefined;
     return html`
       <li class="flow flow-${look}">
         <h3>${icon(look)}${speech.say(`flow.${subject}`)}</h3>
         <p class="when">
           ${lastOkAt === null ? speech.say('flow.never') : html`<time datetime=${lastOkAt} title=${speech.format.moment(lastOkAt)}>${speech.format.ago(lastOkAt, nowMs)}</time>`}
         </p>
-        <p class="state">${speech.say(`state.${state}`)}</p>
-        ${freshness?.message ? html`<p class="detail" lang="en">${freshness.message}</p>` : nothing}
+        <p class="state">${isKnown ? speech.say(`state.${state}`) : speech.say('link.lost')}</p>
+        ${reason ? html`<p class="detail" lang=${reason.language} title=${reason.text}>${reason.text}</p>` : nothing}
       </li>
     `;
   };

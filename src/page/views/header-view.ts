@@ -17,7 +17,7 @@ export function headerView(state: PageState, actions: Actions): TemplateResult {
   const { speech, link, hasKey } = state;
   return html`
     <header class="top">
-      <h1><img src="/page/icon.svg" alt="" width="28" height="28" />tillsync</h1>
+      <h1><img src="/page/icon.svg" alt="" width="28" height="28" />${state.status?.shop ?? 'tillsync'}</h1>
       <p class="link link-${link}" role="status">${speech.say(LINK[link])}</p>
       <div class="languages" role="group" aria-label=${speech.say('language')}>
         ${LANGUAGES.map(

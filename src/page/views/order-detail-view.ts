@@ -29,12 +29,18 @@ export function orderDetailView(
 function facts(order: MirroredOrder, speech: Speech): TemplateResult {
   const { say, format } = speech;
   const customer = [order.customerFirstName, order.customerLastName].filter(Boolean).join(' ');
+  const way = order.deliveryType;
   const rows: [string, string][] = [
     [say('order.status'), statusWord(order.status, speech)],
     [say('order.created'), format.moment(order.createdAt)],
+    [say('order.branch'), order.storeExternalId ?? ''],
+    [say('order.way'), way === 'delivery' || way === 'pickup' ? say(way) : (way ?? '')],
     [say('order.customer'), [customer, order.customerPhoneNumber].filter(Boolean).join(', ')],
     [say('order.address'), [order.addressAddress, order.addressDetails].filter(Boolean).join(', ')],
+    [say('order.fee'), charged(order.deliveryFee, format)],
+    [say('order.discount'), charged(order.couponDiscount, format)],
     [say('order.total'), format.amount(order.amountToPay)],
+    [say('order.id'), order.orderId],
   ];
   return html`
     <dl>
@@ -54,4 +60,9 @@ function facts(order: MirroredOrder, speech: Speech): TemplateResult {
       )}
     </ul>
   `;
+}
+
+/** Nothing where nothing was charged. */
+function charged(value: MirroredOrder['deliveryFee'], format: Speech['format']): string {
+  return Number(value ?? 0) === 0 ? '' : format.amount(value);
 }

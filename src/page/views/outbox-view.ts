@@ -48,6 +48,7 @@ function changeView(change: Change, { speech, nowMs, outbox }: PageState, action
   const { changeId, state, heldGuard, message, attempts, createdAt } = change;
   const isBusy = outbox.deciding.has(changeId);
   const subject = changeSubject(change, speech);
+  const reason = message ? speech.reason(message) : undefined;
   const button = (word: 'retry' | 'release' | 'drop', act: () => void) => html`<button
     type="button"
     class=${word === 'drop' ? 'danger' : 'primary'}
@@ -59,7 +60,7 @@ function changeView(change: Change, { speech, nowMs, outbox }: PageState, action
     <div class="change">
       <div class="told">
       <p class="subject"><strong>${subject}</strong> ${changeValues(change, speech)}</p>
-      ${message ? html`<p class="why" lang="en">${message}</p>` : nothing}
+      ${reason ? html`<p class="why" lang=${reason.language}>${reason.text}</p>` : nothing}
       <p class="meta">
         <span>${changeId}</span><time datetime=${createdAt} title=${speech.format.moment(createdAt)}>${speech.format.ago(createdAt, nowMs)}</time>
         ${attempts > 0 ? html`<span>${speech.say('outbox.tries', { count: attempts })}</span>` : nothing}

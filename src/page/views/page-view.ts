@@ -18,8 +18,12 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
     ${headerView(state, actions)}
     <main id="content" tabindex="-1">
       ${verdictView(state, actions)}
-      ${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
-      <div class="pair">${outboxView(state, actions)} ${catalogView(state, actions)}</div>
+      ${
+        state.link === 'locked'
+          ? nothing
+          : html`${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
+      <div class="pair">${outboxView(state, actions)} ${catalogView(state, actions)}</div>`
+      }
     </main>
     <footer>
       ${

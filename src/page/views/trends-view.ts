@@ -33,7 +33,7 @@ function ordersPlot(trends: readonly TrendHour[], { say, format }: Speech): Temp
   return html`
     <figure>
       <figcaption><h3>${say('trends.orders')}</h3><p>${words}</p></figcaption>
-      ${plotView({ bars, ticks, tickText: format.number, label: `${say('trends.orders')}: ${words}` })}
+      ${total === 0 ? nothing : plotView({ bars, ticks, tickText: format.number, label: `${say('trends.orders')}: ${words}` })}
     </figure>
   `;
 }
@@ -59,9 +59,9 @@ function pushPlot(trends: readonly TrendHour[], { say, format }: Speech): Templa
       <figcaption>
         <h3>${say('trends.push')}</h3>
         <p>${words}</p>
-        <p class="legend"><span class="dot layer-1"></span>${say('trends.median')}<span class="dot layer-0"></span>${say('trends.p95')}</p>
+        ${total === 0 ? nothing : html`<p class="legend"><span class="dot layer-1"></span>${say('trends.median')}<span class="dot layer-0"></span>${say('trends.p95')}</p>`}
       </figcaption>
-      ${plotView({ bars, ticks, tickText: (ms) => (ms === 0 ? '0' : format.duration(ms)), label: `${say('trends.push')}: ${words}` })}
+      ${total === 0 ? nothing : plotView({ bars, ticks, tickText: (ms) => (ms === 0 ? '0' : format.duration(ms)), label: `${say('trends.push')}: ${words}` })}
     </figure>
   `;
 }

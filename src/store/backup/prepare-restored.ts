@@ -1,8 +1,9 @@
-import { chmodSync } from 'node:fs';
+import { closeSync, fchmodSync, fsyncSync, openSync } from 'node:fs';
 import { TillsyncError } from '../../domain/errors.ts';
 import { migrate } from '../migrate.ts';
+import { continueFeedAfter } from '../mirror/feed-start.ts';
 import { MIRROR_MODE } from '../mirror/open-connection.ts';
-import { openDatabase, storing, syncPath } from '../sqlite.ts';
+import { openDatabase, storing } from '../sqlite.ts';
 import { holdUnsent } from './hold-unsent.ts';
 import { type MirrorFacts, mirrorFacts, refuseUnsound } from './mirror-facts.ts';
 
@@ -52,21 +53,17 @@ export function prepareRestoredMirror(
     return { held, continuesAfterSeq: facts.newestSeq, facts };
   } finally {
     db.close();
-    chmodSync(path, MIRROR_MODE);
-    syncPath(path);
+    const file = openSync(path, 'r');
+    try {
+      fchmodSync(file, MIRROR_MODE);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
   }
 }
 
 type Db = ReturnType<typeof openDatabase>;
-
-function continueFeedAfter(db: Db, seq: number): void {
-  const raised = db
-    .prepare("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'order_events'")
-    .run(seq);
-  if (raised.changes === 0) {
-    db.prepare("INSERT INTO sqlite_sequence (name, seq) VALUES ('order_events', ?)").run(seq);
-  }
-}
 
 function distrustCatalogue(db: Db): void {
   db.exec(`
@@ -75,6 +72,7 @@ function distrustCatalogue(db: Db): void {
     UPDATE stocks SET uncertain = 1;
     UPDATE branch_products SET digest = NULL;
     DELETE FROM sweeps;
-    DELETE FROM held_back_counts;
+    UPDATE stocks SET show_uncertain = 1;
+    DELETE FROM stock_counts;
   `);
 }

@@ -58,6 +58,7 @@ export class CatalogStore {
   readonly #putSweep: Database.Statement;
   readonly #sweeps: Database.Statement<[], SweepRow>;
   readonly #mark: Database.Statement<[], ReadMark>;
+  readonly #moveOrdered: Database.Statement;
 
   constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
     this.#db = db;
@@ -83,14 +84,18 @@ export class CatalogStore {
     this.#dropMappings = db.prepare(`
       DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`);
     this.#putSweep = db.prepare(`
-      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
-      VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @asOfSeq, @pages, @products)
+      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
+      VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @completedMs, @asOfSeq, @pages, @products)
       ON CONFLICT (branch) DO UPDATE SET subsidiary_id = excluded.subsidiary_id,
-        started_at = excluded.started_at, completed_at = excluded.completed_at, as_of_seq = excluded.as_of_seq,
+        started_at = excluded.started_at, completed_at = excluded.completed_at,
+        completed_ms = excluded.completed_ms, as_of_seq = excluded.as_of_seq,
         pages = excluded.pages, products = excluded.products`);
     this.#sweeps = db.prepare(`
       SELECT branch, subsidiary_id AS subsidiaryId, started_at AS startedAt, completed_at AS completedAt, pages,
         products FROM sweeps ORDER BY branch`);
+    this.#moveOrdered = db.prepare(`
+      UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
+        SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))`);
     this.#mark = db.prepare(`
       SELECT (SELECT value FROM marks WHERE name = 'push') AS push,
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS orderSeq`);
@@ -137,7 +142,8 @@ export class CatalogStore {
   completeSweep(sweep: CompletedSweep): number {
     return this.#transaction(() => {
       const key = branchKey(sweep.branch);
-      const at = isoUtc(this.#clock.nowMs());
+      const nowMs = this.#clock.nowMs();
+      const at = isoUtc(nowMs);
       let vanished = 0;
       for (const { productId } of this.unlisted(sweep.branch, sweep.seen)) {
         this.#dropListing.run(key, productId);
@@ -150,10 +156,13 @@ export class CatalogStore {
         subsidiaryId: sweep.branch.subsidiaryId,
         startedAt: isoUtc(sweep.startedAtMs),
         completedAt: at,
+        completedMs: Math.floor(nowMs),
         asOfSeq: sweep.mark.orderSeq,
         pages: sweep.pages,
         products: sweep.seen.size,
       });
+      // The platform has told what it has of what orders took: where that is not what was thought, it is sent again.
+      this.#moveOrdered.run({ subsidiaryId: sweep.branch.subsidiaryId });
       return vanished;
     });
   }
@@ -178,7 +187,8 @@ export class CatalogStore {
   }
 
   #context(mark: ReadMark, speaksFor: WriteContext['speaksFor']): WriteContext {
-    return { mark: mark.push, asOfSeq: mark.orderSeq, at: isoUtc(this.#clock.nowMs()), speaksFor };
+    const nowMs = this.#clock.nowMs();
+    return { mark: mark.push, asOfSeq: mark.orderSeq, nowMs, at: isoUtc(nowMs), speaksFor };
   }
 
   #transaction<T>(action: () => T): T {

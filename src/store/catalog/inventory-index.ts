@@ -14,13 +14,18 @@ type Row = [
   show: number | null,
 ];
 
+export interface IndexedStock extends KnownStock {
+  sku: string;
+  subsidiaryId: string;
+}
+
 /**
  * Every stock entry of the mirror, held in memory while one whole inventory is planned, so that tens of
  * thousands of lines need no query each.
  */
 export class InventoryIndex {
   /** By target key, of stock that a change can name; what a whole inventory is compared with. */
-  readonly stocks = new Map<string, KnownStock>();
+  readonly stocks = new Map<string, IndexedStock>();
   /** Place of each externalId; null where it stands for several. */
   readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
   readonly #branches: BranchDirectory;
@@ -46,8 +51,8 @@ export class InventoryIndex {
       if (posA !== null) this.#add(posA, place);
       if (posB !== null) this.#add(posB, place);
       if (uncertain === null || (subsidiaryIds && !subsidiaryIds.has(subsidiaryId))) continue;
-      const known = { qty: uncertain === 1 ? null : qty, show: show === null ? null : show !== 0 };
-      this.stocks.set(place.key, known);
+      const isShown = show === null ? null : show !== 0;
+      this.stocks.set(place.key, { sku, subsidiaryId, qty, show: isShown, unsure: uncertain === 1 });
     }
   }
 

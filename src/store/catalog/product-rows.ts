@@ -28,6 +28,7 @@ export interface StockRow {
   show: number | null;
   pushedMark: number;
   uncertain: number;
+  confirmedSeq: number;
 }
 
 export interface MappingRow {
@@ -51,6 +52,9 @@ export class ProductRows {
   readonly putSku: Database.Statement;
   readonly stocks: Database.Statement<[string], StockRow>;
   readonly putStock: Database.Statement;
+  readonly confirmStock: Database.Statement;
+  /** The platform has another quantity than was thought: the last count is looked at again. */
+  readonly moveStock: Database.Statement<[string, string]>;
   readonly dropStock: Database.Statement<[string, string]>;
   readonly mappings: Database.Statement<[string], MappingRow>;
   readonly addMapping: Database.Statement;
@@ -77,13 +81,19 @@ export class ProductRows {
         price = excluded.price, with_discount = excluded.with_discount, discount = excluded.discount,
         show = excluded.show, uncertain = @uncertain`);
     this.stocks = db.prepare(`
-      SELECT subsidiary_id AS subsidiaryId, qty, show, pushed_mark AS pushedMark, uncertain
+      SELECT subsidiary_id AS subsidiaryId, qty, show, pushed_mark AS pushedMark,
+        uncertain OR show_uncertain AS uncertain, confirmed_seq AS confirmedSeq
       FROM stocks WHERE sku = ?`);
     this.putStock = db.prepare(`
-      INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq)
-      VALUES (@sku, @subsidiaryId, @qty, @show, @confirmedSeq)
+      INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms)
+      VALUES (@sku, @subsidiaryId, @qty, @show, @confirmedSeq, @confirmedMs)
       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty, show = excluded.show,
-        confirmed_seq = excluded.confirmed_seq, uncertain = 0`);
+        confirmed_seq = excluded.confirmed_seq, confirmed_ms = excluded.confirmed_ms, uncertain = 0,
+        show_uncertain = 0`);
+    this.confirmStock = db.prepare(`
+      UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
+      WHERE sku = @sku AND subsidiary_id = @subsidiaryId`);
+    this.moveStock = db.prepare('UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?');
     this.dropStock = db.prepare('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?');
     this.mappings = db.prepare(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,

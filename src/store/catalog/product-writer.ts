@@ -8,7 +8,9 @@ export interface WriteContext {
   mark: number;
   /** Newest event of the order feed when the record was asked for. */
   asOfSeq: number;
-  /** ISO 8601 UTC. */
+  /** Now. */
+  nowMs: number;
+  /** The same, ISO 8601 UTC. */
   at: string;
   /**
    * What the record speaks for: what it does not contain is gone. `all`: every branch. `[]`: none, it only
@@ -109,6 +111,7 @@ export class ProductWriter {
 
   #writeStocks(child: SkuRecord, context: WriteContext): void {
     const stored = new Map(this.#rows.stocks.all(child.sku).map((row) => [row.subsidiaryId, row]));
+    const confirmed = { confirmedSeq: context.asOfSeq, confirmedMs: context.nowMs };
     for (const { subsidiaryId, qty, show } of child.stocks) {
       const row = stored.get(subsidiaryId);
       if (row && row.pushedMark > context.mark) {
@@ -120,8 +123,11 @@ export class ProductWriter {
           subsidiaryId,
           qty: asSent(qty),
           show: asBit(show),
-          confirmedSeq: context.asOfSeq,
+          ...confirmed,
         } satisfies Bound);
+        this.#rows.moveStock.run(child.sku, subsidiaryId);
+      } else if (row.confirmedSeq < context.asOfSeq) {
+        this.#rows.confirmStock.run({ sku: child.sku, subsidiaryId, ...confirmed });
       }
     }
     const present = new Set(child.stocks.map((stock) => stock.subsidiaryId));

@@ -15,12 +15,14 @@ export class InboxCopy {
   readonly #note: Database.Statement<[string, string]>;
   readonly #forget: Database.Statement<[string]>;
   readonly #forgetOld: Database.Statement<[string]>;
+  readonly #forgetAll: Database.Statement<[]>;
 
   constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
     this.#clock = clock;
     this.#note = db.prepare(`
       INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING`);
     this.#forget = db.prepare('DELETE FROM inbox_copied WHERE inbox_key = ?');
+    this.#forgetAll = db.prepare('DELETE FROM inbox_copied');
     this.#forgetOld = db.prepare('DELETE FROM inbox_copied WHERE copied_at < ?');
   }
 
@@ -29,6 +31,11 @@ export class InboxCopy {
     const at = isoUtc(this.#clock.nowMs());
     const isNew = ({ key }: { key: string }) => this.#note.run(key, at).changes > 0;
     return { changes: batch.changes.filter(isNew), acks: batch.acks.filter(isNew), more: batch.more };
+  }
+
+  /** To be called when the inbox has no row at all: whatever is noted was deleted there, though a process died over it. */
+  forgetAll(): void {
+    this.#forgetAll.run();
   }
 
   /** To be called when the inbox no longer has the rows. */

@@ -1,29 +1,38 @@
 import {
-  chmodSync,
   closeSync,
   constants,
   existsSync,
   lstatSync,
   openSync,
-  readFileSync,
+  readdirSync,
   readSync,
   renameSync,
+  type Stats,
   statSync,
 } from 'node:fs';
-import { dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../../domain/errors.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { makeDirectory } from '../make-directory.ts';
-import { createWithMode, openDatabase, storing, syncPath } from '../sqlite.ts';
-import { giveToGroup, groupId } from '../unix-group.ts';
+import { createWithMode, openDatabase, storing, syncPath, toStorageError } from '../sqlite.ts';
+import { giveToGroup, groupId, setDirectoryMode } from '../unix-group.ts';
+import { bringToSchema, requireSchema, unsound } from './inbox-schema.ts';
 
 const INBOX_MODE = 0o660;
 const DIRECTORY_MODE = 0o2770;
 const BUSY_TIMEOUT_MS = 50;
 const READ_AT_ONCE_BYTES = 1024 * 1024;
-const SCHEMA_VERSION = 1;
-const SCHEMA = new URL('./schema.sql', import.meta.url);
+/** More than a POS hands over in weeks; a file that says it is larger is not read. */
+const FILE_BYTES_MAX = 2 * 1024 ** 3;
+/** What is read through at opening; damage in a larger file shows when its rows are read. */
+const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
+/** Files that SQLite keeps beside a database. */
+const SIDE_FILES = ['-journal', '-wal', '-shm'];
+const NAMES_MAX = 20;
+
+/** Of the clock, what files are named by. */
+export type WallClock = Pick<Clock, 'nowMs'>;
 
 export interface OpenInbox {
   db: Database.Database;
@@ -38,39 +47,103 @@ export interface OpenInbox {
  */
 export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
   const gid = group === undefined ? undefined : groupId(group);
-  storing(() => {
+  const inode = storing(() => {
     prepareDirectory(dirname(path), gid);
-    const there = lstatSync(path, { throwIfNoEntry: false });
-    // Whoever may write the directory could lead tillsync to a file that is none of theirs.
-    if (there && !there.isFile()) throw unsound(path, 'It is no plain file');
-    if (createWithMode(path, INBOX_MODE) && gid !== undefined) giveToGroup(gid, path);
+    requirePlainFile(path);
+    createWithMode(path, INBOX_MODE, gid);
+    return inodeAt(path);
   });
+  const db = openSound(path);
+  if (!hasRollbackJournal(db)) {
+    takeLogBack(db);
+    db.close();
+    return { db: openSound(path), inode };
+  }
+  return { db, inode };
+}
+
+function openSound(path: string): Database.Database {
+  const inode = inodeAt(path);
   const db = openDatabase({
     path,
     mode: INBOX_MODE,
     busyTimeoutMs: BUSY_TIMEOUT_MS,
     // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
     // taken in and forgotten, and they would be taken in twice.
-    pragmas: { journal_mode: 'delete', synchronous: 'EXTRA' },
+    pragmas: { trusted_schema: 0, synchronous: 'EXTRA' },
   });
   try {
     storing(() => {
       bringToSchema(db, path);
-      refuseUnsound(db, path);
+      requireSound(db, path);
     });
-    return { db, inode: statSync(path).ino };
+    if (inodeAt(path) !== inode) {
+      throw new TillsyncError('storage-busy', `The inbox ${path} was replaced while it was opened.`);
+    }
+    return db;
   } catch (error) {
     db.close();
     throw error;
   }
 }
 
+/** Opens the inbox for reading only, as it is. Throws `not-found`, and as `openInboxFile`. */
+export function openInboxForReading(path: string): Database.Database {
+  const file = lstatSync(path, { throwIfNoEntry: false });
+  if (!file) throw new TillsyncError('not-found', `There is no ${path}.`);
+  requirePlainFile(path);
+  const [strange] = strangeSideFiles(path);
+  if (strange) throw unsound(path, `${strange.path} is ${strange.what} and no plain file`);
+  const db = openDatabase({
+    path,
+    mode: INBOX_MODE,
+    readonly: true,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { trusted_schema: 0 },
+  });
+  try {
+    storing(() => requireSchema(db, path));
+    return db;
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+/** What SQLite finds wrong with the pages; null: nothing, or the file is too large to be read through in a moment. */
+export function damageOf(
+  db: Database.Database,
+  path: string,
+): { damage: string | null; readThrough: boolean } {
+  const readThrough = statSync(path).size <= CHECKED_BYTES_MAX;
+  const verdict = readThrough ? db.pragma('quick_check(1)', { simple: true }) : 'ok';
+  return { damage: verdict === 'ok' ? null : String(verdict), readThrough };
+}
+
+/** False when a POS has switched on a write-ahead log. */
+export function hasRollbackJournal(db: Database.Database): boolean {
+  return storing(() => db.pragma('journal_mode', { simple: true })) !== 'wal';
+}
+
+/**
+ * Switches it off, if every POS lets go of the file for a moment; else it is served as it is. The connection is of no
+ * use any more: what it has read of the file before is not looked up anew.
+ */
+function takeLogBack(db: Database.Database): void {
+  try {
+    db.pragma('journal_mode = delete');
+  } catch {
+    // It is tried again later.
+  }
+}
+
 /**
  * Throws `storage-failed` where the disk does not give the file's bytes: SQLite calls that damaged too. One that is
- * no plain file is not read.
+ * no plain file, or too large, is not read.
  */
 export function requireReadable(path: string): void {
-  if (!lstatSync(path, { throwIfNoEntry: false })?.isFile()) return;
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  if (!there?.isFile() || there.size > FILE_BYTES_MAX) return;
   storing(() => {
     const file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
     try {
@@ -83,23 +156,93 @@ export function requireReadable(path: string): void {
 }
 
 /** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */
-export function setAside(path: string, clock: Clock): string {
-  const stamp = isoUtc(clock.nowMs()).replace(/[-:]/g, '').replace(/\..*/, 'Z');
-  let kept = `${path}.damaged-${stamp}`;
-  for (let n = 2; existsSync(kept); n++) kept = `${path}.damaged-${stamp}-${n}`;
+export function setAside(path: string, clock: WallClock): string {
+  const kept = freeName(`${path}.damaged-${stampOf(clock)}`);
   return storing(() => {
-    if (existsSync(path)) renameSync(path, kept);
-    for (const suffix of ['-journal', '-wal', '-shm']) {
-      if (existsSync(path + suffix)) renameSync(path + suffix, kept + suffix);
+    for (const suffix of ['', ...SIDE_FILES]) {
+      if (isThere(path + suffix)) renameSync(path + suffix, kept + suffix);
     }
     syncPath(dirname(path));
     return kept;
   });
 }
 
-/** The number of the file that the path leads to; 0 when there is none. */
+/** Files that were set aside and that nobody has taken away yet; the oldest of them, when they are many. */
+export function keptFiles(path: string): string[] {
+  const prefix = `${basename(path)}.damaged-`;
+  const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
+  try {
+    return readdirSync(dirname(path))
+      .filter(isOne)
+      .sort()
+      .slice(0, NAMES_MAX)
+      .map((name) => join(dirname(path), name));
+  } catch (error) {
+    throw toStorageError(error, path);
+  }
+}
+
+/**
+ * What lies where SQLite keeps its files and is no plain file, such as a pipe, on which it would wait for ever. Only a
+ * plain file holds anything of the POS.
+ */
+export function strangeSideFiles(path: string): { path: string; what: string }[] {
+  return SIDE_FILES.flatMap((suffix) => {
+    const there = lstatSync(path + suffix, { throwIfNoEntry: false });
+    return !there || there.isFile() ? [] : [{ path: path + suffix, what: nameOf(there) }];
+  });
+}
+
+/** Moves it out of the way. Returns where it is now. */
+export function moveAway(path: string, clock: WallClock): string {
+  const moved = freeName(`${path}.moved-${stampOf(clock)}`);
+  return storing(() => {
+    renameSync(path, moved);
+    return moved;
+  });
+}
+
+/** The number of the plain file at the path; 0 when there is none. */
 export function inodeAt(path: string): number {
-  return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  return there?.isFile() ? there.ino : 0;
+}
+
+function requirePlainFile(path: string): void {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  // Whoever may write the directory could lead tillsync to a file that is none of theirs.
+  if (there && !there.isFile()) throw unsound(path, `It is ${nameOf(there)} and no plain file`);
+  if (there && there.size > FILE_BYTES_MAX) {
+    throw unsound(path, `Its size is said to be ${there.size} bytes, more than ${FILE_BYTES_MAX}`);
+  }
+}
+
+function requireSound(db: Database.Database, path: string): void {
+  // First: a check of the pages evaluates what the schema says.
+  requireSchema(db, path);
+  const { damage } = damageOf(db, path);
+  if (damage !== null) throw unsound(path, `SQLite says: ${damage}`);
+}
+
+function nameOf(there: Stats): string {
+  if (there.isSymbolicLink()) return 'a link';
+  if (there.isDirectory()) return 'a directory';
+  if (there.isFIFO()) return 'a pipe';
+  return there.isSocket() ? 'a socket' : 'a device';
+}
+
+function isThere(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+}
+
+function stampOf(clock: WallClock): string {
+  return isoUtc(clock.nowMs()).replace(/[-:]/g, '').replace(/\..*/, 'Z');
+}
+
+function freeName(path: string): string {
+  let free = path;
+  for (let n = 2; isThere(free); n++) free = `${path}-${n}`;
+  return free;
 }
 
 function prepareDirectory(directory: string, gid: number | undefined): void {
@@ -115,42 +258,8 @@ function prepareDirectory(directory: string, gid: number | undefined): void {
   if (gid !== undefined) giveToGroup(gid, directory);
   if (!isNew || (statSync(directory).mode & 0o7777) === DIRECTORY_MODE) return;
   try {
-    chmodSync(directory, DIRECTORY_MODE);
+    setDirectoryMode(directory, DIRECTORY_MODE);
   } catch {
     // A hardened service may not set the group bit itself. Below a directory that has it, it is there already.
   }
-}
-
-function bringToSchema(db: Database.Database, path: string): void {
-  const version = () => Number(db.pragma('user_version', { simple: true }));
-  if (version() === SCHEMA_VERSION) return;
-  db.transaction(() => {
-    if (version() === SCHEMA_VERSION) return;
-    if (version() > SCHEMA_VERSION) {
-      throw new TillsyncError(
-        'storage-newer',
-        `${path} was made by a newer tillsync; it was left untouched.`,
-        {
-          hint: 'Install the newer tillsync again, or move the file away.',
-        },
-      );
-    }
-    const tables = db.prepare<[], number>('SELECT count(*) FROM sqlite_master').pluck().get() ?? 0;
-    if (tables > 0) throw unsound(path, 'It is a database, but no inbox');
-    db.exec(readFileSync(SCHEMA, 'utf8'));
-    db.pragma(`user_version = ${SCHEMA_VERSION}`);
-  }).immediate();
-}
-
-function refuseUnsound(db: Database.Database, path: string): void {
-  const verdict = db.pragma('quick_check(1)', { simple: true });
-  if (verdict !== 'ok') throw unsound(path, `SQLite says: ${String(verdict)}`);
-  for (const table of ['stock_changes', 'product_changes', 'order_acks']) {
-    const found = db.prepare("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?").get(table);
-    if (!found) throw unsound(path, `It has no table ${table}`);
-  }
-}
-
-function unsound(path: string, why: string): TillsyncError {
-  return new TillsyncError('storage-corrupt', `The inbox ${path} cannot be used. ${why}.`);
 }

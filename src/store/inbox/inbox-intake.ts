@@ -5,11 +5,10 @@ import { type ResolveOptions, resolveChange } from '../../domain/change/resolve-
 import { type Branch, branchDirectory } from '../../domain/product/catalog-lookup.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { MirrorCatalog } from '../catalog/mirror-catalog.ts';
-import { OrderAcks } from '../outbox/order-acks.ts';
+import { type AckResult, OrderTakings } from '../outbox/order-takings.ts';
 import { type Acceptance, type IntakeItem, OutboxIntake } from '../outbox/outbox-intake.ts';
-import type { AckResult } from '../outbox/unbooked-orders.ts';
 import { InboxCopy } from './inbox-copy.ts';
-import type { InboxBatch, InboxChange } from './inbox-rows.ts';
+import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox-rows.ts';
 
 export interface InboxReport {
   accepted: Acceptance[];
@@ -23,7 +22,7 @@ export class InboxIntake {
   readonly #db: Database.Database;
   readonly #copy: InboxCopy;
   readonly #intake: OutboxIntake;
-  readonly #acks: OrderAcks;
+  readonly #takings: OrderTakings;
   readonly #resolving: ResolveOptions;
 
   constructor({ db, clock, branches }: { db: Database.Database; clock: Clock; branches: readonly Branch[] }) {
@@ -31,7 +30,7 @@ export class InboxIntake {
     this.#db = db;
     this.#copy = new InboxCopy({ db, clock });
     this.#intake = new OutboxIntake({ db, clock });
-    this.#acks = new OrderAcks({ db, clock, branches: directory });
+    this.#takings = new OrderTakings({ db, clock, branches: directory });
     this.#resolving = { catalog: new MirrorCatalog({ db, branches }), branches: directory };
   }
 
@@ -42,12 +41,18 @@ export class InboxIntake {
         const fresh = this.#copy.take(batch);
         const items = fresh.changes.map((row) => this.#itemOf(row));
         const accepted = this.#intake.accept(items, { source: 'inbox', guards });
-        const orderIds = fresh.acks.map((ack) => ack.orderId);
-        const acks = this.#acks.acknowledge(orderIds, 'inbox');
+        // An order has no id as long as that, so there is none to acknowledge.
+        const orderIds = fresh.acks.filter((ack) => ack.tooLong === null).map((ack) => ack.orderId);
+        const acks = this.#takings.acknowledge(orderIds, 'inbox');
         const all = batch.changes.length + batch.acks.length;
         return { accepted, acks, repeated: all - accepted.length - acks.length };
       })
       .immediate();
+  }
+
+  /** To be called when the inbox has no row at all, nor a file that was set aside. */
+  forgetAll(): void {
+    this.#db.transaction(() => this.#copy.forgetAll()).immediate();
   }
 
   /** To be called when the inbox no longer has the rows of the batch. */
@@ -56,7 +61,12 @@ export class InboxIntake {
   }
 
   /** A row that no check of the inbox could catch is kept as rejected, since nobody else would tell the POS. */
-  #itemOf({ kind, value, reference }: InboxChange): IntakeItem {
+  #itemOf({ kind, value, reference, tooLong }: InboxChange): IntakeItem {
+    if (tooLong !== null) {
+      const { column, bytes, maxBytes } = tooLong;
+      const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;
+      return { kind, fault: { code: 'bad-value', column, message }, value, reference };
+    }
     if (kind === 'stock') {
       const reading = readStockChange(value);
       if ('fault' in reading) return { kind, fault: reading.fault, value, reference };

@@ -27,7 +27,13 @@ CREATE TABLE stock_changes (
     CHECK (subsidiary_id IS NULL OR (typeof(subsidiary_id) IN ('text', 'integer') AND trim(subsidiary_id) <> '')),
   CONSTRAINT "subsidiary_external_id must be a text that is not empty"
     CHECK (subsidiary_external_id IS NULL OR
-      (typeof(subsidiary_external_id) IN ('text', 'integer') AND trim(subsidiary_external_id) <> ''))
+      (typeof(subsidiary_external_id) IN ('text', 'integer') AND trim(subsidiary_external_id) <> '')),
+  CONSTRAINT "external_id must have 200 characters at most" CHECK (external_id IS NULL OR length(external_id) <= 200),
+  CONSTRAINT "subsidiary_id must have 200 characters at most" CHECK (subsidiary_id IS NULL OR length(subsidiary_id) <= 200),
+  CONSTRAINT "subsidiary_external_id must have 200 characters at most" CHECK (subsidiary_external_id IS NULL OR length(subsidiary_external_id) <= 200),
+  CONSTRAINT "reference must have 1000 characters at most" CHECK (reference IS NULL OR length(reference) <= 1000),
+  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
+  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
 );
 
 CREATE TABLE product_changes (
@@ -55,7 +61,13 @@ CREATE TABLE product_changes (
   CONSTRAINT "name must be a text that is not empty"
     CHECK (name IS NULL OR (typeof(name) = 'text' AND trim(name) <> '')),
   CONSTRAINT "description must be a text" CHECK (description IS NULL OR typeof(description) = 'text'),
-  CONSTRAINT "show must be 0 or 1" CHECK (show IS NULL OR show IN (0, 1))
+  CONSTRAINT "show must be 0 or 1" CHECK (show IS NULL OR show IN (0, 1)),
+  CONSTRAINT "external_id must have 200 characters at most" CHECK (external_id IS NULL OR length(external_id) <= 200),
+  CONSTRAINT "name must have 100000 characters at most" CHECK (name IS NULL OR length(name) <= 100000),
+  CONSTRAINT "description must have 100000 characters at most" CHECK (description IS NULL OR length(description) <= 100000),
+  CONSTRAINT "reference must have 1000 characters at most" CHECK (reference IS NULL OR length(reference) <= 1000),
+  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
+  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
 );
 
 CREATE TABLE order_acks (
@@ -65,5 +77,9 @@ CREATE TABLE order_acks (
   inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
   CONSTRAINT "change_key was used before" UNIQUE (change_key),
   CONSTRAINT "order_id must be a text that is not empty"
-    CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> '')
+    CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> ''),
+  CONSTRAINT "order_id must have 200 characters at most" CHECK (length(order_id) <= 200),
+  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
+  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
 );
+

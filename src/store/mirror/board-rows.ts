@@ -11,13 +11,15 @@ export interface RaisedAlarm {
   changedAt: string;
 }
 
-/** Statements on `freshness` and `alarms`. */
+/** Statements on `freshness` and `alarms`, and the mark of the last complete poll. */
 export class BoardRows {
   readonly #setFreshness: Database.Statement;
   readonly #freshness: Database.Statement<[], Freshness>;
   readonly #raise: Database.Statement;
   readonly #lower: Database.Statement;
   readonly #alarms: Database.Statement<[], RaisedAlarm>;
+  readonly #notePoll: Database.Statement<[number]>;
+  readonly #lastPoll: Database.Statement<[], number>;
 
   constructor(db: Database.Database) {
     this.#setFreshness = db.prepare(`
@@ -36,7 +38,21 @@ export class BoardRows {
     this.#alarms = db.prepare(
       'SELECT key, message, raised_at AS raisedAt, changed_at AS changedAt FROM alarms ORDER BY raised_at, key',
     );
+    this.#notePoll = db.prepare(
+      "INSERT INTO marks (name, value) VALUES ('orders.asked-ms', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+    );
+    this.#lastPoll = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'orders.asked-ms'").pluck();
   }
+
+  /** `askedMs`: on the platform's clock. */
+  notePoll(askedMs: number): void {
+    this.#notePoll.run(Math.round(askedMs));
+  }
+
+  lastPollAskedMs(): number | undefined {
+    return this.#lastPoll.get();
+  }
+
   /** `lastOkAt` null leaves the one that is there. */
   setFreshness(freshness: Freshness): void {
     this.#setFreshness.run(freshness);

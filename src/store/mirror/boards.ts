@@ -1,6 +1,7 @@
 import type { AlarmKey, Alarms } from '../../domain/health/alarm.ts';
 import type { FreshnessState, FreshnessSubject } from '../../domain/health/freshness.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessBoard } from '../../domain/health/freshness.ts';
+import { asTyped } from '../../domain/installation.ts';
 import { isoUtc } from '../../domain/time/clock.ts';
 import type { RaisedAlarm } from './board-rows.ts';
 import type { MirrorFile } from './mirror-file.ts';
@@ -21,6 +22,8 @@ export class Boards implements FreshnessBoard, Alarms {
   #alarms = new Map<AlarmKey, PendingAlarm>();
   #flushing: Promise<void> | undefined;
 
+  #onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
+
   constructor(file: MirrorFile) {
     this.#file = file;
   }
@@ -35,7 +38,8 @@ export class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt, lastTryAt: isoUtc(this.#file.clock.nowMs()), state, message });
   }
 
-  raise(key: AlarmKey, message: string): void {
+  raise(key: AlarmKey, text: string): void {
+    const message = asTyped(text);
     if (this.#isUp(key) !== message) this.#putAlarm(key, message);
   }
 
@@ -65,14 +69,27 @@ export class Boards implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
+  /** Tells which raised alarms the disk did not take, from now on after each try; `listener` must not throw. */
+  onUnwritten(listener: (alarms: readonly RaisedAlarm[]) => void): void {
+    this.#onUnwritten = listener;
+  }
+
+  /** Tells the listener now; each try to write does so by itself. */
+  tellUnwritten(): void {
+    const raised = [...this.#alarms].flatMap(([key, { message, at }]) =>
+      message === null ? [] : { key, message, raisedAt: at, changedAt: at },
+    );
+    this.#onUnwritten(raised);
+  }
+
   /** Waits until what was reported is on the disk, or the disk refused it. */
   async flush(): Promise<void> {
     this.#flushing ??= this.#write();
     await this.#flushing;
   }
 
-  #put(freshness: Freshness): void {
-    this.#freshness.set(freshness.subject, freshness);
+  #put({ message, ...rest }: Freshness): void {
+    this.#freshness.set(rest.subject, { ...rest, message: asTyped(message) });
     void this.flush();
   }
 
@@ -117,6 +134,7 @@ export class Boards implements FreshnessBoard, Alarms {
       }
       for (const [key, each] of alarms) if (this.#alarms.get(key) === each) this.#alarms.delete(key);
     }
+    this.tellUnwritten();
     // In the same turn as the last look: what is reported from now on begins a write of its own.
     this.#flushing = undefined;
   }

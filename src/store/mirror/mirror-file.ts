@@ -2,9 +2,11 @@ import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../../domain/busy.ts';
 import { hasCode, TillsyncError } from '../../domain/errors.ts';
+import type { FeedMemory } from '../../domain/order/feed-memory.ts';
 import type { Clock } from '../../domain/time/clock.ts';
 import { settleWal } from '../settle-wal.ts';
 import { storing, toStorageError } from '../sqlite.ts';
+import { beginFeed } from './feed-start.ts';
 import { type MirrorTables, mirrorTables } from './mirror-tables.ts';
 import { closeLeavingFiles, openConnection, openKeeper } from './open-connection.ts';
 import { truncateWal } from './wal-care.ts';
@@ -12,6 +14,8 @@ import { WriteGate } from './write-gate.ts';
 
 const REOPEN_AFTER_MS = 500;
 const INODE_CHECK_MS = 1_000;
+/** Events between two notes of how far the feed has got; far below the leap of a feed that has lost its mirror. */
+const NOTE_EVERY_EVENTS = 10_000;
 
 /** Referenced here for the life of the process, so that no garbage collection closes them early. */
 const keepers = new Set<Database.Database>();
@@ -21,8 +25,12 @@ export interface MirrorFileOptions {
   clock: Clock;
   readonly: boolean;
   group: string | undefined;
+  /** Without it a mirror that is made anew begins at 1. */
+  feed?: FeedMemory | undefined;
   /** Told after each transaction of this process, whatever it was for. Must not throw. */
   onWritten?: ((db: Database.Database) => void) | undefined;
+  /** Told when a transaction gave up waiting for another process. Must not throw. */
+  onLocked?: (() => void) | undefined;
 }
 
 interface OpenFile {
@@ -46,6 +54,7 @@ export class MirrorFile {
   #open: OpenFile | undefined;
   #failure: { error: TillsyncError; untilMs: number } | undefined;
   #inodeCheckedMs = 0;
+  #notedSeq = 0;
   #closed = false;
 
   constructor(options: MirrorFileOptions) {
@@ -75,11 +84,29 @@ export class MirrorFile {
     let result: T;
     try {
       result = await whenFree(this.clock, () => this.#guarded((file) => file.run(action)), undefined, signal);
+    } catch (error) {
+      if (hasCode(error, 'storage-busy')) this.#options.onLocked?.();
+      throw error;
     } finally {
       this.gate.leave();
     }
     if (this.#open) this.#options.onWritten?.(this.#open.tables.db);
+    this.noteFeed();
     return result;
+  }
+
+  /** Remembers outside of the mirror how far the feed has got, where that is much further than what was noted. */
+  noteFeed(): void {
+    const { feed } = this.#options;
+    if (!feed || !this.#open) return;
+    try {
+      const newest = this.#open.tables.queries.newestSeq();
+      if (newest - this.#notedSeq < NOTE_EVERY_EVENTS) return;
+      feed.noteSeq(newest);
+      this.#notedSeq = newest;
+    } catch {
+      // The next write tries again; a feed that leaps goes over all that was given meanwhile.
+    }
   }
 
   get closed(): boolean {
@@ -135,6 +162,7 @@ export class MirrorFile {
       const tables = mirrorTables(db);
       tables.queries.newestSeq();
       if (!this.readonly) settleWal(db);
+      if (!this.readonly) this.#beginFeed(db);
       const keeper = this.readonly ? undefined : openKeeper(this.path);
       if (keeper) keepers.add(keeper);
       const transaction = db.transaction((action: (tables: MirrorTables) => unknown) => action(tables));
@@ -149,6 +177,15 @@ export class MirrorFile {
       closeLeavingFiles(db, this.#options);
       throw error;
     }
+  }
+
+  #beginFeed(db: Database.Database): void {
+    const { feed } = this.#options;
+    if (!feed) return;
+    const highestSeq = feed.highestSeq();
+    const newest = beginFeed(db, highestSeq);
+    if (highestSeq === undefined || newest - highestSeq >= NOTE_EVERY_EVENTS) feed.noteSeq(newest);
+    this.#notedSeq = feed.highestSeq() ?? 0;
   }
 
   /** The writer first, the keeper last; a failing disk must not keep either from being let go. */

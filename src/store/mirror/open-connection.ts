@@ -1,10 +1,10 @@
-import { chmodSync, existsSync, statSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import { makeDirectory } from '../make-directory.ts';
 import { migrate } from '../migrate.ts';
 import { createWithMode, openDatabase, storing } from '../sqlite.ts';
-import { giveToGroup, groupId } from '../unix-group.ts';
+import { giveToGroup, groupId, setDirectoryMode } from '../unix-group.ts';
 
 export const MIRROR_MODE = 0o640;
 const DIRECTORY_MODE = 0o2750;
@@ -90,7 +90,7 @@ function create(path: string, gid: number | undefined): void {
   if (!existsSync(directory)) {
     makeDirectory(directory, 0o755);
     if (gid !== undefined) giveToGroup(gid, directory);
-    chmodSync(directory, DIRECTORY_MODE);
+    setDirectoryMode(directory, DIRECTORY_MODE);
   }
   createWithMode(path, MIRROR_MODE);
   // Also where the group was named after the first start.

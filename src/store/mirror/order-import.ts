@@ -118,6 +118,7 @@ export class OrderImport implements OrderImporter {
       signal?.removeEventListener('abort', abort);
       file.gate.reset();
       if (!file.closed) restoreCheckpoints(file, checkpointPages);
+      file.noteFeed();
     }
   }
 }

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import type { MirroredOrder, OrderFilter } from '../../domain/order/mirrored-order.ts';
+import type { MirroredOrder, OrderFilter, OrderHistory } from '../../domain/order/mirrored-order.ts';
 import type { OrderEvent, OrderItem, OrderModifier } from '../../domain/order/order.ts';
 import { ORDER_COLUMNS } from './order-columns.ts';
 
@@ -7,6 +7,13 @@ const ORDER = `SELECT order_id AS orderId, seq, updated_at AS updatedAt,
   ${ORDER_COLUMNS.map(([field, column]) => `${column} AS ${field}`)} FROM orders`;
 /** Word for word the condition of the index `orders_open`. */
 const OPEN = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";
+
+const CUSTOMER =
+  "coalesce(customer_first_name, '') || ' ' || coalesce(customer_last_name, '') || ' ' || coalesce(customer_phone_number, '') || ' ' || coalesce(customer_email, '')";
+const UNBOOKED = `(status IS NULL OR status NOT IN ('pending', 'payment-pending', 'payment-canceled', 'cancel', 'refund'))
+  AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
+const EVENT = `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, source,
+  observed_at AS observedAt FROM order_events`;
 
 type OrderRow = Omit<MirroredOrder, 'isScheduled' | 'items'> & { isScheduled: number | null };
 type ItemRow = Omit<OrderItem, 'modifiers'> & { line: number };
@@ -38,9 +45,7 @@ export class OrderQueries {
       SELECT line, name, short_name AS shortName, description, option_id AS optionId,
         option_external_id AS optionExternalId, option_name AS optionName, option_price AS optionPrice, quantity
       FROM order_item_modifiers WHERE order_id = ? ORDER BY line, modifier`);
-    this.#events = db.prepare(`
-      SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, source, observed_at AS observedAt
-      FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?`);
+    this.#events = db.prepare(`${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`);
     this.#newestSeq = db
       .prepare<[], number>(
         "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
@@ -69,17 +74,36 @@ export class OrderQueries {
   }
 
   orders(filter: OrderFilter): MirroredOrder[] {
-    const { status, open, limit, createdBefore } = filter;
+    const { status, open, limit, createdBefore, createdFrom, code, stores, customer, unbooked } = filter;
     const conditions = [
       ...(status === undefined ? [] : ['status = @status']),
       ...(open ? [OPEN] : []),
       ...(createdBefore === undefined ? [] : ['created_at < @createdBefore']),
+      ...(createdFrom === undefined ? [] : ['created_at >= @createdFrom']),
+      ...(code === undefined ? [] : ['code = @code']),
+      ...(stores === undefined ? [] : ['store_external_id IN (SELECT value FROM json_each(@stores))']),
+      ...(customer === undefined ? [] : [`instr(lower(${CUSTOMER}), lower(@customer)) > 0`]),
+      ...(unbooked ? [UNBOOKED] : []),
     ];
     const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : '';
     const statement = this.#db.prepare<[object], OrderRow>(
       `${ORDER} ${where} ORDER BY created_at DESC LIMIT @limit`,
     );
-    return statement.all({ limit, status, createdBefore }).map((row) => this.#whole(row));
+    const values = { limit, status, createdBefore, createdFrom, code, customer };
+    return statement.all({ ...values, stores: JSON.stringify(stores) }).map((row) => this.#whole(row));
+  }
+
+  /** Reads the whole feed for the events of one order: for a person, not for a loop. */
+  history(orderId: string): OrderHistory {
+    const events = this.#db
+      .prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`)
+      .all(orderId);
+    const acknowledged = this.#db
+      .prepare<[string], { at: string; source: string }>(
+        'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?',
+      )
+      .get(orderId);
+    return { events, acknowledged: acknowledged ?? null };
   }
 
   #whole(row: OrderRow): MirroredOrder {

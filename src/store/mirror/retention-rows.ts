@@ -56,7 +56,8 @@ export const DROP_ROWS: Record<RetentionFamily, number> = {
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
   EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id) AS isAcknowledged,
-  (SELECT u.first_seq FROM unbooked_orders u WHERE u.order_id = o.order_id) AS heldBackSeq`;
+  (SELECT l.live_since_seq FROM ledger_orders l
+    WHERE l.order_id = o.order_id AND l.takes = 1 AND l.booked = 0) AS heldBackSeq`;
 
 /** Finds and deletes what nobody needs any more. Transactions are the caller's. */
 export class RetentionRows {
@@ -71,7 +72,8 @@ export class RetentionRows {
     this.#feed = db.prepare(`
       SELECT EXISTS (SELECT 1 FROM order_acks) OR EXISTS (SELECT 1 FROM marks WHERE name = 'acks.used' AND value = 1)
           AS usesAcks,
-        (SELECT value FROM marks WHERE name = 'orders.seen') AS seen,
+        (SELECT CASE WHEN h.value = 1 THEN s.value ELSE -1 END FROM marks s, marks h
+          WHERE s.name = 'ledger.seen' AND h.name = 'ledger.holds') AS seen,
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`);
     this.#pages = db.prepare(`
       SELECT (page_count - freelist_count) * page_size AS used
@@ -133,7 +135,7 @@ export class RetentionRows {
     const select = `SELECT o.seq AS key, o.updated_at AS at, ${ORDER} FROM orders o`;
     const tables = [
       ...['order_items', 'order_item_modifiers', 'order_payloads'],
-      ...['held_notifications', 'order_acks', 'orders'],
+      ...['held_notifications', 'order_acks', 'order_takings', 'ledger_orders', 'orders'],
     ];
     const noteAcks = this.#db.prepare("UPDATE marks SET value = 1 WHERE name = 'acks.used'");
     const removals = tables.map((table) => this.#db.prepare(`DELETE FROM ${table} WHERE order_id = ?`));

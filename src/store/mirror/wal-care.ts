@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../../domain/health/alarm.ts';
 import type { Clock } from '../../domain/time/clock.ts';
+import { namesOf } from '../lock-holders.ts';
 import { walBytes } from '../settle-wal.ts';
 import { findWalReaders } from './wal-readers.ts';
 
@@ -66,10 +67,7 @@ export function truncateWal(db: Database.Database): void {
 }
 
 function sentence(path: string, bytes: number): string {
-  const readers = findWalReaders(path).map(
-    ({ pid, program }) => `${program || 'a program'} (process ${pid})`,
-  );
-  const who = readers.length > 0 ? readers.join(', ') : 'a program that could not be named';
+  const who = namesOf(findWalReaders(path)) || 'a program that could not be named';
   const mib = Math.round(bytes / 1024 / 1024 / 16) * 16;
   return `The mirror's log grew to about ${mib} MiB because ${who} keeps a read of it open; end that read.`;
 }

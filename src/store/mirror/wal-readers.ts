@@ -1,47 +1,43 @@
-import { readFileSync, statSync } from 'node:fs';
+import { statSync } from 'node:fs';
+import { holderPids, type LockedBytes, type LockHolder, lockHolders } from '../lock-holders.ts';
 
-export interface WalReader {
-  pid: number;
-  /** Name of the program; empty when it cannot be seen. */
-  program: string;
-}
+type Bytes = Omit<LockedBytes, 'inode'>;
 
 /** Bytes of -shm on which SQLite's readers hold their locks (WAL-index format, read marks 0 to 4). */
-const FIRST_LOCK_BYTE = 123;
-const LAST_LOCK_BYTE = 127;
+const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
+/** Those that a writer and a recovery need, and a lock on a reader's byte that shuts readers out. */
+const LOCKING: readonly Bytes[] = [
+  { first: 120, last: 120 },
+  { first: 122, last: 122 },
+  { first: 123, last: 127, kind: 'WRITE' },
+];
 
 /** Other processes that are reading the mirror at this moment, by the kernel's table of locks; Linux only. */
-export function findWalReaders(path: string, ownPid = process.pid): WalReader[] {
-  let locks: string;
-  let inode: number;
-  try {
-    inode = statSync(`${path}-shm`).ino;
-    locks = readFileSync('/proc/locks', 'utf8');
-  } catch {
-    return [];
-  }
-  const pids = new Set(readerPids(locks, inode));
-  pids.delete(ownPid);
-  return [...pids].map((pid) => ({ pid, program: programOf(pid) }));
+export function findWalReaders(path: string, ownPid = process.pid): LockHolder[] {
+  return others(path, READ_MARKS, ownPid);
 }
 
-/** Reads lines such as `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
+/** Other processes that keep this one from writing the mirror at this moment; Linux only. */
+export function findLockHolders(path: string, ownPid = process.pid): LockHolder[] {
+  return others(path, LOCKING, ownPid);
+}
+
+/** Processes with a read of the log whose -shm has this number, from the text of /proc/locks. */
 export function readerPids(locks: string, inode: number): number[] {
-  const pids: number[] = [];
-  for (const line of locks.split('\n')) {
-    const match =
-      /^\d+:\s+(?:->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+READ\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/.exec(line);
-    if (!match || Number(match[2]) !== inode) continue;
-    const last = match[4] === 'EOF' ? Number.POSITIVE_INFINITY : Number(match[4]);
-    if (Number(match[3]) <= LAST_LOCK_BYTE && last >= FIRST_LOCK_BYTE) pids.push(Number(match[1]));
-  }
-  return pids;
+  return READ_MARKS.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
 }
 
-function programOf(pid: number): string {
-  try {
-    return readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
-  } catch {
-    return '';
-  }
+/** The same of those who hold a lock that a writer needs. */
+export function lockingPids(locks: string, inode: number): number[] {
+  const pids = LOCKING.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
+  return [...new Set(pids)].sort((a, b) => a - b);
+}
+
+function others(path: string, bytes: readonly Bytes[], ownPid: number): LockHolder[] {
+  const inode = statSync(`${path}-shm`, { throwIfNoEntry: false })?.ino;
+  if (inode === undefined) return [];
+  return lockHolders(
+    bytes.map((each) => ({ inode, ...each })),
+    ownPid,
+  );
 }

@@ -19,7 +19,7 @@ export class MirrorPush {
   readonly #putStock: Database.Statement;
   readonly #setPrice: Database.Statement;
   readonly #setProduct: Database.Statement;
-  readonly #doubtStock: Database.Statement<[number, string, string]>;
+  readonly #doubtStock: Database.Statement<[number, number, string, string]>;
   readonly #doubtPrice: Database.Statement<[number, string]>;
   readonly #doubtProduct: Database.Statement<[number, string]>;
   readonly #forgetDigests: Database.Statement<[string]>;
@@ -30,11 +30,12 @@ export class MirrorPush {
       .prepare<[], number>("UPDATE marks SET value = value + 1 WHERE name = 'push' RETURNING value")
       .pluck();
     this.#putStock = db.prepare(`
-      INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, pushed_mark)
-      SELECT sku, @subsidiaryId, @qty, @show, @sentAsOfSeq, @mark FROM skus WHERE sku = @sku
+      INSERT INTO stocks (sku, subsidiary_id, qty, show, confirmed_seq, confirmed_ms, pushed_mark)
+      SELECT sku, @subsidiaryId, @qty, @show, @sentAsOfSeq, @nowMs, @mark FROM skus WHERE sku = @sku
       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET qty = excluded.qty, show = coalesce(excluded.show, show),
-        confirmed_seq = excluded.confirmed_seq, pushed_mark = excluded.pushed_mark,
-        uncertain = uncertain AND excluded.show IS NULL`);
+        confirmed_seq = excluded.confirmed_seq, confirmed_ms = excluded.confirmed_ms,
+        pushed_mark = excluded.pushed_mark, uncertain = 0,
+        show_uncertain = show_uncertain AND excluded.show IS NULL`);
     this.#setPrice = db.prepare(
       'UPDATE skus SET price = @price, pushed_mark = @mark, uncertain = 0 WHERE sku = @sku',
     );
@@ -43,7 +44,8 @@ export class MirrorPush {
         uncertain = uncertain AND (@name IS NULL OR @show IS NULL)
       WHERE product_id = (SELECT product_id FROM skus WHERE sku = @sku)`);
     this.#doubtStock = db.prepare(`
-      UPDATE stocks SET uncertain = 1, pushed_mark = ? WHERE sku = ? AND subsidiary_id = ?`);
+      UPDATE stocks SET uncertain = 1, pushed_mark = ?, show_uncertain = show_uncertain OR ?
+      WHERE sku = ? AND subsidiary_id = ?`);
     this.#doubtPrice = db.prepare('UPDATE skus SET uncertain = 1, pushed_mark = ? WHERE sku = ?');
     this.#doubtProduct = db.prepare(`
       UPDATE products SET uncertain = 1, pushed_mark = ?
@@ -62,7 +64,7 @@ export class MirrorPush {
   }
 
   /** A change that was sent as it was is not placed here; what it may have touched is doubted. */
-  apply(row: PushedRow, mark: number): void {
+  apply(row: PushedRow, mark: number, nowMs: number): void {
     const { sku, subsidiaryId, body, sentAsOfSeq } = row;
     if (sku === null) {
       this.doubt(row, mark);
@@ -71,7 +73,7 @@ export class MirrorPush {
     if ('qty' in body) {
       if (subsidiaryId === null) return;
       const show = asBit(body.show ?? null);
-      this.#putStock.run({ sku, subsidiaryId, qty: asSent(body.qty), show, sentAsOfSeq, mark });
+      this.#putStock.run({ sku, subsidiaryId, qty: asSent(body.qty), show, sentAsOfSeq, mark, nowMs });
     } else {
       if (body.price !== undefined) this.#setPrice.run({ sku, price: asSent(body.price), mark });
       if (body.name !== undefined || body.show !== undefined) {
@@ -85,7 +87,9 @@ export class MirrorPush {
   doubt({ sku, subsidiaryId, body }: Omit<PushedRow, 'sentAsOfSeq'>, mark: number): void {
     for (const place of sku === null ? this.#placesOf(body) : [{ sku, subsidiaryId }]) {
       if ('qty' in body) {
-        if (place.subsidiaryId !== null) this.#doubtStock.run(mark, place.sku, place.subsidiaryId);
+        const doubtsShow = Number(body.show !== undefined);
+        if (place.subsidiaryId !== null)
+          this.#doubtStock.run(mark, doubtsShow, place.sku, place.subsidiaryId);
       } else {
         if (body.price !== undefined) this.#doubtPrice.run(mark, place.sku);
         if (body.name !== undefined || body.show !== undefined) this.#doubtProduct.run(mark, place.sku);

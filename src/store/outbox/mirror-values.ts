@@ -7,7 +7,6 @@ import { fromBit } from '../catalog/sql-value.ts';
 interface StockValue {
   qty: number | string | null;
   show: number | null;
-  confirmedSeq: number;
 }
 
 interface ProductValue {
@@ -21,33 +20,21 @@ interface ProductValue {
 export class MirrorValues {
   readonly #stock: Database.Statement<[string, string], StockValue>;
   readonly #product: Database.Statement<[string], ProductValue>;
-  readonly #sweptSeq: Database.Statement<[string], number | null>;
 
   constructor(db: Database.Database) {
     this.#stock = db.prepare(`
-      SELECT qty, show, confirmed_seq AS confirmedSeq FROM stocks
+      SELECT qty, CASE WHEN show_uncertain = 0 THEN show END AS show FROM stocks
       WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0`);
     this.#product = db.prepare(`
       SELECT s.price, p.name, p.show, s.uncertain OR p.uncertain AS uncertain
       FROM skus s JOIN products p USING (product_id)
       WHERE s.sku = ? AND p.vanished_at IS NULL`);
-    this.#sweptSeq = db
-      .prepare<[string], number | null>('SELECT max(as_of_seq) FROM sweeps WHERE subsidiary_id = ?')
-      .pluck();
   }
 
-  /**
-   * Whether the stock has the quantity (and visibility) already: then the newest event of the order feed when
-   * the platform confirmed it; undefined when it has not, or the mirror does not know it.
-   */
-  stockConfirmedAt(
-    sku: string,
-    subsidiaryId: string,
-    wanted: { qty: number; show?: boolean | undefined },
-  ): number | undefined {
+  /** Whether the stock has the quantity (and visibility) by the platform's last word. */
+  hasStock(sku: string, subsidiaryId: string, wanted: { qty: number; show?: boolean | undefined }): boolean {
     const stock = this.#stock.get(sku, subsidiaryId);
-    if (!stock || !saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted)) return undefined;
-    return Math.max(stock.confirmedSeq, this.#sweptSeq.get(subsidiaryId) ?? 0);
+    return stock !== undefined && saysTheSame({ qty: stock.qty, show: fromBit(stock.show) }, wanted);
   }
 
   /** Whether a stock of zero would be news; it is for one the mirror does not know. */

@@ -1,13 +1,32 @@
 import type Database from 'better-sqlite3';
 import type { ChangeBody, ChangeKind } from '../../domain/change/change.ts';
-import { planBatch } from '../../domain/change/plan-batch.ts';
-import type { BranchDirectory } from '../../domain/product/catalog-lookup.ts';
+import { PRIORITY_SOLD_OUT, planBatch } from '../../domain/change/plan-batch.ts';
+import type { StockChangeItem } from '../../domain/platform/platform.ts';
 import { type Clock, isoUtc } from '../../domain/time/clock.ts';
 import { asSent } from '../catalog/sql-value.ts';
-import { HeldBackCounts } from './held-back-counts.ts';
+import { MirrorValues } from './mirror-values.ts';
+import { OrderTakings, type OrderTakingsOptions } from './order-takings.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow } from './outbox-row.ts';
 import { RefusedChanges } from './refused-changes.ts';
-import { type Judgement, type SendRules, StockRules } from './stock-rules.ts';
+import { type LedgerStock, StockLedger, stockTarget } from './stock-ledger.ts';
+
+/** How values are judged before they leave. */
+export interface SendRules {
+  /** Whether a value that the mirror has already is settled without a call. */
+  skipUnchanged: boolean;
+  /** `stock.hold_back_unbooked`. */
+  holdBack: boolean;
+  /**
+   * Whether changes whose target the mirror does not know are sent by their own words. While a first sweep is
+   * under way they had better wait: until then nobody can tell that two of them mean the same product, and an
+   * older one could arrive after a newer one.
+   */
+  sendAsIs: boolean;
+  /** `stock.trust_for`: a count is not passed over by a confirmation that is older; left out: however old it is. */
+  trustMs?: number | undefined;
+  /** `stock.platform_deducts`: the platform takes off what it sells. Left out: it does. */
+  platformDeducts?: boolean | undefined;
+}
 
 export interface ClaimedItem {
   changeId: number;
@@ -34,16 +53,25 @@ export interface LineOutlook {
   urgent: boolean;
 }
 
-type Waiting = LineRow & { attempts: number };
+type Waiting = LineRow & { attempts: number; priority: number };
 
-/** Takes changes out of the line for one call. */
+/** A change of the line, or a stock of which the platform has another quantity than is wanted though no count waits. */
+type Candidate = { row: Waiting; stock: LedgerStock | null } | { row: null; stock: LedgerStock };
+
+/** Changes of the line that are read at once. */
+const LINE_PART = 200;
+/** Stocks without a waiting count that one call looks at. */
+const STOCKS_AT_ONCE = 500;
+
+/** Takes changes out of the line for one call, and stocks that orders have moved. */
 export class OutboxClaims {
   readonly #db: Database.Database;
   readonly #clock: Clock;
-  readonly #rules: StockRules;
+  readonly #values: MirrorValues;
+  readonly #takings: OrderTakings;
+  readonly #ledger: StockLedger;
   readonly #refused: RefusedChanges;
-  readonly #counts: HeldBackCounts;
-  readonly #line: Database.Statement<[string, number], Waiting>;
+  readonly #line: Database.Statement<[string, number, number, number], Waiting>;
   readonly #inFlight: Database.Statement<[string], string>;
   readonly #takeCall: Database.Statement<[], number>;
   readonly #send: Database.Statement;
@@ -51,19 +79,21 @@ export class OutboxClaims {
   readonly #outlook: Database.Statement<[string, number], { waiting: number; urgent: number | null }>;
   readonly #orderSeq: Database.Statement<[], number>;
 
-  constructor(options: { db: Database.Database; clock: Clock; branches: BranchDirectory }) {
+  constructor(options: OrderTakingsOptions) {
     const { db } = options;
     this.#db = db;
     this.#clock = options.clock;
-    this.#rules = new StockRules(options);
+    this.#values = new MirrorValues(db);
+    this.#takings = new OrderTakings(options);
+    this.#ledger = new StockLedger(db);
     this.#refused = new RefusedChanges(db);
-    this.#counts = new HeldBackCounts(db);
     // INDEXED BY for what LineRows needs it for: a plan of its own for each kind takes much longer than the look.
     const line = 'outbox INDEXED BY outbox_line';
     const inLine = `kind = ? AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'`;
     this.#line = db.prepare(`
-      SELECT ${LINE_COLUMNS}, attempts FROM ${line} WHERE ${inLine} AND (basis = 'mirror' OR ?)
-      ORDER BY priority, queue_seq`);
+      SELECT ${LINE_COLUMNS}, attempts, priority FROM ${line} WHERE ${inLine} AND (basis = 'mirror' OR ?)
+        AND (priority, queue_seq) > (?, ?)
+      ORDER BY priority, queue_seq LIMIT ${LINE_PART}`);
     this.#inFlight = db
       .prepare<[string], string>(
         "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
@@ -89,60 +119,147 @@ export class OutboxClaims {
       .pluck();
   }
 
+  /** Brings up to date what orders take. True: there is more, for a next transaction. To be called before `claim`. */
+  catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
+    return this.#transaction(() => this.#takings.catchUp(holdBack));
+  }
+
   /**
    * The next changes for one call, sold out first, then the longest waiting; on the disk as under way when the
    * transaction is. Values that the platform has already are settled on the way.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#transaction(() => {
-      this.#rules.begin(rules);
+      if (kind === 'stock' && this.#takings.catchUp(rules.holdBack)) {
+        return { callId: null, items: [], settled: 0, more: true };
+      }
       const inFlight = new Set(this.#inFlight.all(kind));
-      const judged = new Map<number, Judgement>();
       const plan = planBatch(
-        this.#line.iterate(kind, Number(rules.sendAsIs)),
-        (row) => {
-          if (inFlight.has(row.conflictKey)) return 'leave';
-          const judgement = this.#rules.judge(row, bodyOf(row), rules);
-          judged.set(row.changeId, judgement);
-          return judgement.isUnchanged ? 'settle' : 'take';
+        this.#candidates(kind, rules),
+        (each) => {
+          if (each.row === null) return this.#isDue(each.stock, rules) ? 'take' : 'settle';
+          if (inFlight.has(each.row.conflictKey)) return 'leave';
+          return this.#judge(each, rules);
         },
         { max },
       );
       const at = isoUtc(this.#clock.nowMs());
-      const orderSeq = this.#orderSeq.get() ?? 0;
-      for (const row of plan.settle) {
+      let settled = 0;
+      for (const { row, stock } of plan.settle) {
+        if (stock) this.#ledger.isSettled(stock);
+        if (!row) continue;
+        settled += 1;
         this.#settle.run(at, row.changeId);
         this.#refused.outlived(row, bodyOf(row), at);
-        const stock = judged.get(row.changeId)?.stock;
-        if (!stock) continue;
-        const { qty: sentQty, heldBack } = stock;
-        if (rules.holdBack) this.#counts.confirm(row, { sentQty, heldBack, sentAt: at, heardSeq: orderSeq });
-        else this.#counts.forget(row.target);
       }
-      const { more } = plan;
-      const settled = plan.settle.length;
-      if (plan.take.length === 0) return { callId: null, items: [], settled, more };
+      if (plan.take.length === 0) return { callId: null, items: [], settled, more: plan.more };
       const callId = this.#takeCall.get() ?? 0;
-      const items = plan.take.map((row): ClaimedItem => {
-        const stock = judged.get(row.changeId)?.stock ?? null;
-        const { changeId, target, attempts } = row;
-        const sentQty = asSent(stock?.qty ?? null);
-        const heldBack = rules.holdBack ? asSent(stock?.heldBack ?? null) : null;
-        this.#send.run({ changeId, callId, sentQty, heldBack, orderSeq });
-        const body = bodyOf(row);
-        return { changeId, target, attempts, body: stock ? { ...body, qty: stock.qty } : body };
-      });
-      return { callId, items, settled, more };
+      const orderSeq = this.#orderSeq.get() ?? 0;
+      const items = plan.take.map((each) => this.#leave(each, { callId, orderSeq }, rules));
+      return { callId, items, settled, more: plan.more };
     });
   }
 
   /** How long the line is, for the choice of endpoint. */
-  outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): LineOutlook {
-    const outlook = this.#outlook.get(kind, Number(sendAsIs));
-    return { waiting: outlook?.waiting ?? 0, urgent: outlook?.urgent === 1 };
+  outlook(kind: ChangeKind, { sendAsIs, holdBack }: Pick<SendRules, 'sendAsIs' | 'holdBack'>): LineOutlook {
+    const { waiting = 0, urgent = null } = this.#outlook.get(kind, Number(sendAsIs)) ?? {};
+    const moved = kind === 'stock' && holdBack ? this.#ledger.openCount : 0;
+    return { waiting: waiting + moved, urgent: urgent === 1 };
+  }
+
+  /** Stocks that orders have moved, for which no count waits. */
+  get movedCount(): number {
+    return this.#ledger.openCount;
+  }
+
+  /** Sold out first, then what orders have moved, then the longest waiting. */
+  *#candidates(kind: ChangeKind, rules: SendRules): Generator<Candidate> {
+    const moved = kind === 'stock' && rules.holdBack ? this.#ledger.open(STOCKS_AT_ONCE) : [];
+    for (const stock of moved) if (stock.wantedQty === 0) yield { row: null, stock };
+    let isUrgent = true;
+    for (const row of this.#waiting(kind, rules)) {
+      if (isUrgent && row.priority !== PRIORITY_SOLD_OUT) {
+        isUrgent = false;
+        for (const stock of moved) if (stock.wantedQty !== 0) yield { row: null, stock };
+      }
+      yield { row, stock: null };
+    }
+    if (isUrgent) for (const stock of moved) if (stock.wantedQty !== 0) yield { row: null, stock };
+  }
+
+  /** In parts: while a statement is read row by row, nothing can be written. */
+  *#waiting(kind: ChangeKind, { sendAsIs }: SendRules): Generator<Waiting> {
+    let last: Pick<Waiting, 'priority' | 'queueSeq'> | undefined = { priority: -1, queueSeq: 0 };
+    while (last) {
+      const rows: Waiting[] = this.#line.all(kind, Number(sendAsIs), last.priority, last.queueSeq);
+      yield* rows;
+      last = rows.length === LINE_PART ? rows.at(-1) : undefined;
+    }
+  }
+
+  #judge(candidate: Candidate & { row: Waiting }, rules: SendRules): 'take' | 'settle' | 'leave' {
+    const { row } = candidate;
+    const { sku, subsidiaryId } = row;
+    const body = bodyOf(row);
+    if (!('qty' in body)) {
+      const isKnown = rules.skipUnchanged && sku !== null && this.#values.hasProductValues(sku, body);
+      return isKnown ? 'settle' : 'take';
+    }
+    // Sent by its own words: nobody knows what it is compared with.
+    if (sku === null || subsidiaryId === null) return 'take';
+    if (this.#ledger.isUnderWay(sku, subsidiaryId)) return 'leave';
+    const stock = this.#ledger.count({ ...row, sku, subsidiaryId }, body);
+    candidate.stock = stock;
+    return this.#isKnown(stock, body, rules) ? 'settle' : 'take';
+  }
+
+  /** A count says what the platform has for certain: confirmed lately, and nothing was ordered since. */
+  #isKnown(stock: LedgerStock, { show }: StockChangeItem, rules: SendRules): boolean {
+    const { expectedQty, orderedQty, confirmedSeq, confirmedMs } = stock;
+    const { skipUnchanged, trustMs = Number.POSITIVE_INFINITY } = rules;
+    const ageMs = Math.abs(this.#clock.nowMs() - confirmedMs);
+    return (
+      skipUnchanged &&
+      expectedQty === wantedOf(stock, rules) &&
+      orderedQty === 0 &&
+      confirmedSeq >= this.#takings.fromSeq &&
+      ageMs <= trustMs &&
+      (show === undefined || stock.show === show)
+    );
+  }
+
+  /** Orders have moved what is wanted, or what the platform has. */
+  #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
+    if (rules.platformDeducts === false && orderedQty > 0) return true;
+    return expectedQty !== wantedQty || confirmedSeq < this.#takings.fromSeq;
+  }
+
+  #leave(
+    { row, stock }: Candidate,
+    call: { callId: number; orderSeq: number },
+    rules: SendRules,
+  ): ClaimedItem {
+    const qty = stock && wantedOf(stock, rules);
+    if (stock && qty !== null) this.#ledger.isSent(stock, { ...call, qty });
+    if (!row) {
+      const address = JSON.parse(stock.address) as Omit<StockChangeItem, 'qty'>;
+      const body: StockChangeItem = { ...address, qty: stock.wantedQty };
+      return { changeId: stock.changeId, target: stockTarget(stock), attempts: stock.attempts, body };
+    }
+    const { changeId, target, attempts } = row;
+    const body = bodyOf(row);
+    const asCounted = 'qty' in body ? body.qty : null;
+    const heldBack = stock && rules.holdBack ? asSent(stock.reservedQty) : null;
+    this.#send.run({ ...call, changeId, sentQty: asSent(qty ?? asCounted), heldBack });
+    return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
   }
 
   #transaction<T>(action: () => T): T {
     return this.#db.transaction(action).immediate();
   }
+}
+
+/** While the hold-back is off, what was counted is what is sent. */
+function wantedOf(stock: LedgerStock, { holdBack }: Pick<SendRules, 'holdBack'>): number {
+  return holdBack ? stock.wantedQty : stock.countedQty;
 }

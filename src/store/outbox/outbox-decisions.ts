@@ -12,6 +12,7 @@ import { type Acceptance, bodyFor, type IntakeItem, OutboxIntake } from './outbo
 import { type NewPlace, OutboxLine } from './outbox-line.ts';
 import { bodyOf, LINE_COLUMNS, type LineRow, type OutboxState, versioned } from './outbox-row.ts';
 import { RefusedChanges } from './refused-changes.ts';
+import { StockLedger } from './stock-ledger.ts';
 
 /** A change with its own words, so that its target can be looked for (again). */
 export type KeptChange = { changeId: number } & NamedChange;
@@ -28,6 +29,7 @@ export class OutboxDecisions {
   readonly #line: OutboxLine;
   readonly #intake: OutboxIntake;
   readonly #refused: RefusedChanges;
+  readonly #ledger: StockLedger;
   readonly #row: Database.Statement<[number], DecidedRow>;
   readonly #heldBy: Database.Statement<[string | null], DecidedRow>;
   readonly #unresolved: Database.Statement<[string, number, string, number], DecidedRow>;
@@ -44,6 +46,7 @@ export class OutboxDecisions {
     this.#line = new OutboxLine(db);
     this.#intake = new OutboxIntake(options);
     this.#refused = new RefusedChanges(db);
+    this.#ledger = new StockLedger(db);
     this.#row = db.prepare(`SELECT ${LINE_COLUMNS}, state FROM outbox WHERE change_id = ?`);
     this.#heldBy = db.prepare(`
       SELECT ${LINE_COLUMNS}, state FROM outbox
@@ -100,6 +103,7 @@ export class OutboxDecisions {
         throw refusal(changeId, `is ${row.state}; only what waits, is held or was rejected can be dropped`);
       }
       this.#end.run('superseded', 'Dropped by a person.', isoUtc(this.#clock.nowMs()), null, changeId);
+      this.#ledger.giveUp(changeId);
     });
   }
 
@@ -206,7 +210,7 @@ export class OutboxDecisions {
     const row = this.#row.get(changeId);
     if (row) return row;
     throw new TillsyncError('not-found', `There is no change ${changeId} in the outbox.`, {
-      hint: '`tillsync outbox list` shows them.',
+      hint: '`{tillsync} outbox list` shows them.',
     });
   }
 

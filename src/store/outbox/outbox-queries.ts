@@ -8,6 +8,12 @@ export interface OutboxFilter {
   kind?: ChangeKind | undefined;
   /** Only changes with a lower id, for the next page. */
   before?: number | undefined;
+  /** Only changes handed over then or later, ISO 8601 UTC. */
+  since?: string | undefined;
+  /** Only changes whose product or branch has this text in an id. */
+  target?: string | undefined;
+  /** Only changes that whoever handed them over called so. */
+  reference?: string | undefined;
   limit: number;
 }
 
@@ -54,6 +60,8 @@ export class OutboxQueries {
       SELECT ${COLUMNS} FROM outbox
       WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
         AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
+        AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
+        AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
       ORDER BY change_id DESC LIMIT @limit`);
     this.#one = db.prepare(`SELECT ${COLUMNS} FROM outbox WHERE change_id = ?`);
     this.#open = db
@@ -84,6 +92,9 @@ export class OutboxQueries {
       state: isHeld ? 'pending' : (filter.state ?? null),
       held: isHeld ? 1 : null,
       kind: filter.kind ?? null,
+      since: filter.since ?? null,
+      target: filter.target ?? null,
+      reference: filter.reference ?? null,
       limit: filter.limit,
     });
     return rows.map(entryOf);

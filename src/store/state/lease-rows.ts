@@ -43,7 +43,7 @@ export class LeaseRows implements Leases {
     return this.#immediately(() => {
       const nowMs = this.#time.now();
       const holder = this.#holder.get(name);
-      if (holder !== undefined && !this.#holders.isAlive(holder)) this.#free.run(name);
+      if (holder !== undefined && this.#holders.isAlive(holder) === false) this.#free.run(name);
       return this.#acquire.get(name, nowMs + holdMs, this.#holders.self, nowMs);
     });
   }
@@ -53,17 +53,21 @@ export class LeaseRows implements Leases {
     return this.#immediately(() => this.#renew.run(this.#time.now() + holdMs, name, fence).changes === 1);
   }
 
-  /** Whether a process that lives has the lease now. */
+  /** Whether a process has the lease and lives, or may live where that cannot be seen from here. */
   isHeld(name: string): boolean {
     return this.holder(name) !== undefined;
   }
 
-  /** The process that has the lease now, as `Holders` names it; undefined when none does. */
+  /**
+   * The process that has the lease, as `Holders` names it; undefined when none does. One that is seen to live has it also
+   * beyond its time, as when it stands still, until another one takes it.
+   */
   holder(name: string): string | undefined {
     return this.#immediately(() => {
       const nowMs = this.#time.now();
       const held = this.#held.get(name);
-      const isHeld = held !== undefined && held.until_mono_ms > nowMs && this.#holders.isAlive(held.holder);
+      if (held === undefined) return undefined;
+      const isHeld = this.#holders.isAlive(held.holder) ?? held.until_mono_ms > nowMs;
       return isHeld ? held.holder : undefined;
     });
   }

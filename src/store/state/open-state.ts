@@ -1,11 +1,17 @@
+import type { CallbackStore } from '../../domain/callback.ts';
 import type { AlarmMemoryStore } from '../../domain/health/alarm-news.ts';
+import type { AlarmTestWishes } from '../../domain/health/alarm-test.ts';
 import type { Leases } from '../../domain/leases.ts';
+import type { FeedMemory } from '../../domain/order/feed-memory.ts';
 import type { RateLedger } from '../../domain/platform/rate-ledger.ts';
 import type { TokenStore } from '../../domain/platform/tokens.ts';
 import type { WebhookMemoryStore } from '../../domain/platform/webhook-memory.ts';
 import type { Clock } from '../../domain/time/clock.ts';
-import { AlarmRows } from './alarm-rows.ts';
+import { AlarmRows, AlarmTestRows } from './alarm-rows.ts';
+import { AsideRows } from './aside-rows.ts';
 import { BootTime } from './boot-time.ts';
+import { CallbackRows } from './callback-rows.ts';
+import { FeedRows } from './feed-rows.ts';
 import { type Holders, systemHolders } from './holder.ts';
 import { LeaseRows } from './lease-rows.ts';
 import { RateRows } from './rate-rows.ts';
@@ -31,6 +37,11 @@ export interface State {
   leases: Leases & Pick<LeaseRows, 'isHeld' | 'holder'>;
   webhook: WebhookMemoryStore;
   alarms: AlarmMemoryStore;
+  alarmTests: AlarmTestWishes;
+  feed: FeedMemory;
+  /** Alarms that the mirror could not take. */
+  aside: Pick<AsideRows, 'list' | 'replace'>;
+  callbacks: CallbackStore;
   close(): void;
 }
 
@@ -52,6 +63,10 @@ export function openState(options: StateOptions): State {
     leases,
     webhook: new WebhookRows({ db, onSecret }),
     alarms: new AlarmRows({ db }),
+    alarmTests: new AlarmTestRows({ db }),
+    feed: new FeedRows({ db }),
+    aside: new AsideRows({ db }),
+    callbacks: new CallbackRows({ db }),
     close: () => file.close(),
   };
 }

@@ -132,7 +132,7 @@ export class RateRows implements RateLedger {
    */
   #leaveForTheDead(nowMs: number): void {
     for (const { endpoint, holder } of this.#sql.takenLanes.all()) {
-      if (!this.#holders.isAlive(holder)) this.#sql.leaveLane.run(nowMs, endpoint);
+      if (this.#holders.isAlive(holder) === false) this.#sql.leaveLane.run(nowMs, endpoint);
     }
   }
 

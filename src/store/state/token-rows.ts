@@ -42,6 +42,8 @@ export class TokenRows implements TokenStore {
   readonly #lockOut: Database.Statement<[number, string, number]>;
   readonly #note: Database.Statement<[string]>;
   readonly #noted: Database.Statement<[string], number>;
+  readonly #company: Database.Statement<[], string>;
+  readonly #setCompany: Database.Statement<[string]>;
 
   #toldGeneration = 0;
 
@@ -68,6 +70,8 @@ export class TokenRows implements TokenStore {
       'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
     );
     this.#note = db.prepare('INSERT OR IGNORE INTO handed_in VALUES (?)');
+    this.#company = db.prepare<[], string>('SELECT company_id FROM company').pluck();
+    this.#setCompany = db.prepare('INSERT OR REPLACE INTO company VALUES (1, ?)');
     this.#noted = db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck();
   }
 
@@ -129,6 +133,14 @@ export class TokenRows implements TokenStore {
 
   wasHandedIn(refreshToken: string): boolean {
     return storing(() => this.#noted.get(fingerprintOf(refreshToken))) === 1;
+  }
+
+  company(): string | null {
+    return storing(() => this.#company.get()) ?? null;
+  }
+
+  setCompany(companyId: string): void {
+    storing(() => this.#setCompany.run(companyId));
   }
 
   markLockedOut(generation: number, lockOut: LockOut): void {

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import {
+  asWebhookMemory,
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
   type WebhookMemoryStore,
@@ -25,7 +26,7 @@ export class WebhookRows implements WebhookMemoryStore {
   read(): WebhookMemory {
     const text = storing(() => this.#select.get());
     if (text === undefined) return NO_WEBHOOK_MEMORY;
-    const memory: WebhookMemory = { ...NO_WEBHOOK_MEMORY, ...JSON.parse(text) };
+    const memory = asWebhookMemory(JSON.parse(text));
     if (text !== this.#toldText) this.#tell(memory);
     this.#toldText = text;
     return memory;
@@ -40,7 +41,7 @@ export class WebhookRows implements WebhookMemoryStore {
     storing(() => updating.immediate());
   }
 
-  #tell({ current, previous, pending, doubtful }: WebhookMemory): void {
-    for (const secret of [current, previous, pending, doubtful]) if (secret !== null) this.#onSecret(secret);
+  #tell({ current, previous, pending }: WebhookMemory): void {
+    for (const secret of [current, previous, ...pending]) if (secret !== null) this.#onSecret(secret);
   }
 }

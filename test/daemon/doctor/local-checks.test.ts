@@ -6,8 +6,9 @@ import { databaseChecks } from '../../../src/daemon/doctor/databases.ts';
 import { fileProblems, type SeenFile } from '../../../src/daemon/doctor/file-rules.ts';
 import { mendMirrorFiles } from '../../../src/daemon/doctor/mirror-files.ts';
 import { apiOutcome, serviceOutcome, versionOutcome } from '../../../src/daemon/doctor/service.ts';
-import { parseUnit, type ServiceUnit, unitOf } from '../../../src/daemon/doctor/service-manager.ts';
+import { parseUnit, type ServiceUnit } from '../../../src/daemon/doctor/service-manager.ts';
 import { readersOutcome } from '../../../src/daemon/doctor/wal-readers.ts';
+import { unitOf } from '../../../src/daemon/installation.ts';
 import { storagePaths } from '../../../src/daemon/storage/storage-directory.ts';
 import { openMirror } from '../../../src/store/mirror/mirror.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
@@ -18,7 +19,11 @@ describe('files', () => {
     role,
     mode,
     uid,
+    gid: 7,
   });
+  const owner = { uid: 7, user: 'tillsync', group: 'till', unit: 'tillsync.service' };
+  const problems = (files: SeenFile[]) =>
+    fileProblems(files, owner, (uid) => (uid === 0 ? 'root' : `${uid}`));
   const right = [
     file('directory', 0o2750),
     file('mirror', 0o640),
@@ -29,7 +34,7 @@ describe('files', () => {
   ];
 
   test('with the promised modes are right, the inbox of whichever owner', () => {
-    expect(fileProblems(right, 7)).toEqual([]);
+    expect(problems(right)).toEqual([]);
   });
 
   test.each([
@@ -40,10 +45,21 @@ describe('files', () => {
     [file('state', 0o640), 'fail', 'read the tokens', 'chmod 0600 /s/state'],
     [file('inbox', 0o640), 'warn', 'cannot hand over changes', 'chmod 0660 /s/inbox'],
     [file('inbox-directory', 0o2777), 'fail', 'everybody may write', 'chmod 2770 /s/inbox-directory'],
-    [file('log', 0o640, 0), 'fail', 'belongs to user 0', 'chown 7 /s/log'],
   ])('%o is told', (seen, level, problem, remedy) => {
-    expect(fileProblems([seen], 7)).toEqual([
-      { path: seen.path, level, problem: expect.stringContaining(problem), remedy },
+    expect(problems([seen])).toEqual([
+      { path: seen.path, level, problem: expect.stringContaining(problem), remedy: `sudo ${remedy}` },
+    ]);
+  });
+
+  test('of another owner than the service are one problem, with one command that mends all', () => {
+    const rootsOwn = right.map((each) => ({ ...each, uid: 0 }));
+    expect(problems(rootsOwn)).toEqual([
+      {
+        path: '/s/directory',
+        level: 'fail',
+        problem: expect.stringContaining('belong to root and not to tillsync, as whom tillsync.service runs'),
+        remedy: 'sudo chown -R -h tillsync:till /s/directory',
+      },
     ]);
   });
 });
@@ -53,7 +69,7 @@ describe('databases', () => {
   let directory: string;
   const paths = () => storagePaths(directory);
   const check = async (id: string) => {
-    const found = databaseChecks(paths(), clock).find((each) => each.id === id);
+    const found = databaseChecks(paths(), clock, new AbortController().signal).find((each) => each.id === id);
     return await found?.run();
   };
 
@@ -123,7 +139,7 @@ describe('the service', () => {
   test('is the unit that serves the configuration file', () => {
     expect(unitOf('/etc/tillsync/config.toml')).toBe('tillsync.service');
     expect(unitOf('/etc/tillsync/north.toml')).toBe('tillsync@north.service');
-    expect(unitOf('/home/me/config.toml')).toBe('tillsync.service');
+    expect(unitOf('/home/me/config.toml')).toBeNull();
     expect(parseUnit('tillsync.service', text)).toEqual(
       unit({ activeState: 'failed', mainPid: null, restarts: 3 }),
     );
@@ -133,9 +149,9 @@ describe('the service', () => {
   test.each([
     [true, unit(), 'ok', 'runs as tillsync', null],
     [true, null, 'ok', 'tillsync runs', null],
-    [null, null, 'skipped', 'cannot be seen', 'root'],
-    [false, null, 'fail', 'does not run', 'tillsync run'],
-    [false, unit({ activeState: 'inactive' }), 'fail', 'does not run', 'systemctl start tillsync'],
+    [null, null, 'skipped', 'do not have permission', 'Run: sudo tillsync'],
+    [false, null, 'fail', 'is not running', 'tillsync run'],
+    [false, unit({ activeState: 'inactive' }), 'fail', 'is not running', 'systemctl start tillsync'],
     [false, unit({ activeState: 'failed' }), 'fail', 'failed', 'journalctl -u tillsync'],
     [
       true,
@@ -167,7 +183,7 @@ describe('the service', () => {
     });
     expect(versionOutcome('0.2.0', '0.2.0').level).toBe('ok');
     expect(versionOutcome(null, '0.2.0').level).toBe('skipped');
-    const answer = { url: 'http://127.0.0.1:1', stalled: [], version: null, fault: null };
+    const answer = { url: 'http://127.0.0.1:1', stalled: [], version: null, fault: null, otherStorage: null };
     expect(apiOutcome(true, { ...answer, health: 'failing', stalled: ['orders'] })).toMatchObject({
       level: 'fail',
       message: expect.stringContaining('orders'),

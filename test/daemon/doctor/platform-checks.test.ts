@@ -176,6 +176,6 @@ test('the way to the platform is tried without asking anything, and what is wron
   await once(plain, 'close');
   expect(await networkCheck(`http://127.0.0.1:${port}`, signal).run()).toMatchObject({
     level: 'fail',
-    message: `The platform is not reached at 127.0.0.1:${port} (ECONNREFUSED).`,
+    message: `Cannot reach the platform: 127.0.0.1 refuses connections on port ${port} (ECONNREFUSED).`,
   });
 });

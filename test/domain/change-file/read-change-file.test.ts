@@ -92,7 +92,8 @@ describe('CSV', () => {
     ['external_id,qty,qty\nA,5,5', 'twice'],
     ['qty,show\n5,true', 'neither'],
     ['A,5\nB,6', '"A", "5"'],
-    ['', 'Unknown columns'],
+    ['', 'no header'],
+    [`${'x'.repeat(200)},qty`, 'xxx"'],
   ])('is refused whole for its header %j', async (text, message) => {
     const failure = await stock(text).catch((error: unknown) => error);
     expect(hasCode(failure, 'usage') && failure.message).toContain(message);
@@ -130,6 +131,152 @@ describe('CSV', () => {
       { change: { sku: '1', price: 5 } },
       { change: { sku: '2', price: 6 } },
     ]);
+  });
+});
+
+describe('CSV of a spreadsheet', () => {
+  /** As a person hands it over, who is told how it is read. */
+  async function told(
+    text: string | Uint8Array,
+    options: { decimal?: 'point' | 'comma' } = {},
+    kind = 'stock',
+  ) {
+    const bytes = typeof text === 'string' ? encode(text) : text;
+    const results = [];
+    for (const size of [1, 2, 3, 5, bytes.length]) {
+      const notes: string[] = [];
+      const how = { ...options, tell: (note: string) => notes.push(note) };
+      const read = kind === 'stock' ? readStockFile : readProductFile;
+      const items = await collect<Awaited<ReturnType<typeof stock>>[number]>(
+        read(pieces(bytes, size), how) as never,
+      );
+      results.push({
+        items: brief(items),
+        faults: items.map((item) => ('fault' in item ? item.fault.message : '')),
+        notes,
+      });
+    }
+    for (const each of results) expect(each).toEqual(results[0]);
+    return results[0] as (typeof results)[number];
+  }
+
+  it.each([';', '\t'])(
+    'asks which sign is the decimal one where a number may mean two, parted by %j',
+    async (cut) => {
+      const text = [
+        'externalId,qty',
+        'A,1.500',
+        'B,1.5',
+        'C,0.500',
+        'D,12',
+        'E,1501,5',
+        'F,1.500,5',
+        'G,1500.25',
+      ]
+        .map((line) => line.replace(',', cut))
+        .join('\n');
+      const open = await told(text);
+      expect(open.items).toEqual([
+        [2, 'bad-value'],
+        { externalId: 'B', qty: 1.5 },
+        { externalId: 'C', qty: 0.5 },
+        { externalId: 'D', qty: 12 },
+        [6, 'bad-value'],
+        [7, 'bad-value'],
+        { externalId: 'G', qty: 1500.25 },
+      ]);
+      expect(open.faults[0]).toBe(
+        'qty "1.500" may mean 1500 or 1.5. Say which: --decimal comma, or --decimal point.',
+      );
+      expect(open.faults[4]).toContain('--decimal comma');
+      const comma = await told(text, { decimal: 'comma' });
+      expect(comma.items).toEqual([
+        { externalId: 'A', qty: 1500 },
+        [3, 'bad-value'],
+        [4, 'bad-value'],
+        { externalId: 'D', qty: 12 },
+        { externalId: 'E', qty: 1501.5 },
+        { externalId: 'F', qty: 1500.5 },
+        [8, 'bad-value'],
+      ]);
+      const point = await told(text, { decimal: 'point' });
+      expect(point.items[0]).toEqual({ externalId: 'A', qty: 1.5 });
+      expect(point.items.slice(4)).toEqual([
+        [6, 'bad-value'],
+        [7, 'bad-value'],
+        { externalId: 'G', qty: 1500.25 },
+      ]);
+      const prices = await told('sku;price\n10;1.990\n', { decimal: 'comma' }, 'product');
+      expect(prices.items).toEqual([{ sku: '10', price: 1990 }]);
+      expect((await told('sku;price\n10;1.990\n', {}, 'product')).items).toEqual([[2, 'bad-value']]);
+    },
+  );
+
+  it('takes a point as it is where the comma parts the cells', async () => {
+    expect((await told('externalId,qty\nA,1.500\n')).items).toEqual([{ externalId: 'A', qty: 1.5 }]);
+    const grouped = await told('externalId,qty\nA,"1,500.5"\n', { decimal: 'point' });
+    expect(grouped.items).toEqual([{ externalId: 'A', qty: 1500.5 }]);
+  });
+
+  it.each([
+    ['sep=;\r\nexternalId;qty\r\nA;5\r\n', []],
+    ['"sep=;"\nCódigo;Cantidad\nA;5\n', []],
+    ['External ID;Stock;\nA;5;\n', []],
+    ['external-id;notes;qty;Foto\nA;x;5;y\n', ['Columns that are passed over: "notes", "Foto".']],
+  ])('is read with the header %j', async (text, notes) => {
+    expect(await told(text)).toMatchObject({ items: [{ externalId: 'A', qty: 5 }], notes });
+  });
+
+  it('knows prices by their Spanish names', async () => {
+    const { items } = await told('sku;Precio;Nombre;Descripción\n10;990;Té;\n', {}, 'product');
+    expect(items).toEqual([{ sku: '10', price: 990, name: 'Té' }]);
+  });
+
+  it.each([
+    ['externalId;qyt\nA;5\n', 'looks like qty'],
+    ['externalId;qty;subsidary_id\nA;5;s1\n', 'looks like subsidiaryId'],
+    ['externalId;amount\nA;5\n', 'names no qty'],
+    ['código;externalId;qty\nA;A;5\n', 'twice'],
+    ['article;qty\nA;5\n', 'neither externalId nor sku'],
+    [`${Array.from({ length: 500 }, (_, i) => `c${i}`).join(';')}\n`, 'and 488 more'],
+    [`externalId;qty${' '.repeat(1_100_000)}`, 'too long to be a header'],
+  ])('lets no slip in the header pass (%#)', async (text, message) => {
+    const failure = await collect(readStockFile([encode(text)], { tell: () => {} })).catch(
+      (error: unknown) => error,
+    );
+    expect(hasCode(failure, 'usage') && failure.message).toContain(message);
+  });
+
+  it('in Windows-1252 is read as that and said; one fault in UTF-8 stays a fault', async () => {
+    const latin = (text: string) => new Uint8Array(Buffer.from(text, 'latin1'));
+    const note = 'The file is not UTF-8, so it is read as Windows-1252.';
+    expect(await told(latin('Código;Cantidad\nPiña;5\n'))).toMatchObject({
+      items: [{ externalId: 'Piña', qty: 5 }],
+      notes: [note],
+    });
+    expect(await told(latin('externalId,qty\nB,6\nÑ,1'))).toMatchObject({
+      items: [
+        { externalId: 'B', qty: 6 },
+        { externalId: 'Ñ', qty: 1 },
+      ],
+      notes: [note],
+    });
+    const mixed = new Uint8Array([...encode('externalId,qty\nPiña,5\n'), ...latin('Ñu,6\nC,7\n')]);
+    expect(await told(mixed)).toMatchObject({
+      items: [{ externalId: 'Piña', qty: 5 }, [3, 'bad-text'], { externalId: 'C', qty: 7 }],
+      notes: [],
+    });
+  });
+
+  it('refuses an id of which a spreadsheet lost the digits', async () => {
+    const { items, faults } = await told('externalId;qty\n7.70E+11;5\n7,70E+11;5\nE-1002;5\n12E3X;5\n');
+    expect(items).toEqual([
+      [2, 'bad-value'],
+      [3, 'bad-value'],
+      { externalId: 'E-1002', qty: 5 },
+      { externalId: '12E3X', qty: 5 },
+    ]);
+    expect(faults[0]).toContain('"7.70E+11" is what a spreadsheet made of a long id');
   });
 });
 
@@ -197,8 +344,9 @@ describe('any file', () => {
   const change = fc.record({
     externalId: fc
       .string({ minLength: 1, unit: 'grapheme' })
-      // NUL and the replacement character are refused: the one breaks readers, the other shows a wrong encoding.
-      .filter((id) => id.trim() !== '' && !/[\0\uFFFD]/.test(id)),
+      // NUL and the replacement character are refused: the one breaks readers, the other shows a wrong encoding. The
+      // blanks around an id are not taken.
+      .filter((id) => id !== '' && id.trim() === id && !/[\0\uFFFD]/.test(id)),
     qty: fc.oneof(
       fc.nat(),
       fc.float({ min: 0, max: 1000, noNaN: true }).map((n) => Number(n.toFixed(3))),

@@ -11,7 +11,7 @@ static class HandOverStock {
             using (var db = new SqliteConnection("Data Source=" + args[0] + ";Journal Mode=Default;Default Timeout=5")) {
                 db.Open();
                 using (var pragma = new SqliteCommand("PRAGMA synchronous = EXTRA", db))
-                    pragma.ExecuteNonQuery();            // What is committed survives a power cut.
+                    pragma.ExecuteNonQuery();            // Survives a power cut. Before SQLite 3.12: FULL.
                 using (var insert = new SqliteCommand(
                     @"INSERT INTO stock_changes (external_id, qty, subsidiary_external_id, reference)
                       VALUES (@id, @qty, @branch, @reference)", db)) {

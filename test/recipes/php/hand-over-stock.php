@@ -7,7 +7,7 @@ try {
     $db = new SQLite3($inbox, SQLITE3_OPEN_READWRITE);
     $db->enableExceptions(true);
     $db->busyTimeout(5000);                              // tillsync holds the file for milliseconds.
-    $db->exec('PRAGMA synchronous = EXTRA');             // What is committed survives a power cut.
+    $db->exec('PRAGMA synchronous = EXTRA');             // Survives a power cut. Before SQLite 3.12: FULL.
     $insert = $db->prepare('INSERT INTO stock_changes (external_id, qty, subsidiary_external_id, reference)
                             VALUES (?, ?, ?, ?)');
     foreach ([$externalId, $qty, $branch, $reference] as $i => $value) $insert->bindValue($i + 1, $value);

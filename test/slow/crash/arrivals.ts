@@ -15,14 +15,15 @@ export function notArrived(
   const inbox = path.join(storage, 'inbox', 'inbox.db');
   return [
     ...compareOrders(control.orders(), rows).differences,
-    ...waiting(path.join(storage, 'mirror.db'), "outbox WHERE state IN ('pending', 'sending')"),
-    ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => waiting(inbox, table)),
+    ...waiting(path.join(storage, 'mirror.db'), true, "outbox WHERE state IN ('pending', 'sending')"),
+    ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => waiting(inbox, false, table)),
     ...handedOver.unlike((target) => atPlatform(control, target)),
   ];
 }
 
-function waiting(file: string, what: string): string[] {
-  const db = new Database(file, { readonly: true, timeout: 1_000 });
+/** As a POS opens it: of the inbox a kill may have left a journal, which whoever only reads cannot roll back. */
+function waiting(file: string, readonly: boolean, what: string): string[] {
+  const db = new Database(file, { readonly, fileMustExist: true, timeout: 1_000 });
   try {
     const count = db.prepare<[], number>(`SELECT count(*) FROM ${what}`).pluck().get() ?? 0;
     return count === 0 ? [] : [`${count} ${what}`];

@@ -71,7 +71,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       ...place.config,
       guard: GUARDS_OFF,
       platform: { ...place.config.platform, timeoutMs: 600_000 },
-      stock: { holdBackUnbooked: false, skipUnchanged: true },
+      stock: { holdBackUnbooked: false, skipUnchanged: true, trustForMs: 600_000, platformDeducts: true },
     },
     secrets: { refreshToken: place.refreshToken, webhookSecrets: [] },
     ...{ clock, random: seededRandom(seed), log, transport, onSecret: registerSecret },
@@ -101,7 +101,8 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
 
   function sender(at: Parts, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
     const lastPollOkMs = () => clock.nowMs();
-    const settings = { holdBack: false, skipUnchanged: true, hasBranches: true, lastPollOkMs, clock };
+    const rules = { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true };
+    const settings = { ...rules, hasBranches: true, lastPollOkMs, clock };
     const line = pushLine(at.stores, at.changeDesk, settings);
     let claimed: SentItem[] = [];
     const rests = hastyClock(RESTS_FASTER);

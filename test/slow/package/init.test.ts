@@ -44,7 +44,11 @@ describe('a machine on which the package was just installed', () => {
   it('listens elsewhere for callbacks once it is told so', () => {
     const words = '--callback-url http://127.0.0.1:8999/webhook --webhook-listen 127.0.0.1:8999';
     const report = JSON.parse(machine.run(`tillsync init --yes --json ${words} 2>/dev/null`));
-    expect(report).toMatchObject({ changed: true, keptAt: '/etc/tillsync/config.toml.bak', next: [] });
+    expect(report).toMatchObject({
+      changed: true,
+      keptAt: expect.stringContaining('/etc/tillsync/config.toml.bak-'),
+      next: [],
+    });
     const receiver = report.checks.filter(({ what }: { what: string }) => what === 'receiver');
     expect(receiver.map(({ ok }: { ok: boolean }) => ok)).toEqual([true, true, true]);
     expect(machine.run('systemctl show --value -p Listen tillsync.socket')).toContain('127.0.0.1:8999');
@@ -57,5 +61,39 @@ describe('a machine on which the package was just installed', () => {
       'SQLite format 3',
     );
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
+  });
+
+  it('is checked as the service sees it: its secrets, and whether it can read the file', () => {
+    machine.run(
+      'mkdir -m 700 -p /etc/credstore; echo a-key-of-the-shop > /etc/credstore/tillsync.local-api-key',
+    );
+    const well = machine.run('tillsync config check');
+    expect(well).toContain('tillsync.service runs as tillsync, which can read it');
+    expect(well).toMatch(/Tokens: stored/);
+    expect(well).toContain('local-api-key');
+    machine.run('chmod 0600 /etc/tillsync/config.toml');
+    const { code, text } = machine.try('tillsync config check');
+    expect([code, text]).toEqual([2, expect.stringContaining('the service user tillsync cannot read')]);
+    expect(machine.try('tillsync doctor --offline --only config').code).toBe(2);
+    const mended = /one that it can read: (sudo .*)/.exec(text)?.[1]?.replaceAll('sudo ', '') as string;
+    machine.run(mended);
+    machine.run('tillsync config check && rm /etc/credstore/tillsync.local-api-key');
+  });
+
+  it("has one remedy for a directory that became root's", () => {
+    machine.run('systemctl stop tillsync.service; chown -R root:root /var/lib/tillsync');
+    const doctor = machine.try('tillsync doctor --offline --only storage.files').text;
+    expect(doctor).toContain('as whom tillsync.service runs');
+    const [, mended = ''] = /-> sudo (chown .*)/.exec(doctor) ?? [];
+    expect(mended).toMatch(/^chown -R -h tillsync:till \/var\/lib\/tillsync/);
+    const { code, text } = machine.try('tillsync outbox retry 1');
+    expect([code, text]).toEqual([
+      1,
+      expect.stringContaining('belongs to root, but the service runs as tillsync'),
+    ]);
+    machine.run(mended);
+    expect(machine.run('tillsync doctor --offline --only storage.files')).toContain('are right');
+    expect(machine.run('find /var/lib/tillsync ! -user tillsync')).toBe('');
+    machine.run('systemctl start tillsync.service');
   });
 });

@@ -1,11 +1,11 @@
-import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { builtPackage, laterPackage, Machine } from './machine.ts';
 
 const SECRET = 'callback-secret-4711';
 const URL = 'http://127.0.0.1:8787/webhook';
-const NODE = path.resolve('node_modules/node/bin/node');
+const NODE = realpathSync('node_modules/.bin/node');
 const SENDER = path.resolve('test/slow/package/send-callbacks.ts');
 const LATER = path.resolve('dist/test');
 
@@ -73,6 +73,15 @@ function until(condition: string): void {
 const IS_ACTIVE = 'systemctl is-active -q tillsync.service';
 
 describe('the installed service', () => {
+  it('waits for its set-up: it answers, and calls nobody', () => {
+    until('curl -sf http://127.0.0.1:8788/healthz');
+    expect(machine.run('curl -sf http://127.0.0.1:8788/v1/status')).toContain('setup.missing');
+    expect(machine.run('tillsync status')).toContain('tillsync is not set up yet. Run: sudo tillsync init');
+    machine.run(
+      'sed "s#https://api.example.com#https://platform.invalid#" /usr/share/doc/tillsync/config.sample.toml > /etc/tillsync/config.toml; systemctl restart tillsync.service',
+    );
+  });
+
   it('is running after the install, ready, with its secret, and starts at boot', async () => {
     expect(property('ActiveState')).toBe('active');
     expect(property('StatusText')).toContain('Running');
@@ -85,6 +94,33 @@ describe('the installed service', () => {
     const script = /src="([^"]+\.js)"/.exec(page)?.[1];
     expect(script).toBeDefined();
     expect(machine.run(`curl -sf http://127.0.0.1:8788${script}`)).not.toBe('');
+  });
+
+  it('opens the inbox in a process of its own: bounded, without the listening sockets, first to go', () => {
+    // Without a platform it is not set up, and then there is no inbox.
+    machine.run(
+      'cp /etc/tillsync/config.toml /root/bare.toml; printf \'[platform]\\nbase_url = "http://127.0.0.1:9"\\n\' > /etc/tillsync/config.toml; systemctl restart tillsync.service',
+    );
+    const child = '/proc/$(pgrep -x tillsync-inbox)';
+    until('pgrep -x tillsync-inbox');
+    expect(machine.run(`cat ${child}/limits`)).toMatch(/Max cpu time +900 [\s\S]*Max data size +922746880 /);
+    expect(machine.run(`cat ${child}/oom_score_adj`)).toBe('1000');
+    const sockets = `ls -l ${child}/fd | grep -o 'socket:.[0-9]*' | grep -o '[0-9]*'`;
+    expect(
+      machine.run(`for n in $(${sockets}); do grep -h " $n " /proc/net/tcp /proc/net/tcp6; done; true`),
+    ).toBe('');
+    const insert = "INSERT INTO stock_changes (external_id, qty) VALUES ('A', 1)";
+    const sqlite = path.resolve('node_modules/better-sqlite3');
+    machine.run(
+      `${NODE} -e "new (require('${sqlite}'))('/var/lib/tillsync/inbox/inbox.db').exec(process.argv[1])" "${insert}"`,
+    );
+    until('tillsync outbox list --json | grep -q inbox');
+    expect(machine.run(`stat -c %U ${child}`)).toBe('tillsync');
+    machine.run('kill -9 $(pgrep -x tillsync-inbox)');
+    until('pgrep -x tillsync-inbox');
+    expect(property('NRestarts')).toBe('0');
+    expect(property('MemoryMax')).toBe(String(2 * 1024 ** 3));
+    machine.run('cp /root/bare.toml /etc/tillsync/config.toml; systemctl restart tillsync.service');
   });
 
   it('keeps its files to itself and to its group', () => {
@@ -159,6 +195,27 @@ describe('the installed service', () => {
     );
   });
 
+  it.each(['0.0.0.0', '[::]'])('listens for everybody on %s with both of its listeners', async (host) => {
+    const status = (port: number, path: string) =>
+      machine.try(`curl -s -o /dev/null -w '%{http_code}' -X GET http://10.99.0.1:${port}${path}`).text;
+    machine.run(
+      'ip address replace 10.99.0.1/32 dev lo; echo key-4711 > /etc/credstore/tillsync.local-api-key',
+    );
+    machine.run('cp /etc/tillsync/config.toml /root/kept.toml');
+    // The socket unit stays where it was, so the service opens this one itself.
+    machine.run(
+      `sed -i 's/127.0.0.1:8787/${host}:9797/; s/127.0.0.1:8788/${host}:8788/' /etc/tillsync/config.toml; systemctl restart tillsync.service`,
+    );
+    expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
+    machine.run(
+      'systemctl daemon-reload; systemctl stop tillsync.service; systemctl restart tillsync.socket; systemctl start tillsync.service',
+    );
+    expect([status(9797, '/webhook'), status(8788, '/healthz')]).toEqual(['405', '200']);
+    machine.run(
+      'cp /root/kept.toml /etc/tillsync/config.toml; rm /etc/credstore/tillsync.local-api-key; systemctl daemon-reload; systemctl stop tillsync.service; systemctl restart tillsync.socket; systemctl start tillsync.service',
+    );
+  });
+
   it('runs a second company beside the first', () => {
     machine.run(
       'sed "s#/var/lib/tillsync#/var/lib/tillsync@shop2#; s/:8787/:8797/; s/:8788/:8798/" /etc/tillsync/config.toml > /etc/tillsync/shop2.toml; systemctl daemon-reload; systemctl enable --now tillsync@shop2.service',
@@ -215,7 +272,7 @@ describe('the installed service', () => {
     machine.run('rm /etc/tillsync/shop2.toml; dpkg -P tillsync');
     expect(
       machine.run('ls -d /etc/tillsync /var/lib/tillsync* /var/cache/tillsync* 2>/dev/null || true'),
-    ).toBe('');
+    ).toBe('/var/lib/tillsync@shop2');
     expect(
       machine.run(
         'find /etc/systemd /run/systemd/system -name "tillsync*"; dpkg -l tillsync | grep -c ^ii || true',

@@ -45,14 +45,20 @@ export interface PageStoreOptions {
   localApiKey?: string;
   host?: string;
   accessTokenLifetimeMs?: number;
+  /** What the shop is called. */
+  name?: string;
 }
 
 export async function openStore(options: PageStoreOptions = {}): Promise<PageStore> {
-  const { localApiKey, host, accessTokenLifetimeMs } = options;
+  const { localApiKey, host, accessTokenLifetimeMs, name } = options;
   const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
   const { refreshToken } = place;
   const { local } = place.config;
-  const config = { ...place.config, local: { ...local, host: host ?? local.host } };
+  const config = {
+    ...place.config,
+    local: { ...local, host: host ?? local.host },
+    alarms: { ...place.config.alarms, ...(name !== undefined && { name }) },
+  };
   const secrets = {
     refreshToken,
     webhookSecrets: [SECRET],

@@ -66,7 +66,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
       const { code, internalOrderId } = control().createOrder({ status: 'picker-pending' });
       const card = page.getByRole('button', { name: `#${code}` });
-      await stage('To be taken').locator(card).waitFor({ timeout: 5_000 });
+      await stage('New').locator(card).waitFor({ timeout: 5_000 });
       control().advanceOrder(internalOrderId, 'ready');
       await stage('Ready').locator(card).waitFor({ timeout: 5_000 });
       control().advanceOrder(internalOrderId, 'dispatched');
@@ -109,7 +109,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       expect(answer.status).toBe(200);
       await page.getByRole('button', { name: '#4711' }).click();
       await page.getByRole('dialog').getByText('onerror').waitFor();
-      expect(await page.title()).toBe('tillsync status');
+      expect(await page.title()).toMatch(/ – tillsync$/);
       expect(await page.locator('main img, dialog img, main script').count()).toBe(0);
       expect(opened.complaints).toEqual([]);
     });
@@ -132,7 +132,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
       await store.stop();
       await level('red');
-      expect(await verdict().textContent()).toContain('does not answer');
+      expect(await verdict().textContent()).toContain('not responding');
       await store.restart();
       await level('green');
     });
@@ -145,7 +145,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       const change = page.locator('.change', { hasText: 'NOT-THERE' });
       expect(await change.textContent()).toContain('knows no product');
       await change.getByRole('button', { name: 'Retry' }).click();
-      await page.getByText('is handed over once more').waitFor();
+      await page.getByText('is queued again').waitFor();
       await change.getByRole('button', { name: 'Drop' }).click();
       const dialog = page.getByRole('dialog');
       await dialog.getByRole('button', { name: 'Cancel' }).click();
@@ -162,32 +162,38 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
   describe('of a store with a key', () => {
     const localApiKey = 'llave-ñandú-1';
 
-    it('wants it for a decision, says when it is wrong, and keeps it in the tab alone', async () => {
-      await open({ localApiKey });
-      await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
-      await level('amber');
-      await verdict().getByRole('button', { name: 'Show them' }).click();
-      const change = page.locator('.change', { hasText: 'NOT-THERE' });
-      await change.getByRole('button', { name: 'Drop' }).click();
-      const dialog = page.getByRole('dialog');
-      await dialog.getByRole('button', { name: 'Drop it' }).click();
-      const field = dialog.getByLabel('Key', { exact: true });
-      await field.fill('wrong');
-      await field.press('Enter');
-      await dialog.getByText('This key is wrong').waitFor();
-      expect(await change.count()).toBe(1);
-      await field.fill(localApiKey);
-      await field.press('Enter');
-      await page.getByText('was dropped').waitFor();
-      const kept = await page.evaluate(() => [
-        JSON.stringify(sessionStorage),
-        JSON.stringify(localStorage),
-        document.cookie,
-        location.href,
+    const keyField = () => page.getByRole('dialog').getByLabel('Key', { exact: true });
+    const remembered = () =>
+      page.evaluate(() => [
+        ...[JSON.stringify(sessionStorage), JSON.stringify(localStorage)],
+        ...[document.cookie, location.href],
       ]);
+
+    it('asks for it before it shows anything, says when it is wrong, and keeps it in the tab alone', async () => {
+      await open({ localApiKey });
+      await keyField().fill('wrong');
+      await keyField().press('Enter');
+      await page.getByRole('dialog').getByText('This key is wrong').waitFor();
+      expect(await page.locator('.flows, .board, .outbox').count()).toBe(0);
+      await keyField().fill(localApiKey);
+      await keyField().press('Enter');
+      await level('green');
+      const kept = await remembered();
       expect(kept[0]).toContain(localApiKey);
       expect(kept.slice(1).join()).not.toContain('llave');
       expect(opened.asked.join()).not.toContain('llave');
+    });
+
+    it('remembers it on a screen that is told to', async () => {
+      await open({ localApiKey });
+      await keyField().fill(localApiKey);
+      await page.getByLabel('Remember it on this screen').check();
+      await keyField().press('Enter');
+      await level('green');
+      expect((await remembered())[1]).toContain(localApiKey);
+      await page.evaluate(() => sessionStorage.clear());
+      await page.reload();
+      await level('green');
     });
 
     it('asks another machine for it before it shows anything', async () => {
@@ -218,6 +224,16 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
     expect(await page.locator('html').getAttribute('lang')).toBe('en');
   });
 
+  it('tells in Spanish why a change was rejected', async () => {
+    await open({}, { locale: 'es-CL' });
+    await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
+    await level('amber');
+    await verdict().getByRole('button').first().click();
+    const change = page.locator('.change', { hasText: 'NOT-THERE' });
+    await change.getByText('La plataforma no conoce ningún producto').waitFor();
+    expect(await change.locator('.why').getAttribute('lang')).toBe('es');
+  });
+
   it('is used by keyboard alone', async () => {
     await open();
     await level('green');
@@ -239,7 +255,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       expect(outline, place).not.toBe('none');
       places.push(place ?? '');
     }
-    expect(places.join('|')).toMatch(/Waiting.*To decide.*Refused.*searchbox/);
+    expect(places.join('|')).toMatch(/Waiting.*To decide.*Rejected.*searchbox/);
   });
 
   const looks = [

@@ -45,7 +45,11 @@ export class Network {
     const giveUp = () => over.abort();
     wish?.addEventListener('abort', giveUp, { once: true });
     const answered = this.#ask(request, over.signal);
-    const timedOut = this.#clock.sleep(request.timeoutMs, over.signal).then(() => undefined);
+    const { timeoutMs } = request;
+    const timedOut =
+      timeoutMs === undefined
+        ? new Promise<undefined>(() => {})
+        : this.#clock.sleep(timeoutMs, over.signal).then(() => undefined);
     try {
       const answer = await Promise.race([answered, timedOut]);
       if (answer) this.onAnswered?.(request);

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { GUARDS_OFF } from '../../../src/domain/change/guard-rails.ts';
 import { InboxIntake } from '../../../src/store/inbox/inbox-intake.ts';
 import { BRANCHES, outgoing, product, tempMirror } from '../outbox/outbox-fixture.ts';
-import { insert, pos, tempInbox } from './temp-inbox.ts';
+import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 describe('taking the inbox in', () => {
   const TEA = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
@@ -21,6 +21,29 @@ describe('taking the inbox in', () => {
     expect(out.queries.list({ limit: 1 })).toMatchObject([
       { source: 'inbox', reference: 'r1', state: 'rejected' },
     ]);
+  });
+
+  it('takes ids of CHAR columns without the blanks that fill them', () => {
+    const out = outgoing();
+    out.sweep([TEA]);
+    const { path, inbox } = tempInbox();
+    const db = pos(path);
+    db.exec(`
+      INSERT INTO stock_changes (external_id, qty, subsidiary_external_id) VALUES ('A         ', 4, 'B1   ');
+      INSERT INTO product_changes (external_id, price) VALUES ('  A  ', 990);
+      INSERT INTO order_acks (order_id) VALUES ('o1     ');
+      INSERT INTO order_acks (order_id) VALUES ('o1');`);
+    const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
+    const { accepted, acks } = intake.takeIn(inbox.read(), GUARDS_OFF);
+    expect(accepted).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
+    expect(acks.map(({ orderId }) => orderId)).toEqual(['o1', 'o1']);
+    expect(out.db.prepare('SELECT order_id FROM order_acks').pluck().all()).toEqual(['o1']);
+    expect(
+      out.queries
+        .list({ limit: 2 })
+        .map(({ target }) => target)
+        .sort(),
+    ).toEqual(['sku:10', 'sku:10@s1']);
   });
 
   it('takes every row in exactly once, wherever tillsync dies, and acknowledges after the counts', () => {
@@ -45,7 +68,7 @@ describe('taking the inbox in', () => {
           accepted += report.accepted.length;
           acks += report.acks.length;
           if (death === 'after copy') return;
-          inbox.remove(batch);
+          inbox.remove(rowsOf(batch));
           if (death === 'after remove') return;
           intake.forget(batch);
         };

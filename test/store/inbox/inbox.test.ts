@@ -12,7 +12,7 @@ import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { hasCode } from '../../../src/domain/errors.ts';
-import { insert, pos, tempInbox } from './temp-inbox.ts';
+import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 describe('the inbox file', () => {
   it('can be written by the group, whatever the umask, and keeps a rollback journal', () => {
@@ -77,7 +77,7 @@ describe('the inbox file', () => {
     });
     expect(batch.acks.map(({ orderId }) => orderId)).toEqual(['9007199254740993']);
     expect(new Set([...batch.changes, ...batch.acks].map(({ key }) => key)).size).toBe(5);
-    inbox.remove(batch);
+    inbox.remove(rowsOf(batch));
     expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
   });
 
@@ -88,7 +88,7 @@ describe('the inbox file', () => {
     db.exec("INSERT INTO order_acks (order_id) VALUES ('o1')");
     const first = inbox.read(3);
     expect(first).toMatchObject({ acks: [], more: true });
-    inbox.remove(first);
+    inbox.remove(rowsOf(first));
     expect(inbox.read(3)).toMatchObject({ changes: [], acks: [{ orderId: 'o1' }], more: false });
   });
 
@@ -99,7 +99,7 @@ describe('the inbox file', () => {
     const batch = inbox.read();
     db.exec('DELETE FROM stock_changes');
     db.exec("INSERT INTO stock_changes (id, external_id, qty) VALUES (1, 'B', 2)");
-    inbox.remove(batch);
+    inbox.remove(rowsOf(batch));
     expect(inbox.read().changes).toMatchObject([{ value: { externalId: 'B' } }]);
   });
 });
@@ -158,7 +158,7 @@ describe('an inbox in trouble', () => {
     insert(pos(path), 'A', 1);
     const batch = inbox.read();
     rmSync(dirname(path), { recursive: true });
-    inbox.remove(batch);
+    inbox.remove(rowsOf(batch));
     insert(pos(path), 'B', 1);
     expect(inbox.read().changes).toMatchObject([{ value: { externalId: 'B' } }]);
     expect(troubles.map((each) => each.kind)).toEqual(['deleted', 'deleted']);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import { Inbox, type InboxTrouble } from '../../../src/store/inbox/inbox.ts';
+import type { InboxBatch, InboxRow } from '../../../src/store/inbox/inbox-rows.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 
 export function tempInbox(directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox-'))) {
@@ -26,3 +27,6 @@ export function pos(path: string): Database.Database {
 
 export const insert = (db: Database.Database, externalId: string, qty: number) =>
   db.prepare('INSERT INTO stock_changes (external_id, qty) VALUES (?, ?)').run(externalId, qty);
+
+/** What is to be removed once it was taken in. */
+export const rowsOf = ({ changes, acks }: InboxBatch): InboxRow[] => [...changes, ...acks];

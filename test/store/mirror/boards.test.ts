@@ -51,6 +51,24 @@ describe('freshness', () => {
     await other.close();
   });
 
+  it('and alarms end with the newer of two reports, whenever the second one comes', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    const other = openMirror({ path, clock, readonly: true });
+    for (let turns = 0; turns < 20; turns++) {
+      mirror.freshnessBoard.report('auth', 'failing', `first ${turns}`);
+      mirror.alarms.raise('orders.stale', `first ${turns}`);
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      mirror.freshnessBoard.report('auth', 'failing', `second ${turns}`);
+      mirror.alarms.raise('orders.stale', `second ${turns}`);
+      await new Promise(setImmediate);
+      expect([of(other, 'auth')?.message, other.raisedAlarms()[0]?.message]).toEqual([
+        `second ${turns}`,
+        `second ${turns}`,
+      ]);
+    }
+    await other.close();
+  });
+
   it('of webhooks moves with the first of a burst, and again a second later', async () => {
     const { mirror, clock } = openTestMirror();
     await receive(mirror, sampleNotification(1));

@@ -1,5 +1,14 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
@@ -211,6 +220,28 @@ describe('the files', () => {
     await expect(receive(damaged, sampleNotification(500))).rejects.toMatchObject({
       code: 'storage-corrupt',
     });
+  });
+
+  it('that refuse to be written for a while are written again afterwards', async () => {
+    const { mirror, clock } = openTestMirror();
+    mirror.read(({ db }) => db.pragma('query_only = ON'));
+    await expect(receive(mirror, sampleNotification(1))).rejects.toMatchObject({ code: 'storage-readonly' });
+    await clock.advance(1_000);
+    expect(await receive(mirror, sampleNotification(1))).toEqual(['created']);
+  });
+
+  it('of a process that died have on the disk what is read from them', async () => {
+    const { mirror, path } = openTestMirror();
+    await receive(mirror, sampleNotification(1));
+    const [left, file] = [join(temporaryDirectory(), 'mirror.db'), join(temporaryDirectory(), 'mirror.db')];
+    for (const suffix of ['', '-wal']) copyFileSync(path + suffix, left + suffix);
+    const { mirror: next } = openTestMirror({ path: left });
+    expect(next.newestSeq()).toBe(1);
+    // Without the log, of which nobody knows whether it was ever synced.
+    copyFileSync(left, file);
+    const db = new Database(file);
+    expect(db.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(1);
+    db.close();
   });
 
   it('give way when the mirror is locked by another process, and keep what waited', async () => {

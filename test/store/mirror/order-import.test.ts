@@ -1,5 +1,6 @@
-import { readFileSync, statSync } from 'node:fs';
-import { setImmediate } from 'node:timers/promises';
+import { readdirSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
+import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import {
   importJson,
@@ -262,12 +263,49 @@ describe('callbacks during a large import', () => {
     }
   });
 
+  it('may bring an order after it was looked for and before it is written', async () => {
+    const { mirror, path, clock } = openTestMirror();
+    const files = () =>
+      readdirSync('/proc/self/fd').filter((fd) => {
+        try {
+          return readlinkSync(`/proc/self/fd/${fd}`) === path;
+        } catch {
+          return false;
+        }
+      }).length;
+    const other = new Database(path);
+    other.exec('BEGIN IMMEDIATE');
+    const before = files();
+    const run = poll(mirror, orders(MANY), 0);
+    // The other thread has opened the file and waits for the lock with the first records in its hands.
+    while (files() === before) await sleep(5);
+    await sleep(40);
+    const numbers = Array.from({ length: 16 }, (_, i) => i + 1);
+    const kept = receive(mirror, ...numbers.map((n) => sampleNotification(n, { status: 'ready' })));
+    await setImmediate();
+    other.exec('COMMIT');
+    other.close();
+    let isKept = false;
+    void kept.then(() => {
+      isKept = true;
+    });
+    while (!isKept) await clock.advance(10);
+    expect((await run).records).toBe(MANY);
+    expect(mirror.orders({ limit: MANY + 1 })).toHaveLength(MANY);
+    expect(mirror.order('65a100000000000000000003')?.status).toBe('ready');
+  });
+
   it('end with it when the mirror is closed', async () => {
     const { mirror } = openTestMirror();
     const run = poll(mirror, orders(MANY));
     const settled = expect(run).rejects.toMatchObject({ code: 'aborted' });
     await receive(mirror, sampleNotification(1));
+    let isOver = false;
+    void run.catch(() => {
+      isOver = true;
+    });
     await mirror.close();
+    expect(isOver).toBe(true);
     await settled;
     await expect(receive(mirror, sampleNotification(2))).rejects.toMatchObject({ code: 'aborted' });
   });

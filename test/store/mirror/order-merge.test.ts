@@ -123,6 +123,30 @@ describe('keeping a notification', () => {
     expect(mirror.order(ID)?.items[2]?.modifiers[0]?.quantity).toBe(3);
   });
 
+  it.each([
+    ['an item more', (items: unknown[]) => [...items, items[0]]],
+    [
+      'a modifier more',
+      ([...items]: unknown[]) => {
+        const combo = items[2] as { modifiers: unknown[] };
+        return [...items.slice(0, 2), { ...combo, modifiers: [...combo.modifiers, combo.modifiers[1]] }];
+      },
+    ],
+    ['an item less', (items: unknown[]) => items.slice(0, 2)],
+    [
+      'a modifier less',
+      ([...items]: unknown[]) => {
+        const combo = items[2] as { modifiers: unknown[] };
+        return [...items.slice(0, 2), { ...combo, modifiers: combo.modifiers.slice(0, 1) }];
+      },
+    ],
+  ])('sees %s', async (_what, change) => {
+    const { mirror } = openTestMirror();
+    const changed = order({ items: change(order().items as unknown[]) });
+    expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
+    expect(mirror.order(ID)?.items).toEqual(observation('webhook', changed).reading.items);
+  });
+
   it('writes all of a group or, when the process dies in it, nothing', async () => {
     const { mirror } = openTestMirror();
     const broken = observation('webhook', order());
@@ -171,6 +195,15 @@ describe('a webhook that would take an order back', () => {
     await receive(mirror, order({ status: 'pending' }));
     expect(await poll(mirror, [order({ status: 'ready' })])).toMatchObject({ confirmed: 1 });
     expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: 'refuted' }]);
+  });
+
+  it('is not decided by a poll that is older than what is known, nor by one that is read again', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
+    expect(await poll(mirror, [order({ status: 'inProcess' })], 0)).toMatchObject({ superseded: 1 });
+    const again = observation('poll', order({ status: 'ready' }), { isReplay: true });
+    await mirror.keeper.keep([{ kind: 'order', observation: again }]);
+    expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: null }]);
   });
 
   it('is kept among at most a thousand', async () => {

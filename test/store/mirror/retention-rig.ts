@@ -102,7 +102,10 @@ export function snapshot(mirror: Mirror): Snapshot {
     orders: rows(mirror, 'SELECT order_id AS id, status, seq, updated_at AS updatedAt, payload FROM orders'),
     events: rows(mirror, 'SELECT seq, order_id AS id, observed_at AS at FROM order_events'),
     payloads: rows(mirror, 'SELECT payload_id AS key, order_id AS id, received_at AS at FROM order_payloads'),
-    unbooked: rows(mirror, 'SELECT order_id AS id, first_seq AS seq FROM unbooked_orders'),
+    unbooked: rows(
+      mirror,
+      'SELECT order_id AS id, live_since_seq AS seq FROM ledger_orders WHERE booked = 0 AND takes = 1',
+    ),
   };
 }
 

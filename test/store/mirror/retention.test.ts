@@ -44,6 +44,51 @@ describe('retention', () => {
     expect(mirror.newestSeq()).toBe(9);
   });
 
+  it('leaves nothing of an order that goes', async () => {
+    const { mirror } = openTestMirror();
+    for (const status of ['pending', 'dispatched']) await keep(mirror, 0, 1, status, 'webhook');
+    await keep(mirror, 0, 1, 'pending', 'webhook');
+    await keep(mirror, 0, 2, 'pending');
+    await ack(mirror, 1);
+    const tables = rows<{ name: string }>(
+      mirror,
+      `SELECT m.name FROM sqlite_schema m JOIN pragma_table_info(m.name) c WHERE m.type = 'table' AND c.name = 'order_id'`,
+    );
+    const left = () =>
+      tables.flatMap(({ name }) => {
+        const [row] = rows<{ n: number }>(
+          mirror,
+          `SELECT count(*) AS n FROM ${name} WHERE order_id = '${idOf(1)}'`,
+        );
+        return row?.n ? [name] : [];
+      });
+    expect(left()).toContain('held_notifications');
+    await run(mirror, 500);
+    expect(left()).toEqual([]);
+  });
+
+  it.each(['events', 'payloads'] as const)(
+    'keeps the %s of an order that came to life after they were looked for',
+    async (family) => {
+      const { mirror } = openTestMirror();
+      for (const status of ['pending', 'ready', 'dispatched']) await keep(mirror, 0, 1, status);
+      await keep(mirror, 0, 2, 'pending');
+      let revived = false;
+      const store = retentionStore(mirror) as RetentionStore;
+      const look: RetentionStore['look'] = (...asked) => {
+        const found = store.look(...asked);
+        return asked[0] === family ? found : { keys: [], next: undefined };
+      };
+      const drop: RetentionStore['drop'] = async (...asked) => {
+        if (!revived) await keep(mirror, 100, 1, 'inProcess');
+        revived = true;
+        return store.drop(...asked);
+      };
+      expect((await run(mirror, 100, { store: { look, drop } })).dropped[family] ?? 0).toBe(0);
+      expect(revived).toBe(true);
+    },
+  );
+
   it('is not held up by what a wrong clock dated into the future', async () => {
     const { mirror } = openTestMirror();
     await keep(mirror, 9_999, 1, 'ready');
@@ -80,10 +125,13 @@ describe('retention', () => {
     await ack(mirror, 1);
     await ack(mirror, 3);
     await mirror.write(({ db }) =>
-      db.prepare('INSERT INTO unbooked_orders VALUES (?, ?, 1)').run(idOf(3), 5),
+      db.prepare('INSERT INTO ledger_orders VALUES (?, 1, 0, 0, ?, 0, 0, 0)').run(idOf(3), 5),
     );
     const takenInTo = (seq: number) =>
-      mirror.write(({ db }) => db.prepare("UPDATE marks SET value = ? WHERE name = 'orders.seen'").run(seq));
+      mirror.write(({ db }) => {
+        db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.seen'").run(seq);
+        db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.holds'").run(Number(seq >= 0));
+      });
     await takenInTo(0);
     expect((await run(mirror, 100)).dropped).not.toHaveProperty('events');
     await takenInTo(-1);
@@ -209,7 +257,7 @@ describe('retention', () => {
             await mirror.write(({ db }) =>
               db
                 .prepare(
-                  'INSERT OR IGNORE INTO unbooked_orders SELECT order_id, seq, 0 FROM orders WHERE order_id = ?',
+                  'INSERT OR IGNORE INTO ledger_orders SELECT order_id, 1, 0, 0, seq, 0, 0, 0 FROM orders WHERE order_id = ?',
                 )
                 .run(idOf(number)),
             );

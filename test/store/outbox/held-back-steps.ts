@@ -7,7 +7,7 @@ export const HOLDING = { ...SEND_ALL, holdBack: true };
 export function holding(): ReturnType<typeof outgoing> {
   const out = outgoing();
   out.sweep([TEA]);
-  out.acks.begin();
+  out.takings.begin(true);
   return out;
 }
 
@@ -20,7 +20,6 @@ export function send(
   const { callId, items } = out.claims.claim('stock', 100, rules);
   const outcomes = items.map(({ changeId }) => ({ changeId, state, message: 'No.' }));
   if (callId !== null) out.settlement.settle(callId, outcomes);
-  if (rules.holdBack) out.acks.correctSettled(items.map(({ changeId }) => changeId));
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { GUARDS_OFF } from '../../../src/domain/change/guard-rails.ts';
 import { hasCode } from '../../../src/domain/errors.ts';
 import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 import { done, many, swept, TEA } from './swept-outbox.ts';
@@ -83,7 +84,68 @@ describe('what was refused', () => {
   });
 });
 
+describe('what was refused and what was not', () => {
+  it('ends when the platform turns out to have a newer value already', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.sweep([TEA]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
+    expect(out.queries.counts().rejected).toBe(0);
+  });
+
+  it('is not hidden by an older change that arrives later', () => {
+    const out = outgoing();
+    out.accept('stock', [{ externalId: 'E', qty: 1 }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    out.sweep([product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
+    const [refused] = out.accept('stock', [{ externalId: 'E', qty: 2 }]);
+    expect(refused?.state).toBe('rejected');
+    out.settlement.settle(callId ?? 0, done(items));
+    expect(out.queries.get(refused?.changeId ?? 0)?.state).toBe('rejected');
+  });
+});
+
 describe("a person's decisions", () => {
+  it('let a change go once, and not what it has overruled', () => {
+    const out = swept();
+    const hold = { guard: 'missing-share' as const, message: 'too much is missing' };
+    const held = ([10, 11] as const).map((sku) => {
+      const change = { sku: String(sku), name: `by ${sku}` };
+      const resolution = out.resolve({ kind: 'product', change });
+      const options = { source: 'cli' as const, guards: GUARDS_OFF, hold };
+      return out.intake.accept([{ kind: 'product', change, resolution }], options)[0]?.changeId ?? 0;
+    });
+    expect(out.queries.counts().held).toBe(2);
+    expect(out.decisions.release({ guard: null })).toBe(1);
+    const { items } = out.claims.claim('product', 9, SEND_ALL);
+    expect(items).toHaveLength(1);
+    expect(held.map((changeId) => out.queries.get(changeId)?.state).sort()).toEqual([
+      'sending',
+      'superseded',
+    ]);
+  });
+
+  it('do not let go by a retry what a guard rail holds', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 4, show: true }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    const guards = { zeroItemsMax: 1 };
+    const zeros = [
+      { externalId: 'B', qty: 0 },
+      { externalId: 'A', subsidiaryId: 's1', qty: 0 },
+    ];
+    expect(out.accept('stock', zeros, guards).map(({ state }) => state)).toEqual(['held', 'held']);
+    const failure = catchError(() => out.decisions.retry(changeId, (kept) => out.resolve(kept)));
+    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+    expect(out.queries.counts()).toMatchObject({ held: 2, pending: 0 });
+  });
+
   it('retry a rejected change, but never over a newer one', () => {
     const out = outgoing();
     out.sweep([TEA]);

@@ -11,7 +11,7 @@ import { type Branch, branchDirectory } from '../../../src/domain/product/catalo
 import { CatalogStore } from '../../../src/store/catalog/catalog-store.ts';
 import { MirrorCatalog } from '../../../src/store/catalog/mirror-catalog.ts';
 import { openConnection } from '../../../src/store/mirror/open-connection.ts';
-import { OrderAcks } from '../../../src/store/outbox/order-acks.ts';
+import { OrderTakings } from '../../../src/store/outbox/order-takings.ts';
 import { OutboxClaims } from '../../../src/store/outbox/outbox-claims.ts';
 import { OutboxDecisions } from '../../../src/store/outbox/outbox-decisions.ts';
 import { type Acceptance, type IntakeItem, OutboxIntake } from '../../../src/store/outbox/outbox-intake.ts';
@@ -66,7 +66,8 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
 export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES) {
   const clock = new FakeClock();
   const directory = branchDirectory(branches);
-  const options = { db, clock, branches: directory };
+  const skew = { ms: 0 };
+  const options = { db, clock, branches: directory, skewMs: () => skew.ms };
   const catalog = new MirrorCatalog({ db, branches });
   const store = new CatalogStore({ db, clock });
   const intake = new OutboxIntake(options);
@@ -108,11 +109,11 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
     settlement: new OutboxSettlement(options),
     decisions: new OutboxDecisions(options),
     queries: new OutboxQueries(db),
-    acks: new OrderAcks(options),
+    takings: new OrderTakings(options),
   });
 
   const out = {
-    ...{ db, clock, catalog, store, intake, accept, sweep, resolve },
+    ...{ db, clock, catalog, store, intake, accept, sweep, resolve, skew },
     ...parts(),
     restart: () => void Object.assign(out, parts()),
   };
@@ -140,6 +141,7 @@ export function order(
     `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
        created_at, payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, ?, 'poll', '{}')`,
   ).run(orderId, status, seq, at, store, createdAt);
+  db.prepare('DELETE FROM order_items WHERE order_id = ?').run(orderId);
   for (const [line, [externalId, quantity, name = null]] of items.entries()) {
     db.prepare(
       `INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity, product_name)

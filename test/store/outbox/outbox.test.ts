@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { order, outgoing, SEND_ALL } from './outbox-fixture.ts';
-import { done, many, swept } from './swept-outbox.ts';
+import { done, many, swept, TEA } from './swept-outbox.ts';
 
 describe('taking changes in', () => {
   it('answers each item by itself and keeps the bad ones with their reason', () => {
@@ -94,6 +94,32 @@ describe('taking changes out', () => {
     out.settlement.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     expect(out.claims.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
+  });
+
+  it('does not take the mirror for the platform after an order that names the product by another id', () => {
+    const out = swept();
+    out.db.prepare("UPDATE integrations SET product_code_pos_b = 'CODE-B' WHERE sku = '11'").run();
+    order(out, 'o1', 'B1', [['CODE-B', 1]]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+  });
+
+  it('does not take the mirror for the platform after a call that was under way when the process died', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 8 }]);
+    out.claims.claim('stock', 100, SEND_ALL);
+    out.restart();
+    expect(out.settlement.reclaim()).toBe(1);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 3 } }]);
+  });
+
+  it('sends all where nothing is to be skipped, and whether a product shows by itself', () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, price: 1000 }]);
+    expect(out.claims.claim('product', 9, { ...SEND_ALL, skipUnchanged: false }).items).toHaveLength(1);
+    out.accept('stock', [{ externalId: 'B', qty: 3, show: false }]);
+    expect(out.claims.claim('stock', 9, SEND_ALL).items).toMatchObject([{ body: { qty: 3, show: false } }]);
   });
 
   it('never has one product under way twice', () => {
@@ -197,6 +223,29 @@ describe('settling', () => {
       done: 0,
     });
     expect(out.settlement.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
+  });
+
+  it('puts a failed change back in line beside one for its product that a guard rail holds', () => {
+    const out = swept();
+    const [first] = out.accept('product', [{ sku: 10, name: 'x' }]);
+    const { callId } = out.claims.claim('product', 9, SEND_ALL);
+    const [held] = out.accept('product', [{ sku: 11, price: 1, name: 'y' }], { priceFactorMax: 2 });
+    expect(held?.state).toBe('held');
+    const changeId = first?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    expect(out.claims.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { sku: 10, name: 'x' } }]);
+  });
+
+  it('knows again after a reading of the catalogue what an answer that was lost left open', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 8 }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    out.decisions.drop(changeId);
+    out.sweep([TEA]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
   });
 
   it('puts a failed change under a newer one, and says which', () => {

@@ -1,8 +1,8 @@
 import { expect, it, vi } from 'vitest';
 import { outgoing, tempMirror } from './outbox-fixture.ts';
 
-/** Read whole once, when the hold-back begins. */
-const WHOLE_ONCE = 'SELECT order_id AS orderId, status FROM orders';
+/** Open orders, read once when the hold-back begins. */
+const ONCE = 'FROM orders INDEXED BY orders_open';
 /** A table of the catalogue or of orders by its alias, read from end to end; or an index made for one query. */
 const READS_ALL =
   /\bSCAN (i|k|s|p|o|e|c|integrations|stocks|skus|products|orders|order_items|order_events)\b|AUTOMATIC/;
@@ -15,7 +15,7 @@ it('nothing that runs with each order or change reads the catalogue or the order
   prepare.mockRestore();
   expect(statements.length).toBeGreaterThan(50);
   const reading = statements
-    .filter((sql) => sql !== WHOLE_ONCE)
+    .filter((sql) => !sql.includes(ONCE))
     .flatMap((sql) => {
       const explained = `EXPLAIN QUERY PLAN ${sql.replaceAll(/[@:][A-Za-z]+|\?/g, '1')}`;
       const plan = db.prepare<[], { detail: string }>(explained).all();

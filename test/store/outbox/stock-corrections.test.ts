@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { HOLDING, holding, placed, send } from './held-back-steps.ts';
-import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
-import { TEA } from './swept-outbox.ts';
+import { order, type outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 
 /** Two are ordered and not booked, and ten are counted: eight are sent. */
 function countShortOfTwo(out: ReturnType<typeof outgoing>): void {
@@ -14,8 +13,7 @@ describe('corrections of what was held back', () => {
   it('that were refused are not sent for ever', () => {
     const out = holding();
     countShortOfTwo(out);
-    out.acks.acknowledge(['o1'], 'http');
-    expect(out.acks.correct()).toBe(1);
+    out.takings.acknowledge(['o1'], 'http');
     const sent = [];
     for (let i = 0; i < 5; i++) sent.push(...send(out, 'rejected'));
     expect(sent).toEqual([10]);
@@ -29,9 +27,7 @@ describe('corrections of what was held back', () => {
     out.settlement.settle(callId ?? 0, [
       { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' },
     ]);
-    out.acks.correctSettled([items[0]!.changeId]);
-    out.acks.acknowledge(['o1'], 'http');
-    out.acks.correct();
+    out.takings.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
     expect(out.queries.get(items[0]!.changeId)?.state).toBe('rejected');
   });
@@ -41,8 +37,7 @@ describe('corrections of what was held back', () => {
     countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     send(out, 'rejected');
-    out.acks.acknowledge(['o1'], 'http');
-    out.acks.correct();
+    out.takings.acknowledge(['o1'], 'http');
     expect(() => out.decisions.retry(acc!.changeId, (k) => out.resolve(k))).not.toThrow();
   });
 
@@ -53,8 +48,7 @@ describe('corrections of what was held back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
     expect(send(out, 'done', SEND_ALL)).toEqual([]);
     // on
-    out.acks.acknowledge(['o1'], 'http');
-    out.acks.correct();
+    out.takings.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
   });
 
@@ -72,34 +66,22 @@ describe('corrections of what was held back', () => {
     }
   });
 
-  it('end so too where nothing is known of the catalogue', () => {
-    const out = outgoing(undefined, []);
-    send(out);
-    order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
-    out.clock.jumpWall(-2 * 3_600_000);
-    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    const sent = [];
-    for (let i = 0; i < 5; i++) sent.push(...send(out));
-    expect(sent).toEqual([8]);
-  });
-
   it('are not made at each event for a count that needed no call', async () => {
     const out = holding();
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
     await out.clock.advance(60_000);
     order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5));
-    expect(out.acks.correct()).toBe(0);
+    expect(send(out)).toEqual([]);
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 7] } }])]);
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([]);
-    const n = [];
+    const sent = [];
     for (let i = 0; i < 4; i++) {
       order(out, `x${i}`, 'B2', [['Z', 1]]);
-      n.push(out.acks.correct());
-      send(out);
+      sent.push(...send(out));
     }
-    expect(n).toEqual([0, 0, 0, 0]);
+    expect(sent).toEqual([]);
   });
 
   it('follow an order whose quantity or items change', async () => {
@@ -111,13 +93,10 @@ describe('corrections of what was held back', () => {
     ]);
     expect(send(out).sort()).toEqual([10, 8]);
     order(out, 'o1', 'B1', [['B', 3]], 'pending', placed(out, 5));
-    out.acks.correct();
     expect(send(out)).toEqual([7]);
     order(out, 'o1', 'B1', [['B', 1]], 'pending', placed(out, 5));
-    out.acks.correct();
     expect(send(out)).toEqual([9]);
     order(out, 'o1', 'B1', [['A', 1]], 'pending', placed(out, 5));
-    out.acks.correct();
     expect(send(out).sort()).toEqual([10, 9]);
   });
 
@@ -125,8 +104,7 @@ describe('corrections of what was held back', () => {
     const out = holding();
     countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B9', qty: 3 }]);
-    out.acks.acknowledge(['o1'], 'http');
-    out.acks.correct();
+    out.takings.acknowledge(['o1'], 'http');
     send(out);
     const read = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B9', 10] } }]);
     out.store.applyRead(read, out.store.readMark());
@@ -140,11 +118,10 @@ describe('corrections of what was held back', () => {
     const out = holding();
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
-    await out.clock.advance(30_000);
+    await out.clock.advance(60_000);
     order(out, 'o1', 'B1', [['B', 2]], 'pending', placed(out, 5)); // the platform has 7 now
-    expect(out.acks.correct()).toBe(0);
+    expect(send(out)).toEqual([]);
     order(out, 'o1', 'B1', [['B', 2]], 'cancel', placed(out, 5));
-    out.acks.correct();
     expect(send(out)).toEqual([9]);
   });
 
@@ -153,28 +130,13 @@ describe('corrections of what was held back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
     const at = placed(out, 5);
-    const lastPollOkMs = out.clock.nowMs() - 60_000;
     await out.clock.advance(10 * 3_600_000);
-    out.acks.correct();
-    out.acks.prune(lastPollOkMs);
+    out.takings.collect();
     order(out, 'late', 'B1', [['B', 1]], 'pending', at);
-    expect(out.acks.correct()).toBe(1);
     expect(send(out)).toEqual([8]);
   });
 
-  it('are not made of a count by its own words, once a newer one knows what they mean', () => {
-    const out = outgoing(undefined, []); // no [[branches]]
-    out.acks.begin();
-    countShortOfTwo(out);
-    out.store.applyRead(TEA, out.store.readMark()); // read for a change that named the sku
-    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
-    expect(send(out)).toEqual([2]);
-    out.acks.acknowledge(['o1'], 'http');
-    out.acks.correct();
-    expect(send(out)).toEqual([4]);
-  });
-
-  it('wait for a held count to be decided, and know of a cancelled order until then', async () => {
+  it('wait neither for a held count nor with it: what it counted is not yet said', () => {
     const out = holding();
     const zeros = [
       { externalId: 'B', qty: 0 },
@@ -185,11 +147,8 @@ describe('corrections of what was held back', () => {
     const [held] = out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
     order(out, 'o1', 'B1', [['B', 2]]);
     order(out, 'o1', 'B1', [['B', 2]], 'cancel');
-    expect(out.acks.correct()).toBe(0);
-    out.acks.prune();
-    out.decisions.drop(held?.changeId ?? 0);
-    expect(out.acks.correctSettled([held?.changeId ?? 0])).toBe(1);
     expect(send(out)).toEqual([9]);
-    expect(out.acks.prune()).toBe(1);
+    out.decisions.drop(held?.changeId ?? 0);
+    expect(send(out)).toEqual([]);
   });
 });

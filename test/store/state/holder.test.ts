@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemHolders } from '../../../src/store/state/holder.ts';
+import { pidOf, systemHolders } from '../../../src/store/state/holder.ts';
 import { openState } from '../../../src/store/state/open-state.ts';
 import { FakeClock } from '../../support/fake-clock.ts';
 import { QUICK_LIMITS } from '../../support/workplace.ts';
@@ -28,7 +28,23 @@ describe('systemHolders', () => {
 
   it('does not take a process of the same number for the one that started earlier', () => {
     expect(systemHolders.isAlive(`${process.pid}.1`)).toBe(false);
-    expect(systemHolders.isAlive('what nobody wrote')).toBe(true);
+    expect(systemHolders.isAlive('what nobody wrote')).toBe(undefined);
+  });
+
+  it('cannot tell of a process of another PID namespace, whose numbers mean nothing here', () => {
+    const [pid, startTime, namespace] = systemHolders.self.split('.');
+    expect(namespace).toMatch(/^\d+$/);
+    expect(systemHolders.isAlive(`${pid}.${startTime}.1`)).toBe(undefined);
+    expect(systemHolders.isAlive('4194304.1.1')).toBe(undefined);
+    expect(pidOf(`${pid}.${startTime}.1`)).toBe(undefined);
+    expect(pidOf(systemHolders.self)).toBe(process.pid);
+  });
+
+  it('knows the names that processes had before these told their namespace', () => {
+    const [pid, startTime] = systemHolders.self.split('.');
+    expect(systemHolders.isAlive(`${pid}.${startTime}`)).toBe(true);
+    expect(systemHolders.isAlive('4194304.1')).toBe(false);
+    expect(pidOf(`${pid}.${startTime}`)).toBe(process.pid);
   });
 });
 
@@ -38,13 +54,17 @@ describe('what a dead process held', () => {
   function twoProcesses() {
     const clock = new FakeClock();
     const dead = new Set<string>();
+    const foreign = new Set<string>();
     const open = (self: string) =>
       openState({
         path: path.join(directory, 'state.db'),
         clock,
-        holders: { self, isAlive: (holder) => !dead.has(holder) },
+        holders: {
+          self,
+          isAlive: (holder) => (foreign.has(holder) ? undefined : !dead.has(holder)),
+        },
       });
-    return { clock, dead, first: open('1.a'), second: open('2.b') };
+    return { clock, dead, foreign, first: open('1.a'), second: open('2.b') };
   }
 
   it('frees its lane one interval after its death is noticed, not at the end of its hold', async () => {
@@ -65,6 +85,25 @@ describe('what a dead process held', () => {
     first.ledger.acquire('order.all', limits, 600_000);
     await clock.advance(500_000);
     expect(second.ledger.acquire('order.all', limits, 600_000).granted).toBe(false);
+  });
+
+  it('in another PID namespace counts as held until its time is over, and is then free', async () => {
+    const { clock, foreign, first, second } = twoProcesses();
+    foreign.add('1.a');
+    first.leases.acquire('daemon', 180_000);
+    await clock.advance(179_999);
+    expect(second.leases.isHeld('daemon')).toBe(true);
+    expect(second.leases.acquire('daemon', 180_000)).toBeUndefined();
+    await clock.advance(1);
+    expect(second.leases.isHeld('daemon')).toBe(false);
+    expect(second.leases.acquire('daemon', 180_000)).toBeDefined();
+  });
+
+  it('is not free while its process is seen to stand still', async () => {
+    const { clock, first, second } = twoProcesses();
+    first.leases.acquire('daemon', 180_000);
+    await clock.advance(3_600_000);
+    expect(second.leases.isHeld('daemon')).toBe(true);
   });
 
   it('frees its lease at once, under a new fence', () => {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, test } from 'vitest';
@@ -61,6 +61,32 @@ test('damage is refused loudly and left as it is', () => {
   const junk = readFileSync(path);
   expect(openCode(path)).toBe('storage-corrupt');
   expect(readFileSync(path).equals(junk)).toBe(true);
+});
+
+test('damage that can still be read is refused as well', () => {
+  const path = join(tempDirectory(), 'state.db');
+  tempState(new FakeClock(), path).close();
+  const db = new Database(path);
+  db.pragma('wal_checkpoint(TRUNCATE)');
+  db.close();
+  // A page that belongs to nothing, counted in the header: only a check of the whole file meets it.
+  const bytes = Buffer.concat([readFileSync(path), Buffer.alloc(4096)]);
+  bytes.writeUInt32BE(bytes.readUInt32BE(28) + 1, 28);
+  writeFileSync(path, bytes);
+  expect(openCode(path)).toBe('storage-corrupt');
+});
+
+test('what a process that died has left in the log is on the disk before it is used', () => {
+  const first = tempState(new FakeClock());
+  first.tokens.save(pair('a'), 0);
+  const left = join(tempDirectory(), 'state.db');
+  for (const suffix of ['', '-wal']) copyFileSync(first.path + suffix, left + suffix);
+  expect(tempState(new FakeClock(), left).tokens.read()?.refreshToken).toBe('a');
+  const alone = join(tempDirectory(), 'state.db');
+  copyFileSync(left, alone);
+  const db = new Database(alone);
+  expect(db.prepare('SELECT count(*) FROM tokens').pluck().get()).toBe(1);
+  db.close();
 });
 
 test('a file whose content is gone is not taken for a new one', () => {

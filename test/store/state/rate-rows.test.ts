@@ -68,6 +68,39 @@ test('a lane that is kept stays taken, one that was overtaken cannot be kept', a
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'interval', waitMs: 1001 });
 });
 
+test('whoever was overtaken neither keeps nor gives back the lane of another', async () => {
+  const { clock, ledger, other } = setUp();
+  const overtaken = take(ledger, 'product.list');
+  await clock.advance(HOLD_MS + 1001);
+  take(other, 'product.list');
+  ledger.cancel(overtaken);
+  expect(waitOf(ledger, 'product.list')).toMatchObject({ reason: 'in-flight' });
+  ledger.extend(overtaken, 10 * HOLD_MS);
+  await clock.advance(HOLD_MS + 1001);
+  expect(waitOf(ledger, 'product.list')).toBe('granted');
+});
+
+test('a call of which nobody knows when it arrived counts until the end of its hold', async () => {
+  const { clock, ledger } = setUp();
+  const small = { ...limits, ordersPerWindow: 1 };
+  take(ledger, 'order.all');
+  await clock.advance(limits.windowMs + 1000);
+  expect(ledger.acquire('order.all', small, HOLD_MS)).toMatchObject({ wait: { reason: 'window' } });
+  await clock.advance(HOLD_MS);
+  expect(ledger.acquire('order.all', small, HOLD_MS)).toMatchObject({ granted: true });
+});
+
+test('no call leaves the window before its time, whatever else is called', async () => {
+  const { clock, ledger } = setUp();
+  const small = { ...limits, ordersPerWindow: 2 };
+  for (let i = 0; i < 2; i++) {
+    ledger.settle(take(ledger, 'order.all'), limits);
+    await clock.advance(125_000);
+    ledger.settle(take(ledger, 'product.list'), limits);
+  }
+  expect(ledger.acquire('order.all', small, HOLD_MS)).toMatchObject({ wait: { reason: 'window' } });
+});
+
 test('a call that was never sent leaves no trace', async () => {
   const { clock, ledger } = setUp();
   const first = take(ledger, 'product.list');

@@ -35,9 +35,9 @@ it('tells every token and webhook secret before it is used, also those of anothe
   here.tokens.read();
   expect(told.splice(0)).toEqual(['refresh-2', 'access-2']);
 
-  here.webhook.update((memory) => ({ ...memory, pending: 'secret-1' }));
+  here.webhook.update((memory) => ({ ...memory, pending: ['secret-1'] }));
   expect(told.splice(0)).toEqual(['secret-1']);
-  elsewhere.webhook.update((memory) => ({ ...memory, pending: 'secret-2', doubtful: 'secret-1' }));
+  elsewhere.webhook.update((memory) => ({ ...memory, pending: ['secret-1', 'secret-2'] }));
   here.webhook.read();
-  expect(told).toEqual(['secret-2', 'secret-1']);
+  expect(told).toEqual(['secret-1', 'secret-2']);
 });

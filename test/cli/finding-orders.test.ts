@@ -1,0 +1,126 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MirrorStores } from '../../src/daemon/storage/mirror-stores.ts';
+import { openMirror } from '../../src/store/mirror/mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { invoke } from './invoke.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'tillsync-finding-'));
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+const env = {
+  TILLSYNC_CONFIG: join(import.meta.dirname, '../../config/tillsync.sample.toml'),
+  TILLSYNC_STORAGE_DIRECTORY: directory,
+  TILLSYNC_BRANCHES: '[{"external_id":"B1"},{"external_id":"B2"}]',
+};
+const AT = Date.UTC(2026, 0, 2, 3, 4, 5);
+const BIDI = '\u202ename\u200b';
+
+interface Told {
+  orderId: string;
+  code: number;
+  status: string;
+  store?: string;
+  createdAt?: string;
+  customer?: [string, string, string];
+}
+
+const observe = (told: Told) => ({
+  kind: 'order' as const,
+  observation: {
+    source: 'webhook' as const,
+    observedAtMs: AT,
+    raw: JSON.stringify({ id: told.orderId, name: BIDI }),
+    reading: {
+      orderId: told.orderId,
+      fields: {
+        status: told.status,
+        code: told.code,
+        storeExternalId: told.store ?? 'B1',
+        // In Santiago the evening before.
+        createdAt: told.createdAt ?? '2026-01-02T02:00:00.000Z',
+        customerFirstName: told.customer?.[0] ?? 'Ana',
+        customerLastName: told.customer?.[1] ?? 'Rojas',
+        customerPhoneNumber: told.customer?.[2] ?? null,
+        name: BIDI,
+      },
+      items: [],
+    },
+  },
+});
+
+beforeAll(async () => {
+  const clock = new FakeClock(AT);
+  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock });
+  await mirror.keeper.keep([
+    observe({ orderId: 'ord-a', code: 1005, status: 'payment-approved' }),
+    observe({ orderId: 'ord-a', code: 1005, status: 'ready' }),
+    observe({ orderId: 'ord-b', code: 1006, status: 'dispatched', customer: ['Eva', 'Soto', '+569123'] }),
+    observe({ orderId: 'ord-c', code: 1007, status: 'cancel', store: 'B2' }),
+    observe({ orderId: 'ord-d', code: 1008, status: 'ready', createdAt: '2026-01-02T15:00:00.000Z' }),
+    observe({ orderId: 'ord-e', code: 1008, status: 'ready', store: 'B2' }),
+    observe({ orderId: '1006', code: 9, status: 's'.repeat(100_000) }),
+  ]);
+  const stores = new MirrorStores({ mirror, branches: [], clock });
+  await stores.write(({ takings }) => takings.acknowledge(['ord-b'], 'http'));
+  await mirror.close();
+});
+
+const run = (...words: string[]) => invoke(words, { env });
+const codes = async (...words: string[]) =>
+  JSON.parse((await run('order', 'list', ...words, '--json')).stdout)
+    .orders.map(({ orderId }: { orderId: string }) => orderId)
+    .sort();
+
+test('an order is shown by the number that people say, and by its id', async () => {
+  for (const word of ['1005', '#1005', 'ord-a']) {
+    const { code, stdout } = await run('order', 'show', word);
+    expect({ word, code }).toEqual({ word, code: 0 });
+    expect(stdout).toMatch(/order_id: +ord-a\n/);
+  }
+  expect((await run('order', 'show', '1006')).stdout).toMatch(/order_id: +1006\n/);
+  expect((await run('order', 'show', '#1006')).stdout).toMatch(/order_id: +ord-b\n/);
+});
+
+test('several orders of one number are named', async () => {
+  const { code, stderr } = await run('order', 'show', '1008');
+  expect(code).toBe(2);
+  expect(stderr).toContain('2 orders have the number 1008');
+  expect(stderr).toMatch(/ord-d {2}2026-01-02 12:00:00 \(America\/Santiago\) {2}branch B1/);
+  expect(stderr).toMatch(/ord-e .* branch B2/);
+});
+
+test('its statuses are told, and whether the POS has it', async () => {
+  const { stdout } = await run('order', 'show', '1005');
+  expect(stdout).toMatch(/HEARD \(America\/Santiago\) +STATUS +BEFORE +BY +SEQ\n/);
+  expect(stdout).toMatch(/2026-01-02 00:04:05 +ready +payment-approved +callback +2\n/);
+  expect(stdout).toContain('No POS has acknowledged this order.');
+  expect((await run('order', 'show', 'ord-b')).stdout).toMatch(
+    /Acknowledged by the POS at 2026-01-02 00:04:05 \(America\/Santiago\), by http\./,
+  );
+  const document = JSON.parse((await run('order', 'show', '1005', '--json')).stdout);
+  expect(document.events).toMatchObject([{ status: 'payment-approved' }, { status: 'ready' }]);
+  expect(document.acknowledged).toBeNull();
+});
+
+test('orders are found by number, day, branch, customer and what the POS lacks', async () => {
+  expect(await codes('--code', '#1005')).toEqual(['ord-a']);
+  expect(await codes('--day', '2026-01-02')).toEqual(['ord-d']);
+  expect(await codes('--branch', 'B2')).toEqual(['ord-c', 'ord-e']);
+  expect(await codes('--customer', 'soto')).toEqual(['ord-b']);
+  expect(await codes('--customer', '569123')).toEqual(['ord-b']);
+  expect(await codes('--unbooked', '--day', '2026-01-01')).toEqual(['1006', 'ord-a', 'ord-e']);
+  const { code, stderr } = await run('order', 'list', '--branch', 'B7');
+  expect({ code, stderr }).toEqual({ code: 2, stderr: expect.stringContaining('Configured are: B1, B2.') });
+});
+
+test('nothing that came from outside steers or deceives a terminal, nor pads a list', async () => {
+  const list = (await run('order', 'list')).stdout;
+  expect(list.length).toBeLessThan(4_000);
+  const shown = (await run('order', 'show', 'ord-a')).stdout;
+  expect(shown).toContain('\\u202ename\\u200b');
+  const json = (await run('order', 'show', 'ord-a', '--json')).stdout;
+  expect(json).not.toMatch(/[\u202e\u200b]/u);
+  expect(JSON.parse(json).order.name).toBe(BIDI);
+});

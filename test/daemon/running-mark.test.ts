@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { markRunning, RUNNING } from '../../src/daemon/service/running-mark.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import { openState } from '../../src/store/state/open-state.ts';
+import { tempState } from '../store/state/temp-state.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+test('a daemon of another container is seen to run for as long as it does, and little longer', async () => {
+  const clock = new FakeClock();
+  const own = tempState(clock);
+  // Nothing certain is known of any process.
+  const holders = { self: 'elsewhere', isAlive: () => undefined };
+  const there = openState({ path: own.path, clock, holders });
+  const here = openState({ path: own.path, clock, holders: { ...holders, self: 'here' } });
+  const end = await markRunning({ leases: there.leases, clock, log: silentLog });
+  for (let hour = 0; hour < 3; hour++) {
+    await clock.advance(3_600_000);
+    expect(here.leases.isHeld(RUNNING)).toBe(true);
+  }
+  await end();
+  expect(here.leases.isHeld(RUNNING)).toBe(false);
+
+  await markRunning({ leases: there.leases, clock, log: silentLog });
+  const { leases } = here;
+  await clock.advance(61_000);
+  there.close();
+  await clock.advance(200_000);
+  expect(leases.isHeld(RUNNING)).toBe(false);
+  here.close();
+});
+
+test('the mark passes to the daemon that is left', async () => {
+  const clock = new FakeClock();
+  const { leases } = tempState(clock);
+  const endFirst = await markRunning({ leases, clock, log: silentLog });
+  const endSecond = await markRunning({ leases, clock, log: silentLog });
+  await endFirst();
+  await clock.advance(61_000);
+  expect(leases.isHeld(RUNNING)).toBe(true);
+  await endSecond();
+  expect(leases.isHeld(RUNNING)).toBe(false);
+});

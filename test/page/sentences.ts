@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs';
+
+/**
+ * The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. A hint is left
+ * out, since it goes to terminals only.
+ */
+export function sentencesOf(file: string): string[] {
+  const found = new Set<string>();
+  for (const { text, before } of literalsOf(withoutComments(readFileSync(file, 'utf8')))) {
+    if (/hint:\s*$/.test(before) || /hint:[^:;{}]*\?[^:;{}]*:?\s*$/.test(before)) continue;
+    const sentence = text.trim();
+    if (
+      isSentence(sentence) &&
+      sentence
+        .replaceAll(/\{\w+\}/g, '')
+        .split(/\s+/)
+        .filter((word) => /\w/.test(word)).length > 1 &&
+      !SQL.test(sentence)
+    )
+      found.add(sentence);
+  }
+  return [...found];
+}
+
+/** Ends as one, or with the command that helps. */
+function isSentence(text: string): boolean {
+  return /^[A-Z{`]/.test(text) && (/[.!]$/.test(text) || text.includes('{tillsync}'));
+}
+
+const SQL = /^(SELECT|INSERT|UPDATE|DELETE|CREATE|UNION|WITH)\b/;
+
+function withoutComments(source: string): string {
+  return source.replaceAll(/\/\*[\s\S]*?\*\//g, '').replaceAll(/^\s*\/\/.*$/gm, '');
+}
+
+interface Literal {
+  text: string;
+  /** The source that stands before it. */
+  before: string;
+}
+
+function literalsOf(source: string): Literal[] {
+  const literals: Literal[] = [];
+  for (let at = 0; at < source.length; at++) {
+    const quote = source[at];
+    if (quote !== "'" && quote !== '"' && quote !== '`') continue;
+    const { text, end, inner } = literalAt(source, at);
+    literals.push({ text, before: source.slice(Math.max(0, at - 120), at) }, ...inner);
+    at = end;
+  }
+  return literals;
+}
+
+function literalAt(source: string, start: number): { text: string; end: number; inner: Literal[] } {
+  const quote = source[start];
+  const inner: Literal[] = [];
+  let text = '';
+  let places = 0;
+  let at = start + 1;
+  for (; at < source.length && source[at] !== quote; at++) {
+    if (source[at] === '\\') {
+      at += 1;
+      text += source[at] === 'n' ? '\n' : source[at];
+    } else if (quote === '`' && source.startsWith('${', at)) {
+      const end = closingBrace(source, at + 2);
+      inner.push(...literalsOf(source.slice(at + 2, end)));
+      places += 1;
+      text += `{${places}}`;
+      at = end;
+    } else if (source[at] === '\n' && quote !== '`') {
+      break;
+    } else {
+      text += source[at];
+    }
+  }
+  return { text, end: at, inner };
+}
+
+function closingBrace(source: string, start: number): number {
+  let depth = 1;
+  for (let at = start; at < source.length; at++) {
+    const char = source[at];
+    if (char === '`' || char === "'" || char === '"') at = literalAt(source, at).end;
+    else if (char === '{') depth += 1;
+    else if (char === '}') depth -= 1;
+    if (depth === 0) return at;
+  }
+  return source.length;
+}

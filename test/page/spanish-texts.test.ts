@@ -1,0 +1,110 @@
+import { globSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { readProductChange, readStockChange } from '../../src/domain/change/read-change.ts';
+import { SPANISH_TEXTS } from '../../src/page/words/spanish-texts.ts';
+import { inSpanish } from '../../src/page/words/translate.ts';
+import { sentencesOf } from './sentences.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+
+/** Where reasons are made that end as a finding's detail, beside a flow, or beside a change that needs a person. */
+const TOLD_ON_THE_PAGE = [
+  'src/platform/*.ts',
+  'src/sync/*.ts',
+  'src/store/outbox/*.ts',
+  'src/store/mirror/{wal-care,lock-watch,answer-import}.ts',
+  'src/store/backup/hold-unsent.ts',
+  'src/receiver/{notification,keep-singly}.ts',
+  'src/domain/change/*.ts',
+  'src/domain/health/disk-space.ts',
+  'src/domain/json/*.ts',
+  'src/domain/order/order-reader.ts',
+  'src/daemon/callbacks/{callback-standing,refused-callbacks}.ts',
+  'src/store/inbox/{inbox,inbox-file,inbox-process}.ts',
+  'src/store/lock-holders.ts',
+  'src/daemon/changes/{inbox-wiring,outbox-wiring,unresolved-changes}.ts',
+  'src/daemon/alarms/standing-watch.ts',
+  'src/daemon/parts.ts',
+];
+
+function places(text: string): string[] {
+  return [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
+}
+
+describe('the reasons that the page shows', () => {
+  const known = new Set(SPANISH_TEXTS.map(([english]) => english));
+  const files = TOLD_ON_THE_PAGE.flatMap((glob) => globSync(glob, { cwd: ROOT })).sort();
+
+  it.each(files)('are all known in Spanish: %s', (file) => {
+    expect(sentencesOf(path.join(ROOT, file)).filter((sentence) => !known.has(sentence))).toEqual([]);
+  });
+
+  it('stand once each, and fill in only what the English has', () => {
+    expect(known.size).toBe(SPANISH_TEXTS.length);
+    for (const [english, spanish] of SPANISH_TEXTS) {
+      expect(places(english), english).toEqual(expect.arrayContaining(places(spanish)));
+    }
+  });
+
+  it('are told with what is filled in, sentence by sentence, a reason within a reason too', () => {
+    expect(inSpanish('The platform knows no product with externalId NOPE.')).toBe(
+      'La plataforma no conoce ningún producto con externalId NOPE.',
+    );
+    expect(
+      inSpanish('Not known to have arrived (The platform failed with HTTP 500.); it is sent again.'),
+    ).toBe('No se sabe si llegó (La plataforma falló (HTTP 500).); se envía otra vez.');
+    expect(inSpanish('Released by a person. Replaced by change 12.')).toBe(
+      'Aprobado por una persona. Reemplazado por el cambio 12.',
+    );
+  });
+
+  it('stand in the daemon still', () => {
+    const daemon = globSync('src/**/*.ts', { cwd: ROOT })
+      .filter((file) => !file.startsWith(`src${path.sep}page`))
+      .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
+      .join('\n')
+      .replaceAll('\\`', '`');
+    for (const [english] of SPANISH_TEXTS) {
+      const parts = english.split(/\{\w+\}/).map((part) => part.replace(/^[^a-z]+|[^a-z]+$/gi, ''));
+      for (const part of parts) expect(daemon.includes(part), `${part}, of: ${english}`).toBe(true);
+    }
+  });
+
+  it('name what the platform could not be reached for', () => {
+    expect(inSpanish('Cannot reach the platform: the name api.example.com was not found (EAI_AGAIN).')).toBe(
+      'No se puede conectar con la plataforma: no se encontró el nombre api.example.com (EAI_AGAIN).',
+    );
+  });
+
+  it('stay as they came where they are words of the platform', () => {
+    expect(inSpanish('Subsidiary not found')).toBeUndefined();
+    expect(inSpanish('Released by a person. Something else.')).toBeUndefined();
+    expect(inSpanish('')).toBeUndefined();
+  });
+
+  it('tell every fault of a change', () => {
+    const id = { externalId: 'A' };
+    const faults = [
+      ...[{}, id, { ...id, qty: -1 }, { ...id, qty: 'x' }, { ...id, qty: 1e300 }, { ...id, show: true }, 7],
+      ...[
+        { externalId: '', qty: 1 },
+        { externalId: 5, qty: 1 },
+        { sku: 'x', qty: 1 },
+        { ...id, qty: null },
+      ],
+      ...[
+        { ...id, qty: 1, colour: 'red' },
+        { ...id, qty: 1, show: 'maybe' },
+      ],
+    ].map((value) => readStockChange(value));
+    const more = [{ ...id, name: '' }, { ...id, name: 'a\0b' }, { ...id, price: true }, id].map((value) =>
+      readProductChange(value),
+    );
+    for (const reading of [...faults, ...more]) {
+      expect(reading).toHaveProperty('fault');
+      const { message } = (reading as { fault: { message: string } }).fault;
+      expect(inSpanish(message), message).toBeDefined();
+    }
+  });
+});

@@ -1,0 +1,308 @@
+import { createHash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { takesNothing } from '../../../src/domain/order/order-status.ts';
+import { BRANCHES, order, outgoing, product } from '../../store/outbox/outbox-fixture.ts';
+import type { PlatformKind } from '../../store/outbox/stock-model.ts';
+
+const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
+
+interface SmallOrder {
+  id: 'A' | 'B';
+  qty: number;
+  status: 'pending' | 'cancel';
+  createdAt: string;
+  isHeard: boolean;
+  isNews: boolean;
+  isBooked: boolean;
+  firstSeq: number;
+}
+
+/** Everything beside the mirror: the platform, the shop, what was done. All of it is a value, so a step can be undone. */
+interface World {
+  platform: number;
+  orders: SmallOrder[];
+  count: { qty: number; asOfSeq: number } | null;
+  call: { id: number; changeId: number; qty: number; isApplied: boolean } | null;
+  sweep: { mark: { push: number; orderSeq: number }; seen: number | null } | null;
+  done: string[];
+  nowMs: number;
+}
+
+export interface Exploration {
+  states: number;
+  /** The first path that ends wrong; null: none does. */
+  fault: string | null;
+}
+
+/**
+ * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a call, a lost answer,
+ * a crash and a reading of the catalogue can happen to one stock, over the mirror's real SQL, and rests in each state that
+ * is reached: the platform then has the last count less what is sold and not part of it, after at most one more call.
+ */
+export class Interleavings {
+  readonly #kind: PlatformKind;
+  readonly #without: ReadonlySet<string>;
+  readonly #out = outgoing();
+  readonly #seen = new Set<string>();
+  readonly #looks = new Map<string, Database.Statement>();
+  #world: World;
+  #fault: string | null = null;
+
+  /** `without`: what does not happen, to make it smaller. */
+  constructor(kind: PlatformKind, without: readonly string[] = []) {
+    this.#kind = kind;
+    this.#without = new Set(without);
+    this.#out.db.pragma('synchronous = off');
+    this.#out.db.pragma('journal_mode = memory');
+    this.#out.sweep([this.#record(40)]);
+    this.#out.takings.begin(true);
+    const nowMs = this.#out.clock.nowMs() + 3_600_000;
+    this.#world = { platform: 40, orders: [], count: null, call: null, sweep: null, done: [], nowMs };
+  }
+
+  explore(): Exploration {
+    this.#out.db.exec('BEGIN IMMEDIATE');
+    this.#visit();
+    this.#out.db.exec('ROLLBACK');
+    return { states: this.#seen.size, fault: this.#fault };
+  }
+
+  #visit(): void {
+    const key = this.#key();
+    if (this.#fault !== null || this.#seen.has(key)) return;
+    this.#seen.add(key);
+    if (this.#world.count !== null) this.#try(() => this.#rest());
+    for (const [name, act] of this.#steps()) {
+      if (this.#fault !== null) return;
+      this.#try(() => {
+        this.#world.done.push(name);
+        this.#world.nowMs += 61_000;
+        this.#out.clock.jumpWall(this.#world.nowMs - this.#out.clock.nowMs());
+        act();
+        this.#visit();
+      });
+    }
+  }
+
+  /** Undone afterwards, in the mirror and beside it. */
+  #try(action: () => void): void {
+    const before = structuredClone(this.#world);
+    this.#out.db.exec('SAVEPOINT step');
+    try {
+      action();
+    } catch (error) {
+      this.#fault ??= `${this.#world.done.join(', ')}: ${error instanceof Error ? error.stack : error}`;
+    } finally {
+      this.#out.db.exec('ROLLBACK TO step; RELEASE step');
+      this.#world = before;
+      this.#out.clock.jumpWall(before.nowMs - this.#out.clock.nowMs());
+    }
+  }
+
+  #steps(): [string, () => void][] {
+    const { orders, call, sweep, done } = this.#world;
+    const once = (name: string, isOpen: boolean, act: () => void): [string, () => void][] =>
+      isOpen && !done.includes(name) && !this.#without.has(name) ? [[name, act]] : [];
+    const find = (id: 'A' | 'B') => orders.find((each) => each.id === id);
+    const [a, b] = [find('A'), find('B')];
+    const heardSteps = orders
+      .filter(({ isNews }) => isNews)
+      .map((each): [string, () => void] => [`hear ${each.id}`, () => this.#hear(each.id)]);
+    return [
+      ...once('place A', true, () => this.#place('A', 2)),
+      ...once('place B', true, () => this.#place('B', 1)),
+      ...heardSteps,
+      ...once('edit A', a?.status === 'pending', () => this.#edit()),
+      ...once('cancel B', b !== undefined, () => this.#cancel()),
+      ...once('book A', a !== undefined, () => this.#book()),
+      ...once('count 20', true, () => this.#count(20)),
+      ...once('count 15', true, () => this.#count(15)),
+      ...(call === null ? ([['claim', () => this.#claim()]] as [string, () => void][]) : []),
+      ...(call && !call.isApplied ? ([['apply', () => this.#apply()]] as [string, () => void][]) : []),
+      ...(call?.isApplied ? ([['settle', () => this.#settle('done')]] as [string, () => void][]) : []),
+      ...once('lose the answer', call !== null, () => this.#settle('retry')),
+      ...once('crash', true, () => this.#crash()),
+      ...once('begin to sweep', sweep === null, () => this.#beginSweep()),
+      ...once('read', sweep !== null && sweep.seen === null, () => this.#read()),
+      ...once('end the sweep', sweep?.seen != null, () => this.#endSweep()),
+    ];
+  }
+
+  #place(id: 'A' | 'B', qty: number): void {
+    if (this.#kind !== 'neither') this.#move(-qty);
+    const createdAt = new Date(this.#world.nowMs).toISOString();
+    const known = { isHeard: false, isNews: true, isBooked: false, firstSeq: 0 };
+    this.#world.orders.push({ id, qty, status: 'pending', createdAt, ...known });
+  }
+
+  #hear(id: 'A' | 'B'): void {
+    const heard = this.#world.orders.find((each) => each.id === id);
+    if (!heard) return;
+    const { qty, status, createdAt, isHeard } = heard;
+    order(this.#out, id, 'B1', [['X', qty]], status, { createdAt });
+    if (!isHeard) heard.firstSeq = this.#seq();
+    heard.isHeard = true;
+    heard.isNews = false;
+  }
+
+  /** What is heard of first is what the platform took off; of an edit after that nobody knows. */
+  #edit(): void {
+    const edited = this.#world.orders.find(({ id }) => id === 'A');
+    if (!edited) return;
+    if (this.#kind !== 'neither' && !edited.isHeard) this.#move(edited.qty - 3);
+    edited.qty = 3;
+    edited.isNews = true;
+  }
+
+  #cancel(): void {
+    const cancelled = this.#world.orders.find(({ id }) => id === 'B');
+    if (!cancelled) return;
+    if (this.#kind === 'takes-off-and-gives-back') this.#move(cancelled.qty);
+    cancelled.status = 'cancel';
+    cancelled.isNews = true;
+  }
+
+  #book(): void {
+    const booked = this.#world.orders.find(({ id }) => id === 'A');
+    if (booked) booked.isBooked = true;
+    this.#out.takings.acknowledge(['A'], 'http');
+  }
+
+  #count(qty: number): void {
+    this.#out.accept('stock', [{ externalId: 'X', qty }]);
+    this.#world.count = { qty, asOfSeq: this.#seq() };
+  }
+
+  #claim(): boolean {
+    const { callId, items } = this.#out.claims.claim('stock', 100, {
+      ...RULES,
+      platformDeducts: this.#kind !== 'neither',
+    });
+    const [item] = items;
+    if (callId === null || !item) return false;
+    const qty = 'qty' in item.body ? item.body.qty : Number.NaN;
+    this.#world.call = { id: callId, changeId: item.changeId, qty, isApplied: false };
+    return true;
+  }
+
+  #apply(): void {
+    const { call } = this.#world;
+    if (!call) return;
+    this.#world.platform = call.qty;
+    call.isApplied = true;
+  }
+
+  #settle(state: 'done' | 'retry'): void {
+    const { call } = this.#world;
+    if (!call) return;
+    this.#world.call = null;
+    this.#out.settlement.settle(call.id, [{ changeId: call.changeId, state }]);
+  }
+
+  #crash(): void {
+    this.#world.call = null;
+    this.#world.sweep = null;
+    this.#out.settlement.reclaim();
+  }
+
+  #beginSweep(): void {
+    this.#world.sweep = { mark: this.#out.store.readMark(), seen: null };
+  }
+
+  #read(): void {
+    if (this.#world.sweep) this.#world.sweep.seen = this.#world.platform;
+  }
+
+  #endSweep(): void {
+    const { sweep } = this.#world;
+    const [branch] = BRANCHES;
+    if (sweep?.seen == null || !branch) return;
+    const { mark } = sweep;
+    this.#world.sweep = null;
+    this.#out.store.applyPage(branch, [this.#record(sweep.seen)], mark);
+    const startedAtMs = this.#world.nowMs;
+    this.#out.store.completeSweep({ branch, mark, startedAtMs, pages: 1, seen: new Set(['pX']) });
+  }
+
+  #rest(): void {
+    const { orders } = this.#world;
+    for (const { id, isNews } of orders) if (isNews) this.#hear(id);
+    if (this.#world.call) {
+      if (!this.#world.call.isApplied) this.#apply();
+      this.#settle('done');
+    }
+    let calls = 0;
+    while (this.#claim()) {
+      calls += 1;
+      if (calls > 3) break;
+      this.#apply();
+      this.#settle('done');
+    }
+    const { count, platform, done } = this.#world;
+    if (count === null) return;
+    const taken = orders
+      .filter((each) => !takesNothing(each.status) && (!each.isBooked || each.firstSeq > count.asOfSeq))
+      .reduce((sum, { qty }) => sum + qty, 0);
+    if (platform === count.qty - taken && calls <= 1) return;
+    this.#fault ??= `${done.join(', ')}: the platform has ${platform}, wanted is ${count.qty - taken}, after ${calls} calls`;
+  }
+
+  #move(by: number): void {
+    this.#world.platform = Math.max(0, this.#world.platform + by);
+  }
+
+  #record(qty: number) {
+    return product('pX', 'Name of X', [{ sku: '10', stocks: { s1: ['X', qty] } }]);
+  }
+
+  #seq(): number {
+    return this.#out.store.readMark().orderSeq;
+  }
+
+  #look(sql: string) {
+    const known = this.#looks.get(sql) ?? this.#out.db.prepare(sql).raw();
+    this.#looks.set(sql, known);
+    return known;
+  }
+
+  /** What decides how it goes on; of times and of the feed's numbers only which is before which. */
+  #key(): string {
+    const all = (sql: string) => this.#look(sql).all();
+    const ledger =
+      all(`SELECT counted_qty, believed_qty, show, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty,
+      dirty, call_id IS NULL, refused_version < counted_version, counted_seq, confirmed_seq, call_seq FROM stock_ledger`);
+    const belief = all('SELECT believed_qty, confirmed_seq FROM stock_beliefs');
+    const orders = all(`SELECT l.order_id, takes, booked, live_since_seq, changed_seq,
+      placed_ms <= coalesce((SELECT max(confirmed_ms) FROM stock_beliefs), 0), t.qty
+      FROM ledger_orders l LEFT JOIN order_takings t USING (order_id) ORDER BY 1`);
+    const line = all(`SELECT body, state, as_of_seq, sent_qty, sent_as_of_seq FROM outbox
+      WHERE state IN ('pending', 'sending') ORDER BY change_id`);
+    const newest = all(
+      "SELECT value, (SELECT max(seq) FROM order_events) FROM marks WHERE name = 'ledger.seen'",
+    );
+    const mirrored = all(
+      'SELECT o.order_id, o.seq, o.status, quantity FROM orders o JOIN order_items USING (order_id) ORDER BY 1',
+    );
+    const { done, nowMs: _nowMs, sweep, ...world } = this.#world;
+    const small = world.orders.map(({ createdAt: _createdAt, ...each }) => each);
+    const onceDone = [...new Set(done)].filter((name) => !/^(hear|claim|apply|settle)/.test(name)).sort();
+    // A sweep is older or newer than a push and an event; its mark says which.
+    const swept = sweep && [
+      sweep.seen,
+      sweep.mark.orderSeq,
+      sweep.mark.push - this.#out.store.readMark().push,
+    ];
+    const state = [
+      ledger,
+      belief,
+      orders,
+      line,
+      newest,
+      mirrored,
+      { ...world, orders: small, call: world.call && 1 },
+      onceDone,
+      swept,
+    ];
+    return createHash('sha1').update(JSON.stringify(state)).digest('base64');
+  }
+}

@@ -1,0 +1,69 @@
+-- Written by POS libraries of any age, so nothing newer than plain SQLite is used. The name of a constraint is
+-- what the POS reads when it refuses a row. Numbers may be handed over as texts that are numbers; an id that is
+-- a whole number is taken as its digits. A column that is NULL says nothing.
+CREATE TABLE stock_changes (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  external_id,
+  sku NUMERIC,
+  qty NUMERIC,
+  show NUMERIC,
+  subsidiary_id,
+  subsidiary_external_id,
+  -- The POS's own name for the change, repeated in the mirror's outbox.
+  reference,
+  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  CONSTRAINT "change_key was used before" UNIQUE (change_key),
+  CONSTRAINT "give external_id or sku" CHECK (external_id IS NOT NULL OR sku IS NOT NULL),
+  CONSTRAINT "external_id must be a text that is not empty"
+    CHECK (external_id IS NULL OR (typeof(external_id) IN ('text', 'integer') AND trim(external_id) <> '')),
+  CONSTRAINT "sku must be a whole number of 0 or more"
+    CHECK (sku IS NULL OR (typeof(sku) = 'integer' AND sku >= 0 AND sku <= 9007199254740991)),
+  CONSTRAINT "qty must be given" CHECK (qty IS NOT NULL),
+  CONSTRAINT "qty must be a number of 0 or more"
+    CHECK (qty IS NULL OR (typeof(qty) IN ('integer', 'real') AND qty >= 0 AND qty <= 9007199254740991)),
+  CONSTRAINT "show must be 0 or 1" CHECK (show IS NULL OR show IN (0, 1)),
+  CONSTRAINT "subsidiary_id must be a text that is not empty"
+    CHECK (subsidiary_id IS NULL OR (typeof(subsidiary_id) IN ('text', 'integer') AND trim(subsidiary_id) <> '')),
+  CONSTRAINT "subsidiary_external_id must be a text that is not empty"
+    CHECK (subsidiary_external_id IS NULL OR
+      (typeof(subsidiary_external_id) IN ('text', 'integer') AND trim(subsidiary_external_id) <> ''))
+);
+
+CREATE TABLE product_changes (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  external_id,
+  sku NUMERIC,
+  price NUMERIC,
+  name,
+  -- An empty text clears it.
+  description,
+  show NUMERIC,
+  reference,
+  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  CONSTRAINT "change_key was used before" UNIQUE (change_key),
+  CONSTRAINT "give external_id or sku" CHECK (external_id IS NOT NULL OR sku IS NOT NULL),
+  CONSTRAINT "give price, name, description or show"
+    CHECK (price IS NOT NULL OR name IS NOT NULL OR description IS NOT NULL OR show IS NOT NULL),
+  CONSTRAINT "external_id must be a text that is not empty"
+    CHECK (external_id IS NULL OR (typeof(external_id) IN ('text', 'integer') AND trim(external_id) <> '')),
+  CONSTRAINT "sku must be a whole number of 0 or more"
+    CHECK (sku IS NULL OR (typeof(sku) = 'integer' AND sku >= 0 AND sku <= 9007199254740991)),
+  CONSTRAINT "price must be a number of 0 or more"
+    CHECK (price IS NULL OR (typeof(price) IN ('integer', 'real') AND price >= 0 AND price <= 9007199254740991)),
+  CONSTRAINT "name must be a text that is not empty"
+    CHECK (name IS NULL OR (typeof(name) = 'text' AND trim(name) <> '')),
+  CONSTRAINT "description must be a text" CHECK (description IS NULL OR typeof(description) = 'text'),
+  CONSTRAINT "show must be 0 or 1" CHECK (show IS NULL OR show IN (0, 1))
+);
+
+CREATE TABLE order_acks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id,
+  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  CONSTRAINT "change_key was used before" UNIQUE (change_key),
+  CONSTRAINT "order_id must be a text that is not empty"
+    CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> '')
+);

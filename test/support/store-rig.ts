@@ -1,0 +1,172 @@
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { onTestFinished } from 'vitest';
+import type { Config } from '../../src/config/config-type.ts';
+import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
+import { openParts, type Parts, type PartsOptions } from '../../src/daemon/parts.ts';
+import { silentLog } from '../../src/domain/log.ts';
+import type { Clock } from '../../src/domain/time/clock.ts';
+import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import { createSandbox, type SandboxCore } from '../../src/sandbox/core.ts';
+import type { SandboxOptions } from '../../src/sandbox/options.ts';
+import type { Holders } from '../../src/store/state/holder.ts';
+import { sandboxTransport } from '../platform/rig.ts';
+import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
+
+const SECRET = 'rig-secret';
+const STARTING_TURNS = 2_000;
+const CLOSING_TURNS = 20;
+const LOOK_EVERY_MS = 300_000;
+
+/** Does something to a call to the platform before it is carried, or to its answer. */
+export type Tamper = (
+  request: TransportRequest,
+  pass: () => Promise<TransportAnswer>,
+) => Promise<TransportAnswer>;
+
+/** A process's own clock, which stands still with it, as under SIGSTOP or in a machine that is asleep. */
+export class FreezableClock implements Clock {
+  readonly #world: FakeClock;
+  #thawing: Promise<void> | undefined;
+  #thaw: () => void = () => {};
+
+  constructor(world: FakeClock) {
+    this.#world = world;
+  }
+
+  get bootId(): string {
+    return this.#world.bootId;
+  }
+
+  nowMs(): number {
+    return this.#world.nowMs();
+  }
+
+  monotonicMs(): number {
+    return this.#world.monotonicMs();
+  }
+
+  async sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    await this.#world.sleep(ms, signal);
+    await this.#thawing;
+  }
+
+  /** What the process waits for: resolved only once it goes on. */
+  async frozen(): Promise<void> {
+    this.#thawing ??= new Promise((resolve) => {
+      this.#thaw = resolve;
+    });
+    await this.#thawing;
+  }
+
+  thaw(): void {
+    this.#thaw();
+    this.#thawing = undefined;
+  }
+}
+
+export interface StoreRigOptions {
+  platform?: Partial<SandboxOptions>;
+  config?: (config: Config) => Config;
+}
+
+/**
+ * A store in a directory of its own, wired as in production on a clock that a test moves: the real loops, listeners
+ * and files, beside a strict platform without sockets.
+ */
+export interface StoreRig {
+  clock: FakeClock;
+  sandbox: SandboxCore;
+  directory: string;
+  /** What a command has: everything but loops and listeners. Several share the files, as processes do. */
+  parts(tamper?: Tamper, ownClock?: Clock): Promise<Parts>;
+  /** The daemon with all its loops. */
+  daemon(tamper?: Tamper, own?: { clock?: Clock; holders?: Holders }): Promise<Daemon>;
+  /** Runs time until the promise is settled. */
+  run<T>(promise: Promise<T>, maxMs?: number): Promise<T>;
+  /** What somebody else sees in the mirror. */
+  rows<T>(sql: string, ...values: unknown[]): T[];
+  /** Sends an order as the platform announces it; the status of the answer. */
+  announce(daemon: Daemon, notification: unknown): Promise<number>;
+}
+
+export function storeRig({ platform = {}, config = (same) => same }: StoreRigOptions = {}): StoreRig {
+  const clock = new FakeClock(undefined, undefined, untilIdle);
+  const directory = mkdtempSync(path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-rig-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const demo = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
+  const settings = config({
+    ...demo,
+    webhook: { ...demo.webhook, callbackUrl: '' },
+    // At the start, and then seldom.
+    orders: { ...demo.orders, poll: '*/30 * * * *' },
+  });
+  const sandbox = createSandbox({ clock, random: seededRandom(7), limits: settings.limits, ...platform });
+  onTestFinished(() => sandbox.close());
+  const { refreshToken } = sandbox.issueTokens();
+  const process = (tamper: Tamper = (_request, pass) => pass(), ownClock: Clock = clock): PartsOptions => {
+    const direct = sandboxTransport(sandbox, clock);
+    return {
+      config: settings,
+      secrets: { refreshToken, webhookSecrets: [SECRET] },
+      clock: ownClock,
+      lookEveryMs: LOOK_EVERY_MS,
+      random: seededRandom(11),
+      log: silentLog,
+      transport: { ...direct, send: (request) => tamper(request, () => direct.send(request)) },
+    };
+  };
+  const settled = async <T>(promise: Promise<T>, maxMs: number, turns: number): Promise<T> => {
+    let isOver = false;
+    const over = promise.finally(() => {
+      isOver = true;
+    });
+    over.catch(() => undefined);
+    const endMs = clock.monotonicMs() + maxMs;
+    while (!isOver && clock.monotonicMs() < endMs) {
+      // Listening and closing take turns, and no time.
+      for (let turn = 0; turn < turns && !isOver; turn++)
+        await new Promise((resolve) => setImmediate(resolve));
+      if (!isOver) await clock.advance(250);
+    }
+    if (!isOver) throw new Error(`not settled within ${maxMs} ms of the clock`);
+    return over;
+  };
+  const run: StoreRig['run'] = (promise, maxMs = 600_000) => settled(promise, maxMs, CLOSING_TURNS);
+  return {
+    clock,
+    sandbox,
+    directory,
+    run,
+    async parts(tamper, ownClock) {
+      const parts = await openParts(process(tamper, ownClock));
+      onTestFinished(() => run(parts.close()));
+      return parts;
+    },
+    async daemon(tamper, own = {}) {
+      const options = { ...process(tamper, own.clock), ...(own.holders && { holders: own.holders }) };
+      const daemon = await settled(startDaemon(options), 60_000, STARTING_TURNS);
+      onTestFinished(() => run(daemon.stop()));
+      return daemon;
+    },
+    rows<T>(sql: string, ...values: unknown[]) {
+      const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });
+      try {
+        return db.prepare<unknown[], T>(sql).all(...values);
+      } finally {
+        db.close();
+      }
+    },
+    async announce({ webhookUrl }, notification) {
+      const answer = await fetch(String(webhookUrl), {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', 'x-webhook-secret': SECRET },
+        body: JSON.stringify(notification),
+      });
+      return answer.status;
+    },
+  };
+}

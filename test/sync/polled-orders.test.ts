@@ -1,0 +1,199 @@
+import { describe, expect, it } from 'vitest';
+import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
+
+const DAY_MS = 86_400_000;
+
+const isList = (request: TransportRequest) => request.path.startsWith('/order/all');
+const json = (body: unknown): TransportAnswer => ({
+  status: 200,
+  headers: { 'content-type': 'application/json' },
+  bytes: Buffer.from(JSON.stringify(body)),
+});
+
+/** What a poll asked for, in turn. */
+function asked(): { queries: URLSearchParams[]; tamper: Tamper } {
+  const queries: URLSearchParams[] = [];
+  return {
+    queries,
+    tamper(request, pass) {
+      if (isList(request)) queries.push(new URLSearchParams(request.path.split('?')[1]));
+      return pass();
+    },
+  };
+}
+
+const statusOf = (rig: ReturnType<typeof storeRig>, orderId: string) =>
+  rig.rows<{ status: string }>('SELECT status FROM orders WHERE order_id = ?', orderId)[0]?.status;
+const freshness = (rig: ReturnType<typeof storeRig>) =>
+  rig.rows<{ state: string }>("SELECT state FROM freshness WHERE subject = 'orders.poll'")[0]?.state;
+const alarms = (rig: ReturnType<typeof storeRig>) =>
+  rig.rows<{ key: string }>('SELECT key FROM alarms').map(({ key }) => key);
+
+describe('a poll', () => {
+  it('that was overtaken by another process while it stood still is left unused', async () => {
+    const rig = storeRig();
+    const { internalOrderId } = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    const clock = new FreezableClock(rig.clock);
+    const still = await rig.parts(async (request, pass) => {
+      const answer = await pass();
+      if (isList(request)) await clock.frozen();
+      return answer;
+    }, clock);
+    const other = await rig.parts();
+    const late = still.orderPoll.poll().catch((error) => error.code);
+    await rig.clock.advance(610_000);
+    rig.sandbox.control.advanceOrder(internalOrderId, 'dispatched');
+    await rig.run(other.orderPoll.poll());
+    clock.thaw();
+    expect(await rig.run(late)).toBe('lease-lost');
+    expect(statusOf(rig, internalOrderId)).toBe('dispatched');
+  });
+
+  it('does not undo what a callback said while its answer was on its way', async () => {
+    const rig = storeRig();
+    const daemon = await rig.daemon(async (request, pass) => {
+      const answer = await pass();
+      if (isList(request)) await rig.clock.sleep(6_000);
+      return answer;
+    });
+    const order = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    await rig.clock.advance(1_000);
+    expect(rig.sandbox.control.calls('order.all')).toHaveLength(1);
+    const newer = rig.sandbox.control.advanceOrder(order.internalOrderId, 'dispatched');
+    expect(await rig.announce(daemon, newer)).toBe(200);
+    await rig.clock.advance(8_000);
+    expect(statusOf(rig, order.internalOrderId)).toBe('dispatched');
+  });
+
+  it('has the last word on what a callback said before it left, though it had begun to wait', async () => {
+    const rig = storeRig();
+    const daemon = await rig.daemon(async (request, pass) => {
+      if (request.path === '/token/refresh') await rig.clock.sleep(6_000);
+      return pass();
+    });
+    await rig.clock.advance(2_000);
+    const order = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    expect(await rig.announce(daemon, order)).toBe(200);
+    rig.sandbox.control.advanceOrder(order.internalOrderId, 'ready');
+    await rig.clock.advance(5_000);
+    expect(rig.sandbox.control.calls('order.all')).toHaveLength(1);
+    expect(statusOf(rig, order.internalOrderId)).toBe('ready');
+  });
+
+  it('whose answer has no list of orders is not taken for an empty one', async () => {
+    const rig = storeRig();
+    const parts = await rig.parts(async (request, pass) =>
+      isList(request) ? json({ success: true, data: { news: 'moved' } }) : pass(),
+    );
+    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
+    await rig.clock.advance(1_000);
+    expect(freshness(rig)).toBe('failing');
+    expect(alarms(rig)).toContain('orders.unreadable');
+  });
+
+  it('asks for each further page once, and ends with an empty one whatever that promises', async () => {
+    const config = { pageParameter: 'page' };
+    const rig = storeRig({
+      platform: { shape: { envelope: 'docs', pageSize: 2 } },
+      config: (same) => ({ ...same, orders: { ...same.orders, ...config } }),
+    });
+    for (let i = 0; i < 5; i++) rig.sandbox.control.createOrder({}, { hidden: true });
+    const pages: string[] = [];
+    const parts = await rig.parts(async (request, pass) => {
+      const answer = await pass();
+      if (!isList(request)) return answer;
+      pages.push(new URLSearchParams(request.path.split('?')[1]).get('page') ?? 'first');
+      const body = JSON.parse(Buffer.from(answer.bytes).toString());
+      return json({ ...body, data: { ...body.data, hasNextPage: true } });
+    });
+    expect(await rig.run(parts.orderPoll.poll())).toMatchObject({ created: 5 });
+    expect(pages).toEqual(['first', '2', '3', '4']);
+    expect(rig.rows('SELECT 1 FROM orders')).toHaveLength(5);
+  });
+
+  it('reaches back to the oldest open order when it is a wide one', async () => {
+    const rig = storeRig();
+    const { queries, tamper } = asked();
+    const parts = await rig.parts(tamper);
+    const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
+    rig.sandbox.control.createOrder({ status: 'pending', createdAtMs }, { hidden: true });
+    const window = { startDate: '2025-12-20', endDate: '2026-01-16' };
+    await rig.run(parts.orderPoll.poll({ window }));
+    await rig.run(parts.orderPoll.poll({ wide: true }));
+    expect(String(queries[1]?.get('startDate')) <= '2025-12-26').toBe(true);
+    await rig.run(parts.orderPoll.poll());
+    expect(String(queries[2]?.get('startDate')) >= '2026-01-12').toBe(true);
+  });
+
+  it('looks back as far as it is told, though a wide one would reach less far', async () => {
+    const rig = storeRig({
+      config: (same) => ({ ...same, orders: { ...same.orders, lookbackDays: 40, wideDays: 30 } }),
+    });
+    const { queries, tamper } = asked();
+    const parts = await rig.parts(tamper);
+    await rig.run(parts.orderPoll.poll());
+    await rig.clock.advance(60_000);
+    await rig.run(parts.orderPoll.poll());
+    expect(queries.every((query) => String(query.get('startDate')) <= '2025-12-06')).toBe(true);
+  });
+
+  it('that was stopped is told as nothing', async () => {
+    const rig = storeRig();
+    const parts = await rig.parts();
+    rig.sandbox.control.setFault({ kind: 'hang', endpoint: 'order.all' });
+    const stopping = new AbortController();
+    const poll = parts.orderPoll.poll({ signal: stopping.signal }).catch((error) => error.code);
+    await rig.clock.advance(3_000);
+    stopping.abort();
+    expect(await rig.run(poll)).toBe('aborted');
+    await rig.clock.advance(1_000);
+    expect(freshness(rig)).not.toBe('failing');
+  });
+});
+
+describe('the daemon', () => {
+  /** Polls every two minutes, as by the document. */
+  const asDocumented = () =>
+    storeRig({
+      config: (same) => ({
+        ...same,
+        orders: { ...same.orders, poll: '*/2 * * * *' },
+        limits: { ...same.limits, endpointIntervalMs: 1_000, ordersIntervalMs: 110_000 },
+      }),
+    });
+
+  it('tells that orders are stale only after ten minutes without a poll, and no longer once one came', async () => {
+    const rig = asDocumented();
+    await rig.daemon();
+    await rig.clock.advance(20 * 60_000);
+    const once = rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all' });
+    await rig.clock.advance(3 * 60_000);
+    expect(alarms(rig)).not.toContain('orders.stale');
+    await rig.clock.advance(12 * 60_000);
+    expect(alarms(rig)).toContain('orders.stale');
+    rig.sandbox.control.clearFaults(once);
+    await rig.clock.advance(5 * 60_000);
+    expect(alarms(rig)).not.toContain('orders.stale');
+  });
+
+  it('goes on asking at each due moment through an outage', async () => {
+    const rig = asDocumented();
+    await rig.daemon();
+    rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all' });
+    await rig.clock.advance(30 * 60_000);
+    expect(rig.sandbox.control.calls('order.all').length).toBeGreaterThanOrEqual(14);
+    expect(rig.sandbox.control.violations()).toEqual([]);
+  });
+
+  it('gives its signs of life while the platform lets it wait for hours', async () => {
+    const rig = asDocumented();
+    const daemon = await rig.daemon();
+    await rig.clock.advance(60_000);
+    daemon.parts.state.ledger.holdBack('order.all', 3 * 3_600_000);
+    for (let i = 0; i < 6; i++) {
+      await rig.clock.advance(10 * 60_000);
+      expect(daemon.stalledLoops()).toEqual([]);
+    }
+  });
+});

@@ -1,0 +1,154 @@
+import { describe, expect, it } from 'vitest';
+import type { Daemon } from '../../src/daemon/daemon.ts';
+import type { TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
+import { FreezableClock, storeRig, type Tamper } from '../support/store-rig.ts';
+
+const BRANCH = { subsidiaryId: 'sub-1', externalId: 'B1' };
+const SKU = '1001';
+
+const isList = (request: TransportRequest) => request.path.startsWith('/product/list');
+const isAsked = (request: TransportRequest) => /^\/product\?/.test(request.path);
+
+const rigOfOneBranch = () =>
+  storeRig({
+    config: (same) => ({
+      ...same,
+      branches: [BRANCH],
+      stock: { ...same.stock, holdBackUnbooked: false, skipUnchanged: false },
+    }),
+  });
+type Rig = ReturnType<typeof rigOfOneBranch>;
+
+const qtyOf = (rig: Rig) =>
+  rig.rows<{ qty: number }>('SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?', SKU, 'sub-1')[0]
+    ?.qty;
+
+/** The page without one product, as a list that shifts while it is read shows it. */
+function without(answer: TransportAnswer, productId: string): TransportAnswer {
+  const body = JSON.parse(Buffer.from(answer.bytes).toString());
+  const docs = body.data.docs.filter(({ id }: { id: string }) => id !== productId);
+  const data = { ...body.data, docs, totalDocs: body.data.totalDocs - 1 };
+  return { ...answer, bytes: Buffer.from(JSON.stringify({ ...body, data })) };
+}
+
+const productOf = (rig: Rig, sku: string) =>
+  rig.sandbox.control.products().find(({ children }) => children.some((child) => String(child.sku) === sku));
+
+describe('reading the catalogue', () => {
+  /** A count of 3 is sent while the answer that `isHeldUp` names is on its way. */
+  async function countMeanwhile(isHeldUp: (request: TransportRequest) => boolean, tamper: Tamper) {
+    const rig = rigOfOneBranch();
+    let isOn = false;
+    const running: { daemon?: Daemon } = {};
+    running.daemon = await rig.daemon(async (request, pass) => {
+      if (!isOn) return pass();
+      const answer = await tamper(request, pass);
+      if (!isHeldUp(request)) return answer;
+      isOn = false;
+      const change = { sku: SKU, subsidiaryId: 'sub-1', qty: 3 };
+      await running.daemon?.parts.changeDesk.take([{ kind: 'stock', change }], 'http');
+      await rig.clock.sleep(5_000);
+      return answer;
+    });
+    await rig.clock.advance(20_000);
+    expect(qtyOf(rig)).not.toBe(3);
+    isOn = true;
+    await rig.run(running.daemon.parts.catalogSweep.sweep(BRANCH));
+    expect(rig.sandbox.control.stockOf(Number(SKU), 'sub-1')).toBe(3);
+    return qtyOf(rig);
+  }
+
+  it('does not undo a count that was sent while a page was on its way', async () => {
+    expect(await countMeanwhile(isList, (_, pass) => pass())).toBe(3);
+  });
+
+  it('does not undo a count that was sent while a single product was on its way', async () => {
+    let missing = '';
+    const tamper: Tamper = async (request, pass) => {
+      const answer = await pass();
+      if (!isList(request)) return answer;
+      const body = JSON.parse(Buffer.from(answer.bytes).toString());
+      missing ||= body.data.docs.find(({ children }: { children: { sku: number }[] }) =>
+        children.some(({ sku }) => String(sku) === SKU),
+      ).id;
+      return without(answer, missing);
+    };
+    expect(await countMeanwhile(isAsked, tamper)).toBe(3);
+  });
+
+  it('that fails is told of, tried again within minutes, and told of no more once it is whole', async () => {
+    const rig = rigOfOneBranch();
+    const down = rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'product.list' });
+    await rig.daemon();
+    const alarms = () => rig.rows<{ key: string }>('SELECT key FROM alarms').map(({ key }) => key);
+    await rig.clock.advance(600_000);
+    expect(alarms()).toContain('catalog.incomplete');
+    const tries = rig.sandbox.control.calls('product.list').length;
+    expect(tries).toBeGreaterThanOrEqual(4);
+    expect(tries).toBeLessThan(15);
+    rig.sandbox.control.clearFaults(down);
+    await rig.clock.advance(300_000);
+    expect(alarms()).not.toContain('catalog.incomplete');
+    expect(qtyOf(rig)).toEqual(expect.any(Number));
+  });
+
+  it('that fails is not tried each second because products are asked for that nobody knows', async () => {
+    const rig = rigOfOneBranch();
+    const daemon = await rig.daemon();
+    await rig.clock.advance(3_600_000);
+    rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'product.list' });
+    const before = rig.sandbox.control.calls('product.list').length;
+    const unknown = Array.from({ length: 150 }, (_, i) => ({
+      kind: 'stock' as const,
+      change: { externalId: `NEW-${i}`, qty: 1 },
+    }));
+    await daemon.parts.changeDesk.takeMany(unknown, 'http');
+    await rig.clock.advance(900_000);
+    const tries = rig.sandbox.control.calls('product.list').length - before;
+    expect(tries).toBeGreaterThanOrEqual(3);
+    expect(tries).toBeLessThan(15);
+  });
+
+  it('that was overtaken while it stood still does not bring back what was', async () => {
+    const rig = rigOfOneBranch();
+    const clock = new FreezableClock(rig.clock);
+    const still = await rig.parts(async (request, pass) => {
+      const answer = await pass();
+      if (isList(request)) await clock.frozen();
+      return answer;
+    }, clock);
+    const other = await rig.parts();
+    const late = still.catalogSweep.sweep(BRANCH).catch((error) => error.code);
+    await rig.clock.advance(610_000);
+    const product = structuredClone(productOf(rig, SKU));
+    if (!product) throw new Error('no such product');
+    for (const child of product.children) for (const stock of child.stocks) stock.qty = 77;
+    rig.sandbox.control.putProduct(product);
+    await rig.run(other.catalogSweep.sweep(BRANCH));
+    clock.thaw();
+    expect(await rig.run(late)).toBe('lease-lost');
+    expect(qtyOf(rig)).toBe(77);
+  });
+
+  it('that was overtaken before its end takes nothing for vanished', async () => {
+    const rig = rigOfOneBranch();
+    const clock = new FreezableClock(rig.clock);
+    const gone = productOf(rig, SKU);
+    if (!gone) throw new Error('no such product');
+    const still = await rig.parts(async (request, pass) => {
+      const answer = await pass();
+      if (isAsked(request)) await clock.frozen();
+      return answer;
+    }, clock);
+    const other = await rig.parts();
+    await rig.run(other.catalogSweep.sweep(BRANCH));
+    rig.sandbox.control.removeProduct(gone.id);
+    const late = still.catalogSweep.sweep(BRANCH).catch((error) => error.code);
+    await rig.clock.advance(610_000);
+    rig.sandbox.control.putProduct(gone);
+    await rig.run(other.catalogSweep.sweep(BRANCH));
+    clock.thaw();
+    expect(await rig.run(late)).toBe('lease-lost');
+    expect(rig.rows('SELECT 1 FROM products WHERE vanished_at IS NOT NULL')).toEqual([]);
+  });
+});
