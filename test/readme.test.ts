@@ -68,11 +68,11 @@ describe('the README', () => {
   it.each([
     [
       'mirror',
-      readdirSync(path.join(ROOT, 'src/store/mirror/migrations')).map(
-        (file) => `src/store/mirror/migrations/${file}`,
+      readdirSync(path.join(ROOT, 'src/db/mirror/migrations')).map(
+        (file) => `src/db/mirror/migrations/${file}`,
       ),
     ],
-    ['inbox', ['src/store/inbox/schema.sql']],
+    ['inbox', ['src/outbox/inbox-schema.sql']],
   ])('lists the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
     const own = (name: string) =>
       OWN_COLUMNS.includes(name) || OWN_TABLES.includes(name.split('.')[0] as string);
@@ -82,7 +82,7 @@ describe('the README', () => {
   });
 
   it('names constraints of the inbox as they are', () => {
-    const schema = read('src/store/inbox/schema.sql');
+    const schema = read('src/outbox/inbox-schema.sql');
     const told = /name of the constraint says why: (.*?), and so on/s.exec(README)?.[1] ?? '';
     const names = [...told.matchAll(/`([^`]+)`/g)].map(([, name]) => name?.replaceAll('\n', ' '));
     expect(names.length).toBeGreaterThan(2);

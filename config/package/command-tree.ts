@@ -1,6 +1,6 @@
 import type { Command } from 'commander';
 import { createProgram } from '../../src/cli/program.ts';
-import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
+import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 
 /** One command as the man page and the completion show it. */
 export interface CommandFacts {

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { bundlePage, pageFiles } from '../../src/daemon/page-files.ts';
+import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
 import { bundle } from './bundle.ts';
 import { commandTree } from './command-tree.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completion.ts';

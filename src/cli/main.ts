@@ -1,7 +1,7 @@
 #!/usr/bin/env node
-import { systemClock, systemRandom } from '../daemon/system-clock.ts';
-import { EXIT } from './exit-code.ts';
-import { runCli } from './run-cli.ts';
+import { systemClock, systemRandom } from '../core/system-clock.ts';
+import { EXIT } from './cli.ts';
+import { runCli } from './program.ts';
 
 /** Exit code of a process whose command did not come to its own end, such as one told twice to end. */
 const UNFINISHED_EXIT = 1;

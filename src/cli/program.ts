@@ -1,49 +1,43 @@
-import { Command } from 'commander';
-import { programVersion } from '../daemon/version.ts';
-import { setInstallation } from '../domain/installation.ts';
-import type { Cli } from './cli.ts';
-import { alarmsTestCommand } from './commands/alarms-test.ts';
-import { authRefreshCommand } from './commands/auth-refresh.ts';
-import { authSetCommand } from './commands/auth-set.ts';
-import { authStatusCommand } from './commands/auth-status.ts';
-import { backupCommand } from './commands/backup.ts';
-import { bundleCommand } from './commands/bundle.ts';
-import { callbacksTailCommand } from './commands/callbacks-tail.ts';
-import { configCheckCommand } from './commands/config-check.ts';
-import { demoCommand } from './commands/demo.ts';
-import { diffCommand } from './commands/diff.ts';
-import { doctorCommand } from './commands/doctor.ts';
-import { eventsListCommand } from './commands/events-list.ts';
-import { eventsReplayCommand } from './commands/events-replay.ts';
-import { eventsShowCommand } from './commands/events-show.ts';
-import { feedAckCommand } from './commands/feed-ack.ts';
-import { feedTailCommand } from './commands/feed-tail.ts';
-import { initCommand } from './commands/init.ts';
-import { keyCommand } from './commands/key.ts';
-import { orderListCommand } from './commands/order-list.ts';
-import { orderShowCommand } from './commands/order-show.ts';
-import { outboxDropCommand } from './commands/outbox-drop.ts';
-import { outboxListCommand } from './commands/outbox-list.ts';
-import { outboxReleaseCommand } from './commands/outbox-release.ts';
-import { outboxRetryCommand } from './commands/outbox-retry.ts';
-import { productSetCommand } from './commands/product-set.ts';
-import { productShowCommand } from './commands/product-show.ts';
-import { pushProductsCommand, pushStockCommand } from './commands/push.ts';
-import { quarantineListCommand } from './commands/quarantine-list.ts';
-import { quarantineRetryCommand } from './commands/quarantine-retry.ts';
-import { quarantineShowCommand } from './commands/quarantine-show.ts';
-import { restoreCommand } from './commands/restore.ts';
-import { runCommand } from './commands/run.ts';
-import { sandboxCommand } from './commands/sandbox.ts';
-import { statusCommand } from './commands/status.ts';
-import { stockSetCommand } from './commands/stock-set.ts';
-import { syncOrdersCommand } from './commands/sync-orders.ts';
-import { syncProductsCommand } from './commands/sync-products.ts';
-import { webhookRotateSecretCommand } from './commands/webhook-rotate-secret.ts';
-import { webhookSetCommand } from './commands/webhook-set.ts';
-import { webhookShowCommand } from './commands/webhook-show.ts';
-import { webhookTestCommand } from './commands/webhook-test.ts';
-import type { GlobalOptions } from './new-command.ts';
+import { Command, CommanderError } from 'commander';
+import { programVersion } from '../app/installation.ts';
+import { asTillsyncError, setInstallation, TillsyncError } from '../core/errors.ts';
+import { alarmsTestCommand } from './alarms.ts';
+import { authRefreshCommand, authSetCommand, authStatusCommand } from './auth.ts';
+import { backupCommand, restoreCommand } from './backup.ts';
+import { bundleCommand } from './bundle.ts';
+import { callbacksTailCommand } from './callbacks.ts';
+import {
+  type Cli,
+  EXIT,
+  type ExitCode,
+  exitCodeOf,
+  failureDocument,
+  type GlobalOptions,
+  tellFailure,
+  writeJson,
+} from './cli.ts';
+import { configCheckCommand } from './config.ts';
+import { demoCommand, sandboxCommand } from './demo.ts';
+import { diffCommand, productShowCommand } from './diff.ts';
+import { doctorCommand } from './doctor.ts';
+import { eventsListCommand, eventsReplayCommand, eventsShowCommand } from './events.ts';
+import { feedAckCommand, feedTailCommand } from './feed.ts';
+import { initCommand } from './init/init.ts';
+import { keyCommand } from './key.ts';
+import { orderListCommand, orderShowCommand } from './order.ts';
+import { outboxDropCommand, outboxListCommand, outboxReleaseCommand, outboxRetryCommand } from './outbox.ts';
+import { pushProductsCommand, pushStockCommand } from './push.ts';
+import { quarantineListCommand, quarantineRetryCommand, quarantineShowCommand } from './quarantine.ts';
+import { runCommand } from './run.ts';
+import { productSetCommand, stockSetCommand } from './set.ts';
+import { statusCommand } from './status.ts';
+import { syncOrdersCommand, syncProductsCommand } from './sync.ts';
+import {
+  webhookRotateSecretCommand,
+  webhookSetCommand,
+  webhookShowCommand,
+  webhookTestCommand,
+} from './webhook.ts';
 
 type MakeCommand = (cli: Cli) => Command;
 
@@ -125,7 +119,7 @@ export function createProgram(cli: Cli, firstWord?: string): Command {
   const named = firstWord === undefined ? undefined : COMMANDS.get(firstWord);
   for (const make of named ? [named] : COMMANDS.values()) program.addCommand(make(cli));
   program.hook('preAction', async (_program, command) => {
-    const { findInstallation } = await import('../daemon/installation.ts');
+    const { findInstallation } = await import('../app/installation.ts');
     const { config } = command.optsWithGlobals<GlobalOptions>();
     setInstallation(() => findInstallation(config, cli.env), [...namesOf(command), ...command.args]);
   });
@@ -151,4 +145,34 @@ function prepare(command: Command, cli: Cli): void {
     })
     .showHelpAfterError('Help, with examples: add --help');
   for (const inner of command.commands) prepare(inner, cli);
+}
+
+/**
+ * Runs one command line (without program and script) to its end and gives its exit code; never throws. With
+ * `--json` a failure, too, is one document on standard output.
+ */
+export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>): Promise<ExitCode> {
+  let code: ExitCode = EXIT.done;
+  const endWith = (wanted: ExitCode) => {
+    code = wanted;
+  };
+  const wantsJson = words.includes('--json');
+  try {
+    // Not a copy, which would open standard input.
+    const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
+    await createProgram(own, words[0]).parseAsync(words, { from: 'user' });
+    return code;
+  } catch (thrown) {
+    if (thrown instanceof CommanderError) {
+      if (thrown.exitCode === 0) return EXIT.done;
+      // Commander has told the person already.
+      const error = new TillsyncError('usage', thrown.message.replace(/^error: /, ''));
+      if (wantsJson) writeJson(cli, failureDocument(error));
+      return EXIT.usage;
+    }
+    const error = asTillsyncError(thrown);
+    if (wantsJson) writeJson(cli, failureDocument(error));
+    tellFailure(cli.stderr, thrown);
+    return exitCodeOf(error.code);
+  }
 }

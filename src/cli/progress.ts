@@ -1,8 +1,39 @@
-import type { Wait } from '../domain/platform/call.ts';
-import type { Clock } from '../domain/time/clock.ts';
-import type { TextSink } from './cli.ts';
-import { printable } from './texts/printable.ts';
-import { waitText } from './texts/wait-text.ts';
+import { type Clock, formatDuration } from '../core/time.ts';
+import type { Endpoint, Wait } from '../platform/platform.ts';
+import { printable, type TextSink } from './cli.ts';
+
+const CALL_NAMES: Record<Endpoint, string> = {
+  'token.refresh': 'token refresh',
+  'order.all': 'order poll',
+  'product.put': 'product change',
+  'product.stock.put': 'stock change',
+  'product.batch': 'product batch',
+  'product.stock.batch': 'stock batch',
+  'product.list': 'product page',
+  'product.get': 'product query',
+  'webhook.put': 'webhook change',
+  'webhook.get': 'webhook query',
+};
+
+/** Why a call waits, and how long, in one line: `next order poll allowed in 1m 12s`. */
+export function waitText(wait: Wait): string {
+  const call = CALL_NAMES[wait.endpoint];
+  const rest = formatDuration(wait.waitMs);
+  switch (wait.reason) {
+    case 'interval':
+      return `next ${call} allowed in ${rest}`;
+    case 'in-flight':
+      return `another ${call} is under way; at most ${rest} more`;
+    case 'window':
+      return `the platform's cap on calls is reached; next ${call} allowed in ${rest}`;
+    case 'retry-after':
+      return `the platform asked for patience (429); next ${call} allowed in ${rest}`;
+    case 'blocked':
+      return `the platform blocked the token (403); next ${call} allowed in ${rest}`;
+    case 'refreshing':
+      return `another process is refreshing the tokens; at most ${rest} more`;
+  }
+}
 
 const TICK_MS = 1000;
 /** Where nobody looks on, counts come seldom: a log keeps every line. */

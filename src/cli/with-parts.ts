@@ -1,9 +1,35 @@
+import type { Parts } from '../app/parts.ts';
+import type { Readers } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
-import type { Parts } from '../daemon/parts.ts';
-import type { Log } from '../domain/log.ts';
-import type { Cli } from './cli.ts';
-import type { GlobalOptions } from './new-command.ts';
+import { hasCode } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Cli, GlobalOptions } from './cli.ts';
 import { Progress } from './progress.ts';
+
+/** For commands that only look: opens what is stored, lets `use` look, and closes it whatever happens. */
+export async function withReaders<T>(
+  cli: Cli,
+  options: GlobalOptions,
+  use: (readers: Readers, config: Config) => Promise<T> | T,
+): Promise<T> {
+  // Loaded here, so that help and usage faults come at once.
+  const { loadConfig } = await import('../config/config.ts');
+  const { isSetUp, notSetUp } = await import('../config/source.ts');
+  const { openReaders } = await import('../app/readers.ts');
+  const { becomeStorageUser } = await import('../app/installation.ts');
+  const { configPath } = await import('../config/source.ts');
+  const config = loadConfig({ file: options.config, env: cli.env });
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
+  const readers = await openReaders({ config, clock: cli.clock }).catch((error: unknown) => {
+    throw hasCode(error, 'not-found') && !isSetUp(config) ? notSetUp() : error;
+  });
+  try {
+    return await use(readers, config);
+  } finally {
+    await readers.close();
+  }
+}
 
 /** What a command that calls the platform works with. */
 export interface CommandTools {
@@ -26,13 +52,13 @@ export async function withParts<T>(
   use: (tools: CommandTools) => Promise<T>,
 ): Promise<T> {
   const { secretValues } = await import('../config/secrets.ts');
-  const { isSetUp, notSetUp } = await import('../config/sample-config.ts');
-  const { loadSetup } = await import('../config/setup.ts');
-  const { openParts } = await import('../daemon/parts.ts');
-  const { becomeStorageUser } = await import('../daemon/storage/storage-user.ts');
-  const { requireRights } = await import('../daemon/storage/rights.ts');
-  const { configPath } = await import('../config/config-source.ts');
-  const { createLogger } = await import('../daemon/log/logger.ts');
+  const { isSetUp, notSetUp } = await import('../config/source.ts');
+  const { loadSetup } = await import('../config/config.ts');
+  const { openParts } = await import('../app/parts.ts');
+  const { becomeStorageUser } = await import('../app/installation.ts');
+  const { requireRights } = await import('../app/installation.ts');
+  const { configPath } = await import('../config/source.ts');
+  const { createLogger } = await import('../core/logger.ts');
   const { clock, random, signal, stderr } = cli;
   const { config, secrets } = loadSetup({ file: options.config, env: cli.env });
   if (!isSetUp(config)) throw notSetUp();

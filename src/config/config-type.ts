@@ -1,6 +1,7 @@
-import type { GuardSettings } from '../domain/change/guard-rails.ts';
-import type { PlatformLimits } from '../domain/platform/limits.ts';
-import type { RetentionSettings } from '../domain/retention.ts';
+import type { LogConfig } from '../core/log.ts';
+import type { RetentionSettings } from '../orders/retention-rules.ts';
+import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { PlatformLimits } from '../platform/platform.ts';
 
 /** Everything an operator may set, checked and frozen. Durations in milliseconds, sizes in bytes. */
 export interface Config {
@@ -128,12 +129,4 @@ export interface AlarmsConfig {
   readonly dailyMax: number;
   /** For the command to end, and for the address to answer. */
   readonly timeoutMs: number;
-}
-
-export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
-
-export interface LogConfig {
-  readonly level: (typeof LOG_LEVELS)[number];
-  /** `auto`: pretty on a terminal, JSON elsewhere. */
-  readonly pretty: 'auto' | boolean;
 }

@@ -1,27 +1,23 @@
 import type { FastifyPluginAsync } from 'fastify';
+import { localApi } from '../api/api.ts';
+import { boardRoutes } from '../api/board-routes.ts';
+import { type ChangeBatch, changeRoutes } from '../api/change-routes.ts';
+import { ackRoutes, type ChangeSignal, orderRoutes } from '../api/order-routes.ts';
+import { outboxRoutes } from '../api/outbox-routes.ts';
+import { productRoutes } from '../api/product-routes.ts';
+import { type StatusSource, statusRoutes } from '../api/status-routes.ts';
+import type { ChangeDesk, HandedOver } from '../app/change-desk.ts';
+import { shopName } from '../app/installation.ts';
+import { mirrorCounts } from '../app/readers.ts';
+import { storageSpace } from '../app/storage.ts';
+import type { MirrorStores } from '../app/stores.ts';
 import type { Config } from '../config/config-type.ts';
-import type { Log } from '../domain/log.ts';
-import type { RateLedger } from '../domain/platform/rate-ledger.ts';
-import type { Clock } from '../domain/time/clock.ts';
-import { ackRoutes } from '../local/ack-routes.ts';
-import { localApi } from '../local/api.ts';
-import { boardRoutes } from '../local/board-routes.ts';
-import type { ChangeBatch } from '../local/change-intake.ts';
-import { changeRoutes } from '../local/change-routes.ts';
-import type { ChangeSignal } from '../local/change-signal.ts';
-import { orderRoutes } from '../local/order-routes.ts';
-import { outboxRoutes } from '../local/outbox-routes.ts';
-import { productRoutes } from '../local/product-routes.ts';
-import { type StatusSource, statusRoutes } from '../local/status-routes.ts';
-import type { TokenStatus } from '../platform/token-status.ts';
-import type { Mirror } from '../store/mirror/mirror.ts';
-import { readBoard } from '../store/mirror/order-board.ts';
-import { readTrends } from '../store/mirror/trend-queries.ts';
-import type { ChangeDesk, HandedOver } from './changes/change-desk.ts';
-import { mirrorCounts } from './reading/mirror-counts.ts';
-import { shopName } from './shop-name.ts';
-import type { MirrorStores } from './storage/mirror-stores.ts';
-import { storageSpace } from './storage/storage-space.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import { readBoard, readTrends } from '../orders/order-queries.ts';
+import type { RateLedger } from '../platform/rate-budget.ts';
+import type { TokenStatus } from '../platform/tokens.ts';
 
 export interface LocalApiWiring {
   parts: {

@@ -1,3 +1,62 @@
+import type { MirroredProduct } from '../catalog/product.ts';
+import type { Freshness } from '../core/alarm.ts';
+import type { TypedWords } from '../core/errors.ts';
+import type { Finding } from '../health/finding.ts';
+import type { BoardOrder, MirroredOrder, OrderEvent, TrendHour } from '../orders/order.ts';
+
+/** Of the local API's answers what the page reads. */
+export interface StatusAnswer {
+  at: string;
+  shop: string;
+  commands: TypedWords;
+  verdict: { level: 'green' | 'amber' | 'red'; findings: Finding[] };
+  versions: { tillsync: string; node: string };
+  freshness: Freshness[];
+  tokens: { refreshExpiresInMs: number | null } | null;
+  counts: { orders: number; openOrders: number; quarantine: number; products: number };
+  outbox: { pending: number; held: number; sending: number; rejected: number };
+}
+
+export interface BoardAnswer {
+  newest: number;
+  orders: BoardOrder[];
+}
+
+export interface TrendsAnswer {
+  hours: TrendHour[];
+}
+
+export interface FeedEvent extends OrderEvent {
+  order: MirroredOrder | null;
+}
+
+export interface OrderAnswer {
+  order: MirroredOrder;
+}
+
+export interface Change {
+  changeId: number;
+  kind: 'product' | 'stock';
+  target: string;
+  body: Record<string, unknown>;
+  state: 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
+  attempts: number;
+  message: string | null;
+  createdAt: string;
+  settledAt: string | null;
+  heldGuard: string | null;
+}
+
+export interface OutboxAnswer {
+  changes: Change[];
+  before: number | null;
+}
+
+export interface ProductsAnswer {
+  products: MirroredProduct[];
+  next: string | null;
+}
+
 /** An answer that is no success, or none at all. */
 export class ApiFault extends Error {
   /** The API's own code; `unreachable` when there was no answer. */
@@ -80,5 +139,48 @@ async function faultOf(answer: Response): Promise<ApiFault> {
     return new ApiFault(error.code, error.message, error.hint);
   } catch {
     return new ApiFault('internal', `${answer.status} ${answer.statusText}`);
+  }
+}
+
+/** Takes the text of an event stream in pieces, however they are cut, and gives the data of each whole event. */
+export class EventParser {
+  #rest = '';
+
+  push(text: string): string[] {
+    const whole = (this.#rest + text).replaceAll('\r\n', '\n');
+    const events = whole.split('\n\n');
+    this.#rest = events.pop() ?? '';
+    return events.map(dataOf).filter((data) => data !== '');
+  }
+}
+
+function dataOf(event: string): string {
+  return event
+    .split('\n')
+    .filter((line) => line.startsWith('data:'))
+    .map((line) => line.slice('data:'.length).replace(/^ /, ''))
+    .join('\n');
+}
+
+/** Follows the change feed after `seq` until it ends or the signal; throws when it does not begin. */
+export async function followOrders(
+  api: Api,
+  seq: number,
+  onEvents: (events: FeedEvent[]) => void,
+  signal: AbortSignal,
+): Promise<void> {
+  const stream = await api.open(`/orders?after=${seq}`, signal);
+  const parser = new EventParser();
+  const decoder = new TextDecoder();
+  const reader = stream.getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const events = parser.push(decoder.decode(value, { stream: true }));
+      onEvents(events.map((data) => JSON.parse(data) as FeedEvent));
+    }
+  } finally {
+    await reader.cancel().catch(() => undefined);
   }
 }

@@ -1,14 +1,8 @@
 import { render } from 'lit-html';
-import type { Actions } from './actions.ts';
-import type { OrderAnswer } from './answers.ts';
-import { Api, ApiFault } from './api.ts';
-import { boardOf } from './board.ts';
-import { CatalogSearch } from './catalog-search.ts';
-import { KeyHolder } from './key-holder.ts';
-import { Live } from './live.ts';
-import { OutboxDesk } from './outbox-desk.ts';
-import { Store } from './state.ts';
-import { syncDialog } from './views/dialog-view.ts';
+import { Api, ApiFault, type OrderAnswer } from './api.ts';
+import { CatalogSearch, KeyHolder, Live, OutboxDesk } from './live.ts';
+import { type Actions, boardOf, Store } from './state.ts';
+import { syncDialog } from './views/order-view.ts';
 import { pageView } from './views/page-view.ts';
 import { chooseLanguage, type Language, speechOf } from './words/language.ts';
 

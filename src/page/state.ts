@@ -1,10 +1,84 @@
-import type { TrendHour } from '../domain/health/trends.ts';
-import type { MirroredOrder } from '../domain/order/mirrored-order.ts';
-import type { MirroredProduct } from '../domain/product/mirrored-product.ts';
-import type { Change, StatusAnswer } from './answers.ts';
-import type { Board } from './board.ts';
-import type { Stage } from './stages.ts';
-import type { Speech, WordKey } from './words/language.ts';
+import type { MirroredProduct } from '../catalog/product.ts';
+import type { BoardOrder, MirroredOrder, TrendHour } from '../orders/order.ts';
+import type { Change, FeedEvent, StatusAnswer } from './api.ts';
+import type { Language, Speech, WordKey } from './words/language.ts';
+
+/** Where an order is on its way, for the board's columns. */
+export const STAGES = ['payment', 'new', 'preparing', 'ready', 'underway', 'ended'] as const;
+export type Stage = (typeof STAGES)[number];
+
+const STAGE_OF: Readonly<Record<string, Stage>> = {
+  pending: 'payment',
+  'payment-pending': 'payment',
+  'payment-approved': 'new',
+  'picker-pending': 'new',
+  inProcess: 'preparing',
+  ready: 'ready',
+  routed: 'underway',
+  shippingError: 'underway',
+  dispatched: 'ended',
+  'payment-canceled': 'ended',
+  cancel: 'ended',
+  refund: 'ended',
+};
+
+/** A status that is not known yet is shown where somebody looks first. */
+export function stageOf(status: string | null): Stage {
+  const known = status !== null && Object.hasOwn(STAGE_OF, status) ? STAGE_OF[status] : undefined;
+  return known ?? 'new';
+}
+
+/** Orders by stage: open ones by creation, ended ones by their last change, newest first. */
+export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[]> {
+  const stages: Record<Stage, BoardOrder[]> = {
+    payment: [],
+    new: [],
+    preparing: [],
+    ready: [],
+    underway: [],
+    ended: [],
+  };
+  for (const order of orders) stages[stageOf(order.status)].push(order);
+  for (const stage of STAGES) {
+    stages[stage].sort(stage === 'ended' ? (a, b) => b.seq - a.seq : newestFirst);
+  }
+  return stages;
+}
+
+function newestFirst(a: BoardOrder, b: BoardOrder): number {
+  return (b.createdAt ?? '').localeCompare(a.createdAt ?? '') || b.seq - a.seq;
+}
+
+/** Ended orders that are kept on the board. */
+const ENDED_MAX = 30;
+
+/** The orders on the board by id; `fresh`: those that changed while it was looked at. */
+export interface Board {
+  orders: ReadonlyMap<string, BoardOrder>;
+  fresh: ReadonlySet<string>;
+}
+
+export function boardOf(orders: readonly BoardOrder[]): Board {
+  return { orders: new Map(orders.map((order) => [order.orderId, order])), fresh: new Set() };
+}
+
+/** The board after these events of the feed. An event that is older than what is shown changes nothing. */
+export function applyEvents(board: Board, events: readonly FeedEvent[]): Board {
+  const orders = new Map(board.orders);
+  const fresh = new Set<string>();
+  for (const { orderId, order } of events) {
+    if (order === null) orders.delete(orderId);
+    else if ((orders.get(orderId)?.seq ?? 0) < order.seq) {
+      orders.set(orderId, order);
+      fresh.add(orderId);
+    }
+  }
+  const ended = [...orders.values()]
+    .filter(({ status }) => stageOf(status) === 'ended')
+    .sort((a, b) => b.seq - a.seq);
+  for (const { orderId } of ended.slice(ENDED_MAX)) orders.delete(orderId);
+  return { orders, fresh };
+}
 
 export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
 export type OutboxTab = (typeof OUTBOX_TABS)[number];
@@ -73,4 +147,51 @@ export class Store {
       this.#draw(this.#state);
     });
   }
+}
+
+/** What a person can do on the page. */
+export interface Actions {
+  speak(language: Language): void;
+  expand(stage: Stage): void;
+  showOrder(orderId: string): void;
+  /** With a jump the focus goes along. */
+  showChanges(tab: OutboxTab, isJump?: boolean): void;
+  moreChanges(): void;
+  decide(decision: Decision, change: Change): void;
+  /** Asks before anything is dropped. */
+  askDrop(change: Change): void;
+  search(text: string): void;
+  moreProducts(): void;
+  askKey(): void;
+  /** `forGood`: also after this browser was closed. */
+  useKey(key: string, forGood: boolean): void;
+  forgetKey(): void;
+  closeDialog(): void;
+}
+
+/** The top of an axis and its ticks: round numbers, the top no lower than the highest value. */
+export function axis(highest: number, ticks = 4): number[] {
+  if (!(highest > 0)) return [0, 1];
+  const rough = highest / ticks;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = ([1, 2, 5].find((each) => each * power >= rough) ?? 10) * power;
+  return Array.from({ length: Math.ceil(highest / step) + 1 }, (_, i) => round(i * step));
+}
+
+/** The same for durations in milliseconds, whose round numbers are those of a clock. */
+export function durationAxis(highestMs: number): number[] {
+  if (highestMs <= 1_000) return axis(highestMs <= 0 ? 1_000 : highestMs, 3);
+  const step =
+    CLOCK_STEPS_MS.find((each) => highestMs / each <= 4) ?? DAY_MS * Math.ceil(highestMs / DAY_MS / 4);
+  return Array.from({ length: Math.ceil(highestMs / step) + 1 }, (_, i) => i * step);
+}
+
+const DAY_MS = 86_400_000;
+const CLOCK_STEPS_MS = [
+  0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200,
+].map((seconds) => seconds * 1000);
+
+/** Free of the dust that binary fractions leave. */
+function round(value: number): number {
+  return Number(value.toPrecision(12));
 }

@@ -1,13 +1,9 @@
-import { hasCode, TillsyncError } from '../domain/errors.ts';
-import type { Log } from '../domain/log.ts';
-import type { CallOptions } from '../domain/platform/call.ts';
-import type { Endpoint } from '../domain/platform/limits.ts';
-import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
-import type { Clock } from '../domain/time/clock.ts';
-import { expectSuccess, sentMessage } from './answers.ts';
-import type { PlatformClock } from './platform-clock.ts';
-import type { RateBudget } from './rate-budget.ts';
-import { serverDateMs } from './server-date.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import { expectSuccess, type PlatformClock, sentMessage, serverDateMs } from './answers.ts';
+import type { CallOptions, Endpoint } from './platform.ts';
+import type { LaneTicket, RateBudget } from './rate-budget.ts';
 import type { AccessToken, TokenKeeper } from './token-keeper.ts';
 import type { CallAnswer, Transport, TransportAnswer } from './transport.ts';
 

@@ -1,26 +1,118 @@
-import { whenFree } from '../domain/busy.ts';
-import { TillsyncError } from '../domain/errors.ts';
-import type { Log } from '../domain/log.ts';
-import type { CallOptions, Wait } from '../domain/platform/call.ts';
-import type { Endpoint, PlatformLimits } from '../domain/platform/limits.ts';
-import type { Platform, WebhookState } from '../domain/platform/platform.ts';
-import type { RateLedger } from '../domain/platform/rate-ledger.ts';
-import type { LockOut, TokenStore } from '../domain/platform/tokens.ts';
-import type { Clock, Random } from '../domain/time/clock.ts';
-import { expectJsonLike, readAs, readData } from './answers.ts';
+import type { z } from 'zod';
+import { TillsyncError, whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import { jsonText } from '../core/values.ts';
+import {
+  bounded,
+  expectJsonLike,
+  garbled,
+  PlatformClock,
+  readAs,
+  readData,
+  readEnvelope,
+} from './answers.ts';
 import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
-import { PlatformClock } from './platform-clock.ts';
-import { type ForbiddenNote, RateBudget } from './rate-budget.ts';
-import { readProductData, readProductPage } from './read-products.ts';
-import { readBatchData, readSingle } from './read-written.ts';
-import { orderAllQuery } from './schemas/orders.ts';
-import { productBatchRequest, productChangeItem } from './schemas/product-change.ts';
-import { productGetQuery, productListQuery } from './schemas/product-query.ts';
-import { stockBatchRequest, stockChangeItem } from './schemas/stock-change.ts';
-import { webhookData, webhookPutRequest } from './schemas/webhook.ts';
-import { checkedToSend } from './sent.ts';
+import type {
+  BatchAnswer,
+  CallOptions,
+  Endpoint,
+  Platform,
+  PlatformLimits,
+  ProductPage,
+  ProductRecord,
+  SingleAnswer,
+  Wait,
+  WebhookState,
+} from './platform.ts';
+import { type ForbiddenNote, RateBudget, type RateLedger } from './rate-budget.ts';
+import {
+  batchData,
+  orderAllQuery,
+  productBatchRequest,
+  productChangeItem,
+  productGetQuery,
+  productListData,
+  productListQuery,
+  readProduct,
+  stockBatchRequest,
+  stockChangeItem,
+  webhookData,
+  webhookPutRequest,
+} from './schemas.ts';
 import { TokenKeeper } from './token-keeper.ts';
-import type { Transport } from './transport.ts';
+import type { LockOut, TokenStore } from './tokens.ts';
+import type { CallAnswer, Transport } from './transport.ts';
+
+/** What is about to be sent, by the document's rules; `platform-refused` before anything leaves. */
+export function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
+  const read = schema.safeParse(value);
+  if (read.success) return read.data;
+  const faults = read.error.issues
+    .slice(0, 5)
+    .map((issue) => `${issue.path.length > 0 ? `${issue.path.join('.')}: ` : ''}${issue.message}`);
+  throw new TillsyncError(
+    'platform-refused',
+    `Not sent, the platform would refuse it: ${faults.join('; ')}.`,
+    {
+      retryable: false,
+    },
+  );
+}
+
+const TOO_DEEP = 'An entry that is nested too deeply to be kept.';
+
+/**
+ * Far beyond a whole catalogue in one answer, its SKUs, stocks and integrations included: reading more would keep
+ * everything else waiting for minutes.
+ */
+const OBJECTS_MAX = 300_000;
+const OPENING_BRACE = 0x7b;
+
+/** A page of GET /product/list; entries that cannot be read, or only in part, are also given as text. */
+export function readProductPage(answer: CallAnswer): ProductPage {
+  const { docs: entries, ...counts } = readAs(productListData, readBounded(answer), answer);
+  const docs: ProductRecord[] = [];
+  const unreadable: string[] = [];
+  for (const entry of entries) {
+    const read = readProduct(entry);
+    if (read) docs.push(read.record);
+    if (!read?.complete) unreadable.push(jsonText(entry) ?? TOO_DEEP);
+  }
+  const { totalDocs, limit, page, totalPages, hasNextPage } = counts;
+  return { docs, unreadable, totalDocs, limit, page, totalPages, hasNextPage };
+}
+
+/** The product of GET /product; null when the platform does not know it. */
+export function readProductData(answer: CallAnswer): ProductRecord | null {
+  const data = readBounded(answer);
+  if (data === null || data === undefined) return null;
+  const read = readProduct(data);
+  if (read) return read.record;
+  throw new TillsyncError('platform-garbled', 'The platform sent a product without an id.', {
+    httpStatus: answer.status,
+  });
+}
+
+/** `data` of the envelope; throws as `readData`, and `platform-garbled` for more than any catalogue holds. */
+function readBounded(answer: CallAnswer): unknown {
+  let objects = 0;
+  for (const byte of answer.bytes) if (byte === OPENING_BRACE) objects += 1;
+  if (objects > OBJECTS_MAX) throw garbled(answer, `more than ${OBJECTS_MAX} objects`);
+  return readData(answer);
+}
+
+/** The answer of PUT /product and PUT /product/stock; throws `platform-refused`, `platform-garbled`. */
+export function readSingle(answer: CallAnswer): SingleAnswer {
+  return readEnvelope(answer).success === true ? 'applied' : 'unsaid';
+}
+
+/** The answer of either batch endpoint; throws `platform-refused`, `platform-garbled`. */
+export function readBatchData(answer: CallAnswer): BatchAnswer {
+  const { updated, total, errors } = readAs(batchData, readData(answer), answer);
+  const told = (text: string) => bounded(text, answer) || 'The platform gives no reason.';
+  return { updated, total, errors: errors.map((error) => ({ ...error, message: told(error.message) })) };
+}
 
 export interface PlatformClientOptions {
   transport: Transport;

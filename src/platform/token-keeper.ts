@@ -1,18 +1,119 @@
-import { asTillsyncError, hasCode, TillsyncError } from '../domain/errors.ts';
-import type { Log } from '../domain/log.ts';
-import type { CallOptions, Wait } from '../domain/platform/call.ts';
-import type { LockOut, TokenPair, TokenStore } from '../domain/platform/tokens.ts';
-import type { Clock, Random } from '../domain/time/clock.ts';
-import { type HandedInTokens, seedTokens, setTokens } from './handed-in-tokens.ts';
-import { lockedOutError, noTokensError } from './lock-out.ts';
-import type { PlatformClock } from './platform-clock.ts';
+import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import type { PlatformClock } from './answers.ts';
+import type { CallOptions, Wait } from './platform.ts';
 import type { RateBudget } from './rate-budget.ts';
-import { RefreshBackoff } from './refresh-backoff.ts';
-import { refuseOtherCompany } from './token-company.ts';
-import { TokenRefresh } from './token-refresh.ts';
-import { describeTokens, type TokenStatus } from './token-status.ts';
-import { accessLifeMs, accessRestMs, isDue } from './token-times.ts';
+import { lockedOutError, noTokensError, TokenRefresh } from './token-refresh.ts';
+import {
+  accessLifeMs,
+  accessRestMs,
+  companyOf,
+  describeTokens,
+  handedInPair,
+  isDue,
+  type LockOut,
+  otherCompanyOf,
+  refuseOtherCompany,
+  type TokenPair,
+  type TokenStatus,
+  type TokenStore,
+} from './tokens.ts';
 import type { Transport } from './transport.ts';
+
+/** Tokens that a person obtained from the platform's support or panel. */
+export interface HandedInTokens {
+  refreshToken: string;
+  accessToken?: string | null;
+  /** They may be of another company than this store. */
+  otherCompany?: boolean;
+}
+
+export interface HandInOptions {
+  store: TokenStore;
+  clock: Clock;
+}
+
+/**
+ * Offers tokens from the environment or from credentials. They are taken when the store has none, or when it
+ * is locked out and this refresh token was never handed in before: a rotated token in the store is newer. Those of
+ * another company are never taken.
+ */
+export function seedTokens(options: HandInOptions, tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
+  const { store, clock } = options;
+  return whenFree(clock, () => {
+    const held = store.read();
+    if (held && !(held.lockedOut && isUnknown(store, held.refreshToken, tokens.refreshToken))) return 'kept';
+    if (otherCompanyOf(store, tokens.accessToken, tokens.refreshToken)) return 'kept';
+    return store.save(handedInPair(tokens), held?.generation ?? 0) ? 'adopted' : 'kept';
+  });
+}
+
+/** Stores tokens on a person's word, whatever is there. */
+export async function setTokens({ store, clock }: HandInOptions, tokens: HandedInTokens): Promise<void> {
+  const { refreshToken, accessToken, otherCompany } = tokens;
+  const company = companyOf(accessToken) ?? companyOf(refreshToken);
+  await whenFree(clock, () => {
+    if (!otherCompany) refuseOtherCompany(store, accessToken, refreshToken);
+    store.save(handedInPair(tokens), null);
+    if (company !== undefined) store.setCompany(company);
+  });
+}
+
+function isUnknown(store: TokenStore, held: string, offered: string): boolean {
+  return held !== offered && !store.wasHandedIn(offered);
+}
+
+const FIRST_MS = 5_000;
+const LONGEST_MS = 300_000;
+
+/** Spaces the tries to renew one generation of tokens after a network fault or a fault of the platform. */
+export class RefreshBackoff {
+  readonly #clock: Clock;
+  readonly #random: Random;
+  #generation = -1;
+  #count = 0;
+  #untilMonoMs = 0;
+  #error: TillsyncError | undefined;
+
+  constructor(options: { clock: Clock; random: Random }) {
+    this.#clock = options.clock;
+    this.#random = options.random;
+  }
+
+  /** Milliseconds until the next try; 0 when it is welcome. */
+  restMs(generation: number): number {
+    return generation === this.#generation ? Math.max(0, this.#untilMonoMs - this.#clock.monotonicMs()) : 0;
+  }
+
+  /** Notes a failed try and returns how long the next one has to wait. */
+  failed(generation: number, error: TillsyncError): number {
+    this.#count = generation === this.#generation ? this.#count + 1 : 1;
+    const plainMs = Math.min(FIRST_MS * 2 ** Math.min(this.#count - 1, 10), LONGEST_MS);
+    const waitMs = Math.round(
+      Math.max(plainMs * (0.75 + 0.5 * this.#random.next()), error.retryAfterMs ?? 0),
+    );
+    this.#generation = generation;
+    this.#untilMonoMs = this.#clock.monotonicMs() + waitMs;
+    this.#error = error;
+    return waitMs;
+  }
+
+  /** Why the last try failed, for a caller that cannot go on without it. */
+  error(generation: number): TillsyncError {
+    const last = this.#error;
+    return new TillsyncError(
+      last?.code ?? 'platform-unreachable',
+      last?.message ?? 'The tokens could not be renewed yet.',
+      {
+        cause: last,
+        retryAfterMs: Math.ceil(this.restMs(generation)),
+        retryable: true,
+        ...(last?.hint && { hint: last.hint }),
+      },
+    );
+  }
+}
 
 export interface TokenKeeperOptions {
   store: TokenStore;

@@ -1,17 +1,89 @@
-import { whenFree } from '../domain/busy.ts';
-import { hasCode, TillsyncError } from '../domain/errors.ts';
-import type { Log } from '../domain/log.ts';
-import type { Wait } from '../domain/platform/call.ts';
-import type { LaneTicket } from '../domain/platform/rate-ledger.ts';
-import type { LockOut, NewTokenPair, TokenPair, TokenStore } from '../domain/platform/tokens.ts';
-import type { Clock } from '../domain/time/clock.ts';
-import { awakeFor } from './awake-time.ts';
-import { lockedOutError } from './lock-out.ts';
-import { neverSent, noAnswerWithin } from './network-fault.ts';
-import type { RateBudget } from './rate-budget.ts';
-import { companyOf } from './token-company.ts';
-import { type ExchangeResult, exchangeToken } from './token-exchange.ts';
-import type { Transport } from './transport.ts';
+import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { awakeFor, expectSuccess, readAs, readData, sentMessage, serverDateMs } from './answers.ts';
+import type { Wait } from './platform.ts';
+import type { LaneTicket, RateBudget } from './rate-budget.ts';
+import { tokenRefreshData, tokenRefreshRequest } from './schemas.ts';
+import {
+  companyOf,
+  datedPair,
+  type LockOut,
+  type NewTokenPair,
+  type TokenPair,
+  type TokenStore,
+} from './tokens.ts';
+import { neverSent, noAnswerWithin, type Transport } from './transport.ts';
+
+const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
+
+/** The lock-out as it is told to whoever wanted to call. */
+export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
+  const why =
+    cause === 'reply-lost'
+      ? 'an answer with new tokens was lost on its way, and the platform takes the old refresh token no more'
+      : 'the platform refused the refresh token as invalid, expired or revoked';
+  return new TillsyncError(
+    'auth-required',
+    `Since ${isoUtc(atMs).slice(0, 16).replace('T', ' ')} UTC the platform asks for new tokens: ${why}.`,
+    {
+      hint: HINT,
+      httpStatus: 401,
+    },
+  );
+}
+
+export function noTokensError(): TillsyncError {
+  return new TillsyncError('auth-required', 'No tokens have been handed in yet.', { hint: HINT });
+}
+
+const BODY_MAX_BYTES = 1024 * 1024;
+
+export type ExchangeResult =
+  | { kind: 'pair'; pair: NewTokenPair }
+  /** 401: invalid, expired or revoked. */
+  | { kind: 'refused' }
+  | { kind: 'rate-limited'; header: string | undefined; serverNowMs: number }
+  | { kind: 'forbidden'; message: string | undefined };
+
+/**
+ * POST /token/refresh, once, and never cut short: the answer may carry the only pair that is still good. What it throws leaves open whether the token was used up, unless `neverSent` says
+ * that nothing left this machine.
+ */
+export async function exchangeToken(options: {
+  transport: Transport;
+  clock: Clock;
+  refreshToken: string;
+}): Promise<ExchangeResult> {
+  const { transport, clock, refreshToken } = options;
+  const sent = await transport.send({
+    endpoint: 'token.refresh',
+    method: 'POST',
+    path: '/token/refresh',
+    headers: { 'content-type': 'application/json', accept: 'application/json' },
+    body: JSON.stringify(tokenRefreshRequest.parse({ refreshToken })),
+    bodyMaxBytes: BODY_MAX_BYTES,
+    freshConnection: true,
+  });
+  const answer = { ...sent, secrets: [refreshToken] };
+  const nowMs = clock.nowMs();
+  const clockSkewMs = (serverDateMs(answer.headers) ?? nowMs) - nowMs;
+  const serverNowMs = nowMs + clockSkewMs;
+  if (answer.status === 401) return { kind: 'refused' };
+  if (answer.status === 429)
+    return { kind: 'rate-limited', header: answer.headers['retry-after'], serverNowMs };
+  if (answer.status === 403) return { kind: 'forbidden', message: sentMessage(answer) };
+  expectSuccess(answer);
+  const data = readAs(tokenRefreshData, readData(answer), answer);
+  const pair = datedPair({
+    accessToken: data.token,
+    refreshToken: data.refreshToken,
+    expiresIn: data.expiresIn,
+    nowMs,
+    clockSkewMs,
+  });
+  return { kind: 'pair', pair };
+}
 
 export interface TokenRefreshOptions {
   store: TokenStore;

@@ -1,4 +1,102 @@
-import type { Endpoint } from '../domain/platform/limits.ts';
+import { Agent, type Dispatcher, request } from 'undici';
+import { TillsyncError } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
+import type { Endpoint } from './platform.ts';
+
+/** What was to be reached. */
+export interface Address {
+  host: string;
+  port: number;
+}
+
+const ONLINE =
+  'Check the internet connection and the firewall of this machine; tillsync tries again by itself.';
+const CLOCK = "Check this machine's clock, and platform.base_url.";
+const SPELLING = 'Check the address and its port.';
+
+/** What is wrong, and what to do about it. All but ETIMEDOUT come only before a connection stands. */
+const FAULTS: Record<string, [fault: string, hint: string]> = {
+  ENOTFOUND: [
+    'the name {host} was not found',
+    'Check the spelling of the address, and the DNS of this machine.',
+  ],
+  EAI_AGAIN: [
+    'the name {host} was not found',
+    'Check the spelling of the address, and the DNS of this machine.',
+  ],
+  ECONNREFUSED: ['{host} refuses connections on port {port}', `${SPELLING} ${ONLINE}`],
+  EHOSTUNREACH: ['there is no way through the network to {host}', ONLINE],
+  ENETUNREACH: ['this machine is not connected to a network that leads to {host}', ONLINE],
+  ETIMEDOUT: ['{host} did not answer on port {port}', ONLINE],
+  UND_ERR_CONNECT_TIMEOUT: ['{host} did not answer on port {port}', ONLINE],
+  DEPTH_ZERO_SELF_SIGNED_CERT: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
+  SELF_SIGNED_CERT_IN_CHAIN: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: [
+    'the certificate of {host} is signed by nobody this machine trusts',
+    CLOCK,
+  ],
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: [
+    'the certificate of {host} is signed by nobody this machine trusts',
+    CLOCK,
+  ],
+  CERT_HAS_EXPIRED: ['the certificate of {host} has expired', CLOCK],
+  CERT_NOT_YET_VALID: ['the certificate of {host} is not valid yet', CLOCK],
+  ERR_TLS_CERT_ALTNAME_INVALID: ['the certificate there is not one of {host}', CLOCK],
+};
+const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
+
+/** What undici or the system threw, as `platform-unreachable` that keeps its cause. */
+export function networkFault(error: unknown, address: Address): TillsyncError {
+  const code = codeOf(error);
+  const [fault, hint] = sentenceOf(code);
+  const told = fault.replace('{host}', address.host).replace('{port}', String(address.port));
+  const ending = code === undefined ? '' : ` (${code})`;
+  return new TillsyncError('platform-unreachable', `Cannot reach the platform: ${told}${ending}.`, {
+    cause: error,
+    hint,
+  });
+}
+
+/** No whole answer came within the time that a call may take. */
+export function noAnswerWithin(timeoutMs: number): TillsyncError {
+  return new TillsyncError(
+    'platform-unreachable',
+    `The platform gave no whole answer within ${timeoutMs / 1000} s.`,
+    { hint: ONLINE },
+  );
+}
+
+/** Whether a failed request certainly never left this machine, so that it changed nothing on the platform. */
+export function neverSent(error: unknown): boolean {
+  const cause = error instanceof TillsyncError ? error.cause : error;
+  const causes = cause instanceof AggregateError ? cause.errors : [cause];
+  return causes.length > 0 && causes.every((each) => isBeforeSending(codeOf(each)));
+}
+
+/** Host and port of an address such as `https://api.example.com/v1`. */
+export function addressOf(baseUrl: string): Address & { isTls: boolean } {
+  const { protocol, hostname, port } = new URL(baseUrl);
+  const isTls = protocol === 'https:';
+  return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port) || (isTls ? 443 : 80), isTls };
+}
+
+function isBeforeSending(code: string | undefined): boolean {
+  return code !== undefined && code !== 'ETIMEDOUT' && Object.hasOwn(FAULTS, code);
+}
+
+function sentenceOf(code = ''): [fault: string, hint: string] {
+  const known = Object.hasOwn(FAULTS, code) ? FAULTS[code] : undefined;
+  if (known) return known;
+  if (code.startsWith('HPE_')) return ['what answers at {host} on port {port} does not speak http', SPELLING];
+  if (NOT_HTTPS.test(code)) return ['what answers at {host} on port {port} does not speak https', SPELLING];
+  return ['the connection to {host} broke before the answer was whole', ONLINE];
+}
+
+function codeOf(error: unknown): string | undefined {
+  if (error instanceof AggregateError) return codeOf(error.errors[0]);
+  if (typeof error !== 'object' || error === null || !('code' in error)) return undefined;
+  return typeof error.code === 'string' ? error.code : undefined;
+}
 
 /** How one request reaches the platform; tests and simulations pass one that lives in the process. */
 export interface Transport {
@@ -36,4 +134,109 @@ export interface TransportAnswer {
 /** An answer to a call, with the secrets that were sent: no message from it may repeat one. */
 export interface CallAnswer extends TransportAnswer {
   secrets: readonly string[];
+}
+
+export interface HttpTransportOptions {
+  /** The platform's base address, with or without a path. */
+  baseUrl: string;
+  clock: Clock;
+  connectTimeoutMs?: number;
+}
+
+const CONNECT_TIMEOUT_MS = 10_000;
+const KEEP_ALIVE_MS = 10_000;
+const CONNECTIONS = 8;
+
+/** HTTP/1.1 by undici with an agent of its own. */
+export function createHttpTransport(options: HttpTransportOptions): Transport {
+  const base = options.baseUrl.replace(/\/+$/, '');
+  const address = addressOf(base);
+  // The total timeout below is the only one that counts: undici's own are coarse.
+  const common = {
+    connect: { timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS },
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    allowH2: false,
+  };
+  // Made with the first call: a service listens before it calls.
+  let agents: { kept: Agent; fresh: Agent } | undefined;
+  const open = () => ({
+    kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
+    fresh: new Agent({ ...common, pipelining: 0 }),
+  });
+  return {
+    async send(wanted) {
+      const limit = timeLimit(options.clock, wanted);
+      agents ??= open();
+      try {
+        const answer = await request(base + wanted.path, {
+          method: wanted.method as Dispatcher.HttpMethod,
+          headers: wanted.headers,
+          body: wanted.body ?? null,
+          dispatcher: wanted.freshConnection ? agents.fresh : agents.kept,
+          signal: limit.signal,
+        });
+        return {
+          status: answer.statusCode,
+          headers: flattened(answer.headers),
+          bytes: await readBody(answer.body, wanted.bodyMaxBytes),
+        };
+      } catch (error) {
+        throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error, address));
+      } finally {
+        limit.end();
+      }
+    },
+    async close() {
+      await Promise.all([agents?.kept.destroy(), agents?.fresh.destroy()]);
+    },
+  };
+}
+
+/** One signal for the caller's wish and the total timeout, and which of the two it was. */
+function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
+  const ended = new AbortController();
+  const cut = new AbortController();
+  let reason: TillsyncError | undefined;
+  const stop = (why: TillsyncError) => {
+    if (ended.signal.aborted) return;
+    reason ??= why;
+    cut.abort();
+  };
+  const onAbort = () => stop(new TillsyncError('aborted', 'Stopped while a request was under way.'));
+  if (signal?.aborted) onAbort();
+  signal?.addEventListener('abort', onAbort, { once: true });
+  if (timeoutMs !== undefined) {
+    void clock.sleep(timeoutMs, ended.signal).then(() => stop(noAnswerWithin(timeoutMs)));
+  }
+  return {
+    signal: cut.signal,
+    reason: () => reason,
+    end() {
+      ended.abort();
+      signal?.removeEventListener('abort', onAbort);
+    },
+  };
+}
+
+async function readBody(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    size += chunk.length;
+    // Leaving the loop by a throw destroys the stream and its connection.
+    if (size > maxBytes) {
+      throw new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
+    }
+    chunks.push(chunk);
+  }
+  return chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, size);
+}
+
+function flattened(headers: Record<string, string | string[] | undefined>): Record<string, string> {
+  const flat: TransportAnswer['headers'] = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined) flat[name.toLowerCase()] = Array.isArray(value) ? value.join(', ') : value;
+  }
+  return flat;
 }

@@ -1,13 +1,167 @@
-import type { Random } from '../domain/time/clock.ts';
-import {
-  type Branch,
-  type CatalogProduct,
-  type CatalogSku,
-  idsOf,
-  type Mapping,
-  type Oversell,
-} from './catalog-model.ts';
-import { drawInt } from './draws.ts';
+import type { Random } from '../core/time.ts';
+import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
+
+/** A branch of the company. The API cannot list them. */
+export interface Branch {
+  subsidiaryId: string;
+  /** extId of the branch; null when it has none. */
+  externalId: string | null;
+}
+
+/** A product as the sandbox keeps it. */
+export interface CatalogProduct {
+  id: string;
+  name: string;
+  /** Not part of the product response. */
+  description: string;
+  category: string;
+  show: boolean;
+  /** Epoch milliseconds; what `orderBy=CreatedDate` sorts by. Not part of the product response. */
+  createdAtMs: number;
+  children: CatalogSku[];
+}
+
+export interface CatalogSku {
+  sku: number;
+  barcode: string;
+  price: number;
+  withDiscount: boolean;
+  /** Percent. */
+  discount: number;
+  show: boolean;
+  stocks: { subsidiaryId: string; qty: number; show: boolean }[];
+  integrations: Integration[];
+}
+
+/** One mapping per branch, to the ids of external point-of-sale platforms. */
+export interface Integration {
+  subsidiaryId: string;
+  productIdPosA: string | null;
+  productCodePosB: string | null;
+  extId: string | null;
+}
+
+/** Where an integration id points to. */
+export interface Mapping {
+  product: CatalogProduct;
+  sku: CatalogSku;
+  subsidiaryId: string;
+}
+
+/** An order took more than there was: the shop sold what it did not have. */
+export interface Oversell {
+  orderId: string;
+  sku: number;
+  subsidiaryId: string;
+  /** How much was missing. */
+  short: number;
+}
+
+/** The ids that one mapping carries, in the order in which the platform searches them. */
+export function idsOf(integration: Integration): string[] {
+  const { productIdPosA, productCodePosB, extId } = integration;
+  return [productIdPosA, productCodePosB, extId].filter((id) => id !== null);
+}
+
+/** The product as GET /product and GET /product/list show it. */
+export function shownProduct(product: CatalogProduct): unknown {
+  const { id, name, category, show, children } = product;
+  return { id, name, category, show, children };
+}
+
+/** What the sandbox holds at its start. */
+export interface SeedOptions {
+  branches?: readonly Branch[];
+  /** How many products to make up. */
+  products?: number;
+  /** Draws the products; without it the sandbox's own chance. */
+  random?: Random;
+  /** Orders that exist already. */
+  orders?: number;
+}
+
+export const DEFAULT_BRANCHES: readonly Branch[] = [
+  { subsidiaryId: 'sub-1', externalId: 'B1' },
+  { subsidiaryId: 'sub-2', externalId: 'B2' },
+  { subsidiaryId: 'sub-3', externalId: null },
+];
+
+export const DEFAULT_PRODUCTS = 60;
+
+const CATEGORIES = ['Bebidas', 'Empanadas', 'Pastas', 'Pizzas', 'Postres', 'Sándwiches'];
+const KINDS = ['clásica', 'de la casa', 'familiar', 'integral', 'picante', 'vegana'];
+const NOUNS = ['Pizza', 'Empanada', 'Limonada', 'Lasaña', 'Torta', 'Hamburguesa'];
+
+/** How product number `n` is mapped; every way of the document occurs in turn. */
+type MappingStyle = 'posA-per-branch' | 'posB-per-branch' | 'extId-everywhere' | 'none';
+const STYLES: readonly MappingStyle[] = [
+  'posA-per-branch',
+  'extId-everywhere',
+  'posB-per-branch',
+  'extId-everywhere',
+  'posA-per-branch',
+  'extId-everywhere',
+  'posB-per-branch',
+  'extId-everywhere',
+  'posA-per-branch',
+  'none',
+];
+
+/**
+ * Made-up products. SKUs count up from 1001. Among them: ids unique to a branch (`A-<sku>-<branch>`,
+ * `B-<sku>-<branch>`), ids shared by all branches (`E-<sku>`), products without any mapping, and mapped
+ * branches without a stock entry.
+ */
+export function seedProducts(
+  random: Random,
+  branches: readonly Branch[],
+  count: number,
+  nowMs: number,
+): CatalogProduct[] {
+  const products: CatalogProduct[] = [];
+  let sku = 1001;
+  for (let n = 0; n < count; n++) {
+    const children: CatalogSku[] = [];
+    for (let k = n % 4 === 3 ? 3 : 1; k > 0; k--) {
+      children.push(seedSku(random, branches, sku, n));
+      sku += 1;
+    }
+    products.push({
+      id: drawHex(random, 24),
+      name: `${drawFrom(random, NOUNS)} ${drawFrom(random, KINDS)} ${n + 1}`,
+      description: '',
+      category: drawFrom(random, CATEGORIES),
+      show: !drawChance(random, 0.05),
+      createdAtMs: nowMs - (count - n) * 60_000,
+      children,
+    });
+  }
+  return products;
+}
+
+function seedSku(random: Random, branches: readonly Branch[], sku: number, n: number): CatalogSku {
+  const withDiscount = drawChance(random, 0.2);
+  // Every seventh product has a mapping in the last branch but no stock entry there.
+  const stocked = n % 7 === 6 && branches.length > 1 ? branches.slice(0, -1) : branches;
+  return {
+    sku,
+    barcode: `780${String(sku).padStart(10, '0')}`,
+    price: drawInt(random, 10, 150) * 100,
+    withDiscount,
+    discount: withDiscount ? drawFrom(random, [10, 15, 25]) : 0,
+    show: !drawChance(random, 0.05),
+    stocks: stocked.map(({ subsidiaryId }) => ({ subsidiaryId, qty: drawInt(random, 5, 80), show: true })),
+    integrations: branches.flatMap((branch, at) => mapping(STYLES[n % STYLES.length], sku, branch, at + 1)),
+  };
+}
+
+function mapping(style: MappingStyle | undefined, sku: number, branch: Branch, at: number): Integration[] {
+  const none = { subsidiaryId: branch.subsidiaryId, productIdPosA: null, productCodePosB: null, extId: null };
+  if (style === 'posA-per-branch') return [{ ...none, productIdPosA: `A-${sku}-${at}` }];
+  if (style === 'posB-per-branch') return [{ ...none, productCodePosB: `B-${sku}-${at}` }];
+  if (style === 'extId-everywhere') return [{ ...none, extId: `E-${sku}` }];
+  return [];
+}
 
 /** Tries at finding something in stock before the branch counts as sold out. */
 const SELLABLE_TRIES = 20;

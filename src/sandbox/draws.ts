@@ -1,4 +1,4 @@
-import type { Random } from '../domain/time/clock.ts';
+import type { Random } from '../core/time.ts';
 
 /** A whole number from `min` to `max`, both included. */
 export function drawInt(random: Random, min: number, max: number): number {

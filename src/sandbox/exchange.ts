@@ -1,3 +1,9 @@
+import type { Clock } from '../core/time.ts';
+import { type Endpoint, intervalMsOf, type PlatformLimits } from '../platform/platform.ts';
+import type { FaultKind } from './faults.ts';
+import type { SandboxSettings } from './settings.ts';
+import type { Session, TokenOffice } from './tokens.ts';
+
 /** One request as it reaches the sandbox, from a socket or from a simulation in the same process. */
 export interface SandboxRequest {
   method: string;
@@ -45,4 +51,224 @@ export function refusal(status: number, message: string): Reply {
 /** Bodies of 4xx and 5xx are not shown in the document; this is a common plain one. */
 export function failure(status: number, message: string, headers: Record<string, string> = {}): Reply {
   return { status, body: { success: false, statusCode: status, message }, headers };
+}
+
+/** Which rule a call broke. */
+export type BrokenLimit = 'interval' | 'window' | 'orders-window' | 'blocked';
+
+export type Admission =
+  | { admitted: true }
+  | { admitted: false; status: 429 | 403; broken: BrokenLimit; waitMs: number };
+
+export interface LimitKeeperOptions {
+  limits: PlatformLimits;
+  settings: SandboxSettings;
+}
+
+/**
+ * The platform's limits, measured at arrival: the interval per company and endpoint since the last call that
+ * passed, the sliding windows per token over every call, passed or not. Going over a window blocks the token.
+ */
+export class LimitKeeper {
+  readonly #limits: PlatformLimits;
+  readonly #settings: SandboxSettings;
+  readonly #lastPassed = new Map<string, number>();
+  readonly #windows = new Map<string, number[]>();
+  readonly #blockedUntil = new Map<string, number>();
+
+  constructor(options: LimitKeeperOptions) {
+    this.#limits = options.limits;
+    this.#settings = options.settings;
+  }
+
+  admit(session: Session, endpoint: Endpoint, arrivedMs: number): Admission {
+    const { lineage, company } = session;
+    const blockedMs = (this.#blockedUntil.get(lineage) ?? arrivedMs) - arrivedMs;
+    if (blockedMs > 0) return { admitted: false, status: 403, broken: 'blocked', waitMs: blockedMs };
+
+    const { requestsPerWindow, ordersPerWindow } = this.#limits;
+    const over =
+      this.#countIn(lineage, arrivedMs) > requestsPerWindow
+        ? 'window'
+        : endpoint === 'order.all' && this.#countIn(`${lineage} orders`, arrivedMs) > ordersPerWindow
+          ? 'orders-window'
+          : undefined;
+    if (over) {
+      this.block(lineage, arrivedMs);
+      return { admitted: false, status: 403, broken: over, waitMs: this.#settings.blockMs };
+    }
+
+    const lane = `${company} ${endpoint}`;
+    const passed = this.#lastPassed.get(lane);
+    const dueMs =
+      passed === undefined
+        ? arrivedMs
+        : passed + intervalMsOf(endpoint, this.#limits) - this.#settings.slackMs;
+    if (arrivedMs < dueMs) {
+      return { admitted: false, status: 429, broken: 'interval', waitMs: dueMs - arrivedMs };
+    }
+    this.#lastPassed.set(lane, arrivedMs);
+    return { admitted: true };
+  }
+
+  /** Blocks a token and all that came from it by rotation, as the platform does after abuse. */
+  block(lineage: string, atMs: number, blockMs = this.#settings.blockMs): void {
+    this.#blockedUntil.set(lineage, atMs + blockMs);
+  }
+
+  unblockAll(): void {
+    this.#blockedUntil.clear();
+  }
+
+  /** Notes an arrival in a window and returns how many lie in it now. */
+  #countIn(key: string, arrivedMs: number): number {
+    const kept = (this.#windows.get(key) ?? []).filter((at) => at > arrivedMs - this.#limits.windowMs);
+    kept.push(arrivedMs);
+    this.#windows.set(key, kept);
+    return kept.length;
+  }
+}
+
+/** One call of the platform's API, as the platform saw it. */
+export interface CallRecord {
+  seq: number;
+  endpoint: Endpoint;
+  /** Monotonic milliseconds at arrival, by which the limits are measured. */
+  arrivedMs: number;
+  /** Platform's wall clock at arrival, ISO 8601. */
+  at: string;
+  /** HTTP status; `dropped` when the connection ended without an answer, null while there is none yet. */
+  status: number | 'dropped' | null;
+  /** Items of a batch call. */
+  items: number | null;
+  /** The fault that was switched on for it. */
+  fault: FaultKind | null;
+  /** The limit it broke. */
+  broken: BrokenLimit | null;
+}
+
+export interface CallCounts {
+  calls: number;
+  rateLimited: number;
+  blocked: number;
+}
+
+/** The oldest records go when there are more; the counts stay exact. */
+const RECORDS_MAX = 200_000;
+
+/** Every call with its arrival and its end, for assertions and for people who watch. */
+export class CallJournal {
+  #records: CallRecord[] = [];
+  #seq = 0;
+  readonly #violations: CallRecord[] = [];
+  readonly #counts = new Map<Endpoint, CallCounts>();
+
+  arrive(endpoint: Endpoint, arrivedMs: number, nowMs: number): CallRecord {
+    this.#seq += 1;
+    const record: CallRecord = {
+      seq: this.#seq,
+      endpoint,
+      arrivedMs,
+      at: new Date(nowMs).toISOString(),
+      status: null,
+      items: null,
+      fault: null,
+      broken: null,
+    };
+    this.#records.push(record);
+    if (this.#records.length > RECORDS_MAX * 1.1) this.#records = this.#records.slice(-RECORDS_MAX);
+    this.#countsOf(endpoint).calls += 1;
+    return record;
+  }
+
+  /** Notes that a call broke a limit of the document. */
+  violate(record: CallRecord, broken: BrokenLimit): void {
+    record.broken = broken;
+    this.#violations.push(record);
+    const counts = this.#countsOf(record.endpoint);
+    if (broken === 'interval') counts.rateLimited += 1;
+    else counts.blocked += 1;
+  }
+
+  calls(endpoint?: Endpoint): readonly CallRecord[] {
+    return endpoint ? this.#records.filter((record) => record.endpoint === endpoint) : this.#records;
+  }
+
+  /** Calls that broke a limit by themselves; a 429 or 403 that was switched on as a fault is none. */
+  violations(): readonly CallRecord[] {
+    return this.#violations;
+  }
+
+  counts(): Partial<Record<Endpoint, CallCounts>> {
+    return Object.fromEntries(this.#counts);
+  }
+
+  #countsOf(endpoint: Endpoint): CallCounts {
+    const known = this.#counts.get(endpoint);
+    if (known) return known;
+    const counts = { calls: 0, rateLimited: 0, blocked: 0 };
+    this.#counts.set(endpoint, counts);
+    return counts;
+  }
+}
+
+export interface DoorOptions {
+  clock: Clock;
+  settings: SandboxSettings;
+  tokens: TokenOffice;
+  limits: LimitKeeper;
+  journal: CallJournal;
+}
+
+/** Who calls, or why the call goes no further. */
+export type Entry = { session: Session } | { refused: Reply };
+
+/** Authentication and limits: what every call passes before its endpoint's work. */
+export class Door {
+  readonly #options: DoorOptions;
+
+  constructor(options: DoorOptions) {
+    this.#options = options;
+  }
+
+  enter(endpoint: Endpoint, request: SandboxRequest, body: unknown, record: CallRecord): Entry {
+    const session =
+      endpoint === 'token.refresh' ? this.#refreshSession(body) : this.#bearerSession(request.headers);
+    if (!session) return { refused: failure(401, 'Unauthorized') };
+    const { limits, journal } = this.#options;
+    const admission = limits.admit(session, endpoint, record.arrivedMs);
+    if (admission.admitted) return { session };
+    journal.violate(record, admission.broken);
+    if (admission.status === 403) return { refused: failure(403, 'Token temporarily blocked') };
+    return { refused: this.tooMany(admission.waitMs) };
+  }
+
+  /** 429, naming its wait as the settings say. */
+  tooMany(waitMs: number): Reply {
+    const { settings, clock } = this.#options;
+    const seconds = Math.max(1, Math.ceil(waitMs / 1000));
+    const headers: Record<string, string> = {};
+    if (settings.retryAfter === 'seconds') headers['retry-after'] = String(seconds);
+    if (settings.retryAfter === 'date') {
+      const dueMs = clock.nowMs() + settings.clockSkewMs + seconds * 1000;
+      headers['retry-after'] = new Date(dueMs).toUTCString();
+    }
+    return failure(429, 'Too Many Requests', headers);
+  }
+
+  #bearerSession(headers: SandboxRequest['headers']): Session | undefined {
+    const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '');
+    return this.#options.tokens.session(bearer?.[1]);
+  }
+
+  #refreshSession(body: unknown): Session | undefined {
+    const refreshToken = refreshTokenOf(body);
+    return refreshToken === undefined ? undefined : this.#options.tokens.refreshSession(refreshToken);
+  }
+}
+
+/** The token in a body of POST /token/refresh. */
+export function refreshTokenOf(body: unknown): string | undefined {
+  if (typeof body !== 'object' || body === null || !('refreshToken' in body)) return undefined;
+  return typeof body.refreshToken === 'string' ? body.refreshToken : undefined;
 }

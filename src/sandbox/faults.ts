@@ -1,5 +1,5 @@
-import type { Endpoint } from '../domain/platform/limits.ts';
-import type { Random } from '../domain/time/clock.ts';
+import type { Random } from '../core/time.ts';
+import type { Endpoint } from '../platform/platform.ts';
 import { drawChance } from './draws.ts';
 
 /** What can be made to go wrong with a call. */

@@ -1,4 +1,4 @@
-import type { Endpoint } from '../domain/platform/limits.ts';
+import type { Endpoint } from '../platform/platform.ts';
 
 /** How GET /order/all wraps its list; the document does not show it. */
 export const ORDER_ENVELOPES = ['array', 'data', 'docs', 'orders'] as const;

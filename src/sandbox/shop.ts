@@ -1,13 +1,35 @@
-import type { Log } from '../domain/log.ts';
-import type { Clock, Random } from '../domain/time/clock.ts';
-import { Catalog } from './catalog.ts';
-import { DEFAULT_BRANCHES, DEFAULT_PRODUCTS, type SeedOptions, seedProducts } from './catalog-seed.ts';
-import { OrderBook } from './order-book.ts';
-import { isOver } from './order-walk.ts';
-import type { SandboxSettings } from './settings.ts';
-import { WebhookDesk } from './webhook-config.ts';
-import { WebhookSender } from './webhook-sender.ts';
-import type { WebhookTransport } from './webhook-transport.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import type { PlatformLimits } from '../platform/platform.ts';
+import { Catalog, DEFAULT_BRANCHES, DEFAULT_PRODUCTS, type SeedOptions, seedProducts } from './catalog.ts';
+import { isOver, OrderBook } from './orders.ts';
+import type { OrderShape, SandboxSettings } from './settings.ts';
+import { WebhookDesk, WebhookSender, type WebhookTransport } from './webhook.ts';
+
+/** How to start a sandbox. The settings among these can be changed later through `control.configure`. */
+export interface SandboxOptions extends Partial<Omit<SandboxSettings, 'shape'>> {
+  clock: Clock;
+  random: Random;
+  limits: PlatformLimits;
+  log?: Log;
+  shape?: Partial<OrderShape>;
+  /** Id of the company whose tokens `issueTokens` hands out. */
+  company?: string;
+  seed?: SeedOptions;
+  /** One hour unless told. */
+  accessTokenLifetimeMs?: number;
+  /** Thirty days unless told. */
+  refreshTokenLifetimeMs?: number;
+  /** Carries the notifications; real HTTP unless told. */
+  webhookTransport?: WebhookTransport;
+}
+
+export interface SandboxServerOptions extends SandboxOptions {
+  /** Loopback unless told. */
+  host?: string;
+  /** 0, the default, picks a free one. */
+  port?: number;
+}
 
 const SEED_ORDER_SPACING_MS = 7 * 60_000;
 const SEED_STEPS_MAX = 12;

@@ -1,8 +1,7 @@
-import type { Clock, Random } from '../domain/time/clock.ts';
+import type { Clock, Random } from '../core/time.ts';
 import type { SandboxControl } from './control.ts';
 import { drawChance, drawFrom } from './draws.ts';
-import type { OrderSnapshot } from './order-model.ts';
-import { isOver } from './order-walk.ts';
+import { isOver, type OrderSnapshot } from './orders.ts';
 
 /** How busy the shop is. Times are means of what is drawn; chances are 0 to 1. */
 export interface TrafficPlan {

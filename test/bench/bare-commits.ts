@@ -1,8 +1,8 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { readNotification } from '../../src/receiver/notification.ts';
-import { openMirror } from '../../src/store/mirror/mirror.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { readNotification } from '../../src/orders/callback-route.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
 import { openBenchKeeper } from './bench-keeper.ts';
 import { readSample, sampleOrder } from './sample-order.ts';
 

@@ -1,8 +1,8 @@
 import path from 'node:path';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { OrderKeeper } from '../../src/domain/order/order-intake.ts';
-import { openMirror } from '../../src/store/mirror/mirror.ts';
-import { openDatabase } from '../../src/store/sqlite.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { openDatabase } from '../../src/db/sqlite.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
+import type { OrderKeeper } from '../../src/orders/order.ts';
 
 const mirrorPath = (directory: string) => path.join(directory, 'mirror.db');
 

@@ -1,5 +1,5 @@
-import type { ProductRecord } from '../../src/domain/platform/platform.ts';
-import type { Branch } from '../../src/domain/product/catalog-lookup.ts';
+import type { Branch } from '../../src/catalog/product.ts';
+import type { ProductRecord } from '../../src/platform/platform.ts';
 
 export const BENCH_BRANCH: Branch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 

@@ -1,9 +1,9 @@
-import { ChangeDesk } from '../../src/daemon/changes/change-desk.ts';
+import { ChangeSignal } from '../../src/api/order-routes.ts';
+import { createLocalServer } from '../../src/api/server.ts';
+import { ChangeDesk } from '../../src/app/change-desk.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { localApiPlugin } from '../../src/daemon/local-api.ts';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import { ChangeSignal } from '../../src/local/change-signal.ts';
-import { createLocalServer } from '../../src/local/server.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /*

@@ -14,7 +14,7 @@ db.pragma(`page_size = ${pageBytes}`);
 db.pragma('journal_mode = wal');
 db.pragma('synchronous = FULL');
 db.pragma('cache_size = -32768');
-db.exec(readFileSync(new URL('../../src/store/mirror/migrations/0001-orders.sql', import.meta.url), 'utf8'));
+db.exec(readFileSync(new URL('../../src/db/mirror/migrations/0001-orders.sql', import.meta.url), 'utf8'));
 
 const known = db.prepare('SELECT poll_digest FROM orders WHERE order_id = ?').pluck();
 const event = db.prepare(

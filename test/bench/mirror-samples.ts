@@ -1,11 +1,10 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { OrderReading } from '../../src/domain/order/order.ts';
-import type { IntakeEntry } from '../../src/domain/order/order-intake.ts';
-import { readOrderText } from '../../src/domain/order/order-reader.ts';
-import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
-import { isoUtc } from '../../src/domain/time/clock.ts';
+import { isoUtc } from '../../src/core/time.ts';
+import type { IntakeEntry, OrderReading } from '../../src/orders/order.ts';
+import { readOrderText } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 /** Size of an order in the measurements that the bounds come from. */

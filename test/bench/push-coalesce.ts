@@ -1,5 +1,5 @@
+import { systemClock } from '../../src/core/system-clock.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import { systemClock } from '../../src/daemon/system-clock.ts';
 import type { TransportRequest } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';

@@ -1,4 +1,4 @@
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { until } from '../support/workplace.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';

@@ -1,7 +1,7 @@
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import type { OrderKeeper } from '../../src/domain/order/order-intake.ts';
-import { createReceiver } from '../../src/receiver/receiver.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import type { OrderKeeper } from '../../src/orders/order.ts';
+import { createReceiver } from '../../src/orders/receiver.ts';
 import { openBenchKeeper } from './bench-keeper.ts';
 import { plainReceiver } from './plain-receiver.ts';
 import { readSample } from './sample-order.ts';

@@ -1,5 +1,5 @@
-import { readOrder } from '../../src/domain/order/order-reader.ts';
-import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
+import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const spellings = compileSpellings();
 

@@ -1,6 +1,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { isoUtc } from '../../src/domain/time/clock.ts';
+import { isoUtc } from '../../src/core/time.ts';
 import { type BenchOptions, type BenchResult, median, spread } from './bench-result.ts';
 import { LoneClient } from './lone-callback.ts';
 import { sampleOrder } from './sample-order.ts';

@@ -1,7 +1,7 @@
-import { openParts, type Parts } from '../../src/daemon/parts.ts';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import type { CatalogProduct } from '../../src/sandbox/catalog-model.ts';
+import { openParts, type Parts } from '../../src/app/parts.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import type { CatalogProduct } from '../../src/sandbox/catalog.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, SECRET } from '../support/workplace.ts';
 import type { BenchOptions, BenchResult } from './bench-result.ts';

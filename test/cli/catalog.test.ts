@@ -1,7 +1,7 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { openState } from '../../src/store/state/open-state.ts';
+import { openState } from '../../src/app/stores.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
 import { commandsAt } from './at-workplace.ts';
 import { invoke } from './invoke.ts';

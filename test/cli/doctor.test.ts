@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { checkText, doctorExit, summaryText } from '../../src/cli/texts/doctor-text.ts';
-import type { CheckResult } from '../../src/daemon/doctor/check.ts';
+import { checkText, doctorExit, summaryText } from '../../src/cli/doctor.ts';
+import type { CheckResult } from '../../src/support/doctor/check.ts';
 import { invoke } from './invoke.ts';
 
 const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-doctor-'));

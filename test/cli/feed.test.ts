@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { eventLine, feed } from '../../src/cli/feed.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import type { OrderEvent } from '../../src/domain/order/order.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import type { OrderEvent } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function event(seq: number): OrderEvent {

@@ -3,9 +3,9 @@ import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import path, { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { freePortBeside } from '../../src/cli/init/listeners.ts';
+import { freePortBeside } from '../../src/cli/init/set-up.ts';
 import { readConfig } from '../../src/config/config.ts';
-import { sampleConfig } from '../../src/config/sample-config.ts';
+import { sampleConfig } from '../../src/config/source.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
-import { runCli } from '../../src/cli/run-cli.ts';
-import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
-import { setInstallation } from '../../src/domain/installation.ts';
+import { runCli } from '../../src/cli/program.ts';
+import { setInstallation } from '../../src/core/errors.ts';
+import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
 /** The same command line within this process: what a command does, without the time of starting one. */

@@ -2,8 +2,8 @@ import { mkdtempSync, readdirSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
-import { openMirror } from '../../src/store/mirror/mirror.ts';
-import { openState } from '../../src/store/state/open-state.ts';
+import { openState } from '../../src/app/stores.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
 

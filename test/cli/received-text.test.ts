@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Cli } from '../../src/cli/cli.ts';
-import { writeReceived } from '../../src/cli/texts/received-text.ts';
+import { writeReceived } from '../../src/cli/events.ts';
 
 function written(payload: string | Uint8Array, options: { payload?: boolean; json?: boolean }): Buffer {
   const parts: Buffer[] = [];

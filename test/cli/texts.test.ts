@@ -1,10 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { exitCodeOf } from '../../src/cli/exit-code.ts';
-import { failureDocument, tellFailure } from '../../src/cli/failure.ts';
-import { printable } from '../../src/cli/texts/printable.ts';
-import { fields, table } from '../../src/cli/texts/table.ts';
-import { waitText } from '../../src/cli/texts/wait-text.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
+import { exitCodeOf, failureDocument, printable, tellFailure } from '../../src/cli/cli.ts';
+import { waitText } from '../../src/cli/progress.ts';
+import { fields, table } from '../../src/cli/table.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 
 test('every failure has its exit code', () => {
   expect(exitCodeOf('usage')).toBe(2);

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { describe, expect, test } from 'vitest';
-import { parseTokenInput, readTokenInput } from '../../src/cli/token-input.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
+import { parseTokenInput, readTokenInput } from '../../src/cli/auth.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 
 describe('tokens on standard input', () => {
   test.each([

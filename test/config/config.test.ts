@@ -2,10 +2,10 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { type Config, type ConfigFault, loadConfig, readConfig } from '../../src/config/config.ts';
-import { SECTIONS } from '../../src/config/config-keys.ts';
-import { readSetup } from '../../src/config/setup.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
+import { loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
+import type { Config } from '../../src/config/config-type.ts';
+import { type ConfigFault, SECTIONS } from '../../src/config/source.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
 const MINIMAL = '[platform]\nbase_url = "https://api.shop.test/"\n';

@@ -11,10 +11,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse } from 'smol-toml';
 import { describe, expect, test } from 'vitest';
-import { setBranches } from '../../src/config/edit-branches.ts';
-import { setKey } from '../../src/config/edit-text.ts';
-import { replaceFile } from '../../src/config/replace-file.ts';
-import { sampleConfig } from '../../src/config/sample-config.ts';
+import { replaceFile, setBranches, setKey } from '../../src/config/edit.ts';
+import { sampleConfig } from '../../src/config/source.ts';
 
 /** Lines that only one of the two texts has. */
 function difference(before: string, after: string): { gone: string[]; come: string[] } {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { loadSecrets } from '../../src/config/secrets.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 
 function credentials(files: Record<string, string>): string {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-credentials-'));

@@ -2,14 +2,13 @@ import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:f
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { findInstallation } from '../../src/daemon/installation.ts';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import { verdictOf } from '../../src/domain/health/verdict.ts';
-import { asTyped, setInstallation, wordsOf } from '../../src/domain/installation.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import { healthRoutes } from '../../src/local/health.ts';
-import { createLocalServer } from '../../src/local/server.ts';
+import { createLocalServer } from '../../src/api/server.ts';
+import { healthRoutes } from '../../src/api/status-routes.ts';
+import { findInstallation } from '../../src/app/installation.ts';
+import { asTyped, setInstallation, TillsyncError, wordsOf } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import { speechOf } from '../../src/page/words/language.ts';
 import { invoke } from '../cli/invoke.ts';
 

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { markRunning, RUNNING } from '../../src/daemon/service/running-mark.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import { openState } from '../../src/store/state/open-state.ts';
-import { tempState } from '../store/state/temp-state.ts';
+import { markRunning, RUNNING } from '../../src/app/storage.ts';
+import { openState } from '../../src/app/stores.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 test('a daemon of another container is seen to run for as long as it does, and little longer', async () => {

@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { inheritedSocket } from '../../src/daemon/callbacks/listen-fds.ts';
-import { serviceManager } from '../../src/daemon/service/sd-notify.ts';
+import { inheritedSocket, serviceManager } from '../../src/daemon/service.ts';
 
 const PID = 4711;
 

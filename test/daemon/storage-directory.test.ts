@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { prepareStorage } from '../../src/daemon/storage/storage-directory.ts';
+import { prepareStorage } from '../../src/app/storage.ts';
 
 it('makes the directory and those above it, for its group to read', () => {
   const root = mkdtempSync(join(tmpdir(), 'tillsync-storage-'));

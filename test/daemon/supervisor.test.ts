@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest';
-import { supervise } from '../../src/daemon/service/supervisor.ts';
-import { watchdogLoop } from '../../src/daemon/service/watchdog.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import { stalledLoops } from '../../src/local/health.ts';
+import { stalledLoops } from '../../src/api/status-routes.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { supervise, watchdogLoop } from '../../src/daemon/service.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;

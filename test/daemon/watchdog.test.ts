@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type ServiceNews, serviceManager } from '../../src/daemon/service/sd-notify.ts';
-import { watchdogLoop } from '../../src/daemon/service/watchdog.ts';
-import { silentLog } from '../../src/domain/log.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { type ServiceNews, serviceManager, watchdogLoop } from '../../src/daemon/service.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function watch(watchdogMs: number | undefined) {

@@ -4,7 +4,7 @@ import { Readable } from 'node:stream';
 import { isDeepStrictEqual } from 'node:util';
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
-import { RawConnection } from '../receiver/http-client.ts';
+import { RawConnection } from '../orders/http-client.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type DaemonProcess, SECRET, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { until } from '../support/workplace.ts';
 import { lastOk, openFaultPlace, rowsOf } from './support/fault-place.ts';
 

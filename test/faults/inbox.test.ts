@@ -4,7 +4,7 @@ import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { NODE, ROOT, until, type Workplace } from '../support/workplace.ts';
 import { lastOk, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { chmodSync, chownSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { NODE, ROOT, until, type Workplace } from '../support/workplace.ts';
 import { lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';

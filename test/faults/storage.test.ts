@@ -5,7 +5,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type DaemonProcess, NODE, ROOT, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';

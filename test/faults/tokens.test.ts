@@ -1,6 +1,6 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { tillsync } from '../cli/run-process.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type DaemonProcess, until, type Workplace } from '../support/workplace.ts';

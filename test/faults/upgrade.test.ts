@@ -4,13 +4,13 @@ import path from 'node:path';
 import { pathToFileURL } from 'node:url';
 import Database from 'better-sqlite3';
 import { afterEach, expect, it } from 'vitest';
-import { migrate } from '../../src/store/migrate.ts';
-import { openDatabase } from '../../src/store/sqlite.ts';
+import { migrate } from '../../src/db/migrate.ts';
+import { openDatabase } from '../../src/db/sqlite.ts';
 import { ROOT, type Workplace } from '../support/workplace.ts';
 import { integrityOf, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
 
-const MIGRATIONS = path.join(ROOT, 'src/store/mirror/migrations');
+const MIGRATIONS = path.join(ROOT, 'src/db/mirror/migrations');
 const ORDER =
   "INSERT INTO order_events (order_id, status, source, observed_at) VALUES ('o1', 'ready', 'poll', '2026-01-01T00:00:00.000Z')";
 

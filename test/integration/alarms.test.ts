@@ -4,9 +4,9 @@ import { createServer, type IncomingHttpHeaders, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { AlarmKey } from '../../src/domain/health/alarm.ts';
-import { openMirror } from '../../src/store/mirror/mirror.ts';
+import type { AlarmKey } from '../../src/core/alarm.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const TOKEN = 'token-for-the-alarm-service';

@@ -13,7 +13,7 @@ import {
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { MAIN, NODE, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 

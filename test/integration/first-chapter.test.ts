@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, expect, it } from 'vitest';
-import { freePort } from '../../src/daemon/demo/free-port.ts';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { MAIN, NODE, ROOT, until } from '../support/workplace.ts';
 
 const TEST_MS = 120_000;

@@ -4,7 +4,7 @@ import { chmodSync, chownSync, existsSync, lstatSync, readdirSync, readFileSync 
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import {
   type DaemonProcess,
@@ -45,7 +45,7 @@ const PROLOGUE = `
     db.exec(schema); db.pragma('user_version = 1'); fill(db); db.close();
     fs.renameSync(file + '.new', file);
   };
-  const tables = () => [${JSON.stringify(readFileSync(path.join(ROOT, 'src/store/inbox/schema.sql'), 'utf8'))}];`;
+  const tables = () => [${JSON.stringify(readFileSync(path.join(ROOT, 'src/outbox/inbox-schema.sql'), 'utf8'))}];`;
 
 /** A program of the POS, as its own Unix user. */
 function pos(program: string): void {

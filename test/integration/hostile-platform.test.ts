@@ -1,8 +1,8 @@
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
+import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { hastyClock } from '../support/hasty-clock.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';

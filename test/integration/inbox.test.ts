@@ -2,7 +2,7 @@ import { existsSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 

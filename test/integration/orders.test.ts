@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
-import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
-import { silentLog } from '../../src/domain/log.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 

@@ -1,15 +1,15 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, onTestFinished, test, vi } from 'vitest';
-import { systemClock, systemRandom } from '../../src/daemon/system-clock.ts';
-import { silentLog } from '../../src/domain/log.ts';
-import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
-import type { Clock } from '../../src/domain/time/clock.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
+import type { Clock } from '../../src/core/time.ts';
 import { createPlatformClient } from '../../src/platform/client.ts';
-import { createHttpTransport } from '../../src/platform/http-transport.ts';
-import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
+import type { PlatformLimits } from '../../src/platform/platform.ts';
+import { createHttpTransport } from '../../src/platform/transport.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
-import { tempDirectory, tempState } from '../store/state/temp-state.ts';
+import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
+import { tempDirectory, tempState } from '../platform/temp-state.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import type { Job } from './process/worker.ts';
 

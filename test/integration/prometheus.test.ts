@@ -39,7 +39,7 @@ describe.skipIf(!hasPromtool)('what Prometheus thinks', () => {
   it('of the alert rules: sound, quiet when all is well, loud when it is not', () => {
     const rules = path.join(ROOT, 'config/prometheus/alerts.yml');
     expect(promtool(['check', 'rules', '--lint-fatal', rules])).toMatchObject({ status: 0 });
-    const tested = promtool(['test', 'rules', path.join(ROOT, 'test/metrics/alerts.test.yml')]);
+    const tested = promtool(['test', 'rules', path.join(ROOT, 'test/health/alerts.test.yml')]);
     expect(tested.text).toContain('SUCCESS');
     expect(tested.status).toBe(0);
   });

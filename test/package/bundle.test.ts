@@ -62,7 +62,7 @@ describe('the bundled program', () => {
 
   it('has what is read at run time: workers, migrations, SQLite, packages loaded by name', () => {
     const migrations = (place: string) =>
-      readdirSync(path.join(place, 'store/mirror/migrations')).filter((name) => name.endsWith('.sql'));
+      readdirSync(path.join(place, 'db/mirror/migrations')).filter((name) => name.endsWith('.sql'));
     expect(migrations(directory)).toEqual(migrations(path.join(ROOT, 'src')));
     for (const name of ['import-worker.cjs', 'better_sqlite3.node', 'node_modules/pino-pretty/index.js']) {
       expect(existsSync(path.join(directory, name)), name).toBe(true);

@@ -1,11 +1,11 @@
 import { expectTypeOf, it } from 'vitest';
 import type { z } from 'zod';
-import type { boardAnswer, trendsAnswer } from '../../src/local/schemas/board.ts';
-import type { feedEvent, orderAnswer } from '../../src/local/schemas/orders.ts';
-import type { change, outboxPage } from '../../src/local/schemas/outbox.ts';
-import type { productPage } from '../../src/local/schemas/products.ts';
-import type { statusAnswer } from '../../src/local/schemas/status.ts';
-import type * as page from '../../src/page/answers.ts';
+import type { boardAnswer, trendsAnswer } from '../../src/api/board-routes.ts';
+import type { feedEvent, orderAnswer } from '../../src/api/order-routes.ts';
+import type { change, outboxPage } from '../../src/api/outbox-routes.ts';
+import type { productPage } from '../../src/api/product-routes.ts';
+import type { statusAnswer } from '../../src/api/status-routes.ts';
+import type * as page from '../../src/page/api.ts';
 
 it('reads of the local API what the API documents (held by the type check)', () => {
   expectTypeOf<z.output<typeof statusAnswer>>().toExtend<page.StatusAnswer>();

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
-import { ORDER_STATUSES } from '../../src/domain/order/order-status.ts';
-import { applyEvents, boardOf } from '../../src/page/board.ts';
-import { byStage, stageOf } from '../../src/page/stages.ts';
-import { sampleOrder } from '../local/api-samples.ts';
+import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import { applyEvents, boardOf, byStage, stageOf } from '../../src/page/state.ts';
+import { sampleOrder } from '../api/api-samples.ts';
 
 const event = (orderId: string, seq: number, status: string) => ({
   seq,

@@ -1,17 +1,21 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { FINDING_SENTENCES, type FindingCode } from '../../src/domain/health/finding.ts';
-import { verdictOf } from '../../src/domain/health/verdict.ts';
-import { typedWords } from '../../src/domain/installation.ts';
-import { EventParser } from '../../src/page/event-parser.ts';
+import { typedWords } from '../../src/core/errors.ts';
+import { FINDING_SENTENCES, type FindingCode } from '../../src/health/finding.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
+import { EventParser } from '../../src/page/api.ts';
 import { formatFor } from '../../src/page/format.ts';
-import { axis, durationAxis } from '../../src/page/plot.ts';
-import { changeSubject, changeValues } from '../../src/page/words/change-words.ts';
+import { axis, durationAxis } from '../../src/page/state.ts';
 import { ENGLISH } from '../../src/page/words/english.ts';
-import { chooseLanguage, speechOf } from '../../src/page/words/language.ts';
+import {
+  changeSubject,
+  changeValues,
+  chooseLanguage,
+  speechOf,
+  statusWord,
+} from '../../src/page/words/language.ts';
 import { SPANISH } from '../../src/page/words/spanish.ts';
 import { SPANISH_FINDINGS } from '../../src/page/words/spanish-findings.ts';
-import { statusWord } from '../../src/page/words/status-word.ts';
 
 const COMMANDS = typedWords();
 

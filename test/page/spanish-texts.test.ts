@@ -1,9 +1,9 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { readProductChange, readStockChange } from '../../src/domain/change/read-change.ts';
+import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
+import { inSpanish } from '../../src/page/words/language.ts';
 import { SPANISH_TEXTS } from '../../src/page/words/spanish-texts.ts';
-import { inSpanish } from '../../src/page/words/translate.ts';
 import { sentencesOf } from './sentences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -11,22 +11,31 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 /** Where reasons are made that end as a finding's detail, beside a flow, or beside a change that needs a person. */
 const TOLD_ON_THE_PAGE = [
   'src/platform/*.ts',
-  'src/sync/*.ts',
-  'src/store/outbox/*.ts',
-  'src/store/mirror/{wal-care,lock-watch,answer-import}.ts',
-  'src/store/backup/hold-unsent.ts',
-  'src/receiver/{notification,keep-singly}.ts',
-  'src/domain/change/*.ts',
-  'src/domain/health/disk-space.ts',
-  'src/domain/json/*.ts',
-  'src/domain/order/order-reader.ts',
-  'src/daemon/callbacks/{callback-standing,refused-callbacks}.ts',
-  'src/store/inbox/{inbox,inbox-file,inbox-process}.ts',
-  'src/store/lock-holders.ts',
-  'src/daemon/changes/{inbox-wiring,outbox-wiring,unresolved-changes}.ts',
-  'src/daemon/alarms/standing-watch.ts',
-  'src/daemon/parts.ts',
+  'src/catalog/sweep.ts',
+  'src/orders/{webhook,order-poll,order-loop,group-commit,callback-route,callbacks,order-reader,answer-import}.ts',
+  'src/outbox/!(csv|change-file|inbox-child).ts',
+  'src/health/{disk-space,alarm-teller,retention}.ts',
+  'src/db/wal.ts',
+  'src/core/json-records.ts',
+  'src/daemon/{incoming,outgoing}.ts',
+  'src/app/{outbox-wiring,change-desk,parts}.ts',
+  'src/support/restored-mirror.ts',
 ];
+
+/** Of these files, what goes to a terminal, a log or a receiver of alarms only. */
+const NOT_ON_THE_PAGE = new Set([
+  'To make them one: systemctl daemon-reload, then restart the socket unit and the service.',
+  'The certificate or its key cannot be read.',
+  'Alarms were told {1} times today; what is still wrong tomorrow is told then.',
+  'See how things stand with: {tillsync} status',
+  'This is a test: alarms of tillsync arrive here.',
+  '{1} notifications already wait for the disk; this one was not kept.',
+  '{1} was made by a newer tillsync; it was left untouched.',
+  '{1} has {2} bytes; no more than {3} are taken.',
+  '{1} is damaged: {2}.',
+  'The mirror has no counts.',
+  'The order feed would give numbers a second time.',
+]);
 
 function places(text: string): string[] {
   return [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
@@ -37,7 +46,11 @@ describe('the reasons that the page shows', () => {
   const files = TOLD_ON_THE_PAGE.flatMap((glob) => globSync(glob, { cwd: ROOT })).sort();
 
   it.each(files)('are all known in Spanish: %s', (file) => {
-    expect(sentencesOf(path.join(ROOT, file)).filter((sentence) => !known.has(sentence))).toEqual([]);
+    expect(
+      sentencesOf(path.join(ROOT, file)).filter(
+        (sentence) => !known.has(sentence) && !NOT_ON_THE_PAGE.has(sentence),
+      ),
+    ).toEqual([]);
   });
 
   it('stand once each, and fill in only what the English has', () => {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { documentLimits } from '../store/state/temp-state.ts';
 import { rig } from './rig.ts';
+import { documentLimits } from './temp-state.ts';
 
 const sku = { sku: '1' };
 const list = { subsidiaryId: 'sub-1', page: 1, limit: 1, order: 'asc', orderBy: 'CreatedDate' } as const;

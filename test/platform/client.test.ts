@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import type { Wait } from '../../src/domain/platform/call.ts';
-import { documentLimits } from '../store/state/temp-state.ts';
+import type { Wait } from '../../src/platform/platform.ts';
 import { rig, sandboxTransport } from './rig.ts';
+import { documentLimits } from './temp-state.ts';
 
 const range = { startDate: '2026-01-14', endDate: '2026-01-16' };
 

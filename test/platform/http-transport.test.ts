@@ -2,11 +2,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import nock from 'nock';
 import { afterEach, expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import { createHttpTransport } from '../../src/platform/http-transport.ts';
-import { neverSent } from '../../src/platform/network-fault.ts';
-import type { TransportRequest } from '../../src/platform/transport.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { createHttpTransport, neverSent, type TransportRequest } from '../../src/platform/transport.ts';
 
 const wanted: TransportRequest = {
   method: 'GET',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { readProductData, readProductPage } from '../../src/platform/read-products.ts';
+import { readProductData, readProductPage } from '../../src/platform/client.ts';
 import type { CallAnswer } from '../../src/platform/transport.ts';
 
 const MIB = 1024 * 1024;

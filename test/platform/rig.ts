@@ -1,19 +1,19 @@
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import { type Log, silentLog } from '../../src/domain/log.ts';
-import type { LockOut } from '../../src/domain/platform/tokens.ts';
+import type { State } from '../../src/app/stores.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { type Log, silentLog } from '../../src/core/log.ts';
 import {
   createPlatformClient,
   type PlatformClient,
   type PlatformClientOptions,
 } from '../../src/platform/client.ts';
+import type { LockOut } from '../../src/platform/tokens.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
-import { createSandbox, type SandboxCore } from '../../src/sandbox/core.ts';
-import type { SandboxOptions } from '../../src/sandbox/options.ts';
-import type { State } from '../../src/store/state/open-state.ts';
-import { documentLimits, tempDirectory, tempState } from '../store/state/temp-state.ts';
+import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
+import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+import { documentLimits, tempDirectory, tempState } from './temp-state.ts';
 
 /** Every fault of a socket as the real transport tells it. */
 function unreachable(): TillsyncError {

@@ -1,17 +1,17 @@
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import type { TokenPair } from '../../src/domain/platform/tokens.ts';
 import { expectJsonLike, expectSuccess, readData } from '../../src/platform/answers.ts';
-import { readBatchData, readSingle } from '../../src/platform/read-written.ts';
-import { retryAfterMs } from '../../src/platform/retry-after.ts';
+import { readBatchData, readSingle } from '../../src/platform/client.ts';
+import { retryAfterMs } from '../../src/platform/rate-budget.ts';
 import {
   accessLifeMs,
   accessRestMs,
   datedPair,
   handedInPair,
   isDue,
-} from '../../src/platform/token-times.ts';
+  type TokenPair,
+} from '../../src/platform/tokens.ts';
 import type { CallAnswer } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 

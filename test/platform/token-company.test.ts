@@ -1,6 +1,6 @@
 import { UnsecuredJWT } from 'jose';
 import { expect, test } from 'vitest';
-import { companyOf } from '../../src/platform/token-company.ts';
+import { companyOf } from '../../src/platform/tokens.ts';
 import { rig } from './rig.ts';
 
 const jwt = (claims: Record<string, unknown>) => new UnsecuredJWT(claims).encode();

@@ -1,14 +1,18 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, onTestFinished, test } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import type { TokenStore } from '../../src/domain/platform/tokens.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import type { PlatformClient } from '../../src/platform/client.ts';
-import { createHttpTransport } from '../../src/platform/http-transport.ts';
-import type { Transport, TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
-import { tempState } from '../store/state/temp-state.ts';
+import type { TokenStore } from '../../src/platform/tokens.ts';
+import {
+  createHttpTransport,
+  type Transport,
+  type TransportAnswer,
+  type TransportRequest,
+} from '../../src/platform/transport.ts';
 import { type Rig, rig, sandboxTransport } from './rig.ts';
+import { tempState } from './temp-state.ts';
 
 const HOUR_MS = 3_600_000;
 const sku = { sku: '1' };

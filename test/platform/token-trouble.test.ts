@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { TillsyncError } from '../../src/domain/errors.ts';
-import type { TokenStore } from '../../src/domain/platform/tokens.ts';
-import { documentLimits } from '../store/state/temp-state.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import type { TokenStore } from '../../src/platform/tokens.ts';
 import { type Rig, rig, sandboxTransport } from './rig.ts';
+import { documentLimits } from './temp-state.ts';
 
 const HOUR_MS = 3_600_000;
 const sku = { sku: '1' };

@@ -4,7 +4,7 @@ import { chmodSync, chownSync, cpSync, existsSync, mkdirSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/daemon/system-clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const DAEMON = 61_011;

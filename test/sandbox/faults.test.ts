@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createSandbox } from '../../src/sandbox/core.ts';
 import type { FaultSpec } from '../../src/sandbox/faults.ts';
+import { createSandbox } from '../../src/sandbox/server.ts';
 import { FakeClock, seededRandom, settle } from '../support/fake-clock.ts';
 import { LIMITS, rig } from './fixture.ts';
 

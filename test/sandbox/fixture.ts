@@ -1,8 +1,8 @@
 import { Agent, request } from 'undici';
 import { onTestFinished } from 'vitest';
-import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
-import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
+import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
+import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 export const LIMITS: PlatformLimits = {

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { readOrder } from '../../src/domain/order/order-reader.ts';
-import { ORDER_STATUSES } from '../../src/domain/order/order-status.ts';
-import { compileSpellings } from '../../src/domain/order/spelling-tree.ts';
-import type { OrderSnapshot } from '../../src/sandbox/order-model.ts';
+import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
 import { rig } from './fixture.ts';
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { CatalogProduct } from '../../src/sandbox/catalog-model.ts';
+import type { CatalogProduct } from '../../src/sandbox/catalog.ts';
 import { LIMITS, type Rig, rig } from './fixture.ts';
 
 async function sweep(at: Rig, query: string): Promise<{ id: string }[]> {

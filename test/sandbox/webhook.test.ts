@@ -1,7 +1,7 @@
 import { createServer } from 'node:http';
 import { describe, expect, it, onTestFinished } from 'vitest';
-import type { OrderSnapshot } from '../../src/sandbox/order-model.ts';
-import type { WebhookRequest } from '../../src/sandbox/webhook-transport.ts';
+import type { OrderSnapshot } from '../../src/sandbox/orders.ts';
+import type { WebhookRequest } from '../../src/sandbox/webhook.ts';
 import { rig } from './fixture.ts';
 
 const URL = 'http://127.0.0.1:9/hook';

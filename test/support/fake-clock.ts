@@ -1,4 +1,4 @@
-import type { Clock } from '../../src/domain/time/clock.ts';
+import type { Clock } from '../../src/core/time.ts';
 
 export { seededRandom } from '../../src/sandbox/draws.ts';
 

@@ -1,5 +1,5 @@
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { Clock } from '../../src/domain/time/clock.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import type { Clock } from '../../src/core/time.ts';
 
 /** Time that passes `factor` times as fast, for the daemon and the platform in one process with the true limits. */
 export function hastyClock(factor: number): Clock {

@@ -5,13 +5,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import type { Config } from '../../src/config/config-type.ts';
-import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/daemon/demo/demo-compare.ts';
-import { demoConfig } from '../../src/daemon/demo/demo-config.ts';
-import { freePort } from '../../src/daemon/demo/free-port.ts';
-import { systemClock } from '../../src/daemon/system-clock.ts';
-import type { PlatformLimits } from '../../src/domain/platform/limits.ts';
-import type { SandboxServerOptions } from '../../src/sandbox/options.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../src/demo/demo-pos.ts';
+import { demoConfig, freePort } from '../../src/demo/sandbox-platform.ts';
+import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
+import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
 import { seededRandom } from './fake-clock.ts';
 
 export const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -1,15 +1,194 @@
-import type { AskedKey } from '../../config/config-draft.ts';
-import type { BranchConfig } from '../../config/config-type.ts';
-import { SAMPLE_BASE_URL } from '../../config/sample-config.ts';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
+import type { BranchConfig, Config } from '../../config/config-type.ts';
+import type { AskedKey, ConfigDraft, Replaced } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { hasCode, type TillsyncError } from '../../domain/errors.ts';
-import { asTyped } from '../../domain/installation.ts';
-import { parseTokenInput } from '../token-input.ts';
-import { setCallback } from './apply-options.ts';
-import { branchName } from './report.ts';
-import type { SetUp } from './set-up.ts';
+import { DEFAULT_CONFIG_FILE, SAMPLE_BASE_URL } from '../../config/source.ts';
+import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { parseTokenInput, readTokenInput } from '../auth.ts';
+import { type Cli, type GlobalOptions, type JsonOption, printable } from '../cli.ts';
+import { fields } from '../table.ts';
+import { type Check, freePortBeside, machineTimeZone, type SetUp, setTimeZone, unitsOf } from './set-up.ts';
 import type { Question, Terminal } from './terminal.ts';
-import { setTimeZone } from './time-zone.ts';
+
+/** What the command line answers; the rest is asked, or stays as the file has it. */
+export interface InitOptions extends GlobalOptions, JsonOption {
+  baseUrl?: string;
+  branch?: BranchConfig[];
+  callbackUrl?: string;
+  webhookListen?: string;
+  localListen?: string;
+  timezone?: string;
+  directory?: string;
+  group?: string;
+  tokenStdin?: boolean;
+  yes?: boolean;
+  offline?: boolean;
+  /** `--no-start`. */
+  start: boolean;
+}
+
+/** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` names a branch by your own id alone. */
+export function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
+  const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());
+  if (more.length > 0 || (subsidiaryId === '' && externalId === '')) {
+    throw new TillsyncError(
+      'usage',
+      `--branch: found "${text}"; allowed: SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL.`,
+    );
+  }
+  const branch = { ...(subsidiaryId !== '' && { subsidiaryId }), ...(externalId !== '' && { externalId }) };
+  return [...before, branch];
+}
+
+/** Puts the answers of the command line into the draft. Throws `config-invalid` for one that may not stand there. */
+export function applyOptions(draft: ConfigDraft, options: InitOptions): void {
+  // A shell's path begins where the shell is; the file is read by a service that is somewhere else.
+  const directory = options.directory && path.resolve(options.directory);
+  const given: [AskedKey, string | undefined][] = [
+    ['platform.base_url', options.baseUrl],
+    ['storage.directory', directory],
+    ['storage.group', options.group],
+    ['webhook.listen', options.webhookListen],
+    ['local.listen', options.localListen],
+  ];
+  for (const [key, value] of given) {
+    if (value === undefined) continue;
+    try {
+      draft.set(key, value);
+    } catch (error) {
+      if (!hasCode(error, 'config-invalid')) throw error;
+      throw new TillsyncError('config-invalid', `${key}: ${error.message}`, { cause: error });
+    }
+  }
+  const zone = options.timezone ?? (draft.isNew ? machineTimeZone() : undefined);
+  if (zone !== undefined) setTimeZone(draft, zone);
+  if (options.branch !== undefined) draft.setBranches(options.branch);
+  const callbackUrl = options.callbackUrl ?? (draft.isNew ? '' : undefined);
+  if (callbackUrl !== undefined) setCallback(draft, callbackUrl);
+}
+
+/** A further company begins with ports of its own. */
+export async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promise<void> {
+  if (!draft.isNew || draft.file === DEFAULT_CONFIG_FILE || unitsOf(draft.file) === undefined) return;
+  if (!existsSync(path.dirname(draft.file))) return;
+  const { webhook, local } = draft.config();
+  const wanted = await freePortBeside(draft.file, webhook.host, webhook.port);
+  if (options.webhookListen === undefined) draft.set('webhook.listen', `127.0.0.1:${wanted}`);
+  const other = await freePortBeside(draft.file, local.host, Math.max(local.port, wanted + 1));
+  if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${other}`);
+}
+
+/** An address switches the webhook on; taking it away, or never having one, leaves polling alone. */
+export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
+  const before = draft.value('webhook.callback_url');
+  draft.set('webhook.callback_url', callbackUrl);
+  if (callbackUrl !== '') draft.set('webhook.enabled', true);
+  else if (before !== '' || draft.isNew) draft.set('webhook.enabled', false);
+}
+
+/** Tries all that a script has answered, in the order in which one rests on the other. Throws at the first fault. */
+export async function tryAnswers(
+  cli: Cli,
+  options: InitOptions,
+  secrets: Secrets,
+  setUp: SetUp,
+): Promise<void> {
+  if (setUp.draft.value('platform.base_url') === SAMPLE_BASE_URL) {
+    throw new TillsyncError('usage', "The address of the platform's API is not set.", {
+      hint: 'Give it with --base-url.',
+    });
+  }
+  // Before anything is made, and long before systemd would say no more than that a job failed.
+  await setUp.tryListener('webhook.listen');
+  await setUp.tryListener('local.listen');
+  // Read first: a wrong standard input is told before anything is made.
+  const offered = options.tokenStdin ? (await readTokenInput(cli.stdin)).refreshToken : undefined;
+  await setUp.reach();
+  const state = await setUp.tokenState();
+  // A newer pair in the store wins over the token that was handed to the service at first.
+  const token = offered ?? (state === 'ok' ? undefined : secrets.refreshToken);
+  if (token !== undefined) await setUp.useToken(token);
+  else await setUp.tryStoredTokens();
+  for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
+}
+
+/** What a set-up did, as its `--json` document has it. */
+export interface InitReport extends Replaced {
+  file: string;
+  checks: readonly Check[];
+  /** How orders come in. */
+  orders: 'callbacks' | 'polling';
+  callbackUrl: string | null;
+  /** The secret of callbacks; null: none is needed. */
+  webhookSecret: 'made' | 'kept' | null;
+  service: { unit: string; started: boolean } | null;
+  statusPage: string | null;
+  /** What is left to do, in order; empty: nothing. */
+  next: readonly string[];
+}
+
+/** Where the status page is, for a browser on this machine; null while its port is not known. */
+export function statusPageOf({ local: { host, port } }: Config): string | null {
+  if (port === 0) return null;
+  const isAny = host === '0.0.0.0' || host === '::';
+  const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
+  return `http://${name}:${port}/`;
+}
+
+/** All answers once more, before they are written. */
+export function summaryText(config: Config, branches: Config['branches']): string {
+  const { platform, webhook, orders, storage } = config;
+  const callbacks = webhook.enabled
+    ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
+    : 'none; orders come by polling';
+  const table = fields([
+    ['  platform', platform.baseUrl],
+    ['  branches', branches.map(branchName).join(', ') || 'none'],
+    ['  callbacks', callbacks],
+    ['  time zone', orders.timezone],
+    ['  group of the POS', storage.group || 'as it is'],
+    ['  status page', statusPageOf(config) ?? 'at a port that is chosen at each start'],
+  ]);
+  return `\nYour answers:\n${table.trimEnd()}`;
+}
+
+/** What is allowed and probably not meant. */
+export function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string[] {
+  if (!enabled || callbackUrl === '') return [];
+  const { pathname } = new URL(callbackUrl);
+  if (pathname === path) return [];
+  return [
+    `The callback address ends in ${pathname}, but tillsync answers at ${path}. Unless a proxy changes the path, use: ${new URL(path, callbackUrl)}`,
+  ];
+}
+
+/** A branch by the ids that are known. */
+export function branchName({ subsidiaryId, externalId }: Config['branches'][number]): string {
+  return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
+}
+
+/** One try: `ok  address https://…: reached`. */
+export function checkText({ what, subject, ok, message }: Check): string {
+  const mark = ok === null ? '--' : ok ? 'ok' : '!!';
+  return printable(`${mark}  ${what}: ${subject}: ${message}`);
+}
+
+export function reportText(report: InitReport): string {
+  const { file, changed, keptAt, orders, callbackUrl, webhookSecret, service, statusPage, next } = report;
+  const lines = [
+    changed ? `${file} is written.` : `${file} says all this already; it was not touched.`,
+    ...(keptAt === null ? [] : [`The file before is kept as ${keptAt}.`]),
+    orders === 'polling'
+      ? 'Orders come by polling, within about two minutes.'
+      : `Orders come by callbacks${callbackUrl === null ? '' : ` to ${callbackUrl}, which is registered when tillsync starts`}, and by polling.`,
+    ...(webhookSecret === 'made' ? ['A secret for callbacks was made; it is kept in state.db.'] : []),
+    ...(service?.started ? [`${service.unit} is running, and starts with the machine.`] : []),
+    ...(statusPage === null ? [] : [`Status page: ${statusPage}`]),
+    ...(next.length === 0 ? [] : ['Next:', ...next.map((step) => `  ${step}`)]),
+  ];
+  return `${lines.map(printable).join('\n')}\n`;
+}
 
 /** What a person can put right by another answer. */
 const WRONG_ANSWER = ['usage', 'config-invalid'] as const;
@@ -185,7 +364,7 @@ async function askTimeZone(terminal: Terminal, setUp: SetUp): Promise<void> {
 }
 
 async function askGroup(terminal: Terminal, setUp: SetUp): Promise<void> {
-  const { checkGroup } = await import('../../daemon/storage/storage-directory.ts');
+  const { checkGroup } = await import('../../app/storage.ts');
   for (;;) {
     const group = await terminal.ask({
       label: 'Unix group of the point of sale (optional)',

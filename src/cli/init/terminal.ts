@@ -1,8 +1,7 @@
 import { createInterface, type Interface } from 'node:readline';
 import { Writable } from 'node:stream';
-import { TillsyncError } from '../../domain/errors.ts';
-import type { Cli } from '../cli.ts';
-import { printable } from '../texts/printable.ts';
+import { TillsyncError } from '../../core/errors.ts';
+import { type Cli, printable } from '../cli.ts';
 
 /** One question to a person. */
 export interface Question {

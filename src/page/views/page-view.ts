@@ -1,14 +1,10 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { Actions } from '../actions.ts';
-import type { PageState } from '../state.ts';
+import type { Actions, PageState } from '../state.ts';
 import { boardView } from './board-view.ts';
-import { catalogView } from './catalog-view.ts';
-import { dialogView } from './dialog-view.ts';
-import { flowsView } from './flows-view.ts';
-import { headerView } from './header-view.ts';
-import { outboxView } from './outbox-view.ts';
+import { flowsView, headerView, verdictView } from './header-view.ts';
+import { catalogView, outboxView } from './lists-view.ts';
+import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
-import { verdictView } from './verdict-view.ts';
 
 /** The whole page for a state. */
 export function pageView(state: PageState, actions: Actions): TemplateResult {

@@ -1,10 +1,73 @@
-import type { Finding } from '../../domain/health/finding.ts';
-import type { TypedWords } from '../../domain/installation.ts';
+import type { TypedWords } from '../../core/errors.ts';
+import type { Finding } from '../../health/finding.ts';
+import type { OrderStatus } from '../../orders/order.ts';
+import type { Change } from '../api.ts';
 import { type Format, formatFor } from '../format.ts';
 import { ENGLISH, type Words } from './english.ts';
 import { SPANISH } from './spanish.ts';
 import { SPANISH_FINDINGS } from './spanish-findings.ts';
-import { inSpanish } from './translate.ts';
+import { SPANISH_TEXTS } from './spanish-texts.ts';
+
+interface Template {
+  pattern: RegExp;
+  /** Names of what the pattern captures, in their order. */
+  places: readonly string[];
+  /** In Spanish; `{1}` is what stood there in the English one, `{tillsync}` a command as it is typed. */
+  spanish: string;
+}
+
+const PLACE = /\{(\w+)\}/g;
+
+let templates: Template[] | undefined;
+
+/**
+ * A text of the daemon in Spanish: a reason, made of one sentence or more. undefined where a part of it is not known,
+ * such as words of the platform's own.
+ */
+export function inSpanish(text: string): string | undefined {
+  templates ??= SPANISH_TEXTS.map(([english, spanish]) => ({
+    pattern: patternOf(english),
+    places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
+    spanish,
+  }));
+  let rest = text.trim();
+  const told: string[] = [];
+  while (rest !== '') {
+    const next = nextSentence(rest, templates);
+    if (next === undefined) return undefined;
+    told.push(next.spanish);
+    rest = rest.slice(next.length).trimStart();
+  }
+  return told.length === 0 ? undefined : told.join(' ');
+}
+
+/** The longest known beginning: a template may hold several sentences. */
+function nextSentence(
+  text: string,
+  all: readonly Template[],
+): { spanish: string; length: number } | undefined {
+  let best: { spanish: string; length: number } | undefined;
+  for (const { pattern, places, spanish } of all) {
+    const match = pattern.exec(text);
+    if (!match || match[0].length <= (best?.length ?? 0)) continue;
+    best = { spanish: filled(spanish, places, match.slice(1)), length: match[0].length };
+  }
+  return best;
+}
+
+/** What was filled in may be a reason itself. */
+function filled(spanish: string, places: readonly string[], values: readonly string[]): string {
+  return spanish.replaceAll(PLACE, (_all, name: string) => {
+    const value = values[places.indexOf(name)] ?? '';
+    return inSpanish(value) ?? value;
+  });
+}
+
+/** Up to the end of the text or to a next sentence. */
+function patternOf(english: string): RegExp {
+  const escaped = english.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`);
+  return new RegExp(`^${escaped.replaceAll(PLACE, '(.+?)')}(?=$| )`, 's');
+}
 
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
@@ -55,4 +118,52 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
       return spanish === undefined ? { text, language: 'en' } : { text: spanish, language: 'es' };
     },
   };
+}
+
+const KNOWN: Record<OrderStatus, `status.${OrderStatus}`> = {
+  pending: 'status.pending',
+  'payment-pending': 'status.payment-pending',
+  'payment-approved': 'status.payment-approved',
+  'payment-canceled': 'status.payment-canceled',
+  'picker-pending': 'status.picker-pending',
+  inProcess: 'status.inProcess',
+  ready: 'status.ready',
+  routed: 'status.routed',
+  dispatched: 'status.dispatched',
+  cancel: 'status.cancel',
+  refund: 'status.refund',
+  shippingError: 'status.shippingError',
+};
+
+/** A status in words; one that nobody knows as it is. */
+export function statusWord(status: string | null, { say }: Speech): string {
+  if (status === null) return say('status.none');
+  return Object.hasOwn(KNOWN, status) ? say(KNOWN[status as OrderStatus]) : status;
+}
+
+type Value = string | number;
+
+/** Which product, and of a stock in which branch. */
+export function changeSubject({ body, target }: Change, { say }: Speech): string {
+  const name =
+    textOf(body.externalId) ?? (body.sku === undefined ? undefined : `SKU ${textOf(body.sku)}`) ?? target;
+  const branch = textOf(body.subsidiaryExternalId) ?? textOf(body.subsidiaryId);
+  return branch === undefined ? name : `${name} · ${say('outbox.branch', { branch })}`;
+}
+
+/** The new values, one after the other. */
+export function changeValues({ body }: Change, { say, format }: Speech): string {
+  const amount = (value: unknown): Value => format.amount(textOf(value) ?? null);
+  const words = [
+    body.qty === undefined ? '' : say('value.qty', { value: amount(body.qty) }),
+    body.price === undefined ? '' : say('value.price', { value: amount(body.price) }),
+    body.name === undefined ? '' : say('value.name', { value: textOf(body.name) ?? '' }),
+    body.description === undefined ? '' : say('value.description'),
+    typeof body.show === 'boolean' ? say(`value.show.${body.show}`) : '',
+  ];
+  return words.filter((word) => word !== '').join(', ');
+}
+
+function textOf(value: unknown): string | undefined {
+  return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
 }

@@ -1,4 +1,4 @@
-import type { FindingCode } from '../../domain/health/finding.ts';
+import type { FindingCode } from '../../health/finding.ts';
 
 const DOCTOR = 'tillsync reintenta. Si sigue así, ejecute: {tillsync} doctor';
 

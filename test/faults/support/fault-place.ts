@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import type { SandboxServerOptions } from '../../../src/sandbox/options.ts';
+import type { SandboxServerOptions } from '../../../src/sandbox/shop.ts';
 import { openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
 /** Polls, sweeps: only at the start. */

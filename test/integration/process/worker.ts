@@ -1,12 +1,13 @@
 /** A process of its own that uses the platform as the daemon and its commands do. Told its job by its arguments. */
-import { systemClock, systemRandom } from '../../../src/daemon/system-clock.ts';
-import { whenFree } from '../../../src/domain/busy.ts';
-import { silentLog } from '../../../src/domain/log.ts';
-import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
-import type { TokenStore } from '../../../src/domain/platform/tokens.ts';
+
+import { openState } from '../../../src/app/stores.ts';
+import { whenFree } from '../../../src/core/errors.ts';
+import { silentLog } from '../../../src/core/log.ts';
+import { systemClock, systemRandom } from '../../../src/core/system-clock.ts';
 import { createPlatformClient } from '../../../src/platform/client.ts';
-import { createHttpTransport } from '../../../src/platform/http-transport.ts';
-import { openState } from '../../../src/store/state/open-state.ts';
+import type { PlatformLimits } from '../../../src/platform/platform.ts';
+import type { TokenStore } from '../../../src/platform/tokens.ts';
+import { createHttpTransport } from '../../../src/platform/transport.ts';
 
 export const KILL_POINTS = ['before-intent', 'intent-written', 'answered', 'saved'] as const;
 export type KillPoint = (typeof KILL_POINTS)[number];

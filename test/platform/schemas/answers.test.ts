@@ -1,8 +1,5 @@
 import { expect, test } from 'vitest';
-import { batchData } from '../../../src/platform/schemas/batch-answer.ts';
-import { envelopeAnswer } from '../../../src/platform/schemas/envelope.ts';
-import { readProduct } from '../../../src/platform/schemas/product-answer.ts';
-import { webhookData } from '../../../src/platform/schemas/webhook.ts';
+import { batchData, envelopeAnswer, readProduct, webhookData } from '../../../src/platform/schemas.ts';
 
 test('a product is read as far as it can be, and kept whole', () => {
   const sent = {

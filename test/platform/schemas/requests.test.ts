@@ -1,9 +1,14 @@
 import { expect, test } from 'vitest';
-import { orderAllQuery } from '../../../src/platform/schemas/orders.ts';
-import { productBatchRequest, productChangeItem } from '../../../src/platform/schemas/product-change.ts';
-import { productGetQuery, productListQuery } from '../../../src/platform/schemas/product-query.ts';
-import { stockBatchRequest, stockChangeItem } from '../../../src/platform/schemas/stock-change.ts';
-import { webhookPutRequest } from '../../../src/platform/schemas/webhook.ts';
+import {
+  orderAllQuery,
+  productBatchRequest,
+  productChangeItem,
+  productGetQuery,
+  productListQuery,
+  stockBatchRequest,
+  stockChangeItem,
+  webhookPutRequest,
+} from '../../../src/platform/schemas.ts';
 
 const takes = (schema: { safeParse(value: unknown): { success: boolean } }, value: unknown) =>
   schema.safeParse(value).success;

@@ -1,6 +1,6 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { compareOrders } from '../../../src/daemon/demo/demo-compare.ts';
+import { compareOrders } from '../../../src/demo/demo-pos.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import type { Workplace } from '../../support/workplace.ts';
 import type { Expectations } from './soundness.ts';

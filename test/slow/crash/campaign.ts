@@ -1,4 +1,4 @@
-import type { Random } from '../../../src/domain/time/clock.ts';
+import type { Random } from '../../../src/core/time.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { type Crash, CrashStore } from './crash-store.ts';
 import type { Program } from './daemon-life.ts';

@@ -1,9 +1,9 @@
 import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { Random } from '../../../src/domain/time/clock.ts';
-import { httpWebhookTransport } from '../../../src/sandbox/webhook-transport.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { Random } from '../../../src/core/time.ts';
+import { httpWebhookTransport } from '../../../src/sandbox/webhook.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { openWorkplace, QUICK_LIMITS, SECRET, until, type Workplace } from '../../support/workplace.ts';
 import { notArrived } from './arrivals.ts';

@@ -1,8 +1,8 @@
 import { existsSync, type FSWatcher, mkdirSync, watch } from 'node:fs';
 import path from 'node:path';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { Endpoint } from '../../../src/domain/platform/limits.ts';
-import type { Random } from '../../../src/domain/time/clock.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { Random } from '../../../src/core/time.ts';
+import type { Endpoint } from '../../../src/platform/platform.ts';
 import type { DaemonLife } from './daemon-life.ts';
 import type { CallPoint, PlatformGate } from './platform-gate.ts';
 import type { StoreLoad } from './store-load.ts';

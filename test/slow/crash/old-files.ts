@@ -2,8 +2,8 @@ import { chmodSync, copyFileSync, mkdirSync, mkdtempSync, readdirSync, rmSync } 
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { migrate } from '../../../src/store/migrate.ts';
-import { openDatabase } from '../../../src/store/sqlite.ts';
+import { migrate } from '../../../src/db/migrate.ts';
+import { openDatabase } from '../../../src/db/sqlite.ts';
 import { ROOT } from '../../support/workplace.ts';
 
 const ORDERS = 400;
@@ -38,7 +38,7 @@ export function writeOldFiles(storage: string, steps: number): string[] {
 }
 
 function openOld(storage: string, name: 'mirror' | 'state', mode: number, steps: number) {
-  const all = path.join(ROOT, 'src/store', name, 'migrations');
+  const all = path.join(ROOT, 'src/db', name, 'migrations');
   const some = mkdtempSync(path.join(tmpdir(), 'tillsync-crash-schema-'));
   try {
     const files = readdirSync(all).filter((file) => file.endsWith('.sql'));

@@ -1,7 +1,7 @@
 import { cpSync, existsSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import type { Delivery } from '../../../src/sandbox/webhook-sender.ts';
+import type { Delivery } from '../../../src/sandbox/webhook.ts';
 import type { HandedOver } from './handed-over.ts';
 import { appliedValue } from './platform-gate.ts';
 

@@ -1,6 +1,6 @@
 import { Agent, request } from 'undici';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { Random } from '../../../src/domain/time/clock.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import type { HandedOver } from './handed-over.ts';
 import type { InsertRows } from './pos-inbox.ts';

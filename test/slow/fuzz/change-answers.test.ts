@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ChangeBody, ChangeKind } from '../../../src/domain/change/change.ts';
-import type { SentItem } from '../../../src/sync/push-call.ts';
+import type { ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
+import type { SentItem } from '../../../src/outbox/sender.ts';
 import { until } from '../../support/workplace.ts';
 import { liarOf } from './answer-lies.ts';
 import { saidOf, shows } from './answer-model.ts';

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { TillsyncError } from '../../../src/core/errors.ts';
 import {
   type FileChange,
   type FileFormat,
   readProductFile,
   readStockFile,
-} from '../../../src/domain/change-file/read-change-file.ts';
-import { TillsyncError } from '../../../src/domain/errors.ts';
+} from '../../../src/outbox/change-file.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate-json.ts';

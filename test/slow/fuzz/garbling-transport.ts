@@ -1,4 +1,4 @@
-import type { Endpoint } from '../../../src/domain/platform/limits.ts';
+import type { Endpoint } from '../../../src/platform/platform.ts';
 import type { Transport, TransportAnswer } from '../../../src/platform/transport.ts';
 
 export type Garble = (answer: TransportAnswer) => TransportAnswer;

@@ -1,4 +1,4 @@
-import type { Endpoint } from '../../../src/domain/platform/limits.ts';
+import type { Endpoint } from '../../../src/platform/platform.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
 
 /** One call as the client made it and as it was answered. */

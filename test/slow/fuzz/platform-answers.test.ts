@@ -1,9 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo/demo-compare.ts';
-import { openParts, type Parts } from '../../../src/daemon/parts.ts';
-import { TillsyncError } from '../../../src/domain/errors.ts';
-import { silentLog } from '../../../src/domain/log.ts';
-import { createHttpTransport } from '../../../src/platform/http-transport.ts';
+import { openParts, type Parts } from '../../../src/app/parts.ts';
+import { TillsyncError } from '../../../src/core/errors.ts';
+import { silentLog } from '../../../src/core/log.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/demo/demo-pos.ts';
+import { createHttpTransport } from '../../../src/platform/transport.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { hastyClock } from '../../support/hasty-clock.ts';
 import { openWorkplace, type Workplace } from '../../support/workplace.ts';

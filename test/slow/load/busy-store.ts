@@ -1,8 +1,8 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { request } from 'undici';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { Random } from '../../../src/domain/time/clock.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 
 /** One step of a life that never goes back, so that every notification is applied when it arrives. */

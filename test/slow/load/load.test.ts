@@ -1,9 +1,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
-import { httpWebhookTransport, type WebhookTransport } from '../../../src/sandbox/webhook-transport.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { PlatformLimits } from '../../../src/platform/platform.ts';
+import { httpWebhookTransport, type WebhookTransport } from '../../../src/sandbox/webhook.ts';
 import { percentile } from '../../bench/mirror-samples.ts';
 import { type Child, outputOf, packagedProgram, startNode, stopChild } from '../../bench/packaged-program.ts';
 import { rowsOf } from '../../faults/support/fault-place.ts';

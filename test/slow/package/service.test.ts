@@ -28,7 +28,7 @@ beforeAll(async () => {
   };
   later = keep(
     laterPackage(builtPackage(), '0.9.0', (tree) => {
-      const migrations = path.join(tree, 'usr/lib/tillsync/store/mirror/migrations');
+      const migrations = path.join(tree, 'usr/lib/tillsync/db/mirror/migrations');
       const number = String(readdirSync(migrations).length + 1).padStart(4, '0');
       writeFileSync(
         path.join(migrations, `${number}-probe.sql`),

@@ -2,9 +2,9 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { type Browser, type BrowserContextOptions, chromium, type Page } from 'playwright-core';
+import { silentLog } from '../../../src/core/log.ts';
+import { systemClock } from '../../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
-import { systemClock } from '../../../src/daemon/system-clock.ts';
-import { silentLog } from '../../../src/domain/log.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 

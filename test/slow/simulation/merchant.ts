@@ -1,5 +1,5 @@
-import type { Clock, Random } from '../../../src/domain/time/clock.ts';
-import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import type { Clock, Random } from '../../../src/core/time.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
 import { isPricedByPos } from './shelf.ts';
 

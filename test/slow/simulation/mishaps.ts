@@ -1,6 +1,6 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import type { Random } from '../../../src/domain/time/clock.ts';
+import type { Random } from '../../../src/core/time.ts';
 import type { FaultSpec } from '../../../src/sandbox/faults.ts';
 import type { SimulatedPos } from './simulated-pos.ts';
 import type { SimulatedStore } from './simulated-store.ts';

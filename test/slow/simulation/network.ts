@@ -1,7 +1,7 @@
-import { TillsyncError } from '../../../src/domain/errors.ts';
-import type { Clock } from '../../../src/domain/time/clock.ts';
+import { TillsyncError } from '../../../src/core/errors.ts';
+import type { Clock } from '../../../src/core/time.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../../src/platform/transport.ts';
-import type { SandboxCore } from '../../../src/sandbox/core.ts';
+import type { SandboxCore } from '../../../src/sandbox/server.ts';
 
 /** What lies between the store and the platform. */
 export class Network {

@@ -1,4 +1,4 @@
-import { hasCode } from '../../../src/domain/errors.ts';
+import { hasCode } from '../../../src/core/errors.ts';
 import type { SimulatedStore } from './simulated-store.ts';
 
 const LOOK_EVERY_MS = 1_800_000;

@@ -1,7 +1,7 @@
-import { PUBLISHED_LIMITS } from '../../../src/daemon/demo/sandbox-platform.ts';
-import type { PlatformLimits } from '../../../src/domain/platform/limits.ts';
-import type { Random } from '../../../src/domain/time/clock.ts';
-import type { SandboxOptions } from '../../../src/sandbox/options.ts';
+import type { Random } from '../../../src/core/time.ts';
+import { PUBLISHED_LIMITS } from '../../../src/demo/sandbox-platform.ts';
+import type { PlatformLimits } from '../../../src/platform/platform.ts';
+import type { SandboxOptions } from '../../../src/sandbox/shop.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;

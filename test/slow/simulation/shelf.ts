@@ -1,4 +1,4 @@
-import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog-model.ts';
+import { type CatalogProduct, idsOf } from '../../../src/sandbox/catalog.ts';
 
 /** The POS keeps the stock of these branches; what is in others is not its own. */
 const BRANCHES: readonly { subsidiaryId: string; store: string }[] = [

@@ -1,6 +1,6 @@
-import type { Clock, Random } from '../../../src/domain/time/clock.ts';
+import type { Clock, Random } from '../../../src/core/time.ts';
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
-import { isOver } from '../../../src/sandbox/order-walk.ts';
+import { isOver } from '../../../src/sandbox/orders.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;

@@ -1,7 +1,7 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { asTillsyncError } from '../../../src/domain/errors.ts';
-import { isoUtc } from '../../../src/domain/time/clock.ts';
+import { asTillsyncError } from '../../../src/core/errors.ts';
+import { isoUtc } from '../../../src/core/time.ts';
 import { settle } from '../../support/fake-clock.ts';
 import { Merchant } from './merchant.ts';
 import { type Mishap, Mishaps } from './mishaps.ts';

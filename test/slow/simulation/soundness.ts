@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { Daemon } from '../../../src/daemon/daemon.ts';
-import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/daemon/demo/demo-compare.ts';
-import { isBackwards, isKnownStatus } from '../../../src/domain/order/order-status.ts';
-import type { CatalogProduct } from '../../../src/sandbox/catalog-model.ts';
+import { compareOrders, MIRRORED_ROWS, type MirroredRow } from '../../../src/demo/demo-pos.ts';
+import { isBackwards, isKnownStatus } from '../../../src/orders/order.ts';
+import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import type { Shop } from './shop.ts';
 import type { SimulatedPos } from './simulated-pos.ts';
 import type { SimulatedStore } from './simulated-store.ts';

@@ -1,5 +1,5 @@
-import type { Clock } from '../../../src/domain/time/clock.ts';
-import type { Holders } from '../../../src/store/state/holder.ts';
+import type { Clock } from '../../../src/core/time.ts';
+import type { Holders } from '../../../src/db/lease.ts';
 
 /** No timer is shorter. */
 const TIMER_MS_MIN = 1;

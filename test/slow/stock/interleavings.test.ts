@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { PLATFORMS } from '../../store/outbox/stock-model.ts';
+import { PLATFORMS } from '../../outbox/stock-model.ts';
 import { Interleavings } from './interleavings.ts';
 
 /** All at once is some hundred thousand states for each kind of platform: `TILLSYNC_WHOLE=1`. */

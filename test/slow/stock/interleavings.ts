@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
-import { takesNothing } from '../../../src/domain/order/order-status.ts';
-import { BRANCHES, order, outgoing, product } from '../../store/outbox/outbox-fixture.ts';
-import type { PlatformKind } from '../../store/outbox/stock-model.ts';
+import { takesNothing } from '../../../src/orders/order.ts';
+import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
+import type { PlatformKind } from '../../outbox/stock-model.ts';
 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
 

@@ -1,0 +1,170 @@
+import { hash, timingSafeEqual } from 'node:crypto';
+import { chmodSync, lchownSync, lstatSync, unlinkSync } from 'node:fs';
+import type { Server } from 'node:http';
+import { connect, createServer, type Server as NetServer, type Socket } from 'node:net';
+import type { FastifyRequest } from 'fastify';
+import { TillsyncError } from '../core/errors.ts';
+import { hostOf, isFromThisMachine, isPassedOn } from '../core/listen.ts';
+
+/** A Unix socket whose group may use the API. */
+export interface GroupSocket {
+  path: string;
+  /** Number of the group. */
+  gid: number;
+}
+
+const MODE = 0o660;
+const ANSWER_WITHIN_MS = 1_000;
+
+const cameByGroup = new WeakSet<Socket>();
+
+/** Whether the request came by the Unix socket, which only its group can open. */
+export function isByGroupSocket({ raw }: FastifyRequest): boolean {
+  return cameByGroup.has(raw.socket);
+}
+
+/** Lets connections to the Unix socket into `server`. Throws `config-invalid`. */
+export async function listenForGroup(server: Server, { path, gid }: GroupSocket): Promise<NetServer> {
+  await removeStale(path);
+  const door = await letInto(server, { path }, (socket) => cameByGroup.add(socket));
+  try {
+    chmodSync(path, MODE);
+    if (lstatSync(path).gid !== gid) lchownSync(path, -1, gid);
+  } catch (cause) {
+    door.close();
+    throw new TillsyncError('config-invalid', `${path} cannot be given to the group ${gid}.`, {
+      cause,
+      hint: 'Make the user of tillsync a member of storage.group.',
+    });
+  }
+  return door;
+}
+
+/** A further place of `server`, whose limits hold there too. Rejects with what the system says. */
+export function letInto(
+  server: Server,
+  place: { path: string } | { host: string; port: number },
+  onSocket: (socket: Socket) => void = () => {},
+): Promise<NetServer> {
+  const door = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
+    onSocket(socket);
+    server.emit('connection', socket);
+  });
+  return new Promise((resolve, reject) => {
+    door.once('error', reject);
+    door.listen(place, () => {
+      door.off('error', reject);
+      resolve(door);
+    });
+  });
+}
+
+/** Removes what a process that was killed left behind, and nothing else. */
+async function removeStale(path: string): Promise<void> {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  if (!there) return;
+  const isTaken = !there.isSocket() || (await isAnswered(path));
+  if (!isTaken) return unlinkSync(path);
+  const what = there.isSocket() ? 'Another program serves' : 'There is something else at';
+  throw new TillsyncError('config-invalid', `${what} ${path}.`, { hint: 'Change local.socket.' });
+}
+
+function isAnswered(path: string): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(path);
+    const end = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.once('connect', () => end(true));
+    socket.once('error', () => end(false));
+    socket.setTimeout(ANSWER_WITHIN_MS, () => end(true));
+  });
+}
+
+export interface AccessGateOptions {
+  /** Left out: only this machine is let in. */
+  apiKey?: string | undefined;
+}
+
+/**
+ * Who may use the API. Where there is a key, it is asked of everybody, as `Authorization: Bearer KEY` or
+ * `x-api-key: KEY`: every user of this machine reaches its ports, and so does whoever a proxy lets through. Without
+ * one only programs on this machine are let in. Who comes by the Unix socket needs none: its group is the right.
+ * A wrong key is refused from anywhere, so that it is noticed.
+ */
+export class AccessGate {
+  readonly #digest: Buffer | undefined;
+
+  constructor({ apiKey }: AccessGateOptions) {
+    this.#digest = apiKey === undefined ? undefined : digestOf(Buffer.from(apiKey, 'utf8'));
+  }
+
+  /** Throws `unauthorized` or `forbidden`. */
+  check(request: FastifyRequest): void {
+    refuseOtherSites(request);
+    const offered = keyOf(request);
+    if (offered === undefined || this.#digest === undefined) {
+      if (isByGroupSocket(request) && !isPassedOn(request)) return;
+      if (this.#digest !== undefined) throw keyMissing;
+      if (isFromThisMachine(request)) return;
+      throw noKeyHere;
+    }
+    // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
+    if (timingSafeEqual(digestOf(Buffer.from(offered, 'latin1')), this.#digest)) return;
+    throw keyWrong;
+  }
+
+  /** Whether `check` would let it in. */
+  admits(request: FastifyRequest): boolean {
+    try {
+      this.check(request);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+}
+
+const keyMissing = new TillsyncError('unauthorized', 'The key is needed.', {
+  hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `sudo tillsync key --show` shows it.',
+});
+const keyWrong = new TillsyncError('unauthorized', 'The key is wrong.', {
+  hint: '`sudo tillsync key --show` shows the right one.',
+});
+const noKeyHere = new TillsyncError('unauthorized', 'From another machine a key is needed.', {
+  hint: 'Make one with `sudo tillsync key`, then send it.',
+});
+
+/**
+ * Web pages of other sites, and of other servers on this machine, may neither write nor read: a browser says
+ * where a request comes from. A link that a person follows is let through, for it shows them the answer alone.
+ */
+function refuseOtherSites(request: FastifyRequest): void {
+  const { origin, host } = request.headers;
+  const site = request.headers['sec-fetch-site'];
+  const isRead = request.method === 'GET' || request.method === 'HEAD';
+  const isOwn = site === undefined || site === 'same-origin' || site === 'none';
+  const isFollowedLink = isRead && request.headers['sec-fetch-mode'] === 'navigate';
+  if ((isOwn || isFollowedLink) && (origin === undefined || isSameHost(origin, host))) return;
+  throw new TillsyncError('forbidden', 'A web page of another site may not use this address.', {
+    hint: 'Call it from a program, or open the page that this address itself serves.',
+  });
+}
+
+function isSameHost(origin: string, host: string | undefined): boolean {
+  const [scheme, rest] = origin.split('://', 2);
+  if (rest === undefined || (scheme !== 'http' && scheme !== 'https')) return false;
+  return rest.toLowerCase() === host?.trim().toLowerCase() && hostOf(rest) !== '';
+}
+
+function keyOf({ headers }: FastifyRequest): string | undefined {
+  const { authorization } = headers;
+  const named = headers['x-api-key'];
+  const offered = /^bearer +(.+)$/i.exec(authorization ?? '')?.[1] ?? named;
+  return typeof offered === 'string' && offered !== '' ? offered : undefined;
+}
+
+function digestOf(bytes: Buffer): Buffer {
+  return hash('sha256', bytes, 'buffer');
+}

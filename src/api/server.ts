@@ -1,0 +1,223 @@
+import type { Server as NetServer } from 'node:net';
+import Fastify, {
+  type FastifyInstance,
+  type FastifyPluginAsync,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
+import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
+import { hostOf, isLoopbackName, listenAt } from '../core/listen.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
+import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
+
+/** HTTP status of each error; whatever is not named is a fault of ours. */
+const STATUS: Partial<Record<ErrorCode, number>> = {
+  usage: 400,
+  'feed-restarted': 400,
+  unauthorized: 401,
+  forbidden: 403,
+  'not-found': 404,
+  'rate-limited': 429,
+  blocked: 503,
+  'auth-required': 503,
+  'platform-unreachable': 502,
+  'platform-failed': 502,
+  'platform-garbled': 502,
+  'platform-refused': 502,
+  'storage-busy': 503,
+  'storage-full': 507,
+  'storage-readonly': 507,
+  aborted: 503,
+};
+
+/** Codes for what the HTTP layer itself refuses, by its status. */
+const CODE: Partial<Record<number, ErrorCode>> = { 401: 'unauthorized', 403: 'forbidden', 404: 'not-found' };
+
+const HINT: Partial<Record<number, string>> = {
+  413: 'Send it in several parts.',
+  415: 'Send application/json. /v1/stock and /v1/products take application/x-ndjson and text/csv, too.',
+};
+
+const RETRY_AFTER_S = 1;
+
+/** The one shape of every answer that is no success. */
+export interface ErrorBody {
+  error: { code: ErrorCode; message: string; hint: string | null };
+}
+
+export function statusOf(code: ErrorCode): number {
+  return STATUS[code] ?? 500;
+}
+
+export function errorBody({ code, message, hint }: TillsyncError): ErrorBody {
+  return { error: { code, message, hint: hint ?? null } };
+}
+
+/** Answers with the error. What is ours alone (`internal`, a failing disk) is told by code, its details by the log. */
+export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
+  const error = withHttpStatus(thrown) ?? asTillsyncError(thrown);
+  const status = isHttpRefusal(thrown) ? thrown.statusCode : statusOf(error.code);
+  if (status === 429 || status === 503) reply.header('retry-after', String(RETRY_AFTER_S));
+  if (error.code === 'internal') {
+    log.error({ err: thrown }, 'a local request could not be handled');
+    return reply.code(500).send(errorBody(hidden));
+  }
+  if (status >= 500) log.warn({ err: thrown }, 'a local request could not be answered now');
+  return reply.code(status).send(errorBody(error));
+}
+
+const hidden = new TillsyncError('internal', 'The request could not be handled.', {
+  hint: 'The log of tillsync has the details.',
+});
+
+type HttpRefusal = Error & { statusCode: number };
+
+/** A refusal of the HTTP layer, such as a body that is too large or of an unknown type. */
+function isHttpRefusal(thrown: unknown): thrown is HttpRefusal {
+  if (!(thrown instanceof Error) || !('statusCode' in thrown)) return false;
+  const status = Number(thrown.statusCode);
+  return status >= 400 && status < 500;
+}
+
+function withHttpStatus(thrown: unknown): TillsyncError | undefined {
+  if (!isHttpRefusal(thrown)) return undefined;
+  const code = CODE[thrown.statusCode] ?? 'usage';
+  const hint = HINT[thrown.statusCode];
+  return new TillsyncError(code, thrown.message, { cause: thrown, ...(hint !== undefined && { hint }) });
+}
+
+/**
+ * Refuses requests whose Host header names neither this machine nor one of `names`: with a name of its own
+ * pointed at 127.0.0.1, a web page could otherwise read the shop's orders through a visitor's browser.
+ */
+export function hostGuard(names: readonly string[]) {
+  const allowed = new Set(names.map((name) => name.toLowerCase()));
+  return (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+    const host = hostOf(request.headers.host);
+    // A browser opens no Unix socket.
+    if (isByGroupSocket(request) || isLoopbackName(host) || allowed.has(host.toLowerCase())) {
+      done();
+      return;
+    }
+    reply.code(403).send(errorBody(refused));
+  };
+}
+
+const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
+  hint: 'Use 127.0.0.1.',
+});
+
+export interface LocalServerOptions {
+  host: string;
+  /** 0 picks a free one. */
+  port: number;
+  /** Further addresses. */
+  others?: readonly { host: string; port: number }[];
+  /** A Unix socket beside them. */
+  groupSocket?: GroupSocket | undefined;
+  /** Whether a key is asked of everybody; then it may be served under any name. */
+  hasKey?: boolean;
+  clock: Clock;
+  log: Log;
+  /** What is served: each a Fastify plugin of its own file, such as `healthRoutes`. */
+  plugins: readonly FastifyPluginAsync[];
+}
+
+export interface LocalServer {
+  /** Throws `config-invalid` when the address cannot be listened on. */
+  listen(): Promise<{ url: string; port: number }>;
+  /** Takes no new connection, finishes what is under way, and cuts off what is not done after `deadlineMs`. */
+  close(deadlineMs?: number): Promise<void>;
+}
+
+const CLOSE_DEADLINE_MS = 3_000;
+const REQUEST_TIMEOUT_MS = 30_000;
+const HEADERS_TIMEOUT_MS = 5_000;
+/** How often slow requests are looked for. */
+const CHECK_EVERY_MS = 2_000;
+
+/** The HTTP server for the POS and the operator on this machine. */
+export function createLocalServer(options: LocalServerOptions): LocalServer {
+  const { host, others = [], hasKey = false, clock, log, plugins } = options;
+  const app = Fastify({
+    requestTimeout: REQUEST_TIMEOUT_MS,
+    http: {
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      requestTimeout: REQUEST_TIMEOUT_MS,
+      connectionsCheckingInterval: CHECK_EVERY_MS,
+    },
+    return503OnClosing: false,
+    exposeHeadRoutes: true,
+    // An id may be longer than Fastify's own bound, and each of its characters nine in an address.
+    routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },
+  }) as unknown as FastifyInstance;
+  const hosts = [host, ...others.map((other) => other.host)];
+  if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
+  app.setNotFoundHandler(({ method, url }, reply) => sendError(reply, nothingAt(method, url), log));
+  app.setErrorHandler((error, _request, reply) => sendError(reply, error, log));
+  for (const plugin of plugins) app.register(plugin);
+
+  const doors: NetServer[] = [];
+  return {
+    listen: () => listen(app, options, doors),
+    async close(deadlineMs = CLOSE_DEADLINE_MS) {
+      const waiting = new AbortController();
+      const tooLate = clock.sleep(deadlineMs, waiting.signal).then(() => {
+        if (!waiting.signal.aborted) app.server.closeAllConnections();
+      });
+      await Promise.race([closeAll(app, doors), tooLate]);
+      waiting.abort();
+    },
+  };
+}
+
+function nothingAt(method: string, url: string): TillsyncError {
+  const path = url.split('?', 1)[0];
+  return new TillsyncError('not-found', `There is nothing at ${method} ${path}.`, {
+    hint: 'GET /v1/openapi.json tells what there is.',
+  });
+}
+
+/** Ends all of them once what is under way is done. */
+async function closeAll(app: FastifyInstance, doors: readonly NetServer[]): Promise<void> {
+  const shut = doors.map((door) => new Promise((resolve) => door.close(resolve)));
+  await app.close();
+  // Fastify looks at its own port alone.
+  app.server.closeIdleConnections();
+  await Promise.all(shut);
+}
+
+async function listen(
+  app: FastifyInstance,
+  options: LocalServerOptions,
+  doors: NetServer[],
+): Promise<{ url: string; port: number }> {
+  const { host, port, others = [], groupSocket } = options;
+  let at = `${host}:${port}`;
+  let hint = 'Another program may use the port, or the address is not of this machine; change local.listen.';
+  try {
+    await listenAt(app, { host, port });
+    for (const other of others) {
+      at = `${other.host}:${other.port}`;
+      doors.push(await letInto(app.server, other));
+    }
+    if (groupSocket) {
+      at = groupSocket.path;
+      hint = 'Its directory must be there and the user of tillsync may write in it; change local.socket.';
+      doors.push(await listenForGroup(app.server, groupSocket));
+    }
+  } catch (error) {
+    await closeAll(app, doors);
+    if (error instanceof TillsyncError) throw error;
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    throw new TillsyncError('config-invalid', `Cannot serve the local API on ${at} (${code}).`, {
+      cause: error,
+      hint,
+    });
+  }
+  const address = app.server.address();
+  const found = typeof address === 'object' && address !== null ? address.port : port;
+  return { url: `http://${host.includes(':') ? `[${host}]` : host}:${found}`, port: found };
+}

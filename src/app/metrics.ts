@@ -1,0 +1,263 @@
+import { statSync } from 'node:fs';
+import type { LoopBeat } from '../api/status-routes.ts';
+import type { Config } from '../config/config-type.ts';
+import { isSetUp } from '../config/source.ts';
+import type { Freshness } from '../core/alarm.ts';
+import { whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import {
+  type Counters,
+  EventCounts,
+  ProcessMetrics,
+  QuarantineCounts,
+  statusLabel,
+  verdictFamilies,
+} from '../health/counters.ts';
+import type { DiskSpace } from '../health/disk-space.ts';
+import { gauge, type MetricFamily, plainGauge, type Sample } from '../health/metric-family.ts';
+import { verdictOf } from '../health/verdict.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import { openOrdersByStatus } from '../orders/order-queries.ts';
+import type { TokenStatus } from '../platform/tokens.ts';
+import type { ChangeDesk } from './change-desk.ts';
+import type { Parts } from './parts.ts';
+import { mirrorCounts, ordersStaleAfterMs } from './readers.ts';
+import { storagePaths, storageSpace } from './storage.ts';
+
+const FLOW_STATES = [
+  'unknown',
+  'ok',
+  'waiting',
+  'degraded',
+  'failing',
+  'blocked',
+  'locked-out',
+  'off',
+] as const satisfies readonly Freshness['state'][];
+const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
+
+/** What the mirror holds and how its flows fare: short indexed reads. */
+export function mirrorFamilies(mirror: Mirror): MetricFamily[] {
+  const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
+  const byStatus = new Map<string, number>();
+  for (const { status, orders: count } of mirror.read(({ db }) => openOrdersByStatus(db))) {
+    const label = statusLabel(status);
+    byStatus.set(label, (byStatus.get(label) ?? 0) + count);
+  }
+  return [
+    plainGauge('tillsync_orders', 'Orders in the mirror.', orders),
+    plainGauge('tillsync_orders_open', 'Orders that have not ended.', openOrders),
+    gauge(
+      'tillsync_orders_open_by_status',
+      'Of the 500 newest orders that have not ended, those of each status.',
+      [...byStatus].map(([status, value]) => ({ labels: { status }, value })),
+    ),
+    plainGauge('tillsync_order_event_newest_seq', 'Number of the newest entry of the change feed.', events),
+    plainGauge(
+      'tillsync_quarantine_entries',
+      'Entries kept in quarantine, for nobody could read them.',
+      quarantine,
+    ),
+    ...flowFamilies(mirror.freshness()),
+  ];
+}
+
+function flowFamilies(flows: readonly Freshness[]): MetricFamily[] {
+  const times = (of: (flow: Freshness) => string | null): Sample[] =>
+    flows.flatMap((flow) => {
+      const value = Date.parse(of(flow) ?? '') / 1000;
+      return Number.isNaN(value) ? [] : [{ labels: { flow: flow.subject }, value }];
+    });
+  return [
+    gauge(
+      'tillsync_flow_last_success_timestamp_seconds',
+      'When the flow last worked, since the epoch; absent: never.',
+      times(({ lastOkAt }) => lastOkAt),
+    ),
+    gauge(
+      'tillsync_flow_last_try_timestamp_seconds',
+      'When the flow was last tried, since the epoch.',
+      times(({ lastTryAt }) => lastTryAt),
+    ),
+    gauge(
+      'tillsync_flow_state',
+      'State of the flow: 1 for the one it is in.',
+      flows.flatMap(({ subject, state }) =>
+        FLOW_STATES.map((one) => ({ labels: { flow: subject, state: one }, value: one === state ? 1 : 0 })),
+      ),
+    ),
+  ];
+}
+
+export function outboxFamilies(desk: Pick<ChangeDesk, 'counts'>, clock: Clock): MetricFamily[] {
+  const { pending, sending, held, rejected, needsRead, oldestPendingAt } = desk.counts();
+  const states = { pending, sending, held, rejected, 'needs-read': needsRead };
+  const sinceMs = Date.parse(oldestPendingAt ?? '');
+  const ageSeconds = Number.isNaN(sinceMs) ? 0 : Math.max(0, clock.nowMs() - sinceMs) / 1000;
+  return [
+    gauge(
+      'tillsync_outbox_changes',
+      'Changes that are not settled, or that the platform refused, by state.',
+      Object.entries(states).map(([state, value]) => ({ labels: { state }, value })),
+    ),
+    plainGauge(
+      'tillsync_outbox_oldest_pending_age_seconds',
+      'Age of the oldest change in line; 0: none.',
+      ageSeconds,
+    ),
+  ];
+}
+
+/** Without any secret. */
+export function tokenFamilies(tokens: TokenStatus): MetricFamily[] {
+  const { state, accessExpiresInMs, refreshExpiresInMs } = tokens;
+  const ends = { access: accessExpiresInMs, refresh: refreshExpiresInMs };
+  return [
+    gauge(
+      'tillsync_token_state',
+      'State of the platform tokens: 1 for the one they are in; locked-out and none need a person.',
+      TOKEN_STATES.map((one) => ({ labels: { state: one }, value: one === state ? 1 : 0 })),
+    ),
+    gauge(
+      'tillsync_token_remaining_seconds',
+      'Time until a token ends, on the clock of the platform; negative: over; absent: not known.',
+      Object.entries(ends).flatMap(([token, ms]) =>
+        ms === null ? [] : [{ labels: { token }, value: ms / 1000 }],
+      ),
+    ),
+  ];
+}
+
+export function storageFamilies(config: Pick<Config, 'storage'>, disk: DiskSpace | null): MetricFamily[] {
+  const paths = storagePaths(config.storage.directory);
+  const files = {
+    mirror: paths.mirror,
+    'mirror-wal': `${paths.mirror}-wal`,
+    state: paths.state,
+    inbox: paths.inbox,
+  };
+  return [
+    gauge(
+      'tillsync_storage_file_size_bytes',
+      'Size of each database file and of the write-ahead log of the mirror.',
+      Object.entries(files).flatMap(([file, path]) => {
+        const size = statSync(path, { throwIfNoEntry: false })?.size;
+        return size === undefined ? [] : [{ labels: { file }, value: size }];
+      }),
+    ),
+    plainGauge(
+      'tillsync_storage_disk_free_bytes',
+      'What tillsync may still write on its disk.',
+      disk?.freeBytes ?? null,
+    ),
+    plainGauge(
+      'tillsync_storage_disk_size_bytes',
+      'Size of the disk of the storage directory.',
+      disk?.totalBytes ?? null,
+    ),
+  ];
+}
+
+export interface MetricsOptions {
+  parts: Pick<Parts, 'mirror' | 'changeDesk' | 'platform'>;
+  config: Config;
+  counters: Counters;
+  loopsAlive: () => readonly LoopBeat[];
+  version: string;
+  clock: Clock;
+  log: Log;
+}
+
+const READ_WITHIN_MS = 2_000;
+
+/** Everything `/metrics` tells. A source that cannot be read is named, and the others are told all the same. */
+export class Metrics {
+  readonly #options: MetricsOptions;
+  readonly #process = new ProcessMetrics();
+  readonly #quarantine = new QuarantineCounts();
+  readonly #events: EventCounts;
+
+  constructor(options: MetricsOptions) {
+    this.#options = options;
+    this.#events = new EventCounts(options.parts.mirror.newestSeq());
+  }
+
+  async collect(): Promise<MetricFamily[]> {
+    const { parts, config, counters, clock, log } = this.#options;
+    const { mirror, changeDesk, platform } = parts;
+    const startMs = clock.monotonicMs();
+    const disk = storageSpace(config.storage.directory);
+    const readable = { mirror: 1, state: 1 };
+    const families: MetricFamily[] = [];
+    const read = async (source: keyof typeof readable, look: () => MetricFamily[]) => {
+      try {
+        families.push(...(await whenFree(clock, look, READ_WITHIN_MS)));
+      } catch (error) {
+        readable[source] = 0;
+        log.debug({ source, err: error }, 'a source of the metrics cannot be read');
+      }
+    };
+    await read('mirror', () => [
+      ...mirrorFamilies(mirror),
+      mirror.read(({ db }) => this.#quarantine.family(db)),
+      ...outboxFamilies(changeDesk, clock),
+      ...mirror.read(({ db }) => this.#events.families(db, mirror.newestSeq())),
+    ]);
+    await read('state', () => tokenFamilies(platform.tokens.describe()));
+    await read('mirror', () => verdictFamilies(this.#verdict(disk)));
+    const tookSeconds = (clock.monotonicMs() - startMs) / 1000;
+    return [
+      ...this.#about(readable),
+      ...families,
+      ...storageFamilies(config, disk),
+      ...counters.families(),
+      ...counters.inbox.families(clock),
+      ...this.#process.families(),
+      plainGauge('tillsync_scrape_duration_seconds', 'Time that looking these figures up took.', tookSeconds),
+    ];
+  }
+
+  close(): void {
+    this.#process.close();
+  }
+
+  #about(readable: Record<string, number>): MetricFamily[] {
+    const { loopsAlive, version, clock } = this.#options;
+    const nowMs = clock.monotonicMs();
+    return [
+      gauge('tillsync_build_info', 'Always 1; the versions are in the labels.', [
+        { labels: { version, node: process.version }, value: 1 },
+      ]),
+      gauge(
+        'tillsync_source_readable',
+        'Whether the database could be read for this scrape; where it is 0, its figures are absent.',
+        Object.entries(readable).map(([source, value]) => ({ labels: { source }, value })),
+      ),
+      gauge(
+        'tillsync_loop_silent_seconds',
+        'Time since the last sign of life of each loop; systemd restarts tillsync after ten minutes.',
+        loopsAlive().map(({ name, lastBeatMs }) => ({
+          labels: { loop: name },
+          value: Math.max(0, nowMs - lastBeatMs) / 1000,
+        })),
+      ),
+    ];
+  }
+
+  #verdict(disk: ReturnType<typeof storageSpace>) {
+    const { parts, config, clock } = this.#options;
+    const { mirror, changeDesk, platform } = parts;
+    return verdictOf({
+      nowMs: clock.nowMs(),
+      isSetUp: isSetUp(config),
+      freshness: mirror.freshness(),
+      alarms: mirror.raisedAlarms(),
+      tokens: platform.tokens.describe(),
+      outbox: changeDesk.counts(),
+      quarantine: mirrorCounts(mirror).quarantine,
+      disk,
+      ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
+    });
+  }
+}

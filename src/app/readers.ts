@@ -1,0 +1,216 @@
+import type { Branch, MirroredProduct } from '../catalog/product.ts';
+import type { Config } from '../config/config-type.ts';
+import { isSetUp } from '../config/source.ts';
+import { cronSchedule } from '../config/values.ts';
+import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { openWhenFree } from '../core/files.ts';
+import type { Clock } from '../core/time.ts';
+import type { AlarmUp } from '../health/alarm-news.ts';
+import type { DiskSpace } from '../health/disk-space.ts';
+import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts';
+import type { KeptCallback } from '../orders/callbacks.ts';
+import { type Mirror, openMirror } from '../orders/mirror.ts';
+import type { OutboxFilter } from '../outbox/outbox-queries.ts';
+import type { OutboxEntry } from '../outbox/queue.ts';
+import type { Wait } from '../platform/platform.ts';
+import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
+import { isReadable, requireRights } from './installation.ts';
+import { RUNNING, storagePaths, storageSpace } from './storage.ts';
+import { MirrorStores, openState, type State } from './stores.ts';
+
+/** Rows of the mirror. */
+export interface MirrorCounts {
+  orders: number;
+  openOrders: number;
+  /** Newest seq of the change feed. */
+  events: number;
+  quarantine: number;
+}
+
+/** Word for word the condition of the index `orders_open`. */
+const OPEN = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";
+
+export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>): MirrorCounts {
+  const counts = mirror.read(({ db }) =>
+    db
+      .prepare<[], Omit<MirrorCounts, 'events'>>(
+        `SELECT (SELECT count(*) FROM orders) AS orders,
+           (SELECT count(*) FROM orders WHERE ${OPEN}) AS openOrders,
+           (SELECT count(*) FROM quarantine) AS quarantine`,
+      )
+      .get(),
+  );
+  const { orders = 0, openOrders = 0, quarantine = 0 } = counts ?? {};
+  return { orders, openOrders, events: mirror.newestSeq(), quarantine };
+}
+
+const STALE_AFTER_MS = 600_000;
+
+export interface OrdersStaleOptions {
+  config: Pick<Config, 'orders' | 'limits'>;
+  /** When orders were last polled; null: never. */
+  lastPollOkMs: number | null;
+}
+
+/** How long after its last good poll orders count as missing: when the next one was due, and then some. */
+export function ordersStaleAfterMs({ config, lastPollOkMs }: OrdersStaleOptions): number {
+  const { poll, timezone } = config.orders;
+  const patienceMs = Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3);
+  if (lastPollOkMs === null) return patienceMs;
+  return cronSchedule(poll, timezone).nextAfter(lastPollOkMs) - lastPollOkMs + patienceMs;
+}
+
+export type { OutboxEntry, OutboxFilter };
+
+/** How a person names a product. */
+export type ProductName = { productId: string } | { sku: string } | { externalId: string };
+
+/** Catalogue and outbox of a mirror that was opened for looking only. */
+export function readStores(mirror: Mirror, config: Pick<Config, 'branches'>, clock: Clock): MirrorStores {
+  return new MirrorStores({ mirror, branches: configuredBranches(config), clock });
+}
+
+export function configuredBranches({ branches }: Pick<Config, 'branches'>): Branch[] {
+  return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
+}
+
+/** Products of the mirror by a name; several only where an externalId stands for several. */
+export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductName): MirroredProduct[] {
+  return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
+}
+
+export type { TokenStatus };
+
+export interface ReadersOptions {
+  config: Config;
+  clock: Clock;
+}
+
+/** What a command needs that only looks: nothing is created, upgraded or written. */
+export interface Readers {
+  mirror: Mirror;
+  /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
+  tokens(): TokenStatus;
+  waits(): Wait[];
+  /** Whether the daemon runs on these files now. */
+  isRunning(): boolean;
+  /** Alarms that are up, those included that the mirror did not take from the daemon that runs. */
+  alarms(): AlarmUp[];
+  /** After `id`, oldest first; throw as `tokens` does. */
+  callbacks(after: number, limit: number): KeptCallback[];
+  /** Rows of the mirror. */
+  counts(): MirrorCounts;
+  close(): Promise<void>;
+}
+
+/** Opens the stored files for looking, also beside a running daemon. Throws `not-found` before the first start. */
+export async function openReaders({ config, clock }: ReadersOptions): Promise<Readers> {
+  const { directory } = config.storage;
+  const { mirror: path, state: statePath } = storagePaths(directory);
+  requireRights(directory, 'read');
+  if (!isReadable(path)) throw noMirror(directory);
+  const mirror = await openWhenFree(clock, () => openMirror({ path, clock, readonly: true }));
+  const state = await stateOf(statePath, clock);
+  return {
+    mirror,
+    tokens: () => {
+      const { tokens } = orThrow(state);
+      const pair = tokens.read();
+      const platformNowMs = clock.nowMs() + (pair?.clockSkewMs ?? 0);
+      return describeTokens(pair, tokens.readIntent()?.startedAtMs ?? null, platformNowMs);
+    },
+    waits: () => orThrow(state).ledger.waits(config.limits),
+    isRunning: () => orThrow(state).leases.isHeld(RUNNING),
+    alarms: () => {
+      const stored = mirror.raisedAlarms();
+      const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
+      return [...asideOf(state).filter(isMissing), ...stored];
+    },
+    callbacks: (after, limit) => orThrow(state).callbacks.list(after, limit),
+    counts: () => mirrorCounts(mirror),
+    close: async () => {
+      if (!(state instanceof TillsyncError)) state.close();
+      await mirror.close();
+    },
+  };
+}
+
+/** Before the first start. */
+export function noMirror(directory: string): TillsyncError {
+  return new TillsyncError('not-found', `There is no mirror in ${directory} yet.`, {
+    hint: 'Start tillsync first ({start}), or look into another directory with --config FILE.',
+  });
+}
+
+async function stateOf(path: string, clock: Clock): Promise<State | TillsyncError> {
+  try {
+    if (isReadable(path)) return await openWhenFree(clock, () => openState({ path, clock }));
+    return new TillsyncError('not-found', 'No tokens were ever stored here.', {
+      hint: 'Hand over a refresh token: {tillsync} auth set < FILE',
+    });
+  } catch (error) {
+    return asTillsyncError(error);
+  }
+}
+
+/** None where this user may not look, or the daemon ended before it could take them back. */
+function asideOf(state: State | TillsyncError): AlarmUp[] {
+  if (state instanceof TillsyncError || !state.leases.isHeld(RUNNING)) return [];
+  return state.aside.list();
+}
+
+function orThrow(state: State | TillsyncError): State {
+  if (state instanceof TillsyncError) throw state;
+  return state;
+}
+
+/**
+ * How the stored tokens fare, beside a running daemon or before its first start; creates nothing. Throws
+ * `storage-…` when this user may not read them.
+ */
+export async function storedTokens(options: { config: Config; clock: Clock }): Promise<TokenStatus> {
+  const { config, clock } = options;
+  const { state: path } = storagePaths(config.storage.directory);
+  requireRights(config.storage.directory, 'read');
+  if (!isReadable(path)) return describeTokens(null, null, 0);
+  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  try {
+    const pair = state.tokens.read();
+    const intentAtMs = state.tokens.readIntent()?.startedAtMs ?? null;
+    return describeTokens(pair, intentAtMs, clock.nowMs() + (pair?.clockSkewMs ?? 0));
+  } finally {
+    state.close();
+  }
+}
+
+export interface StoredVerdictOptions {
+  readers: Readers;
+  config: Config;
+  clock: Clock;
+  /** From state.db; null where it cannot be read. */
+  tokens: VerdictFacts['tokens'];
+  running: boolean | null;
+  /** What is wrong with state.db itself; null: nothing, or this user may not look. */
+  stateFault?: string | null;
+}
+
+/** The verdict of the status page from what is stored, with or without a running daemon. */
+export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict; disk: DiskSpace | null } {
+  const { readers, config, clock, tokens, running, stateFault } = options;
+  const { mirror } = readers;
+  const disk = storageSpace(config.storage.directory);
+  const verdict = verdictOf({
+    nowMs: clock.nowMs(),
+    isSetUp: isSetUp(config),
+    freshness: mirror.freshness(),
+    alarms: readers.alarms(),
+    tokens,
+    outbox: readStores(mirror, config, clock).read(({ queries }) => queries.counts()),
+    quarantine: readers.counts().quarantine,
+    disk,
+    running,
+    stateFault,
+    ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
+  });
+  return { verdict, disk };
+}

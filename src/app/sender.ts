@@ -1,0 +1,272 @@
+import type { Freshness } from '../core/alarm.ts';
+import { counted, TillsyncError, whenFree } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
+import type { ChangeKind } from '../outbox/change.ts';
+import { OutboxCare } from '../outbox/maintenance.ts';
+import type { OutboxEntry } from '../outbox/queue.ts';
+import { PushFreshness, PushLoop } from '../outbox/sender.ts';
+import { type OnSettled, outboxChores, pushLine } from './outbox-wiring.ts';
+import type { Parts, PartsOptions } from './parts.ts';
+import { type SweepNowRequest, sweepNow } from './sweep-now.ts';
+
+export interface SenderOptions
+  extends Pick<PartsOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'> {
+  parts: Parts;
+  /** False while only a person can bring new tokens. */
+  mayCall: () => boolean;
+  /** Asks for the catalogue to be read soon; left out where nobody reads it. */
+  wantCatalog?: () => void;
+  /** Told what became of the changes of each call. */
+  onSettled?: OnSettled | undefined;
+}
+
+/** What sends the changes in line, in the daemon or in a command that waits for them. */
+export class Sender {
+  readonly #options: SenderOptions;
+  readonly #freshness: PushFreshness;
+  readonly #pushing = new Set<Promise<void>>();
+  #care: OutboxCare | undefined;
+
+  constructor(options: SenderOptions) {
+    this.#options = options;
+    this.#freshness = new PushFreshness(options.parts.mirror.freshnessBoard);
+  }
+
+  /** Whether this process is the one that sends, and nothing keeps it from it. */
+  get maySend(): boolean {
+    return this.#standing() === 'sends';
+  }
+
+  /** The care of the outbox, without which nothing is sent. Each call begins anew. */
+  care(beat: () => void): OutboxCare {
+    const { parts, config, clock, random, log, lookEveryMs, mayCall, wantCatalog } = this.#options;
+    const { stores, changeDesk, mirror, platform, state, onLine } = parts;
+    const { holdBackUnbooked: holdBack } = config.stock;
+    this.#care = new OutboxCare({
+      platform,
+      chores: outboxChores(stores, changeDesk, mirror, {
+        holdBack,
+        clock,
+        keptMs: config.retention.outboxMs,
+        readsCatalog: wantCatalog !== undefined && parts.branches.length > 0,
+      }),
+      leases: state.leases,
+      alarms: mirror.alarms,
+      mayCall,
+      wantCatalog: wantCatalog ?? (() => {}),
+      onLine: () => {
+        for (const listener of onLine) listener();
+      },
+      sent: () => Promise.allSettled(this.#pushing),
+      lookEveryMs,
+      clock,
+      random,
+      log,
+      beat,
+    });
+    return this.#care;
+  }
+
+  /** Sends one kind of changes until the signal, woken by `parts.onLine`. */
+  async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
+    const { parts, config, clock, random, log, lookEveryMs, onSettled } = this.#options;
+    const { platform, stores, changeDesk, branches, mirror, onLine } = parts;
+    const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
+    const loop = new PushLoop({
+      kind,
+      platform,
+      line: pushLine(stores, changeDesk, {
+        holdBack,
+        skipUnchanged,
+        trustMs,
+        platformDeducts,
+        hasBranches: branches.length > 0,
+        lastPollOkMs: () => mirror.lastPollOkMs(),
+        clock,
+        onSettled: onSettled && ((outcomes) => onSettled(kind, outcomes)),
+      }),
+      standing: () => this.#standing(),
+      freshness: this.#freshness,
+      clock,
+      random,
+      log,
+      lingerMs: config.outbox.lingerMs,
+      lookEveryMs,
+      beat,
+    });
+    const wake = () => loop.wake();
+    onLine.add(wake);
+    const pushing = loop.run(signal);
+    this.#pushing.add(pushing);
+    try {
+      await pushing;
+    } finally {
+      this.#pushing.delete(pushing);
+      onLine.delete(wake);
+    }
+  }
+
+  #standing(): 'sends' | 'elsewhere' | 'locked-out' {
+    if (!this.#care?.isSender) return 'elsewhere';
+    return this.#options.mayCall() ? 'sends' : 'locked-out';
+  }
+}
+
+const LOOK_EVERY_MS = 100;
+const TROUBLE_EVERY_MS = 1_000;
+
+export interface WaitRequest extends Pick<SweepNowRequest, 'onWait'> {
+  /** Ends the wait; changes that are not settled then stay in line. */
+  signal: AbortSignal;
+  onProgress: (settled: number, total: number) => void;
+  /** Told once, when no daemon sends and this process does. */
+  onAlone: () => void;
+  /** Told when sending does not go well; it goes on all the same. */
+  onTrouble: (message: string) => void;
+  /** Told as the catalogue is read that the changes wait for, when nobody else reads it. */
+  onCatalog: SweepNowRequest['onProgress'];
+}
+
+/**
+ * Waits until each change, or the one that took its place, is done, rejected, dropped or held for a person. While
+ * no other process sends, this one does. Gives what became of each change. Throws `aborted` and `auth-required`;
+ * every change stays in line then.
+ */
+export async function sendUntilSettled(
+  options: SenderOptions,
+  changeIds: readonly number[],
+  request: WaitRequest,
+): Promise<Map<number, OutboxEntry>> {
+  const { parts, clock } = options;
+  const ended = new AbortController();
+  const signal = AbortSignal.any([request.signal, ended.signal]);
+  const sender = new Sender(options);
+  const beat = () => {};
+  const care = sender.care(beat);
+  const watch = new Watch(parts, changeIds);
+  await care.step();
+  const work = [care.run(signal), sender.push('stock', signal, beat), sender.push('product', signal, beat)];
+  try {
+    if (sender.maySend && !watch.look()) request.onAlone();
+    await Promise.race([
+      settled(watch, { parts, clock, sender, request, signal }),
+      // A loop that fails ends the wait; one that ends by the signal leaves the last word to the watch.
+      ...work.map((loop) => loop.then(() => new Promise<never>(() => {}))),
+    ]);
+  } finally {
+    ended.abort();
+    await Promise.allSettled(work);
+  }
+  return watch.results;
+}
+
+interface Waiting {
+  parts: Parts;
+  clock: Clock;
+  sender: Sender;
+  request: WaitRequest;
+  signal: AbortSignal;
+}
+
+async function settled(watch: Watch, waiting: Waiting): Promise<void> {
+  const { parts, clock, sender, request, signal } = waiting;
+  const startedAtMs = clock.nowMs();
+  let catalog: Promise<unknown> | undefined;
+  let failure: { error: unknown } | undefined;
+  let told = '';
+  let troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
+  while (!(await whenFree(clock, () => watch.look(), undefined, signal))) {
+    request.onProgress(watch.settled, watch.total);
+    if (failure) throw failure.error;
+    if (request.signal.aborted) throw stopped(watch);
+    if (!catalog && sender.maySend && needsCatalog(parts)) {
+      catalog = readCatalog(parts, request, signal).catch((error: unknown) => {
+        failure = { error };
+      });
+    }
+    if (clock.monotonicMs() >= troubleDueMs) {
+      troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
+      requireTokens(parts, watch);
+      const trouble = troubleOf(parts.mirror.freshness(), startedAtMs);
+      if (trouble !== '' && trouble !== told) request.onTrouble(trouble);
+      told = trouble;
+    }
+    await clock.sleep(LOOK_EVERY_MS, signal);
+  }
+  request.onProgress(watch.settled, watch.total);
+}
+
+/** Changes whose product the mirror does not know wait for a first whole catalogue. */
+function needsCatalog({ stores, branches }: Parts): boolean {
+  return branches.length > 0 && stores.read(({ lookup }) => !lookup.isComplete);
+}
+
+function readCatalog(parts: Parts, request: WaitRequest, signal: AbortSignal): Promise<unknown> {
+  const { onWait, onCatalog } = request;
+  return sweepNow(parts, {
+    signal,
+    ...(onWait && { onWait }),
+    ...(onCatalog && { onProgress: onCatalog }),
+  });
+}
+
+function requireTokens({ platform }: Parts, watch: Watch): void {
+  if (platform.tokens.describe().state === 'ok') return;
+  throw new TillsyncError(
+    'auth-required',
+    `The platform asks for new tokens. Still queued: ${counted(watch.total - watch.settled, 'change')}.`,
+    { hint: 'Run: {tillsync} auth set, and they are sent.' },
+  );
+}
+
+function troubleOf(freshness: readonly Freshness[], sinceMs: number): string {
+  const push = freshness.find(({ subject }) => subject === 'outbox.push');
+  const isNow = push?.lastTryAt != null && Date.parse(push.lastTryAt) >= sinceMs;
+  return push && isNow && push.state !== 'ok' ? push.message : '';
+}
+
+function stopped(watch: Watch): TillsyncError {
+  const left = watch.total - watch.settled;
+  return new TillsyncError('aborted', `Stopped waiting. Still queued: ${counted(left, 'change')}.`, {
+    hint: 'The daemon sends them, or the next command with --wait.',
+  });
+}
+
+/** Looks what became of changes, following each to the one that took its place. */
+class Watch {
+  readonly results = new Map<number, OutboxEntry>();
+  readonly total: number;
+  readonly #parts: Pick<Parts, 'stores'>;
+  /** The change that now stands for each that was handed over. */
+  readonly #waiting: Map<number, number>;
+
+  constructor(parts: Pick<Parts, 'stores'>, changeIds: readonly number[]) {
+    this.#parts = parts;
+    this.#waiting = new Map(changeIds.map((changeId) => [changeId, changeId]));
+    this.total = this.#waiting.size;
+  }
+
+  get settled(): number {
+    return this.total - this.#waiting.size;
+  }
+
+  /** Whether all are settled. */
+  look(): boolean {
+    this.#parts.stores.read(({ queries }) => {
+      const open = queries.open();
+      for (const [changeId, now] of this.#waiting) {
+        const state = open.get(now);
+        if (state && !state.isHeld) continue;
+        const entry = queries.follow(now);
+        const isOpen = entry && open.get(entry.changeId)?.isHeld === false;
+        if (isOpen) this.#waiting.set(changeId, entry.changeId);
+        else {
+          // One that is not there any more was settled so long ago that it is forgotten.
+          if (entry) this.results.set(changeId, entry);
+          this.#waiting.delete(changeId);
+        }
+      }
+    });
+    return this.#waiting.size === 0;
+  }
+}

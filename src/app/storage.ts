@@ -1,0 +1,117 @@
+import { statfsSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { TillsyncError, whenFree } from '../core/errors.ts';
+import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import type { Leases } from '../db/lease.ts';
+import { makeDirectory } from '../db/sqlite.ts';
+import type { DiskSpace } from '../health/disk-space.ts';
+
+/** Group may list and read; new files get the directory's group, so that the POS can read them. */
+const MODE = 0o2750;
+
+/** Where the databases of one company live. */
+export interface StoragePaths {
+  mirror: string;
+  state: string;
+  inbox: string;
+}
+
+/**
+ * Makes the storage directory when it is not there. One that exists keeps its owner and mode: the package or the
+ * operator chose them. Its group becomes `group` (`storage.group`), so that its members come to the files in it.
+ * Throws `storage-failed`, `config-invalid`.
+ */
+export function prepareStorage(directory: string, group?: string): StoragePaths {
+  const gid = group === undefined ? undefined : groupId(group);
+  try {
+    const isNew = !statSync(directory, { throwIfNoEntry: false });
+    if (isNew) makeDirectory(directory, MODE & 0o777);
+    if (gid !== undefined) giveToGroup(gid, directory);
+    if (isNew) setDirectoryMode(directory, MODE);
+  } catch (cause) {
+    if (cause instanceof TillsyncError) throw cause;
+    throw new TillsyncError('storage-failed', `The storage directory ${directory} cannot be made.`, {
+      cause,
+      hint: 'Make it for the user that tillsync runs as, or set storage.directory.',
+    });
+  }
+  return storagePaths(directory);
+}
+
+/** Throws `config-invalid` for a group (`storage.group`) that this machine does not have; empty is none. */
+export function checkGroup(group: string): void {
+  if (group !== '') groupId(group);
+}
+
+export function storagePaths(directory: string): StoragePaths {
+  return {
+    mirror: join(directory, 'mirror.db'),
+    state: join(directory, 'state.db'),
+    inbox: join(directory, 'inbox', 'inbox.db'),
+  };
+}
+
+/**
+ * Of the disk that holds `directory`, or would hold it once it is made: what an ordinary user may still write.
+ * null where the system does not tell.
+ */
+export function storageSpace(directory: string): DiskSpace | null {
+  for (let at = directory; ; at = dirname(at)) {
+    try {
+      const { bavail, blocks, bsize } = statfsSync(at);
+      return { freeBytes: bavail * bsize, totalBytes: blocks * bsize };
+    } catch {
+      if (at === dirname(at)) return null;
+    }
+  }
+}
+
+/** The lease that the daemon holds for as long as it runs; it ends with its process, whatever that dies of. */
+export const RUNNING = 'daemon';
+/** How long a daemon in another container, whose end nobody here can see, counts as running after its last renewal. */
+const HOLD_MS = 180_000;
+const RENEW_EVERY_MS = 60_000;
+
+export interface RunningMarkOptions {
+  leases: Leases;
+  clock: Clock;
+  log: Log;
+}
+
+/** Lets everybody see that the daemon runs; what it returns takes that back. */
+export async function markRunning(options: RunningMarkOptions): Promise<() => Promise<void>> {
+  const { leases, clock, log } = options;
+  const acquire = () => whenFree(clock, () => leases.acquire(RUNNING, HOLD_MS));
+  let fence = await acquire();
+  if (fence === undefined) {
+    log.warn(
+      {},
+      'another tillsync runs on this storage directory; both keep the limits, one of them is enough',
+    );
+  }
+  const over = new AbortController();
+  const keep = async () => {
+    for (;;) {
+      await clock.sleep(RENEW_EVERY_MS, over.signal);
+      if (over.signal.aborted) return;
+      try {
+        const held = fence;
+        const isKept =
+          held !== undefined && (await whenFree(clock, () => leases.renew(RUNNING, held, HOLD_MS)));
+        // The other one may have ended since.
+        if (!isKept) fence = await acquire();
+      } catch (error) {
+        log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');
+      }
+    }
+  };
+  const kept = keep();
+  return async () => {
+    over.abort();
+    await kept;
+    const held = fence;
+    if (held !== undefined) await whenFree(clock, () => leases.release(RUNNING, held));
+  };
+}

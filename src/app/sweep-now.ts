@@ -1,0 +1,85 @@
+import type { Branch } from '../catalog/product.ts';
+import { type LeasedSweepRequest, type SweepReport, sweepAll } from '../catalog/sweep.ts';
+import { TillsyncError } from '../core/errors.ts';
+import type { ProductChange, StockChange } from '../outbox/change.ts';
+import type { Parts } from './parts.ts';
+
+export type { SweepReport };
+
+export interface SweepNowRequest extends LeasedSweepRequest {
+  /** Only this one; without it every configured branch. */
+  branch?: Branch | undefined;
+  /** Told before each branch. */
+  onBranch?: (branch: Branch) => void;
+}
+
+/** Reads the catalogue of the platform into the mirror, beside a daemon or without one. */
+export async function sweepNow(parts: Parts, request: SweepNowRequest): Promise<SweepReport[]> {
+  const { catalogSweep, branches } = parts;
+  const { freshnessBoard: freshness, alarms } = parts.mirror;
+  const sweep = {
+    sweep: (branch: Branch, how: LeasedSweepRequest) => {
+      request.onBranch?.(branch);
+      return catalogSweep.sweep(branch, how);
+    },
+  };
+  if (request.branch === undefined) {
+    return await sweepAll({ sweep, branches, freshness, alarms }, request);
+  }
+  // One branch says nothing of the others, so how fresh the whole is stays as it was told.
+  return [await sweep.sweep(request.branch, request)];
+}
+
+/** The configured branch that a person means by one of its ids. Throws `usage`. */
+export function namedBranch(branches: readonly Branch[], name: string): Branch {
+  const found = branches.filter((each) => each.subsidiaryId === name || each.externalId === name);
+  if (found.length === 1 && found[0]) return found[0];
+  const known = branches.map(branchName).join(', ');
+  throw new TillsyncError(
+    'usage',
+    `--branch: found "${name}", which ${found.length === 0 ? 'names no configured branch' : 'names several branches'}.`,
+    { hint: known === '' ? 'No branches are configured; add [[branches]].' : `Configured are: ${known}.` },
+  );
+}
+
+/** A branch as people know it: `sub-1 (B1)`. */
+export function branchName({ subsidiaryId, externalId }: Branch): string {
+  if (subsidiaryId === null) return externalId ?? '';
+  return externalId === null ? subsidiaryId : `${subsidiaryId} (${externalId})`;
+}
+
+/** The branch that a hand-over is for. */
+export interface ChosenBranch {
+  /** A change that names no branch is for this one. */
+  named<T extends StockChange | ProductChange>(change: T): T;
+  /** Internal ids of the branches that a whole inventory counts; undefined: all that the mirror has. */
+  readonly subsidiaryIds: ReadonlySet<string> | undefined;
+}
+
+/** `name`: one of the ids of a configured branch; without it, changes stay as they are. Throws `usage`. */
+export function chosenBranch(branches: readonly Branch[], name: string | undefined): ChosenBranch {
+  if (name === undefined) {
+    const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
+    // With a branch of unknown id among them, nobody can tell its stocks from those of other branches.
+    return {
+      named: (change) => change,
+      subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
+    };
+  }
+  const branch = namedBranch(branches, name);
+  const { subsidiaryId } = branch;
+  if (subsidiaryId === null) {
+    throw new TillsyncError(
+      'usage',
+      `--branch: the configuration does not say which subsidiary_id ${branchName(branch)} has.`,
+      { hint: 'Add subsidiary_id beside external_id in its [[branches]] section.' },
+    );
+  }
+  return {
+    named: (change) =>
+      'qty' in change && change.subsidiaryId === undefined && change.subsidiaryExternalId === undefined
+        ? { ...change, subsidiaryId }
+        : change,
+    subsidiaryIds: new Set([subsidiaryId]),
+  };
+}

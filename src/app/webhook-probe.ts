@@ -1,0 +1,144 @@
+import { once } from 'node:events';
+import { existsSync, readFileSync, statSync } from 'node:fs';
+import { connect as connectPlain, isIP } from 'node:net';
+import { connect as connectSecure } from 'node:tls';
+import { Agent, request } from 'undici';
+import type { Config } from '../config/config-type.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { PROBE_HEADER } from '../orders/callbacks.ts';
+import { addressOf, networkFault } from '../platform/transport.ts';
+
+/** What one try of an address showed. */
+export interface ProbeResult {
+  what: 'local' | 'public';
+  url: string;
+  ok: boolean;
+  /** One sentence for a person. */
+  message: string;
+}
+
+const TIMEOUT_MS = 10_000;
+const WRONG_SECRET = 'tillsync-webhook-test-with-a-wrong-secret';
+
+export interface ProbeOptions {
+  config: Config;
+  /** The secret that callbacks carry now. */
+  secret: string | undefined;
+  signal: AbortSignal;
+}
+
+/**
+ * Tries the receiver the way the platform would, without leaving a trace in the mirror: a wrong secret has to be
+ * refused, and the right one has to get as far as the body, which is announced too large to be read.
+ */
+export async function probeWebhook({ config, secret, signal }: ProbeOptions): Promise<ProbeResult[]> {
+  const { host, port, path, tlsCertFile, callbackUrl, bodyLimitBytes } = config.webhook;
+  const local = `${tlsCertFile === '' ? 'http' : 'https'}://${host.includes(':') ? `[${host}]` : host}:${port}${path}`;
+  // The certificate is made for the public name, and this is the loopback address.
+  const agent = new Agent({ connect: { rejectUnauthorized: false } });
+  const open = new Agent();
+  try {
+    const results: ProbeResult[] = [];
+    const refused = await statusOf(local, WRONG_SECRET, '{}', agent, signal);
+    results.push(judgeWrong('local', local, refused));
+    if (refused === 401 && secret !== undefined && isOwnListener(port, config.storage.directory)) {
+      const large = ' '.repeat(bodyLimitBytes + 1);
+      results.push(judgeRight(local, await statusOf(local, secret, large, agent, signal)));
+    }
+    if (callbackUrl !== '') {
+      const reached = await statusOf(callbackUrl, WRONG_SECRET, '{}', open, signal);
+      results.push(judgeWrong('public', callbackUrl, reached));
+    }
+    return results;
+  } finally {
+    await Promise.all([agent.destroy(), open.destroy()]);
+  }
+}
+
+/** As `/proc/net/tcp` has them: local address, state (0A: listens), and the user the socket belongs to. */
+const LISTENER = /^\s*\d+: [0-9A-F]+:([0-9A-F]{4}) \S+ 0A \S+ \S+ \S+\s+(\d+)/gm;
+
+/**
+ * Whether the port is listened on by the user of tillsync or by root, which holds it for systemd: the secret is
+ * given to nobody else who may have the port while tillsync is down. False also where the system does not tell.
+ */
+function isOwnListener(port: number, storage: string): boolean {
+  try {
+    const own = new Set([0, statSync(storage).uid]);
+    const tables = ['/proc/net/tcp', '/proc/net/tcp6'].map((file) =>
+      existsSync(file) ? readFileSync(file, 'utf8') : '',
+    );
+    const owners = [...tables.join('\n').matchAll(LISTENER)]
+      .filter(([, hex = '']) => Number.parseInt(hex, 16) === port)
+      .map(([, , uid]) => Number(uid));
+    return owners.length > 0 && owners.every((uid) => own.has(uid));
+  } catch {
+    return false;
+  }
+}
+
+async function statusOf(
+  url: string,
+  secret: string,
+  body: string,
+  dispatcher: Agent,
+  signal: AbortSignal,
+): Promise<number | string> {
+  try {
+    const answer = await request(url, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'x-webhook-secret': secret, [PROBE_HEADER]: '1' },
+      body,
+      dispatcher,
+      signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+    });
+    await answer.body.dump();
+    return answer.statusCode;
+  } catch (error) {
+    return error instanceof Error && 'code' in error ? String(error.code) : 'no answer in time';
+  }
+}
+
+function judgeWrong(what: 'local' | 'public', url: string, status: number | string): ProbeResult {
+  if (status === 401) return { what, url, ok: true, message: 'reached, and a wrong secret is refused' };
+  if (typeof status === 'string') {
+    const why = what === 'local' ? 'is tillsync running?' : 'check name, firewall and proxy';
+    return { what, url, ok: false, message: `not reached (${status}); ${why}` };
+  }
+  const hint = status < 300 ? 'something else answers there' : 'check the path and the proxy in front';
+  return { what, url, ok: false, message: `answered ${status} where 401 was due; ${hint}` };
+}
+
+function judgeRight(url: string, status: number | string): ProbeResult {
+  if (status === 413) return { what: 'local', url, ok: true, message: 'the secret in use is accepted' };
+  if (status === 401) {
+    const message = 'the secret in use is refused; restart tillsync if it was handed in anew';
+    return { what: 'local', url, ok: false, message };
+  }
+  return { what: 'local', url, ok: false, message: `answered ${status} where 413 was due` };
+}
+
+/**
+ * Whether something accepts connections at the base address, with a certificate that holds where it is https. No
+ * request is sent, so no limit of the platform counts it. Throws `platform-unreachable`, `aborted`.
+ */
+export async function reachPlatform(baseUrl: string, signal: AbortSignal): Promise<void> {
+  const { isTls, ...to } = addressOf(baseUrl);
+  const named = isIP(to.host) === 0 ? { servername: to.host } : {};
+  const socket = isTls ? connectSecure({ ...to, ...named }) : connectPlain(to);
+  // What comes after the verdict is of no interest.
+  socket.on('error', () => {});
+  const limit = AbortSignal.timeout(TIMEOUT_MS);
+  try {
+    await once(socket, isTls ? 'secureConnect' : 'connect', { signal: AbortSignal.any([signal, limit]) });
+  } catch (error) {
+    if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while a connection was tried.');
+    throw networkFault(limit.aborted ? timedOut() : error, to);
+  } finally {
+    socket.destroy();
+  }
+}
+
+function timedOut(): Error {
+  return Object.assign(new Error('no answer in time'), { code: 'ETIMEDOUT' });
+}

@@ -1,0 +1,287 @@
+import { hash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { type Clock, isoUtc } from '../core/time.ts';
+import type { ProductRecord, Unlisted } from '../platform/platform.ts';
+import {
+  type Branch,
+  type CatalogLookup,
+  type CatalogMapping,
+  MAPPING_FIELDS,
+  type MappingField,
+} from './product.ts';
+import { ProductWriter, type WriteContext } from './product-rows.ts';
+
+/** Taken before the platform is asked, so that what is mirrored from its answer never undoes something newer. */
+export interface ReadMark {
+  push: number;
+  orderSeq: number;
+}
+
+export interface PageResult {
+  /** Products whose rows were written. */
+  written: number;
+  /** Products that were the same, for which nothing was written. */
+  unchanged: number;
+}
+
+export interface CompletedSweep {
+  branch: Branch;
+  /** Taken before the first page was asked for. */
+  mark: ReadMark;
+  startedAtMs: number;
+  pages: number;
+  /** Ids of every product that the pages listed. */
+  seen: ReadonlySet<string>;
+}
+
+export interface SweepRow {
+  branch: string;
+  subsidiaryId: string | null;
+  startedAt: string;
+  completedAt: string;
+  pages: number;
+  products: number;
+}
+
+/** How `sweeps` and `branch_products` name a configured branch. */
+export function branchKey(branch: Branch): string {
+  return branch.subsidiaryId ?? `ext:${branch.externalId ?? ''}`;
+}
+
+/** Mirrors what the platform says of its catalogue. Each method is one short transaction. */
+export class CatalogStore {
+  readonly #clock: Clock;
+  readonly #writer: ProductWriter;
+  readonly #db: Database.Database;
+  readonly #digest: Database.Statement<[string, string], { digest: string | null; vanished: string | null }>;
+  readonly #listings: Database.Statement<[string], { branch: string; digest: string | null }>;
+  readonly #putListing: Database.Statement<[string, string, string | null]>;
+  readonly #forgetDigests: Database.Statement<[string, string]>;
+  readonly #listed: Database.Statement<[string], Unlisted>;
+  readonly #dropListing: Database.Statement<[string, string]>;
+  readonly #markVanished: Database.Statement<[string, string, string]>;
+  readonly #dropMappings: Database.Statement<[string]>;
+  readonly #putSweep: Database.Statement;
+  readonly #sweeps: Database.Statement<[], SweepRow>;
+  readonly #mark: Database.Statement<[], ReadMark>;
+  readonly #moveOrdered: Database.Statement;
+
+  constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
+    this.#db = db;
+    this.#clock = clock;
+    this.#writer = new ProductWriter(db);
+    this.#digest = db.prepare(`
+      SELECT b.digest, p.vanished_at AS vanished FROM branch_products b JOIN products p USING (product_id)
+      WHERE b.branch = ? AND b.product_id = ?`);
+    this.#listings = db.prepare('SELECT branch, digest FROM branch_products WHERE product_id = ?');
+    this.#putListing = db.prepare(`
+      INSERT INTO branch_products (branch, product_id, digest) VALUES (?, ?, ?)
+      ON CONFLICT (branch, product_id) DO UPDATE SET digest = excluded.digest`);
+    this.#forgetDigests = db.prepare(`
+      UPDATE branch_products SET digest = NULL WHERE product_id = ? AND digest <> ?`);
+    this.#listed = db.prepare(`
+      SELECT product_id AS productId,
+        (SELECT min(sku) FROM skus s WHERE s.product_id = b.product_id) AS sku
+      FROM branch_products b WHERE branch = ?`);
+    this.#dropListing = db.prepare('DELETE FROM branch_products WHERE branch = ? AND product_id = ?');
+    this.#markVanished = db.prepare(`
+      UPDATE products SET vanished_at = ?, updated_at = ? WHERE product_id = ? AND vanished_at IS NULL
+        AND NOT EXISTS (SELECT 1 FROM branch_products b WHERE b.product_id = products.product_id)`);
+    this.#dropMappings = db.prepare(`
+      DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`);
+    this.#putSweep = db.prepare(`
+      INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
+      VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @completedMs, @asOfSeq, @pages, @products)
+      ON CONFLICT (branch) DO UPDATE SET subsidiary_id = excluded.subsidiary_id,
+        started_at = excluded.started_at, completed_at = excluded.completed_at,
+        completed_ms = excluded.completed_ms, as_of_seq = excluded.as_of_seq,
+        pages = excluded.pages, products = excluded.products`);
+    this.#sweeps = db.prepare(`
+      SELECT branch, subsidiary_id AS subsidiaryId, started_at AS startedAt, completed_at AS completedAt, pages,
+        products FROM sweeps ORDER BY branch`);
+    this.#moveOrdered = db.prepare(`
+      UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
+        SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))`);
+    this.#mark = db.prepare(`
+      SELECT (SELECT value FROM marks WHERE name = 'push') AS push,
+        coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS orderSeq`);
+  }
+
+  /** To be taken before a page or a product is asked for. */
+  readMark(): ReadMark {
+    return this.#mark.get() ?? { push: 0, orderSeq: 0 };
+  }
+
+  /** Mirrors one page of GET /product/list. A record that is as it was writes nothing. */
+  applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): PageResult {
+    return this.#transaction(() => {
+      const result: PageResult = { written: 0, unchanged: 0 };
+      for (const record of records) {
+        if (this.#applyListed(branchKey(branch), branch.subsidiaryId, record, mark)) result.written += 1;
+        else result.unchanged += 1;
+      }
+      return result;
+    });
+  }
+
+  /** Mirrors a product read by GET /product, which speaks for every branch. True when rows were written. */
+  applyRead(record: ProductRecord, mark: ReadMark): boolean {
+    return this.#transaction(() => {
+      const digest = hash('sha256', record.raw);
+      const listings = this.#listings.all(record.id);
+      if (listings.length > 0 && listings.every((listing) => listing.digest === digest)) return false;
+      const result = this.#writer.write(record, this.#context(mark, 'all'));
+      if (result.changed > 0 || result.kept > 0) this.#forgetDigests.run(record.id, digest);
+      return true;
+    });
+  }
+
+  /** Products that the branch listed before and that are not in `seen`. */
+  unlisted(branch: Branch, seen: ReadonlySet<string>): Unlisted[] {
+    return this.#listed.all(branchKey(branch)).filter(({ productId }) => !seen.has(productId));
+  }
+
+  /**
+   * Ends a sweep that was whole and consistent: products that the branch lists no more, and no other branch
+   * either, are marked as vanished. Returns how many were.
+   */
+  completeSweep(sweep: CompletedSweep): number {
+    return this.#transaction(() => {
+      const key = branchKey(sweep.branch);
+      const nowMs = this.#clock.nowMs();
+      const at = isoUtc(nowMs);
+      let vanished = 0;
+      for (const { productId } of this.unlisted(sweep.branch, sweep.seen)) {
+        this.#dropListing.run(key, productId);
+        if (this.#markVanished.run(at, at, productId).changes === 0) continue;
+        this.#dropMappings.run(productId);
+        vanished += 1;
+      }
+      this.#putSweep.run({
+        branch: key,
+        subsidiaryId: sweep.branch.subsidiaryId,
+        startedAt: isoUtc(sweep.startedAtMs),
+        completedAt: at,
+        completedMs: Math.floor(nowMs),
+        asOfSeq: sweep.mark.orderSeq,
+        pages: sweep.pages,
+        products: sweep.seen.size,
+      });
+      // The platform has told what it has of what orders took: where that is not what was thought, it is sent again.
+      this.#moveOrdered.run({ subsidiaryId: sweep.branch.subsidiaryId });
+      return vanished;
+    });
+  }
+
+  /** The last completed sweep of each branch. */
+  sweeps(): SweepRow[] {
+    return this.#sweeps.all();
+  }
+
+  #applyListed(key: string, subsidiaryId: string | null, record: ProductRecord, mark: ReadMark): boolean {
+    const digest = hash('sha256', record.raw);
+    const known = this.#digest.get(key, record.id);
+    if (known?.digest === digest && known.vanished === null) return false;
+    const otherBranches = this.#listings.all(record.id).some((listing) => listing.branch !== key);
+    // A branch that is named only by its external id cannot be told from others, unless it is the only one.
+    const own = subsidiaryId === null ? [] : [subsidiaryId];
+    const result = this.#writer.write(record, this.#context(mark, otherBranches ? own : 'all'));
+    this.#putListing.run(key, record.id, result.kept > 0 ? null : digest);
+    // Another branch's record may say what this one has just overruled.
+    if (result.changed > 0) this.#forgetDigests.run(record.id, digest);
+    return true;
+  }
+
+  #context(mark: ReadMark, speaksFor: WriteContext['speaksFor']): WriteContext {
+    const nowMs = this.#clock.nowMs();
+    return { mark: mark.push, asOfSeq: mark.orderSeq, nowMs, at: isoUtc(nowMs), speaksFor };
+  }
+
+  #transaction<T>(action: () => T): T {
+    return this.#db.transaction(action).immediate();
+  }
+}
+
+type Row = [sku: string, productId: string, subsidiaryId: string, field: number];
+type SkuRow = { sku: string; productId: string; subsidiaryId: string } & Record<MappingField, string | null>;
+
+const COLUMNS: Record<MappingField, string> = {
+  extId: 'ext_id',
+  productIdPosA: 'product_id_pos_a',
+  productCodePosB: 'product_code_pos_b',
+};
+
+/** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
+export class MirrorCatalog implements CatalogLookup {
+  readonly #branches: readonly string[];
+  readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
+  readonly #product: Database.Statement<[string], string>;
+  readonly #ofSku: Database.Statement<[string], SkuRow>;
+  readonly #byExternalId: Database.Statement<string[], Row>;
+  #isComplete = false;
+
+  constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
+    this.#branches = branches.map(branchKey);
+    this.#sweeps = db.prepare('SELECT branch, started_at AS startedAt FROM sweeps');
+    this.#product = db
+      .prepare<[string], string>(
+        `SELECT s.product_id FROM skus s JOIN products p USING (product_id)
+         WHERE s.sku = ? AND p.vanished_at IS NULL`,
+      )
+      .pluck();
+    this.#ofSku = db.prepare(`
+      SELECT sku, product_id AS productId, subsidiary_id AS subsidiaryId, ext_id AS extId,
+        product_id_pos_a AS productIdPosA, product_code_pos_b AS productCodePosB
+      FROM integrations WHERE sku = ?`);
+    const byField = MAPPING_FIELDS.map(
+      (field, i) =>
+        `SELECT sku, product_id, subsidiary_id, ${i} FROM integrations WHERE ${COLUMNS[field]} = ?`,
+    );
+    this.#byExternalId = db.prepare<string[], Row>(byField.join(' UNION ALL ')).raw();
+  }
+
+  get isComplete(): boolean {
+    if (this.#isComplete) return true;
+    this.#isComplete = this.sweptMs !== undefined;
+    return this.#isComplete;
+  }
+
+  /** When the last whole reading began of the branch that was read longest ago; undefined while one never was. */
+  get sweptMs(): number | undefined {
+    const swept = new Map(this.#sweeps.all().map(({ branch, startedAt }) => [branch, Date.parse(startedAt)]));
+    const times = this.#branches.map((branch) => swept.get(branch));
+    return times.length > 0 && times.every((each) => each !== undefined) ? Math.min(...times) : undefined;
+  }
+
+  productOf(sku: string): string | undefined {
+    return this.#product.get(sku);
+  }
+
+  mappingsOf(sku: string): CatalogMapping[] {
+    const list: CatalogMapping[] = [];
+    for (const { productId, subsidiaryId, ...row } of this.#ofSku.all(sku)) {
+      for (const field of MAPPING_FIELDS) {
+        const externalId = row[field];
+        if (externalId) list.push({ sku, productId, subsidiaryId, field, externalId });
+      }
+    }
+    return list.sort(byPlace);
+  }
+
+  byExternalId(externalId: string): CatalogMapping[] {
+    const list: CatalogMapping[] = [];
+    for (const [sku, productId, subsidiaryId, i] of this.#byExternalId.all(
+      externalId,
+      externalId,
+      externalId,
+    )) {
+      list.push({ sku, productId, subsidiaryId, field: MAPPING_FIELDS[i] ?? 'extId', externalId });
+    }
+    return list.length > 1 ? list.sort(byPlace) : list;
+  }
+}
+
+function byPlace(a: CatalogMapping, b: CatalogMapping): number {
+  if (a.subsidiaryId !== b.subsidiaryId) return a.subsidiaryId < b.subsidiaryId ? -1 : 1;
+  return a.sku < b.sku ? -1 : Number(a.sku > b.sku);
+}

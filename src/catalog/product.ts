@@ -1,0 +1,224 @@
+import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
+
+/** The three fields in which the platform looks for an externalId, in the order tillsync prefers them. */
+export type MappingField = 'extId' | 'productIdPosA' | 'productCodePosB';
+export const MAPPING_FIELDS: readonly MappingField[] = ['extId', 'productIdPosA', 'productCodePosB'];
+
+/** One mapping of a product that carries an externalId. */
+export interface CatalogMapping {
+  sku: string;
+  productId: string;
+  subsidiaryId: string;
+  field: MappingField;
+  externalId: string;
+}
+
+/** What the resolution of changes asks the mirror of the catalogue. */
+export interface CatalogLookup {
+  /** Whether a whole sweep of every branch was mirrored; before that, absence means nothing. */
+  readonly isComplete: boolean;
+  /** The product of a sku; undefined when the mirror does not know it. */
+  productOf(sku: string): string | undefined;
+  /** All mappings of a sku, every branch and field. */
+  mappingsOf(sku: string): CatalogMapping[];
+  /** All mappings in which any field equals `externalId`. */
+  byExternalId(externalId: string): CatalogMapping[];
+}
+
+/** The branches of the configuration; either id may be unknown, not both. */
+export interface Branch {
+  subsidiaryId: string | null;
+  externalId: string | null;
+}
+
+export interface BranchDirectory {
+  /** The internal id of a branch named by its external one; undefined when the configuration does not tell. */
+  idOf(externalId: string): string | undefined;
+  externalIdOf(subsidiaryId: string): string | undefined;
+  /** The internal id of the only configured branch; undefined when there are several or its id is unknown. */
+  readonly onlyId: string | undefined;
+}
+
+/** A directory from the configured branches. */
+export function branchDirectory(branches: readonly Branch[]): BranchDirectory {
+  const ids = new Map<string, string>();
+  const externalIds = new Map<string, string>();
+  for (const { subsidiaryId, externalId } of branches) {
+    if (subsidiaryId === null || externalId === null) continue;
+    ids.set(externalId, subsidiaryId);
+    externalIds.set(subsidiaryId, externalId);
+  }
+  return {
+    idOf: (externalId) => ids.get(externalId),
+    externalIdOf: (subsidiaryId) => externalIds.get(subsidiaryId),
+    onlyId: branches.length === 1 ? (branches[0]?.subsidiaryId ?? undefined) : undefined,
+  };
+}
+
+type Sent = number | string | null;
+
+/** A product as the mirror has it now, pushed changes included; null where nothing is known. */
+export interface MirroredProduct {
+  productId: string;
+  name: string | null;
+  category: string | null;
+  show: boolean | null;
+  /** When no branch listed it any more. */
+  vanishedAt: string | null;
+  updatedAt: string;
+  skus: MirroredSku[];
+}
+
+export interface MirroredSku {
+  sku: string;
+  barcode: string | null;
+  price: Sent;
+  withDiscount: Sent;
+  discount: Sent;
+  show: boolean | null;
+  stocks: { subsidiaryId: string; qty: Sent; show: boolean | null }[];
+  integrations: {
+    subsidiaryId: string;
+    productIdPosA: string | null;
+    productCodePosB: string | null;
+    extId: string | null;
+  }[];
+}
+
+/** All that is given must hold. */
+export interface ProductFilter {
+  /** Part of a name, or a whole sku, barcode or externalId. */
+  text?: string | undefined;
+  sku?: string | undefined;
+  productId?: string | undefined;
+  /** In any of the three mapping fields. */
+  externalId?: string | undefined;
+  /** Only products with a stock or a mapping in this branch. */
+  subsidiaryId?: string | undefined;
+  /** Only products with a higher id, for the next page. */
+  after?: string | undefined;
+  limit: number;
+}
+
+type Scalar = string | number | boolean | null;
+
+/** One value that the mirror and the platform tell differently. */
+export interface ProductDifference {
+  productId: string;
+  sku: string | null;
+  subsidiaryId: string | null;
+  /** `product`, `sku`, `stock` and `mapping` stand for the whole entry, which one of the two does not have. */
+  field: string;
+  /** null: nothing is known, or the entry is not there. */
+  mirror: Scalar;
+  platform: Scalar;
+}
+
+/**
+ * What differs between the mirror's product and the platform's record of it. The record of a list may tell of
+ * its own branch alone, so entries that it lacks count only where it speaks for their branch (undefined: for
+ * all of them).
+ */
+export function productDifferences(
+  mirrored: MirroredProduct | undefined,
+  record: ProductRecord,
+  speaksFor?: ReadonlySet<string>,
+): ProductDifference[] {
+  const found = new Findings(record.id);
+  if (!mirrored) {
+    found.add({}, 'product', null, record.name ?? record.id);
+    return found.list;
+  }
+  if (mirrored.vanishedAt !== null) found.add({}, 'product', null, record.name ?? record.id);
+  for (const field of ['name', 'category', 'show'] as const) {
+    found.compare({}, field, mirrored[field], record[field]);
+  }
+  const known = new Map(mirrored.skus.map((sku) => [sku.sku, sku]));
+  for (const child of record.children) {
+    const sku = known.get(child.sku);
+    known.delete(child.sku);
+    if (sku) compareSku(found, sku, child, speaksFor);
+    else found.add({ sku: child.sku }, 'sku', null, child.sku);
+  }
+  for (const sku of known.keys()) found.add({ sku }, 'sku', sku, null);
+  return found.list;
+}
+
+function compareSku(
+  found: Findings,
+  mirrored: MirroredSku,
+  record: SkuRecord,
+  speaksFor: ReadonlySet<string> | undefined,
+): void {
+  const { sku } = mirrored;
+  for (const field of ['barcode', 'price', 'withDiscount', 'discount', 'show'] as const) {
+    found.compare({ sku }, field, mirrored[field], record[field]);
+  }
+  const stocks = new Map(mirrored.stocks.map((stock) => [stock.subsidiaryId, stock]));
+  for (const { subsidiaryId, qty, show } of record.stocks) {
+    const stock = stocks.get(subsidiaryId);
+    stocks.delete(subsidiaryId);
+    const at = { sku, subsidiaryId };
+    if (!stock) found.add(at, 'stock', null, qty);
+    else {
+      found.compare(at, 'qty', stock.qty, qty);
+      found.compare(at, 'stock.show', stock.show, show);
+    }
+  }
+  for (const { subsidiaryId, qty } of stocks.values()) {
+    if (!speaksFor || speaksFor.has(subsidiaryId)) found.add({ sku, subsidiaryId }, 'stock', qty, null);
+  }
+  const mappings = new Set(mirrored.integrations.map(mappingText));
+  for (const mapping of record.integrations) {
+    const { subsidiaryId } = mapping;
+    if (!mappings.delete(mappingText(mapping))) {
+      found.add({ sku, subsidiaryId }, 'mapping', null, mappingText(mapping));
+    }
+  }
+  for (const mapping of mirrored.integrations) {
+    const { subsidiaryId } = mapping;
+    if (!mappings.has(mappingText(mapping)) || (speaksFor && !speaksFor.has(subsidiaryId))) continue;
+    found.add({ sku, subsidiaryId }, 'mapping', mappingText(mapping), null);
+  }
+}
+
+function mappingText({
+  subsidiaryId,
+  productIdPosA,
+  productCodePosB,
+  extId,
+}: SkuRecord['integrations'][number]): string {
+  const parts = { productIdPosA, productCodePosB, extId };
+  const named = Object.entries(parts).filter(([, value]) => value !== null);
+  return [subsidiaryId, ...named.map(([field, value]) => `${field} ${value}`)].join(' ');
+}
+
+/** Where a difference is. */
+interface At {
+  sku?: string;
+  subsidiaryId?: string;
+}
+
+class Findings {
+  readonly list: ProductDifference[] = [];
+  readonly #productId: string;
+
+  constructor(productId: string) {
+    this.#productId = productId;
+  }
+
+  add(at: At, field: string, mirror: Scalar, platform: Scalar): void {
+    const { sku = null, subsidiaryId = null } = at;
+    this.list.push({ productId: this.#productId, sku, subsidiaryId, field, mirror, platform });
+  }
+
+  /** The mirror keeps numbers as they were sent, and true and false as 1 and 0. */
+  compare(at: At, field: string, mirror: Scalar, platform: Scalar): void {
+    if (asKept(mirror) !== asKept(platform)) this.add(at, field, mirror, platform);
+  }
+}
+
+function asKept(value: Scalar): string | null {
+  if (value === null) return null;
+  return typeof value === 'boolean' ? String(Number(value)) : String(value);
+}

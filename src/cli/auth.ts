@@ -1,0 +1,293 @@
+import type { Command } from 'commander';
+import type { TokenStatus } from '../app/readers.ts';
+import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
+import { formatDuration } from '../core/time.ts';
+import { type Cli, EXIT, type GlobalOptions, type JsonOption, newResultCommand, writeJson } from './cli.ts';
+import { type CommandTools, withParts } from './with-parts.ts';
+
+/** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock. */
+export interface AuthReport {
+  state: TokenStatus['state'];
+  /** Whether only a person with new tokens can go on. */
+  needsNewTokens: boolean;
+  savedAt: string | null;
+  /** null: unknown. */
+  accessExpiresAt: string | null;
+  refreshExpiresAt: string | null;
+  /** Rises with each rotation. */
+  generation: number;
+  /** Platform's wall clock minus ours. */
+  clockSkewMs: number;
+  lockedOut: { at: string; cause: 'refused' | 'reply-lost' } | null;
+  /** When a refresh began that is under way, or whose answer was never saved. */
+  openRefreshSince: string | null;
+  /** One sentence for a person. */
+  message: string;
+}
+
+export function authReport(status: TokenStatus, nowMs: number): AuthReport {
+  const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
+  return {
+    state: status.state,
+    needsNewTokens: status.state !== 'ok' || hasEnded(status.refreshExpiresInMs),
+    savedAt: iso(status.savedAtMs),
+    accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
+    refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
+    generation: status.generation,
+    clockSkewMs: status.clockSkewMs,
+    lockedOut: lockedOut && { at: new Date(lockedOut.atMs).toISOString(), cause: lockedOut.cause },
+    openRefreshSince: iso(status.openIntentAtMs),
+    message: asTyped(sentence(status, nowMs)),
+  };
+}
+
+/** A refresh under way is not stored either, for as long as its answer may take. */
+const REFRESH_TAKES_MS = 60_000;
+const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
+
+function sentence(status: TokenStatus, nowMs: number): string {
+  if (status.state === 'none') {
+    return 'No tokens are stored yet. Hand over a refresh token: {tillsync} init, or {tillsync} auth set';
+  }
+  if (status.lockedOut?.cause === 'reply-lost') {
+    const why = 'its answer to an earlier refresh was lost before it could be saved';
+    return `The platform refuses the refresh token: ${why}. ${NEW_PAIR}`;
+  }
+  if (status.state === 'locked-out') return `The platform refuses the refresh token. ${NEW_PAIR}`;
+  const refresh = rest('the refresh token', status.refreshExpiresInMs);
+  if (hasEnded(status.refreshExpiresInMs)) {
+    return `${capital(refresh)}, so the platform takes it no more. ${NEW_PAIR}`;
+  }
+  const both = `${accessRest(status)}, ${refresh}`;
+  const openMs = status.openIntentAtMs === null ? 0 : nowMs - status.openIntentAtMs;
+  if (openMs < REFRESH_TAKES_MS) return `${capital(both)}.`;
+  return (
+    `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, ` +
+    `so the platform may refuse the refresh token at the next one: ${both}.`
+  );
+}
+
+function accessRest({ hasAccessToken, accessExpiresInMs }: TokenStatus): string {
+  if (!hasAccessToken) return 'an access token is fetched with the first call';
+  const told = rest('the access token', accessExpiresInMs);
+  return hasEnded(accessExpiresInMs) ? `${told} and is renewed with the next call` : told;
+}
+
+function rest(what: string, restMs: number | null): string {
+  if (restMs === null) return `${what} has no known end`;
+  return restMs > 0
+    ? `${what} is good for ${formatDuration(restMs)}`
+    : `${what} ended ${formatDuration(-restMs)} ago`;
+}
+
+function hasEnded(restMs: number | null): boolean {
+  return restMs !== null && restMs <= 0;
+}
+
+function capital(text: string): string {
+  return `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
+}
+
+function iso(ms: number | null): string | null {
+  return ms === null ? null : new Date(ms).toISOString();
+}
+
+/** The pair that a person handed over; the access token only when they had one. */
+export interface TokenInput {
+  refreshToken: string;
+  accessToken?: string;
+}
+
+const INPUT_MAX_BYTES = 64 * 1024;
+const HINT =
+  'Give the bare refresh token, or JSON such as {"refreshToken": "…", "token": "…"}, on standard input:\n' +
+  '  {tillsync} auth set < FILE';
+
+/** Reads all of standard input, which is never echoed and never part of an error. */
+export async function readTokenInput(
+  stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean | undefined },
+): Promise<TokenInput> {
+  if (stdin.isTTY) {
+    throw new TillsyncError('usage', 'Tokens are not typed at a terminal, where they would be shown.', {
+      hint: HINT,
+    });
+  }
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of stdin) {
+    const buffer = Buffer.from(part);
+    bytes += buffer.length;
+    if (bytes > INPUT_MAX_BYTES) throw unusable(`more than ${INPUT_MAX_BYTES} bytes`);
+    parts.push(buffer);
+  }
+  return parseTokenInput(Buffer.concat(parts).toString('utf8'));
+}
+
+/**
+ * A bare refresh token, or JSON with `refreshToken` and perhaps `token` or `accessToken`; the platform's own
+ * answer, with the pair in `data`, is understood, too. Throws `usage` without a word of the input.
+ */
+export function parseTokenInput(input: string): TokenInput {
+  const text = input.replace(/^\ufeff/, '').trim();
+  if (text === '') throw unusable('nothing');
+  if (!/^[{["]/.test(text)) return { refreshToken: token(text, 'the refresh token') };
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    throw unusable('text that looks like JSON and is not');
+  }
+  if (typeof value === 'string') return { refreshToken: token(value, 'the refresh token') };
+  const outer = recordOf(value);
+  const pair = 'refreshToken' in outer ? outer : recordOf(outer.data);
+  if (pair.refreshToken === undefined) throw unusable('JSON without "refreshToken"');
+  const refreshToken = token(pair.refreshToken, '"refreshToken"');
+  const access = pair.token ?? pair.accessToken;
+  return access === undefined || access === null || access === ''
+    ? { refreshToken }
+    : { refreshToken, accessToken: token(access, '"token"') };
+}
+
+function token(value: unknown, what: string): string {
+  if (typeof value !== 'string') throw unusable(`${what} that is no text`);
+  const text = value.trim().replace(/^Bearer\s+/i, '');
+  if (!/^[\x21-\x7e]+$/.test(text)) throw unusable(`${what} with spaces, line breaks or unusual characters`);
+  return text;
+}
+
+function recordOf(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+}
+
+function unusable(found: string): TillsyncError {
+  return new TillsyncError('usage', `No tokens were read: found ${found}. Nothing was changed.`, {
+    hint: HINT,
+  });
+}
+
+interface SetOptions extends GlobalOptions, JsonOption {
+  untried?: boolean;
+  otherCompany?: boolean;
+}
+
+/** `auth set`: new tokens from a hidden prompt or standard input; they count at once, for a running daemon, too. */
+export function authSetCommand(cli: Cli): Command {
+  return newResultCommand(
+    'set',
+    'Hand over new tokens: asks for the refresh token, or reads it or the pair as JSON from standard input. They take ' +
+      'the place of those in use only once the platform has taken them',
+    ['auth set', 'auth set < pair.json', 'auth set --untried < refresh-token.txt'],
+  )
+    .option('--untried', 'store the tokens without a try, as while the platform cannot be reached')
+    .option('--other-company', 'take tokens of another company than the one this store is of')
+    .action((_options, command: Command) => set(cli, command.optsWithGlobals()));
+}
+
+async function set(cli: Cli, options: SetOptions): Promise<void> {
+  const tokens = cli.stdin.isTTY ? await askForTokens(cli) : await readTokenInput(cli.stdin);
+  await withParts(cli, options, async (tools) => {
+    const { tokens: keeper } = tools.parts.platform;
+    const handedIn = { ...tokens, otherCompany: options.otherCompany === true };
+    const outcome = options.untried ? await stored(tools, handedIn) : await tried(tools, handedIn);
+    if (handedIn.otherCompany) await tools.parts.mirror.beginOtherCompany();
+    const company = tools.parts.state.tokens.company();
+    if (options.json) writeJson(cli, authReport(keeper.describe(), cli.clock.nowMs()));
+    else cli.stdout.write(`${TOLD[outcome]}${company === null ? '' : ` Company: ${company}.`}\n`);
+  });
+}
+
+const TOLD = {
+  stored: 'The tokens are stored, and nobody has tried them yet; a running tillsync does with its next call.',
+  adopted: 'The platform took the tokens; a running tillsync takes them up by itself.',
+  known: 'These tokens were handed over before and led to those in use: nothing was changed.',
+};
+
+async function askForTokens(cli: Cli): Promise<TokenInput> {
+  const { Terminal } = await import('./init/terminal.ts');
+  const terminal = new Terminal(cli);
+  try {
+    return parseTokenInput(
+      await terminal.secret({ label: 'Paste the new refresh token, then press Enter:' }),
+    );
+  } finally {
+    terminal.close();
+  }
+}
+
+type OfferedTokens = TokenInput & { otherCompany: boolean };
+
+/** Nothing proves that these are good, so no alarm is lowered. */
+async function stored({ parts }: CommandTools, tokens: OfferedTokens): Promise<'stored'> {
+  await parts.platform.tokens.set(tokens);
+  parts.mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
+  return 'stored';
+}
+
+/** Says of a try that failed that nothing is lost, and what to do. */
+async function tried(
+  { parts, progress, call }: CommandTools,
+  { refreshToken, otherCompany }: OfferedTokens,
+): Promise<'adopted' | 'known'> {
+  const { alarms, freshnessBoard } = parts.mirror;
+  progress.step('trying the new tokens');
+  try {
+    const outcome = await parts.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
+    if (outcome === 'known') return outcome;
+    freshnessBoard.ok('auth');
+    alarms.lower('auth.locked-out');
+    alarms.lower('auth.none');
+    return outcome;
+  } catch (error) {
+    if (hasCode(error, 'auth-required', 'aborted', 'usage')) throw error;
+    const { code, message } = asTillsyncError(error);
+    throw new TillsyncError(code, `The tokens could not be tried, so nothing was changed: ${message}`, {
+      cause: error,
+      hint: 'Try it again in a while, or add --untried to store them without a try.',
+    });
+  } finally {
+    progress.end();
+  }
+}
+
+/** `auth status`: what may be told of the tokens; ends with 4 when a person has to bring new ones. */
+export function authStatusCommand(cli: Cli): Command {
+  return newResultCommand('status', 'Tell how the tokens fare, without showing them', [
+    'auth status',
+    'auth status --json',
+  ]).action((_options, command: Command) => status(cli, command.optsWithGlobals()));
+}
+
+async function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  const { loadConfig } = await import('../config/config.ts');
+  const { configPath } = await import('../config/source.ts');
+  const { becomeStorageUser } = await import('../app/installation.ts');
+  const { storedTokens } = await import('../app/readers.ts');
+  const config = loadConfig({ file: options.config, env: cli.env });
+  const configFile = configPath(options.config, cli.env);
+  becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
+  const tokens = await storedTokens({ config, clock: cli.clock });
+  const report = authReport(tokens, cli.clock.nowMs());
+  if (report.needsNewTokens) cli.endWith(EXIT.authRequired);
+  if (options.json) writeJson(cli, report);
+  else cli.stdout.write(`${report.message}\n`);
+}
+
+/** `auth refresh`: exchanges the pair for a new one now, which shows whether the tokens are good. */
+export function authRefreshCommand(cli: Cli): Command {
+  return newResultCommand('refresh', 'Exchange the tokens for new ones now', [
+    'auth refresh',
+    'auth refresh --json',
+  ]).action((_options, command: Command) => refresh(cli, command.optsWithGlobals()));
+}
+
+function refresh(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
+  return withParts(cli, options, async ({ parts, progress, call }) => {
+    progress.step('asking the platform for new tokens');
+    await parts.platform.tokens.refresh(call);
+    parts.mirror.freshnessBoard.ok('auth');
+    progress.end();
+    const report = authReport(parts.platform.tokens.describe(), cli.clock.nowMs());
+    if (options.json) writeJson(cli, report);
+    else cli.stdout.write(`${report.message}\n`);
+  });
+}

@@ -1,0 +1,193 @@
+import type { Command } from 'commander';
+import { TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import type { CheckLevel, CheckResult } from '../support/doctor/check.ts';
+import {
+  type Cli,
+  EXIT,
+  type ExitCode,
+  type GlobalOptions,
+  type JsonOption,
+  newResultCommand,
+  printable,
+  writeJson,
+} from './cli.ts';
+import { Progress } from './progress.ts';
+
+/** How a check is shown: signs in colour on a terminal, words elsewhere. */
+export interface DoctorStyle {
+  signs: boolean;
+  /** Columns of the terminal; undefined: lines are not broken. */
+  columns?: number | undefined;
+}
+
+const SIGNS: Record<CheckLevel, string> = {
+  ok: '\u001b[32m✓\u001b[0m',
+  warn: '\u001b[33m!\u001b[0m',
+  fail: '\u001b[31m✗\u001b[0m',
+  skipped: '\u001b[2m-\u001b[0m',
+};
+const WORDS: Record<CheckLevel, string> = { ok: 'ok  ', warn: 'WARN', fail: 'FAIL', skipped: 'skip' };
+const LINE_MIN = 30;
+
+/** One check as lines: how it is, and below what to do. */
+export function checkText(
+  { level, title, message, remedy }: CheckResult,
+  titleWidth: number,
+  { signs, columns }: DoctorStyle,
+): string {
+  const lead = signs ? SIGNS[level] : WORDS[level];
+  const indent = (signs ? 1 : WORDS.ok.length) + 1 + titleWidth + 2;
+  const room = columns === undefined ? Number.POSITIVE_INFINITY : Math.max(columns - indent - 1, LINE_MIN);
+  const said = broken(printable(message), room);
+  const todo = remedy === null ? [] : broken(`-> ${printable(remedy)}`, room);
+  const [first = '', ...more] = said;
+  const head = `${lead} ${title.padEnd(titleWidth)}  ${first}`;
+  return `${[head, ...[...more, ...todo].map((line) => ' '.repeat(indent) + line)].join('\n')}\n`;
+}
+
+/** How all checks ended, in one line. */
+export function summaryText(results: readonly CheckResult[]): string {
+  const unset = results.find(({ facts }) => facts.code === 'setup.missing');
+  if (unset) return `${unset.message} ${unset.remedy}`;
+  const count = (level: CheckLevel) => results.filter((result) => result.level === level).length;
+  const [wrong, odd, fine, left] = [count('fail'), count('warn'), count('ok'), count('skipped')];
+  const tail = `${fine} in order${left > 0 ? `, ${left} not checked` : ''}.`;
+  const unseen = results.filter(({ isHidden }) => isHidden === true);
+  const why = unseen.length === 0 ? '' : ` ${withheld(unseen)}`;
+  if (wrong + odd === 0) return why === '' ? `All is well: ${tail}` : `Nothing wrong was seen: ${tail}${why}`;
+  const worst = results.find(({ level }) => level === (wrong > 0 ? 'fail' : 'warn'));
+  const counts = [wrong > 0 ? `${wrong} wrong` : '', odd > 0 ? `${odd} to look at` : ''].filter(Boolean);
+  return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
+}
+
+/** Which checks this user may not make, and what makes them. */
+function withheld(unseen: readonly CheckResult[]): string {
+  const titles = unseen.map(({ title }) => title).join(', ');
+  return `You do not have permission for: ${titles}. ${unseen[0]?.remedy ?? ''}`.trim();
+}
+
+/**
+ * What a script learns: 0 all well, 1 something is wrong, 2 the configuration cannot be used, 3 only something to
+ * look at, or checks that this user may not make, 4 new tokens are needed.
+ */
+export function doctorExit(results: readonly CheckResult[]): ExitCode {
+  if (results.some(({ id, level }) => id === 'config' && level === 'fail')) return EXIT.usage;
+  if (results.some(({ needsTokens }) => needsTokens === true)) return EXIT.authRequired;
+  if (results.some(({ level }) => level === 'fail')) return EXIT.failed;
+  return results.some(({ level, isHidden }) => level === 'warn' || isHidden) ? EXIT.partial : EXIT.done;
+}
+
+function broken(text: string, room: number): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + 1 + word.length > room) {
+      lines.push(line);
+      line = word;
+    } else {
+      line = line === '' ? word : `${line} ${word}`;
+    }
+  }
+  return [...lines, line];
+}
+
+interface DoctorCommandOptions extends GlobalOptions, JsonOption {
+  offline?: boolean;
+  only?: string[];
+}
+
+/** `doctor`: every link checked, with a verdict and a remedy each; with or without a running daemon. */
+export function doctorCommand(cli: Cli): Command {
+  return newResultCommand('doctor', 'Check every link, and say what is wrong and what to do about it', [
+    'doctor',
+    'doctor --only webhook --only platform.clock',
+    'doctor --offline --json',
+  ])
+    .option('--offline', 'ask nothing of the platform, look at this machine alone')
+    .option('--only <check...>', 'only these checks, such as storage or webhook.public')
+    .addHelpText(
+      'after',
+      '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
+        'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
+        '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
+    )
+    .action((_options, command: Command) => doctor(cli, command.optsWithGlobals()));
+}
+
+async function doctor(cli: Cli, options: DoctorCommandOptions): Promise<void> {
+  const { CHECK_IDS, CHECK_TITLES } = await import('../support/doctor/check.ts');
+  const { checksNamed, examine } = await import('../support/doctor/doctor.ts');
+  const { readDoctorSetup } = await import('../support/doctor/machine.ts');
+  const { becomeStorageUser } = await import('../app/installation.ts');
+  const { clock, random, env, signal, stderr } = cli;
+  const only = options.only ?? [];
+  const unknown = only.find((word) => checksNamed(word).length === 0);
+  if (unknown !== undefined) {
+    const hint = `Those that there are: ${CHECK_IDS.join(', ')}; or the beginning of several, such as storage.`;
+    throw new TillsyncError('usage', `There is no check "${unknown}".`, { hint });
+  }
+  const progress = new Progress({ stream: stderr, clock });
+  const shown = only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed);
+  const titleWidth = Math.max(...shown.map((id) => CHECK_TITLES[id].length));
+  const style = styleOf(cli);
+  const results: CheckResult[] = [];
+  const advised = new Set<string>();
+  try {
+    const setup = readDoctorSetup({ file: options.config, env });
+    if (setup.config) {
+      const { directory } = setup.config.storage;
+      becomeStorageUser({ directory, configFile: setup.file, writes: false });
+    }
+    const examination = examine({
+      ...{ setup, env, clock, random, signal, only },
+      offline: options.offline === true,
+      onCheck: (id) => stderr.isTTY && progress.step(`checking: ${CHECK_TITLES[id]}`),
+      onWait: (wait) => progress.wait(wait),
+    });
+    for await (const result of examination) {
+      results.push(result);
+      progress.end();
+      if (!options.json) cli.stdout.write(checkText(withoutRepeat(result, advised), titleWidth, style));
+    }
+  } finally {
+    progress.end();
+  }
+  cli.endWith(doctorExit(results));
+  const summary = summaryText(results);
+  if (options.json) writeJson(cli, documentOf(results, summary, isoUtc(clock.nowMs())));
+  else cli.stdout.write(`\n${summary}\n`);
+}
+
+/** What was not checked for the same reason as another check needs no advice of its own. */
+function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {
+  const { level, remedy } = result;
+  if (remedy === null || level !== 'skipped') return result;
+  if (advised.has(remedy)) return { ...result, remedy: null };
+  advised.add(remedy);
+  return result;
+}
+
+function documentOf(results: readonly CheckResult[], summary: string, at: string) {
+  const counts = { ok: 0, warn: 0, fail: 0, skipped: 0 };
+  for (const { level } of results) counts[level]++;
+  return {
+    at,
+    summary,
+    counts,
+    needsTokens: results.some(({ needsTokens }) => needsTokens === true),
+    checks: results.map(({ id, title, level, message, remedy, facts }) => ({
+      id,
+      title,
+      level,
+      message,
+      remedy,
+      facts,
+    })),
+  };
+}
+
+function styleOf({ stdout, env }: Cli): DoctorStyle {
+  const isPlain = (env.NO_COLOR ?? '') !== '' || env.TERM === 'dumb';
+  return { signs: stdout.isTTY === true && !isPlain, columns: stdout.isTTY ? stdout.columns : undefined };
+}

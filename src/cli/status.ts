@@ -1,0 +1,208 @@
+import type { Command } from 'commander';
+import { shopName } from '../app/installation.ts';
+import type { Readers, TokenStatus } from '../app/readers.ts';
+import type { Config } from '../config/config-type.ts';
+import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
+import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import type { DiskSpace } from '../health/disk-space.ts';
+import type { Verdict } from '../health/verdict.ts';
+import type { Wait } from '../platform/platform.ts';
+import { type AuthReport, authReport } from './auth.ts';
+import {
+  type Cli,
+  type GlobalOptions,
+  type JsonOption,
+  newResultCommand,
+  printable,
+  writeJson,
+} from './cli.ts';
+import { waitText } from './progress.ts';
+import { ago } from './table.ts';
+import { withReaders } from './with-parts.ts';
+
+/** All that `status` tells; with `--json` the document itself. */
+export interface StatusReport {
+  at: string;
+  /** What the shop is called. */
+  shop: string;
+  storage: string;
+  /** The same as the status page shows. */
+  verdict: Verdict;
+  /** Of the storage directory; null where the system does not tell. */
+  disk: DiskSpace | null;
+  /** Whether the daemon runs; null when state.db cannot be read. */
+  running: boolean | null;
+  freshness: readonly Freshness[];
+  alarms: readonly { key: string; message: string; raisedAt: string }[];
+  /** null when state.db cannot be read; `authFault` says why. */
+  auth: AuthReport | null;
+  authFault?: string;
+  waits: readonly Wait[];
+  counts: { orders: number; openOrders: number; events: number; quarantine: number };
+}
+
+const NAMES: Record<FreshnessSubject, string> = {
+  'orders.poll': 'orders by polling',
+  'orders.webhook': 'orders by webhook',
+  'catalog.sweep': 'catalogue',
+  'outbox.push': 'changes to the platform',
+  auth: 'tokens',
+};
+const AS_IT_WAS_LEFT = 'State when it stopped:';
+const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
+
+const HEADLINES: Record<Verdict['level'], string> = {
+  green: 'All is well: orders come in, changes go out.',
+  amber: 'Working, but needs attention today:',
+  red: 'Action needed now:',
+};
+/** The report for a person: what is wrong and what to do first, then one sentence for each flow. */
+export function statusText(report: StatusReport): string {
+  const nowMs = Date.parse(report.at);
+  const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
+  const lines = [report.shop, ...verdictLines(report.verdict, toldBelow), ''];
+  // Nothing that follows is of use before that.
+  if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
+  if (report.running === false) lines.push(AS_IT_WAS_LEFT);
+  for (const { key, message, raisedAt } of report.alarms) {
+    lines.push(`ALARM ${key}, raised ${ago(raisedAt, nowMs)}: ${message}`);
+  }
+  if (report.alarms.length > 0 || report.running === false) lines.push('');
+  const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
+  for (const subject of FRESHNESS_SUBJECTS) {
+    lines.push(
+      `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
+    );
+  }
+  lines.push('', report.auth?.message ?? report.authFault ?? '');
+  for (const wait of report.waits) lines.push(waitText(wait));
+  const { orders, openOrders, events, quarantine } = report.counts;
+  lines.push(
+    '',
+    `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+  );
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+/** Headline, then each finding with what to do about it; `toldBelow`: details that the reader comes to anyway. */
+function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>): string[] {
+  const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
+    const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
+    return told.filter(Boolean).join(' ');
+  });
+  if (worst === undefined) return [HEADLINES.green];
+  const headline = isNotSetUp({ findings }) ? worst : `${HEADLINES[level]} ${worst}`;
+  return [headline, ...others.map((each) => `Also: ${each}`)];
+}
+
+function isNotSetUp({ findings }: Pick<Verdict, 'findings'>): boolean {
+  return findings[0]?.code === 'setup.missing';
+}
+
+/** How one flow fares, in one sentence. */
+export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
+  if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
+  const { state, message, lastOkAt, lastTryAt } = freshness;
+  const ok = lastOkAt === null ? 'never worked yet' : `last worked ${ago(lastOkAt, nowMs)}`;
+  const tail = message === '' ? '' : ` ${message}`;
+  switch (state) {
+    case 'ok':
+      return `OK, ${ok}.${tail}`;
+    case 'off':
+      return message === '' ? 'off in the configuration.' : message;
+    case 'waiting':
+      return `waiting for its turn, ${ok}.${tail}`;
+    case 'degraded':
+      return `partly working, ${ok}.${tail}`;
+    case 'blocked':
+      return `blocked by the platform, ${ok}.${tail}`;
+    case 'locked-out':
+      return `needs new tokens, ${ok}.${tail}`;
+    case 'failing': {
+      const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
+      return `failing, ${ok}${tried}; retrying.${tail}`;
+    }
+  }
+}
+
+interface StatusOptions extends GlobalOptions, JsonOption {
+  watch?: boolean;
+}
+
+const WATCH_EVERY_MS = 2000;
+const CLEAR_SCREEN = '\u001b[H\u001b[2J';
+
+/** `status`: how every flow fares, from what is stored; the daemon need not run. */
+export function statusCommand(cli: Cli): Command {
+  return newResultCommand('status', 'Tell how fresh the data is, what is wrong and what is waited for', [
+    'status',
+    'status --watch',
+    'status --json',
+  ])
+    .option('--watch', 'show it anew every two seconds until Ctrl-C')
+    .action((_options, command: Command) => status(cli, command.optsWithGlobals()));
+}
+
+function status(cli: Cli, options: StatusOptions): Promise<void> {
+  if (options.json && options.watch) {
+    throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
+  }
+  return withReaders(cli, options, async (readers, config) => {
+    const { storedVerdict } = await import('../app/readers.ts');
+    for (;;) {
+      const report = await whenFree(
+        cli.clock,
+        () => statusOf(cli, readers, config, storedVerdict),
+        undefined,
+        cli.signal,
+      );
+      if (options.json) writeJson(cli, report);
+      else cli.stdout.write((options.watch && cli.stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
+      if (!options.watch) return;
+      await cli.clock.sleep(WATCH_EVERY_MS, cli.signal);
+      if (cli.signal.aborted) return;
+      if (!cli.stdout.isTTY) cli.stdout.write('\n');
+    }
+  });
+}
+
+type Judge = typeof import('../app/readers.ts').storedVerdict;
+
+function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): StatusReport {
+  const { mirror } = readers;
+  const { clock } = cli;
+  const nowMs = clock.nowMs();
+  const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
+  return {
+    at: isoUtc(nowMs),
+    shop: shopName(config),
+    storage: config.storage.directory,
+    ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
+    freshness: mirror.freshness(),
+    alarms: readers.alarms(),
+    ...state,
+    counts: readers.counts(),
+  };
+}
+
+/** state.db belongs to the daemon's user alone; the rest is told without it. */
+function tokensAndWaits(
+  readers: Readers,
+  nowMs: number,
+): Pick<StatusReport, 'running' | 'auth' | 'authFault' | 'waits'> & {
+  tokens: TokenStatus | null;
+  stateFault: string | null;
+} {
+  try {
+    const running = readers.isRunning();
+    const tokens = readers.tokens();
+    return { running, tokens, stateFault: null, auth: authReport(tokens, nowMs), waits: readers.waits() };
+  } catch (error) {
+    if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
+    const { message } = error;
+    // What another user may not look into is no fault.
+    const stateFault = hasCode(error, 'storage-corrupt', 'storage-newer') ? message : null;
+    return { running: null, tokens: null, stateFault, auth: null, authFault: message, waits: [] };
+  }
+}

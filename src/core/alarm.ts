@@ -1,0 +1,80 @@
+/** Things a person must hear of once, and once more when they are over. */
+export type AlarmKey =
+  | 'auth.locked-out'
+  | 'auth.none'
+  | 'auth.other-company'
+  | 'platform.blocked'
+  | 'platform.forbidden'
+  | 'orders.stale'
+  | 'orders.unreadable'
+  | 'orders.more-pages'
+  | 'webhook.silent'
+  | 'webhook.refused'
+  | 'webhook.unreadable'
+  | 'webhook.mismatch'
+  | 'storage.failing'
+  | 'storage.full'
+  | 'storage.low'
+  | 'mirror.reader-holds-wal'
+  | 'mirror.too-large'
+  | 'clock.wrong'
+  | 'clock.off'
+  | 'mirror.locked'
+  | 'catalog.incomplete'
+  | 'outbox.rejected'
+  | 'outbox.held'
+  | 'inbox.damaged'
+  | 'inbox.locked';
+
+/** Raising an alarm that is up already changes nothing but its message; lowering one that is down, nothing. */
+export interface Alarms {
+  raise(key: AlarmKey, message: string): void;
+  lower(key: AlarmKey): void;
+}
+
+/** The flows whose freshness a POS and support can see, as rows of the mirror's `freshness` table. */
+export const FRESHNESS_SUBJECTS = [
+  'orders.poll',
+  'orders.webhook',
+  'catalog.sweep',
+  'outbox.push',
+  'auth',
+] as const;
+export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
+
+/**
+ * - `unknown`: never tried
+ * - `ok`: the last try worked
+ * - `waiting`: held back by a limit, nothing is wrong
+ * - `degraded`: works in part, the message says which part does not
+ * - `failing`: the last try did not work; tillsync goes on trying
+ * - `blocked`: the platform blocked the token for a while
+ * - `locked-out`: only a person can mend it (`tillsync auth set`)
+ * - `off`: switched off in the configuration
+ */
+export type FreshnessState =
+  | 'unknown'
+  | 'ok'
+  | 'waiting'
+  | 'degraded'
+  | 'failing'
+  | 'blocked'
+  | 'locked-out'
+  | 'off';
+
+export interface Freshness {
+  subject: FreshnessSubject;
+  lastOkAt: string | null;
+  lastTryAt: string | null;
+  state: FreshnessState;
+  /** One sentence for a person: what happened and what to do; empty when all is well. */
+  message: string;
+}
+
+/** Where the parts report how their flow fares. One call is one small durable write. */
+export interface FreshnessBoard {
+  /** Reports a try that worked (`lastOkAt` and `lastTryAt` move to now). */
+  ok(subject: FreshnessSubject, message?: string): void;
+  /** Reports a try that did not work, or a state of rest; `lastOkAt` stays. */
+  report(subject: FreshnessSubject, state: FreshnessState, message: string): void;
+}

@@ -1,0 +1,94 @@
+/** What the parts log to; pino satisfies it. Fields first, then one sentence for a person. */
+export interface Log {
+  debug(fields: object, message: string): void;
+  info(fields: object, message: string): void;
+  warn(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+/** For tests and tools that need no log. */
+export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} };
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+
+/** `[log]` of the configuration. */
+export interface LogConfig {
+  readonly level: (typeof LOG_LEVELS)[number];
+  /** `auto`: pretty on a terminal, JSON elsewhere. */
+  readonly pretty: 'auto' | boolean;
+}
+
+/** Shorter values occur in ordinary words. */
+const LENGTH_MIN = 4;
+
+/**
+ * Every way in which a secret may stand in a text: as it is; escaped by JSON, once and twice; in an address, once
+ * and twice; in hexadecimal digits; in base64 and base64url, alone or within something longer.
+ */
+export function secretForms(secret: string): string[] {
+  if (secret.length < LENGTH_MIN) return [];
+  const json = jsonEscaped(secret);
+  const url = encodeURIComponent(secret);
+  const hex = Buffer.from(secret).toString('hex');
+  const forms = [
+    ...[secret, json, jsonEscaped(json), url, encodeURIComponent(url), hex, hex.toUpperCase()],
+    ...[url.replace(/%[0-9A-F]{2}/g, (code) => code.toLowerCase()), encodeURI(secret)],
+    ...base64Forms(secret),
+  ];
+  return [...new Set(forms)].filter((form) => form.length >= LENGTH_MIN);
+}
+
+/** What is the same in base64 whatever stands before and after: three bytes are four characters. */
+function base64Forms(secret: string): string[] {
+  const bytes = Buffer.from(secret);
+  return [0, 1, 2].flatMap((before) => {
+    const padded = Buffer.concat([Buffer.alloc(before), bytes]);
+    const first = Math.ceil((before * 8) / 6);
+    const whole = Math.floor((padded.length * 8) / 6);
+    const inner = padded.toString('base64').slice(first, whole);
+    // A few characters are no sign of the secret.
+    if (inner.length < 6) return [];
+    return [inner, inner.replaceAll('+', '-').replaceAll('/', '_')];
+  });
+}
+
+function jsonEscaped(text: string): string {
+  return JSON.stringify(text).slice(1, -1);
+}
+
+const HIDDEN = '[redacted]';
+const JWT = /\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?/g;
+const BEARER = /\b(Bearer\s+)[^\s"'\\,;]+/gi;
+/** Opaque tokens that rotate twice an hour fill this in days, long after the platform forgot the oldest. */
+const REGISTERED_MAX = 256;
+
+export interface LogScrubber {
+  /** Hides `value`, however it is written, in every line from now on. */
+  register(value: string): void;
+  scrub(line: string): string;
+}
+
+/** The last gate before a log line leaves: hides registered secrets and anything that looks like a JWT. */
+export function createLogScrubber(lasting: readonly string[] = []): LogScrubber {
+  const kept = new Set(lasting.flatMap(secretForms));
+  const rotating = new Map<string, string[]>();
+  let forms: string[] = [];
+  const rebuild = () => {
+    // The longest first, so that a secret that contains another is hidden whole.
+    forms = [...kept, ...[...rotating.values()].flat()].sort((a, b) => b.length - a.length);
+  };
+  rebuild();
+  return {
+    register(value) {
+      rotating.delete(value);
+      rotating.set(value, secretForms(value));
+      if (rotating.size > REGISTERED_MAX) rotating.delete(rotating.keys().next().value ?? '');
+      rebuild();
+    },
+    scrub(line) {
+      let text = line;
+      for (const form of forms) if (text.includes(form)) text = text.replaceAll(form, HIDDEN);
+      return text.replace(JWT, HIDDEN).replace(BEARER, `$1${HIDDEN}`);
+    },
+  };
+}

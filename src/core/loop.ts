@@ -1,0 +1,97 @@
+import { asTillsyncError } from './errors.ts';
+import type { Clock, Random } from './time.ts';
+
+/** Sleeps are cut into pieces of this length, so that a jump of the wall clock cannot oversleep a schedule. */
+const PIECE_MS_MAX = 15_000;
+
+/** Until the next moment at which pieces end: the same for all loops, so that an idle process wakes once for all. */
+export function pieceMs(clock: Clock): number {
+  return PIECE_MS_MAX - (clock.monotonicMs() % PIECE_MS_MAX);
+}
+
+/**
+ * The one abortable wait of a loop. Waking is a hint only: it ends the wait early and says nothing of what
+ * there is to do. A wake that comes while nobody waits is kept for the next wait.
+ */
+export class Waker {
+  readonly #clock: Clock;
+  #pending = false;
+  #controller: AbortController | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  wake(): void {
+    this.#pending = true;
+    this.#controller?.abort();
+  }
+
+  /**
+   * Waits until `dueMs()` (wall clock, asked again after each piece), a wake, or the signal. `onPiece` is told
+   * of each piece, as a sign of life.
+   */
+  async until(dueMs: () => number, signal: AbortSignal, onPiece: () => void = () => {}): Promise<void> {
+    // One controller for both ends of the wait: a composed signal would leave a weak reference behind each time.
+    const controller = new AbortController();
+    const end = () => controller.abort();
+    signal.addEventListener('abort', end, { once: true });
+    this.#controller = controller;
+    while (!this.#pending && !signal.aborted) {
+      onPiece();
+      const restMs = dueMs() - this.#clock.nowMs();
+      if (restMs <= 0) break;
+      await this.#clock.sleep(Math.min(restMs, pieceMs(this.#clock)), controller.signal);
+    }
+    signal.removeEventListener('abort', end);
+    this.#controller = undefined;
+    this.#pending = false;
+  }
+}
+
+const BASE_MS = 5_000;
+const CAP_MS = 300_000;
+
+/**
+ * The one retry policy: how long a loop rests after its `failures`-th failure in a row (1 = first). Doubles from
+ * five seconds to five minutes with full jitter on the upper half; what the platform or the budget asked for
+ * counts when it is longer. The rate budget still has the last word on when a call may leave.
+ */
+export function retryDelayMs(failures: number, error: unknown, random: Random): number {
+  const exponential = Math.min(CAP_MS, BASE_MS * 2 ** Math.max(0, failures - 1));
+  const jittered = exponential * (0.5 + random.next() / 2);
+  const asked = asTillsyncError(error).retryAfterMs ?? 0;
+  return Math.max(jittered, asked);
+}
+
+/** How long a call under way may go on after the wish to stop; the whole process has ten seconds. */
+const PATIENCE_MS = 7_000;
+
+/**
+ * A signal for one call that follows `signal` at once while the call only waits for its turn, and with patience
+ * once it is sent: its answer is worth having, and cutting it off would only leave its fate unknown.
+ */
+export function patientSignal(
+  signal: AbortSignal,
+  clock: Clock,
+): { signal: AbortSignal; onSend: () => void; end: () => void } {
+  const follower = new AbortController();
+  const ended = new AbortController();
+  let sent = false;
+  const follow = () => {
+    if (!sent) follower.abort();
+    else void clock.sleep(PATIENCE_MS, ended.signal).then(() => follower.abort());
+  };
+  if (signal.aborted) follow();
+  signal.addEventListener('abort', follow, { once: true });
+  return {
+    signal: follower.signal,
+    onSend: () => {
+      sent = true;
+    },
+    end() {
+      signal.removeEventListener('abort', follow);
+      ended.abort();
+    },
+  };
+}

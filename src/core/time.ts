@@ -1,0 +1,161 @@
+/**
+ * Time as a port, so that a month can pass in a second and pacing never follows a wall clock that jumps.
+ */
+export interface Clock {
+  /** Wall clock, milliseconds since the epoch. For people, dates and tokens; never for pacing. */
+  nowMs(): number;
+  /** Monotonic milliseconds (fractional), comparable between all processes of one boot. For pacing. */
+  monotonicMs(): number;
+  /** Names the boot in which `monotonicMs` counts; a value stored under another boot is not comparable. */
+  readonly bootId: string;
+  /** Waits at least about `ms`; ends early, without throwing, when `signal` aborts. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+}
+
+/** Chance as a port: seeded in tests, so that a run can be repeated from its printed seed. */
+export interface Random {
+  /** Uniform in [0, 1). */
+  next(): number;
+}
+
+/** ISO 8601 in UTC with milliseconds, as every time in the mirror is written. */
+export function isoUtc(epochMs: number): string {
+  return new Date(epochMs).toISOString();
+}
+
+const UNIT_MS: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+
+/** `"500ms"`, `"1s"`, `"2m"`, `"1h"`, `"7d"` in milliseconds; undefined for anything else. */
+export function parseDurationMs(text: string): number | undefined {
+  const match = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)$/.exec(text.trim());
+  if (!match) return undefined;
+  const ms = Number(match[1]) * (UNIT_MS[match[2] as string] as number);
+  return Number.isSafeInteger(Math.round(ms)) ? Math.round(ms) : undefined;
+}
+
+/** Milliseconds as a person says them: `1m 12s`, `2d 3h`, `850ms`. */
+export function formatDuration(ms: number): string {
+  if (ms < 1000) return `${Math.max(0, Math.round(ms))}ms`;
+  let rest = Math.ceil(ms / 1000);
+  const parts: string[] = [];
+  for (const [unit, seconds] of [
+    ['d', 86_400],
+    ['h', 3600],
+    ['m', 60],
+    ['s', 1],
+  ] as const) {
+    const n = Math.floor(rest / seconds);
+    rest -= n * seconds;
+    if (n > 0) parts.push(`${n}${unit}`);
+    if (parts.length === 2) break;
+  }
+  return parts.join(' ');
+}
+
+/** When something is due, from a cron expression in a time zone. */
+export interface Schedule {
+  /** The first due moment strictly after `afterMs`, both milliseconds since the epoch. */
+  nextAfter(afterMs: number): number;
+}
+
+const HOUR_MS = 3_600_000;
+/** No zone is further than this from UTC, and none puts its clock twice within so short a time. */
+const REACH_MS = 26 * HOUR_MS;
+
+/** The clock face of one time zone, written as the milliseconds that the same face would be in UTC. */
+export interface ZoneCalendar {
+  wallMs(instantMs: number): number;
+  /**
+   * The first instant at which the clock shows `wallMs`. When the clock skips it, the instant at which it was
+   * put forward.
+   */
+  firstInstantMs(wallMs: number): number;
+}
+
+/** The name by which the zone's rules are kept. Throws a RangeError for a zone that is not known. */
+export function canonicalZone(timeZone: string): string {
+  known ??= new Set(['UTC', ...Intl.supportedValuesOf('timeZone')]);
+  if (known.has(timeZone)) return timeZone;
+  // Other spellings and older names.
+  return new Intl.DateTimeFormat('en', { timeZone }).resolvedOptions().timeZone;
+}
+
+let known: ReadonlySet<string> | undefined;
+
+/** The clock of a zone by its IANA name. Throws a RangeError for a zone that is not known. */
+export function zoneCalendar(timeZone: string): ZoneCalendar {
+  const kept = calendars.get(timeZone);
+  if (kept) return kept;
+  const calendar = newCalendar(canonicalZone(timeZone));
+  calendars.set(timeZone, calendar);
+  return calendar;
+}
+
+/** Those asked for, few in one process. */
+const calendars = new Map<string, ZoneCalendar>();
+
+function newCalendar(zone: string): ZoneCalendar {
+  const wallMs = withinTheHour(intlClock(zone));
+  const offsetMs = (instantMs: number) => wallMs(instantMs) - instantMs;
+
+  return {
+    wallMs,
+    firstInstantMs(wall) {
+      const beforeMs = offsetMs(wall - REACH_MS);
+      const afterMs = offsetMs(wall + REACH_MS);
+      const early = wall - beforeMs;
+      if (beforeMs === afterMs || wallMs(early) === wall) return early;
+      const late = wall - afterMs;
+      if (wallMs(late) === wall) return late;
+      return changeMs(wall - REACH_MS, wall + REACH_MS, (instantMs) => offsetMs(instantMs) === beforeMs);
+    },
+  };
+}
+
+/** Keeps what was found of an hour in which the clock is not put: asking a zone costs much more than adding. */
+function withinTheHour(wallMs: ZoneCalendar['wallMs']): ZoneCalendar['wallMs'] {
+  let known: { hourMs: number; offsetMs: number } | undefined;
+  return (instantMs) => {
+    const hourMs = Math.floor(instantMs / HOUR_MS) * HOUR_MS;
+    if (known?.hourMs !== hourMs) {
+      const offsetMs = wallMs(hourMs) - hourMs;
+      if (wallMs(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return wallMs(instantMs);
+      known = { hourMs, offsetMs };
+    }
+    return Math.trunc(instantMs) + known.offsetMs;
+  };
+}
+
+function intlClock(timeZone: string): ZoneCalendar['wallMs'] {
+  const format = new Intl.DateTimeFormat('en-US', {
+    timeZone,
+    calendar: 'gregory',
+    numberingSystem: 'latn',
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: 'numeric',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: 'numeric',
+    second: 'numeric',
+  });
+  return (instantMs) => {
+    const part: Record<string, number> = {};
+    for (const { type, value } of format.formatToParts(instantMs)) part[type] = Number(value);
+    const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = part;
+    const milliseconds = ((instantMs % 1000) + 1000) % 1000;
+    return Date.UTC(year, month - 1, day, hour, minute, second) + milliseconds;
+  };
+}
+
+/** The first whole second between the two at which `before` holds no more. */
+function changeMs(fromMs: number, toMs: number, before: (instantMs: number) => boolean): number {
+  let low = Math.floor(fromMs / 1000);
+  let high = Math.ceil(toMs / 1000);
+  while (high - low > 1) {
+    const middle = Math.floor((low + high) / 2);
+    if (before(middle * 1000)) low = middle;
+    else high = middle;
+  }
+  return high * 1000;
+}

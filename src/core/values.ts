@@ -1,0 +1,44 @@
+/** A value as JSON text; undefined for one that has none, and for one that is nested deeper than the stack. */
+export function jsonText(value: unknown): string | undefined {
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return undefined;
+  }
+}
+
+const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/;
+
+/**
+ * Whether `text`, a decimal number, is exactly the number that JavaScript makes of it when that is written out
+ * again: false where digits would be lost silently.
+ */
+export function isExactDecimal(text: string): boolean {
+  const value = Number(text);
+  if (!Number.isFinite(value)) return false;
+  const given = normal(text);
+  return given !== undefined && given === normal(String(value));
+}
+
+/** A plain decimal number (`-12`, `3.50`), or undefined for anything else, exponents and commas included. */
+export function parsePlainDecimal(text: string): number | undefined {
+  return /^[+-]?\d+(\.\d+)?$/.test(text) && isExactDecimal(text) ? Number(text) : undefined;
+}
+
+/** Whether the point of `1.990` may group thousands; a grouped number has no zero before it. */
+export function mayBeThousands(text: string): boolean {
+  return /^[+-]?[1-9]\d{0,2}\.\d{3}$/.test(text);
+}
+
+/** Sign, digits without zeros at the ends, and the place of the point, so that equal numbers are equal texts. */
+function normal(text: string): string | undefined {
+  const match = DECIMAL.exec(text);
+  if (!match) return undefined;
+  const [, sign, whole = '', fraction = '', exponent = '0'] = match;
+  const digits = whole + fraction;
+  const first = digits.search(/[1-9]/);
+  if (first === -1) return '0';
+  const trimmed = digits.slice(first).replace(/0+$/, '');
+  const scale = whole.length - first + Number(exponent);
+  return `${sign === '-' ? '-' : ''}${trimmed}e${scale}`;
+}

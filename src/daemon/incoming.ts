@@ -1,0 +1,250 @@
+import { readFileSync } from 'node:fs';
+import { ChangeSignal } from '../api/order-routes.ts';
+import type { Parts, PartsOptions } from '../app/parts.ts';
+import type { Config } from '../config/config-type.ts';
+import { cronSchedule } from '../config/values.ts';
+import { asTyped, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import { RefusedCallbacks } from '../orders/callbacks.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import { OrderLoop, WebhookWatch } from '../orders/order-loop.ts';
+import { GapWatch } from '../orders/order-poll.ts';
+import { readSentOrder } from '../orders/order-reader.ts';
+import { createReceiver, type Receiver, type ReceiverOptions } from '../orders/receiver.ts';
+import { compileSpellings } from '../orders/spellings.ts';
+
+/** How long after the last unreadable callback that trouble counts as over. */
+const OVER_AFTER_MS = 86_400_000;
+const QUARANTINE_MAX = 10_000;
+
+export interface CallbackStandingOptions {
+  mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'raisedAlarms' | 'quarantineList'>;
+  clock: Clock;
+  log: Log;
+}
+
+/** What people are told of the callbacks as a whole, beside what each one does to the mirror. */
+export class CallbackStanding {
+  readonly #options: CallbackStandingOptions;
+  #unreadableMonoMs: number;
+  #isStoring: boolean | undefined;
+
+  constructor(options: CallbackStandingOptions) {
+    this.#options = options;
+    this.#unreadableMonoMs = options.clock.monotonicMs();
+  }
+
+  /** Says how things stand before the first callback; what an earlier run left there may be true no more. */
+  begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
+    const { mirror, log } = this.#options;
+    const { freshnessBoard } = mirror;
+    if (!enabled) {
+      freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
+      mirror.alarms.lower('webhook.silent');
+      return;
+    }
+    if (!hasSecret) {
+      const message = asTyped(
+        'Instant orders are off: no secret for callbacks is set. Orders still arrive within two minutes. To set one, run: {tillsync} webhook rotate-secret',
+      );
+      log.warn({}, message);
+      freshnessBoard.report('orders.webhook', 'degraded', message);
+      return;
+    }
+    const before = mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
+    if (before !== 'ok' && before !== 'unknown') {
+      freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
+    }
+  }
+
+  unreadable(reason: string): void {
+    this.#unreadableMonoMs = this.#options.clock.monotonicMs();
+    const message = `A callback with the right secret could not be read as an order: ${reason} It was saved. To see it, run: {tillsync} quarantine list`;
+    this.#options.mirror.alarms.raise('webhook.unreadable', message);
+  }
+
+  /** Callbacks are on the disk; the first time, and again after a fault, that ends the alarm. */
+  kept(): void {
+    if (this.#isStoring) return;
+    this.#isStoring = true;
+    this.#options.mirror.alarms.lower('storage.failing');
+  }
+
+  /** Callbacks were put off since they could not be stored. */
+  putOff(error: TillsyncError): void {
+    // A lock passes by itself, and while stopping nothing is taken.
+    if (error.code === 'storage-busy' || error.code === 'aborted') return;
+    this.#isStoring = false;
+    const message = [
+      `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
+      error.hint,
+    ];
+    this.#options.mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
+  }
+
+  /** Lowers the alarm for unreadable callbacks once none lies in quarantine any more, or none came for a day. */
+  settle(): void {
+    const { mirror, clock } = this.#options;
+    if (!mirror.raisedAlarms().some(({ key }) => key === 'webhook.unreadable')) return;
+    const isQuiet = clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
+    const isEmpty = () => !mirror.quarantineList(QUARANTINE_MAX).some(({ source }) => source === 'webhook');
+    if (isQuiet || isEmpty()) mirror.alarms.lower('webhook.unreadable');
+  }
+}
+
+export interface CallbackListenersOptions {
+  /** The receiver on this open socket, or on the configured address. */
+  receiver: (listenFd: number | undefined) => Receiver;
+  /** The socket that systemd holds open over restarts. */
+  inheritedFd: number | undefined;
+  /** Where the configuration wants callbacks. */
+  host: string;
+  port: number;
+  log: Log;
+}
+
+export interface CallbackListeners {
+  url: string;
+  close(): Promise<void>;
+}
+
+const REMEDY = 'To make them one: systemctl daemon-reload, then restart the socket unit and the service.';
+
+/**
+ * Listens on the socket that was handed over, and on the configured address when that is another: the address in
+ * the configuration always works, and nothing that still goes to the old one is lost. Throws `config-invalid`.
+ */
+export async function listenForCallbacks(options: CallbackListenersOptions): Promise<CallbackListeners> {
+  const { inheritedFd, host, port, log } = options;
+  if (inheritedFd === undefined) return only(options.receiver(undefined));
+  const inherited = options.receiver(inheritedFd);
+  const found = await inherited.listen();
+  const isSame = port === 0 || (found.port === port && isSameHost(found.host, host));
+  if (isSame) return { url: found.url, close: () => inherited.close() };
+  const configured = options.receiver(undefined);
+  try {
+    const { url } = await configured.listen();
+    log.warn(
+      { socket: found.host, url },
+      `The socket unit listens elsewhere than webhook.listen says. ${REMEDY}`,
+    );
+    return {
+      url,
+      close: async () => {
+        await Promise.all([inherited.close(), configured.close()]);
+      },
+    };
+  } catch (error) {
+    if (!(error instanceof TillsyncError)) throw error;
+    log.warn(
+      { socket: found.host, err: error },
+      `Callbacks arrive only where the socket unit listens, not where webhook.listen says. ${REMEDY}`,
+    );
+    return { url: found.url, close: () => inherited.close() };
+  }
+}
+
+async function only(receiver: Receiver): Promise<CallbackListeners> {
+  const { url } = await receiver.listen();
+  return { url, close: () => receiver.close() };
+}
+
+function isSameHost(found: string, configured: string): boolean {
+  if (configured === 'localhost') return found === '127.0.0.1' || found === '::1';
+  return found === configured;
+}
+
+const STALE_AFTER_MS = 600_000;
+
+export type IncomingOrders = ReturnType<typeof incomingOrders>;
+
+/** What joins polls and callbacks: the loop of polls, and what watches both. `mayCall`: tokens are at hand. */
+export function incomingOrders(
+  { config, clock, random, log }: PartsOptions,
+  parts: Parts,
+  mayCall: () => boolean,
+) {
+  const { mirror, orderPoll } = parts;
+  const { freshnessBoard: freshness, alarms } = mirror;
+  const watch = new WebhookWatch({ enabled: config.webhook.enabled, freshness, alarms, log });
+  const standing = new CallbackStanding({ mirror, clock, log });
+  const refused = new RefusedCallbacks({ alarms, bodyLimitBytes: config.webhook.bodyLimitBytes, clock });
+  const changes = new ChangeSignal();
+  const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
+  let current: OrderLoop | undefined;
+  const loop = (beat: () => void) => {
+    current = new OrderLoop({
+      poll: orderPoll,
+      schedule: cronSchedule(config.orders.poll, config.orders.timezone),
+      watch: {
+        polled(createdIds) {
+          watch.polled(createdIds);
+          standing.settle();
+          refused.settle();
+          changes.notify();
+        },
+      },
+      newGaps: (report) => gaps.newGaps(report.codes),
+      mayCall,
+      alarms,
+      clock,
+      random,
+      log,
+      wideEveryMs: config.orders.wideEveryMs,
+      staleAfterMs: Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3),
+      beat,
+    });
+    return current;
+  };
+  return { watch, standing, refused, loop, changes, wake: () => current?.wake() };
+}
+
+/** The receiver of callbacks on what the daemon has open. Throws `config-invalid` for TLS files it cannot read. */
+export function callbackReceiver(
+  { config, clock, log }: PartsOptions,
+  parts: Parts,
+  orders: IncomingOrders,
+  more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered' | 'onDropped'>,
+): Receiver {
+  const { mirror, webhookSecrets } = parts;
+  const { host, port, path, bodyLimitBytes } = config.webhook;
+  const spellings = compileSpellings(config.orders.fields);
+  return createReceiver({
+    host,
+    port,
+    path,
+    bodyLimitBytes,
+    secrets: () => webhookSecrets.accepted(),
+    keeper: mirror.keeper,
+    read: (value, raw) => readSentOrder(value, raw, spellings),
+    clock,
+    log,
+    tls: tlsFiles(config),
+    ...more,
+    onKept(kept) {
+      orders.changes.notify();
+      orders.standing.kept();
+      for (const { entry, outcome } of kept) {
+        if (entry.kind === 'order') orders.watch.announced(entry.observation.reading.orderId);
+        // What the webhook cannot settle, a poll can.
+        if (outcome === 'held') orders.wake();
+      }
+    },
+    onPutOff: (error) => orders.standing.putOff(error),
+    onUnreadable: (reason) => orders.standing.unreadable(reason),
+  });
+}
+
+function tlsFiles(config: Config): { cert: string; key: string } | undefined {
+  const { tlsCertFile, tlsKeyFile } = config.webhook;
+  if (tlsCertFile === '') return undefined;
+  try {
+    return { cert: readFileSync(tlsCertFile, 'utf8'), key: readFileSync(tlsKeyFile, 'utf8') };
+  } catch (cause) {
+    throw new TillsyncError('config-invalid', 'The certificate or its key cannot be read.', {
+      cause,
+      hint: 'Check webhook.tls_cert_file and webhook.tls_key_file, and that the user of tillsync may read them.',
+    });
+  }
+}

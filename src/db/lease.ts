@@ -1,0 +1,200 @@
+import { readFileSync, readlinkSync } from 'node:fs';
+import type Database from 'better-sqlite3';
+import type { Clock } from '../core/time.ts';
+import { storing } from './sqlite.ts';
+
+/** Named leases in state.db with fencing numbers, for work that only one process may do at a time. */
+export interface Leases {
+  /** The fence of the lease, or undefined while another process has it. */
+  acquire(name: string, holdMs: number): number | undefined;
+  /** Keeps a lease longer; false when another process has overtaken it. */
+  renew(name: string, fence: number, holdMs: number): boolean;
+  release(name: string, fence: number): void;
+}
+
+/** Names the process that took a lane or a lease, and tells whether another one still lives. */
+export interface Holders {
+  readonly self: string;
+  /** Undefined where nobody here can know: then only the end of what it holds counts. */
+  isAlive(holder: string): boolean | undefined;
+}
+
+/** The numbers of processes mean something only within their PID namespace; a container has one of its own. */
+const NAMESPACE = pidNamespace();
+
+/**
+ * Processes by number and start time, so that a number used again is not taken for the old one, and by their PID
+ * namespace. Holders of before had none in their names and count as one's own.
+ */
+export const systemHolders: Holders = {
+  self: `${process.pid}.${startTimeOf(process.pid) ?? ''}.${NAMESPACE}`,
+  isAlive(holder) {
+    const [pid, startTime, namespace = NAMESPACE] = holder.split('.');
+    if (!pid || !/^[1-9]\d*$/.test(pid) || namespace !== NAMESPACE) return undefined;
+    try {
+      process.kill(Number(pid), 0);
+    } catch (error) {
+      // EPERM: it lives, as another user.
+      if (error instanceof Error && 'code' in error && error.code === 'ESRCH') return false;
+    }
+    const now = startTimeOf(Number(pid));
+    return now === undefined || startTime === '' || now === startTime;
+  },
+};
+
+/** Process number of a holder; undefined when it has none that means something here. */
+export function pidOf(holder: string): number | undefined {
+  const [, pid, namespace = NAMESPACE] = /^([1-9]\d*)\.\d*(?:\.(\d*))?$/.exec(holder) ?? [];
+  return pid === undefined || namespace !== NAMESPACE ? undefined : Number(pid);
+}
+
+/** Its inode; empty where the system does not tell. */
+function pidNamespace(): string {
+  try {
+    return /\d+/.exec(readlinkSync('/proc/self/ns/pid'))?.[0] ?? '';
+  } catch {
+    return '';
+  }
+}
+
+/** In clock ticks since boot; undefined where the system does not tell. */
+function startTimeOf(pid: number): string | undefined {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    // The program's name, in brackets, may hold spaces; the start time is the 20th field after it.
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19];
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * Makes stored monotonic times comparable with now; every transaction that reads them calls it first.
+ *
+ * What was stored under another boot happened before this boot began, so it is dated to the boot's beginning:
+ * an interval, a window entry or a block ends once the machine has been up for its full length. That waits too
+ * long at most, and needs no wall clock, which may be wrong just after a start. A lease ends at once: whoever
+ * had it died with its boot, and a request it sent is answered or lost long before a machine is up again.
+ */
+export class BootTime {
+  readonly #clock: Clock;
+  readonly #read: Database.Statement<[], string>;
+  readonly #steps: Database.Statement<unknown[]>[];
+  readonly #clamps: Database.Statement<unknown[]>[];
+  readonly #write: Database.Statement<[string]>;
+
+  constructor(options: { db: Database.Database; clock: Clock }) {
+    const { db } = options;
+    this.#clock = options.clock;
+    this.#read = db.prepare<[], string>('SELECT boot_id FROM boot').pluck();
+    this.#write = db.prepare<[string]>(
+      'INSERT INTO boot VALUES (1, ?) ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id',
+    );
+    this.#steps = [
+      `UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = 0,
+         held_from_mono_ms = iif(held_from_mono_ms IS NULL, NULL, 0)`,
+      'UPDATE calls SET counts_from_mono_ms = 0',
+      'UPDATE blocks SET from_mono_ms = 0',
+      'UPDATE leases SET held = 0, until_mono_ms = 0',
+    ].map((sql) => db.prepare<unknown[]>(sql));
+    this.#clamps = [
+      'UPDATE lanes SET taken_mono_ms = :now, taken_until_mono_ms = :now WHERE taken_mono_ms > :now',
+      'UPDATE lanes SET settled_mono_ms = :now WHERE settled_mono_ms > :now',
+      'UPDATE lanes SET held_from_mono_ms = :now WHERE held_from_mono_ms > :now',
+      'UPDATE calls SET counts_from_mono_ms = :now WHERE counts_from_mono_ms > :now',
+      'UPDATE blocks SET from_mono_ms = :now WHERE from_mono_ms > :now',
+    ].map((sql) => db.prepare<unknown[]>(sql));
+  }
+
+  /** The moment now, to which everything stored is comparable afterwards. Inside a transaction only. */
+  now(): number {
+    const bootId = this.#read.get();
+    if (bootId !== this.#clock.bootId) {
+      for (const step of bootId === undefined ? [] : this.#steps) step.run();
+      this.#write.run(this.#clock.bootId);
+    }
+    return this.#clock.monotonicMs();
+  }
+
+  /** A machine set back to an earlier moment of the same boot: nothing may have happened after now. */
+  clamp(nowMs: number): void {
+    for (const clamp of this.#clamps) clamp.run({ now: nowMs });
+  }
+}
+
+/** Named leases; a fence rises with each holder and is never used twice. A dead process's lease ends at once. */
+export class LeaseRows implements Leases {
+  readonly #transaction: Database.Transaction<(action: () => unknown) => unknown>;
+  readonly #time: BootTime;
+  readonly #holders: Holders;
+  readonly #acquire: Database.Statement<[string, number, string, number], number>;
+  readonly #holder: Database.Statement<[string], string>;
+  readonly #held: Database.Statement<[string], { holder: string; until_mono_ms: number }>;
+  readonly #free: Database.Statement<[string]>;
+  readonly #renew: Database.Statement<[number, string, number]>;
+  readonly #release: Database.Statement<[string, number]>;
+
+  constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
+    const { db } = options;
+    this.#transaction = db.transaction((action) => action());
+    this.#time = options.time;
+    this.#holders = options.holders;
+    this.#acquire = db
+      .prepare<[string, number, string, number], number>(
+        `INSERT INTO leases VALUES (?, 1, 1, ?, ?)
+           ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms,
+             holder = excluded.holder
+             WHERE held = 0 OR until_mono_ms <= ?
+         RETURNING fence`,
+      )
+      .pluck();
+    this.#holder = db
+      .prepare<[string], string>('SELECT holder FROM leases WHERE name = ? AND held = 1')
+      .pluck();
+    this.#held = db.prepare('SELECT holder, until_mono_ms FROM leases WHERE name = ? AND held = 1');
+    this.#free = db.prepare('UPDATE leases SET held = 0 WHERE name = ?');
+    this.#renew = db.prepare('UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1');
+    this.#release = db.prepare('UPDATE leases SET held = 0 WHERE name = ? AND fence = ?');
+  }
+
+  acquire(name: string, holdMs: number): number | undefined {
+    return this.#immediately(() => {
+      const nowMs = this.#time.now();
+      const holder = this.#holder.get(name);
+      if (holder !== undefined && this.#holders.isAlive(holder) === false) this.#free.run(name);
+      return this.#acquire.get(name, nowMs + holdMs, this.#holders.self, nowMs);
+    });
+  }
+
+  /** Also an expired lease that nobody took meanwhile is kept on. */
+  renew(name: string, fence: number, holdMs: number): boolean {
+    return this.#immediately(() => this.#renew.run(this.#time.now() + holdMs, name, fence).changes === 1);
+  }
+
+  /** Whether a process has the lease and lives, or may live where that cannot be seen from here. */
+  isHeld(name: string): boolean {
+    return this.holder(name) !== undefined;
+  }
+
+  /**
+   * The process that has the lease, as `Holders` names it; undefined when none does. One that is seen to live has it also
+   * beyond its time, as when it stands still, until another one takes it.
+   */
+  holder(name: string): string | undefined {
+    return this.#immediately(() => {
+      const nowMs = this.#time.now();
+      const held = this.#held.get(name);
+      if (held === undefined) return undefined;
+      const isHeld = this.#holders.isAlive(held.holder) ?? held.until_mono_ms > nowMs;
+      return isHeld ? held.holder : undefined;
+    });
+  }
+
+  release(name: string, fence: number): void {
+    storing(() => this.#release.run(name, fence));
+  }
+
+  #immediately<T>(action: () => T): T {
+    return storing(() => this.#transaction.immediate(action) as T);
+  }
+}

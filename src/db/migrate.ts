@@ -1,0 +1,116 @@
+import { readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { createWithMode, storing, syncPath } from './sqlite.ts';
+
+export interface MigrateOptions {
+  /** Holds `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
+  directory: URL;
+  /** How people know the database, such as `mirror.db`. */
+  name: string;
+  /** Where a whole copy is kept before an existing database is changed; an older copy there is replaced. */
+  keepCopyAt?: string;
+}
+
+export interface MigrateReport {
+  /** Number of migrations the database had before; 0 for a new one. */
+  from: number;
+  to: number;
+  copiedTo: string | null;
+}
+
+interface Migration {
+  name: string;
+  sql: string;
+}
+
+/**
+ * Brings the schema up to date. All that is pending is applied in one transaction, so a crash leaves the old
+ * schema or the new one. Throws `storage-newer` when the database has migrations this version does not know,
+ * and `storage-corrupt` when they are not a prefix of the known ones; it is then untouched.
+ */
+export function migrate(db: Database.Database, options: MigrateOptions): MigrateReport {
+  const known = readMigrations(options.directory);
+  return storing(() => {
+    const from = checkApplied(db, known, options.name);
+    if (from === known.length) return { from, to: from, copiedTo: null };
+    const copiedTo = from > 0 && options.keepCopyAt !== undefined ? keepCopy(db, options.keepCopyAt) : null;
+    db.transaction(() => {
+      // Another process may have been first.
+      for (const migration of known.slice(checkApplied(db, known, options.name))) apply(db, migration);
+      db.pragma(`user_version = ${known.length}`);
+    }).immediate();
+    return { from, to: known.length, copiedTo };
+  });
+}
+
+function readMigrations(directory: URL): Migration[] {
+  const names = readdirSync(directory)
+    .filter((name) => name.endsWith('.sql'))
+    .sort();
+  return names.map((name, i) => {
+    if (Number(/^(\d{4})-[a-z0-9-]+\.sql$/.exec(name)?.[1]) !== i + 1) {
+      throw new TillsyncError('internal', `Migration ${name} is not number ${i + 1} of its directory.`);
+    }
+    return { name: name.slice(0, -'.sql'.length), sql: readFileSync(new URL(name, directory), 'utf8') };
+  });
+}
+
+/** How many of the known migrations the database has. */
+function checkApplied(db: Database.Database, known: Migration[], name: string): number {
+  const tables = db
+    .prepare<[], { name: string }>("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    .all();
+  if (tables.length === 0) return 0;
+  if (!tables.some((table) => table.name === 'schema_migrations')) {
+    throw new TillsyncError('storage-corrupt', `${name} is a database, but none that tillsync made.`, {
+      hint: 'Check the storage directory in the configuration, or move the file away.',
+    });
+  }
+  const applied = db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+  const strange = applied.findIndex((each, i) => each !== known[i]?.name);
+  if (strange === -1) return applied.length;
+  if (strange >= known.length) {
+    throw new TillsyncError(
+      'storage-newer',
+      `${name} was written by a newer tillsync; it was left untouched.`,
+      {
+        hint: 'Install the newer tillsync again, or restore the copy that was kept before the upgrade.',
+      },
+    );
+  }
+  throw new TillsyncError(
+    'storage-corrupt',
+    `${name} has the schema step ${applied[strange]}, unknown here.`,
+    {
+      hint: 'Restore the copy that was kept before the upgrade, or move the file away.',
+    },
+  );
+}
+
+function apply(db: Database.Database, migration: Migration): void {
+  db.exec(
+    'CREATE TABLE IF NOT EXISTS schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE)',
+  );
+  // A step may change the text of a table where its rows stay the same bytes.
+  db.unsafeMode(true);
+  try {
+    db.exec(migration.sql);
+  } finally {
+    db.unsafeMode(false);
+  }
+  db.prepare('INSERT INTO schema_migrations (name) VALUES (?)').run(migration.name);
+}
+
+/** A whole, synced copy under its final name, or none: a crash on the way leaves only a `.part` file. */
+function keepCopy(db: Database.Database, path: string): string {
+  const part = `${path}.part`;
+  rmSync(part, { force: true });
+  createWithMode(part, statSync(db.name).mode & 0o777);
+  db.prepare('VACUUM INTO ?').run(part);
+  syncPath(part);
+  renameSync(part, path);
+  syncPath(dirname(path));
+  return path;
+}

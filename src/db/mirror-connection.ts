@@ -1,0 +1,206 @@
+import { existsSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type Database from 'better-sqlite3';
+import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
+import { migrate } from './migrate.ts';
+import { createWithMode, makeDirectory, openDatabase, storing } from './sqlite.ts';
+
+export const MIRROR_MODE = 0o640;
+const DIRECTORY_MODE = 0o2750;
+const BUSY_TIMEOUT_MS = 10;
+/** An order with its items touches some ten trees; larger pages make them flatter and each commit cheaper. */
+const PAGE_BYTES = 8192;
+/** Checkpoints come seldom, but before the log reaches the size that is cut back. */
+const AUTOCHECKPOINT_PAGES = 1_900;
+
+export interface ConnectionOptions {
+  path: string;
+  readonly: boolean;
+  /** Unix group, by name or number, that may read; undefined: the directory decides. */
+  group: string | undefined;
+}
+
+/** Opens the mirror with its schema brought up to date. Throws `storage-…` errors. */
+export function openConnection(options: ConnectionOptions): Database.Database {
+  const { path, readonly } = options;
+  const gid = options.group === undefined || readonly ? undefined : groupId(options.group);
+  if (!readonly) storing(() => create(path, gid));
+  const db = openDatabase({
+    path,
+    mode: MIRROR_MODE,
+    readonly,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: {
+      // It can be chosen only while there is nothing in the file.
+      ...(!readonly && statSync(path).size === 0 && { page_size: PAGE_BYTES }),
+      journal_mode: 'wal',
+      recursive_triggers: 1,
+      ...(!readonly && { wal_autocheckpoint: AUTOCHECKPOINT_PAGES }),
+    },
+  });
+  try {
+    migrate(db, {
+      directory: new URL('./mirror/migrations/', import.meta.url),
+      name: 'mirror.db',
+      keepCopyAt: `${path}.before-upgrade`,
+    });
+    if (gid !== undefined) storing(() => giveToGroup(gid, `${path}-wal`, `${path}-shm`));
+    return db;
+  } catch (error) {
+    closeLeavingFiles(db, options);
+    throw error;
+  }
+}
+
+/** Closes a connection that is of no use, without taking -wal and -shm from the readers of the mirror. */
+export function closeLeavingFiles(db: Database.Database, { path, readonly }: ConnectionOptions): void {
+  let keeper: Database.Database | undefined;
+  try {
+    if (!readonly) keeper = openKeeper(path);
+  } catch {
+    // A file that cannot be read has no readers to think of.
+  }
+  db.close();
+  keeper?.close();
+}
+
+/** For the import's worker thread, on a mirror that is open. */
+export function openSecondConnection(path: string): Database.Database {
+  return openDatabase({
+    path,
+    mode: MIRROR_MODE,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { journal_mode: 'wal', recursive_triggers: 1, wal_autocheckpoint: 0, cache_size: -32_768 },
+  });
+}
+
+/**
+ * A connection that never writes and is closed last: the one that closes last deletes -wal and -shm if it can,
+ * and without them another Unix user cannot read the mirror while tillsync is stopped.
+ */
+export function openKeeper(path: string): Database.Database {
+  const keeper = openDatabase({ path, mode: MIRROR_MODE, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
+  storing(() => keeper.prepare('SELECT count(*) FROM sqlite_schema').get());
+  return keeper;
+}
+
+function create(path: string, gid: number | undefined): void {
+  const directory = dirname(path);
+  if (!existsSync(directory)) {
+    makeDirectory(directory, 0o755);
+    if (gid !== undefined) giveToGroup(gid, directory);
+    setDirectoryMode(directory, DIRECTORY_MODE);
+  }
+  createWithMode(path, MIRROR_MODE);
+  // Also where the group was named after the first start.
+  if (gid !== undefined) giveToGroup(gid, path);
+}
+
+/**
+ * Who may take the mirror's write lock, between the main thread and the import's worker thread, in shared
+ * memory. The main thread never queues behind more than the transaction under way: it says that it wants the
+ * lock, the worker ends its transaction early and stays away until nobody wants it. So that callbacks without
+ * end cannot starve the import, the worker gets a turn after a number of them.
+ *
+ * Both sides first say what they do and then look at the other, so that they cannot both go ahead.
+ */
+
+/** How many of the main thread want the lock or have it. */
+const WANTED = 0;
+/** 1 while the worker is in a transaction. */
+const WORKING = 1;
+const ABORTED = 2;
+/** 1 while the worker waits for its turn. */
+const WAITING = 3;
+/** How often the main thread went first since then. */
+const PASSED = 4;
+const CELLS = 5;
+
+const PASSED_MAX = 8;
+/** Only for the case that a wake-up is missed. */
+const LOOK_AGAIN_MS = 50;
+
+export class WriteGate {
+  /** Given to the worker thread; it builds its side from it. */
+  readonly memory: SharedArrayBuffer;
+  readonly #cells: Int32Array;
+
+  constructor(memory = new SharedArrayBuffer(CELLS * Int32Array.BYTES_PER_ELEMENT)) {
+    this.memory = memory;
+    this.#cells = new Int32Array(memory);
+  }
+
+  /** Main thread: comes back when the worker is in no transaction and will start none until `leave`. */
+  async enter(): Promise<void> {
+    while (this.#is(WAITING) && Atomics.load(this.#cells, PASSED) >= PASSED_MAX) await this.#changed(WAITING);
+    if (this.#is(WAITING)) Atomics.add(this.#cells, PASSED, 1);
+    Atomics.add(this.#cells, WANTED, 1);
+    while (this.#is(WORKING)) await this.#changed(WORKING);
+  }
+
+  leave(): void {
+    if (Atomics.sub(this.#cells, WANTED, 1) === 1) Atomics.notify(this.#cells, WANTED);
+  }
+
+  /** Main thread, after the worker is gone, in whatever state it died. */
+  reset(): void {
+    Atomics.store(this.#cells, ABORTED, 0);
+    this.#endWaiting();
+    this.endWork();
+  }
+
+  abort(): void {
+    Atomics.store(this.#cells, ABORTED, 1);
+    Atomics.notify(this.#cells, ABORTED);
+  }
+
+  get aborted(): boolean {
+    return this.#is(ABORTED);
+  }
+
+  /** Worker thread: blocks until nobody wants the lock, then has it until `endWork`. */
+  beginWork(): void {
+    Atomics.store(this.#cells, PASSED, 0);
+    Atomics.store(this.#cells, WAITING, 1);
+    for (;;) {
+      const wanted = Atomics.load(this.#cells, WANTED);
+      if (wanted > 0) {
+        Atomics.wait(this.#cells, WANTED, wanted, LOOK_AGAIN_MS);
+        continue;
+      }
+      Atomics.store(this.#cells, WORKING, 1);
+      if (Atomics.load(this.#cells, WANTED) === 0) break;
+      this.endWork();
+    }
+    this.#endWaiting();
+  }
+
+  endWork(): void {
+    Atomics.store(this.#cells, WORKING, 0);
+    Atomics.notify(this.#cells, WORKING);
+  }
+
+  /** Worker thread, within its transaction: whether it should end it now. */
+  get wanted(): boolean {
+    return Atomics.load(this.#cells, WANTED) > 0;
+  }
+
+  /** Worker thread: rests, for when another process has the lock. */
+  pause(ms: number): void {
+    Atomics.wait(this.#cells, ABORTED, 0, ms);
+  }
+
+  #endWaiting(): void {
+    Atomics.store(this.#cells, WAITING, 0);
+    Atomics.notify(this.#cells, WAITING);
+  }
+
+  #is(cell: number): boolean {
+    return Atomics.load(this.#cells, cell) === 1;
+  }
+
+  async #changed(cell: number): Promise<void> {
+    const wait = Atomics.waitAsync(this.#cells, cell, 1, LOOK_AGAIN_MS);
+    if (wait.async) await wait.value;
+  }
+}

@@ -1,0 +1,330 @@
+import {
+  closeSync,
+  existsSync,
+  fchmodSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
+import Database from 'better-sqlite3';
+import { type ErrorCode, hasCode, TillsyncError } from '../core/errors.ts';
+import { giveOpenToGroup } from '../core/files.ts';
+
+export interface DatabaseOptions {
+  path: string;
+  /** Permissions of a database that does not exist yet, exact whatever the umask; -wal and -shm copy them. */
+  mode: number;
+  /** Opens an existing database for reading only; `mode` and `journal_mode` are then left alone. */
+  readonly?: boolean;
+  /** How long one statement may block the thread on another process's lock; at most 100. */
+  busyTimeoutMs: number;
+  /** Set in this order after `synchronous = FULL`, and read back. */
+  pragmas?: Record<string, string | number>;
+}
+
+const BUSY_TIMEOUT_MAX_MS = 100;
+
+/**
+ * Opens a SQLite database with durable commits. Throws `storage-…` errors; a file that lost its content while
+ * its write-ahead log is still there is `storage-corrupt`, never taken for a new one.
+ */
+export function openDatabase(options: DatabaseOptions): Database.Database {
+  if (options.busyTimeoutMs > BUSY_TIMEOUT_MAX_MS) {
+    throw new TillsyncError(
+      'internal',
+      `A busy timeout of ${options.busyTimeoutMs} ms freezes the event loop.`,
+    );
+  }
+  let db: Database.Database | undefined;
+  try {
+    refuseEmptied(options.path);
+    if (!options.readonly) createWithMode(options.path, options.mode);
+    db = new Database(options.path, {
+      readonly: options.readonly ?? false,
+      fileMustExist: true,
+      timeout: options.busyTimeoutMs,
+    });
+    setPragma(db, 'synchronous', 'FULL');
+    for (const [name, value] of Object.entries(options.pragmas ?? {})) {
+      if (options.readonly && name === 'journal_mode') continue;
+      setPragma(db, name, value);
+    }
+    return db;
+  } catch (error) {
+    db?.close();
+    throw toStorageError(error, options.path);
+  }
+}
+
+/** Runs a database action and throws what goes wrong as a `storage-…` error. */
+export function storing<T>(action: () => T): T {
+  try {
+    return action();
+  } catch (error) {
+    throw toStorageError(error);
+  }
+}
+
+/**
+ * Creates an empty file with exactly `mode` unless it exists; durable when this returns. The -wal and -shm files that
+ * SQLite puts beside it copy its mode. `gid`: the group it is made for. Throws `config-invalid` where this user may
+ * not give it to that group.
+ */
+export function createWithMode(path: string, mode: number, gid?: number): boolean {
+  let file: number;
+  try {
+    file = openSync(path, 'wx', mode);
+  } catch (error) {
+    if (codeOf(error) === 'EEXIST') return false;
+    throw error;
+  }
+  try {
+    if (gid !== undefined) giveOpenToGroup(gid, file, path);
+    fchmodSync(file, mode);
+    fsyncSync(file);
+  } catch (error) {
+    // One with the wrong group would be taken for a good one the next time.
+    rmSync(path, { force: true });
+    throw error;
+  } finally {
+    closeSync(file);
+  }
+  syncPath(dirname(path));
+  return true;
+}
+
+/** Forces a file or a directory's entries to the disk. */
+export function syncPath(path: string): void {
+  const handle = openSync(path, 'r');
+  try {
+    fsyncSync(handle);
+  } finally {
+    closeSync(handle);
+  }
+}
+
+/** Any error of SQLite or the file system as a TillsyncError, judged by its code alone. */
+export function toStorageError(error: unknown, path?: string): TillsyncError {
+  if (error instanceof TillsyncError) return error;
+  const code = codeOf(error);
+  // A row that breaks the schema's rules is a fault of the program, and the file is sound.
+  if (code?.startsWith('SQLITE_CONSTRAINT')) {
+    return new TillsyncError('internal', `A row breaks a rule of the database (${code}).`, { cause: error });
+  }
+  const name = error instanceof Error ? error.name : '';
+  if (code === undefined && !(name === 'TypeError' && path !== undefined)) {
+    const message = error instanceof Error ? error.message : String(error);
+    return new TillsyncError('internal', message, { cause: error });
+  }
+  const kind = kindOf(code ?? '');
+  const where = path === undefined ? '' : ` (${path})`;
+  return new TillsyncError(kind, `${SENTENCES[kind]}${where}: ${code ?? 'cannot open'}.`, {
+    cause: error,
+    hint: HINTS[kind],
+  });
+}
+
+type StorageCode = Extract<ErrorCode, `storage-${string}`>;
+
+const SENTENCES: Record<StorageCode, string> = {
+  'storage-busy': 'The database is locked by another process',
+  'storage-full': 'The disk is full; what was kept before is still there',
+  'storage-readonly': 'The database cannot be written',
+  'storage-corrupt': 'The database file is damaged or cannot be read; it was left as it is',
+  'storage-newer': 'The database was written by a newer tillsync',
+  'storage-failed': 'The disk or the database failed',
+};
+
+const HINTS: Record<StorageCode, string> = {
+  'storage-busy': 'It is tried again by itself; if it stays, look for a program that holds the file open.',
+  'storage-full': 'Free some space; tillsync goes on by itself.',
+  'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
+  'storage-corrupt':
+    'A failing disk looks the same, so see to the disk first. If it stays, move the file away and restore a backup, or let tillsync build a new one.',
+  'storage-newer': 'Install the newer tillsync again, or restore the copy kept before the upgrade.',
+  'storage-failed': 'Check the disk, the directory and its permissions.',
+};
+
+function kindOf(code: string): StorageCode {
+  if (code.startsWith('SQLITE_BUSY')) return 'storage-busy';
+  if (code === 'SQLITE_FULL' || code === 'ENOSPC' || code === 'EDQUOT') return 'storage-full';
+  if (code.startsWith('SQLITE_READONLY') || code === 'EROFS' || code === 'EACCES' || code === 'EPERM') {
+    return 'storage-readonly';
+  }
+  if (code.startsWith('SQLITE_CORRUPT') || code === 'SQLITE_NOTADB') return 'storage-corrupt';
+  return 'storage-failed';
+}
+
+function codeOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !('code' in error)) return undefined;
+  return typeof error.code === 'string' && /^(SQLITE_|E[A-Z0-9]+$)/.test(error.code) ? error.code : undefined;
+}
+
+/** SQLite takes a file of no bytes for a new database and drops its log; with a log beside it, data was lost. */
+function refuseEmptied(path: string): void {
+  // The log first: a database being created gets its first page before its log.
+  const log = statSync(`${path}-wal`, { throwIfNoEntry: false });
+  const file = statSync(path, { throwIfNoEntry: false });
+  if (log && log.size > 0 && (!file || file.size === 0)) {
+    throw new TillsyncError(
+      'storage-corrupt',
+      `${path} is empty or gone while its log ${path}-wal has content.`,
+      {
+        hint: 'Restore the file from a backup, or move both away to begin anew.',
+      },
+    );
+  }
+}
+
+const SYNCHRONOUS: Record<string, number> = { OFF: 0, NORMAL: 1, FULL: 2, EXTRA: 3 };
+
+function setPragma(db: Database.Database, name: string, value: string | number): void {
+  if (!/^[a-z_]+$/.test(name) || !/^-?\w+$/.test(String(value))) {
+    throw new TillsyncError('internal', `Pragma ${name} = ${value} is not a plain word.`);
+  }
+  db.pragma(`${name} = ${value}`);
+  const found = db.pragma(name, { simple: true });
+  const text = String(value);
+  const wanted =
+    name === 'synchronous' ? String(SYNCHRONOUS[text.toUpperCase()] ?? text) : text.toLowerCase();
+  if (String(found).toLowerCase() !== wanted) {
+    throw new TillsyncError('storage-failed', `SQLite kept ${name} at ${String(found)} instead of ${text}.`, {
+      hint: 'The file system may not support what tillsync needs; use a local disk.',
+    });
+  }
+}
+
+/** Size of the write-ahead log; 0 when there is none. */
+export function walBytes(path: string): number {
+  return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
+}
+
+/**
+ * Moves what the log has into the database, where it is synced. A process that died in a commit, or a sync that
+ * failed, leaves a commit in the log that is not on the disk but is read as if it were; the same order announced
+ * again would change nothing and be confirmed without ever having been kept, and a token pair be used that a power
+ * cut takes away. Throws when the disk fails.
+ */
+export function settleWal(db: Database.Database): void {
+  if (walBytes(db.name) === 0) return;
+  try {
+    storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
+  } catch (error) {
+    // The log is synced before the database grows, so a disk without room has kept it.
+    if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
+  }
+}
+
+const MIGRATIONS = {
+  mirror: new URL('./mirror/migrations/', import.meta.url),
+  state: new URL('./state/migrations/', import.meta.url),
+};
+const BUSY_TIMEOUT_MS = 100;
+/** What is read through in about a second; it cannot be stopped on the way. */
+const CHECKED_MAX_BYTES = 256 * 1024 ** 2;
+
+export interface DatabaseHealth {
+  bytes: number;
+  /** Schema steps that the file has, and that this program knows. */
+  schema: { applied: number; known: number };
+  /** What SQLite found wrong first; null: nothing. */
+  damage: string | null;
+  /** False for a file too large to be read through in a moment; `damage` then says nothing. */
+  readThrough: boolean;
+}
+
+/** Looks at a database without changing it. Throws `storage-…`. */
+export function databaseHealth(path: string, kind: 'mirror' | 'state'): DatabaseHealth {
+  const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
+  try {
+    return storing(() => {
+      const { size: bytes } = statSync(path);
+      const readThrough = bytes <= CHECKED_MAX_BYTES;
+      const found = readThrough ? db.pragma('quick_check(1)', { simple: true }) : 'ok';
+      const applied = Number(db.pragma('user_version', { simple: true }));
+      const schema = { applied, known: stepsIn(MIGRATIONS[kind]) };
+      return { bytes, schema, damage: found === 'ok' ? null : String(found), readThrough };
+    });
+  } finally {
+    db.close();
+  }
+}
+
+function stepsIn(directory: URL): number {
+  return readdirSync(directory).filter((name) => name.endsWith('.sql')).length;
+}
+
+/** What a column of the catalogue holds. */
+export type SqlValue = string | number | bigint | null;
+
+/** A value as it was sent: whole numbers as integers, which a reader would else see as `1500.0`. */
+export function asSent(value: string | number | boolean | null): SqlValue {
+  if (typeof value === 'boolean') return value ? 1n : 0n;
+  return typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value;
+}
+
+export function asBit(value: boolean | null): number | null {
+  return value === null ? null : Number(value);
+}
+
+export function fromBit(value: number | null): boolean | null {
+  return value === null ? null : value !== 0;
+}
+
+/** Whether a stored value is what a new one would be stored as. */
+export function isStored(stored: string | number | null, value: string | number | boolean | null): boolean {
+  return stored === (typeof value === 'boolean' ? Number(value) : value);
+}
+
+/**
+ * Makes a directory and those above it. Node's own recursive way tries for ever where a file system refuses new
+ * directories by saying that there is nothing (procfs does), so each step is tried once. Durable when this
+ * returns: a power cut must not take it away with what was kept in it. Throws what the system says.
+ */
+export function makeDirectory(path: string, mode: number): void {
+  if (existsSync(path)) return;
+  const parent = dirname(path);
+  if (parent !== path) makeDirectory(parent, 0o755);
+  mkdirSync(path, { mode });
+  syncEntry(parent);
+}
+
+function syncEntry(parent: string): void {
+  try {
+    syncPath(parent);
+  } catch (error) {
+    // Who may write a directory need not be able to open it; the system then syncs it in its own time.
+    if (!(error instanceof Error && 'code' in error && error.code === 'EACCES')) throw error;
+  }
+}
+
+/**
+ * A whole copy as of one moment in one plain file of mode 0600, on the disk when this returns. Whoever writes the
+ * database is not held up: the copy is one read. `to` must not exist. Throws `storage-…`; `storage-busy` comes of
+ * a rollback journal alone and may be tried again.
+ */
+export function copyDatabase(from: string, to: string): void {
+  createWithMode(to, 0o600);
+  const db = openDatabase({ path: from, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
+  try {
+    // Page by page (SQLite's backup) it begins anew whenever another process commits between two steps.
+    storing(() => db.prepare('VACUUM INTO ?').run(to));
+    storing(() => syncPath(to));
+  } finally {
+    db.close();
+  }
+}
+
+/** Opens a database that nobody else has open, and lets `look` read it. Throws `storage-…`. */
+export function lookInto<T>(path: string, look: (db: Database.Database) => T): T {
+  const db = openDatabase({ path, mode: 0o600, readonly: true, busyTimeoutMs: BUSY_TIMEOUT_MS });
+  try {
+    return storing(() => look(db));
+  } finally {
+    db.close();
+  }
+}

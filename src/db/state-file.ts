@@ -1,0 +1,75 @@
+import { statSync } from 'node:fs';
+import type Database from 'better-sqlite3';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { migrate } from './migrate.ts';
+import { openDatabase, settleWal, storing, toStorageError } from './sqlite.ts';
+
+const MODE = 0o600;
+const AUTOCHECKPOINT_PAGES = 16;
+/** A log of this size takes every small save between two checkpoints without growing. */
+const WARM_LOG_BYTES = 48 * 4096;
+const PADDING_BYTES = 64 * 4096;
+
+export interface StateFile {
+  db: Database.Database;
+  close(): void;
+}
+
+/**
+ * Opens state.db so that a token save succeeds on a full disk: the write-ahead log is kept warm, never truncated
+ * and kept at close, and the file has free pages. Throws `storage-corrupt` or `storage-newer` rather than begin
+ * anew: taking a damaged file for an empty one would lose the tokens and the memory of the limits.
+ */
+export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
+  const db = openDatabase({
+    path,
+    mode: MODE,
+    busyTimeoutMs,
+    pragmas: { journal_mode: 'wal', wal_autocheckpoint: AUTOCHECKPOINT_PAGES, foreign_keys: 1 },
+  });
+  try {
+    settleWal(db);
+    const verdict = storing(() => db.pragma('quick_check(1)', { simple: true }));
+    if (verdict !== 'ok') {
+      throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`, {
+        hint: 'Move state.db away and hand in new tokens with: {tillsync} auth set',
+      });
+    }
+    migrate(db, {
+      directory: new URL('./state/migrations/', import.meta.url),
+      name: 'state.db',
+      keepCopyAt: `${path}.before-upgrade`,
+    });
+    reserveRoom(db);
+    // The last connection to close deletes the log; a read-only one cannot.
+    const keeper = openDatabase({ path, mode: MODE, readonly: true, busyTimeoutMs });
+    storing(() => keeper.pragma('user_version'));
+    return {
+      db,
+      close() {
+        db.close();
+        keeper.close();
+      },
+    };
+  } catch (error) {
+    db.close();
+    throw toStorageError(error, path);
+  }
+}
+
+/** Fills and empties a table once: its pages stay free in the file and the log stays long. */
+function reserveRoom(db: Database.Database): void {
+  try {
+    const log = statSync(`${db.name}-wal`, { throwIfNoEntry: false });
+    const free = storing(() => Number(db.pragma('freelist_count', { simple: true })));
+    if (log && log.size >= WARM_LOG_BYTES && free * 4096 >= PADDING_BYTES / 2) return;
+    storing(() => {
+      db.prepare('INSERT INTO padding VALUES (randomblob(?))').run(PADDING_BYTES);
+      db.exec('DELETE FROM padding');
+      db.pragma('wal_checkpoint(PASSIVE)');
+    });
+  } catch (error) {
+    // Without it everything works until the disk is full; another process may be doing it right now.
+    if (!hasCode(error, 'storage-full', 'storage-busy')) throw error;
+  }
+}

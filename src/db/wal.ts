@@ -1,0 +1,238 @@
+import { readFileSync, statSync } from 'node:fs';
+import { basename } from 'node:path';
+import type Database from 'better-sqlite3';
+import type { Alarms } from '../core/alarm.ts';
+import type { Clock } from '../core/time.ts';
+import { walBytes } from './sqlite.ts';
+
+/** A process that holds a lock on a file. */
+export interface LockHolder {
+  pid: number;
+  /** Name of the program; empty when it cannot be seen. */
+  program: string;
+}
+
+/** Locks that are looked for: on which file, on which of its bytes. */
+export interface LockedBytes {
+  inode: number;
+  first: number;
+  last: number;
+  /** Left out: locks of any kind. */
+  kind?: 'READ' | 'WRITE';
+  /** Whether those who wait for such a lock count, too. */
+  isWaitingToo?: boolean;
+}
+
+/** Other processes that hold such locks at this moment, by the kernel's table of locks; Linux only. */
+export function lockHolders(bytes: readonly LockedBytes[], ownPid = process.pid): LockHolder[] {
+  let locks: string;
+  try {
+    locks = readFileSync('/proc/locks', 'utf8');
+  } catch {
+    return [];
+  }
+  const pids = new Set(bytes.flatMap((each) => holderPids(locks, each)));
+  pids.delete(ownPid);
+  return [...pids].map((pid) => ({ pid, program: programOf(pid) }));
+}
+
+/** Reads lines such as `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
+export function holderPids(locks: string, bytes: LockedBytes): number[] {
+  const { inode, first, last, kind, isWaitingToo = false } = bytes;
+  return locks.split('\n').flatMap((line) => {
+    const match =
+      /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/.exec(
+        line,
+      );
+    if (!match || Number(match[4]) !== inode || (kind !== undefined && match[2] !== kind)) return [];
+    if (match[1] !== undefined && !isWaitingToo) return [];
+    const end = match[6] === 'EOF' ? Number.POSITIVE_INFINITY : Number(match[6]);
+    return Number(match[5]) <= last && end >= first ? [Number(match[3])] : [];
+  });
+}
+
+/** `php (process 812), a program (process 97)`. */
+export function namesOf(holders: readonly LockHolder[]): string {
+  return holders.map(({ pid, program }) => `${program || 'a program'} (process ${pid})`).join(', ');
+}
+
+/** Programs that Node runs call their first thread so. */
+const NODE_THREAD = 'MainThread';
+
+function programOf(pid: number): string {
+  try {
+    const name = readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
+    if (name !== NODE_THREAD) return name;
+    const [started = name] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+    return basename(started);
+  } catch {
+    return '';
+  }
+}
+
+type Bytes = Omit<LockedBytes, 'inode'>;
+
+/** Bytes of -shm on which SQLite's readers hold their locks (WAL-index format, read marks 0 to 4). */
+const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
+/** Those that a writer and a recovery need, and a lock on a reader's byte that shuts readers out. */
+const LOCKING: readonly Bytes[] = [
+  { first: 120, last: 120 },
+  { first: 122, last: 122 },
+  { first: 123, last: 127, kind: 'WRITE' },
+];
+
+/** Other processes that are reading the mirror at this moment, by the kernel's table of locks; Linux only. */
+export function findWalReaders(path: string, ownPid = process.pid): LockHolder[] {
+  return others(path, READ_MARKS, ownPid);
+}
+
+/** Other processes that keep this one from writing the mirror at this moment; Linux only. */
+export function findLockHolders(path: string, ownPid = process.pid): LockHolder[] {
+  return others(path, LOCKING, ownPid);
+}
+
+/** Processes with a read of the log whose -shm has this number, from the text of /proc/locks. */
+export function readerPids(locks: string, inode: number): number[] {
+  return READ_MARKS.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
+}
+
+/** The same of those who hold a lock that a writer needs. */
+export function lockingPids(locks: string, inode: number): number[] {
+  const pids = LOCKING.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
+  return [...new Set(pids)].sort((a, b) => a - b);
+}
+
+function others(path: string, bytes: readonly Bytes[], ownPid: number): LockHolder[] {
+  const inode = statSync(`${path}-shm`, { throwIfNoEntry: false })?.ino;
+  if (inode === undefined) return [];
+  return lockHolders(
+    bytes.map((each) => ({ inode, ...each })),
+    ownPid,
+  );
+}
+
+export const WAL_BYTES_MAX = 16 * 1024 * 1024;
+const TEND_EVERY_MS = 1_000;
+
+export interface WalCareOptions {
+  path: string;
+  clock: Clock;
+  alarms: Alarms;
+}
+
+/**
+ * Keeps the write-ahead log small. A reader that stays open keeps it from shrinking; the log then grows with
+ * each write, and only ending that reader helps, so an alarm names it.
+ */
+export class WalCare {
+  readonly #options: WalCareOptions;
+  #tendedMs = Number.NEGATIVE_INFINITY;
+  #alarmed = false;
+
+  constructor(options: WalCareOptions) {
+    this.#options = options;
+  }
+
+  /** Looks at most once a second; cheap while the log is small. */
+  tend(db: Database.Database): void {
+    const { clock, path, alarms } = this.#options;
+    const nowMs = clock.monotonicMs();
+    if (nowMs - this.#tendedMs < TEND_EVERY_MS) return;
+    this.#tendedMs = nowMs;
+    if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
+    const bytes = walBytes(path);
+    if (bytes > WAL_BYTES_MAX) {
+      this.#alarmed = true;
+      alarms.raise('mirror.reader-holds-wal', sentence(path, bytes));
+    } else if (this.#alarmed) {
+      this.#alarmed = false;
+      alarms.lower('mirror.reader-holds-wal');
+    }
+  }
+}
+
+/** What was committed stays committed, whatever becomes of the log. */
+function tryToTruncate(db: Database.Database): void {
+  try {
+    truncateWal(db);
+  } catch {
+    // A failing disk shows itself at the next write, where somebody waits for the answer.
+  }
+}
+
+/** At busy timeout 0: with any other, a reader would make this block every writer. */
+export function truncateWal(db: Database.Database): void {
+  if (walBytes(db.name) === 0) return;
+  const timeoutMs = Number(db.pragma('busy_timeout', { simple: true }));
+  db.pragma('busy_timeout = 0');
+  try {
+    db.pragma('wal_checkpoint(TRUNCATE)');
+  } finally {
+    db.pragma(`busy_timeout = ${timeoutMs}`);
+  }
+}
+
+function sentence(path: string, bytes: number): string {
+  const who = namesOf(findWalReaders(path)) || 'a program that could not be named';
+  const mib = Math.round(bytes / 1024 / 1024 / 16) * 16;
+  return `The mirror's log grew to about ${mib} MiB because ${who} keeps a read of it open; end that read.`;
+}
+
+const AGAIN_AFTER_MS = 1_000;
+
+export interface LockWatchOptions {
+  path: string;
+  clock: Clock;
+  alarms: Alarms;
+  /** Writes what waits for the disk. */
+  tryAgain: () => Promise<void>;
+}
+
+/**
+ * Tells that another program keeps the mirror locked. A read lock is enough for that, which whoever may read the
+ * mirror can take; so it cannot be prevented, and has to be told, with the name of the program.
+ */
+export class LockWatch {
+  readonly #options: LockWatchOptions;
+  /** undefined: an earlier run may have left the alarm up. */
+  #isUp: boolean | undefined;
+  readonly #closed = new AbortController();
+
+  constructor(options: LockWatchOptions) {
+    this.#options = options;
+  }
+
+  /** A transaction gave up waiting. */
+  locked(): void {
+    const { path, alarms } = this.#options;
+    const isNews = this.#isUp !== true;
+    this.#isUp = true;
+    const names = namesOf(findLockHolders(path));
+    const who = names === '' ? 'A program that could not be named keeps' : `${names} keeps`;
+    alarms.raise(
+      'mirror.locked',
+      `${who} mirror.db locked: callbacks are put off (503), and polls keep nothing.`,
+    );
+    if (isNews) void this.#tryUntilFree();
+  }
+
+  /** A transaction is on the disk. */
+  free(): void {
+    if (this.#isUp === false) return;
+    this.#isUp = false;
+    this.#options.alarms.lower('mirror.locked');
+  }
+
+  close(): void {
+    this.#closed.abort();
+  }
+
+  /** Nothing else may want to write for a long time. */
+  async #tryUntilFree(): Promise<void> {
+    const { signal } = this.#closed;
+    while (this.#isUp && !signal.aborted) {
+      await this.#options.clock.sleep(AGAIN_AFTER_MS, signal);
+      if (!signal.aborted) await this.#options.tryAgain();
+    }
+  }
+}

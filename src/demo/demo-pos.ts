@@ -1,0 +1,215 @@
+import { Agent, request } from 'undici';
+import type { MirroredProduct } from '../catalog/product.ts';
+import type { Clock, Random } from '../core/time.ts';
+import type { MirroredOrder } from '../orders/order.ts';
+import type { OrderSnapshot } from '../sandbox/orders.ts';
+
+const TICK_MS = 400;
+const BRANCH = { subsidiaryId: 'sub-1', externalId: 'B1' };
+const CANCELLED = ['cancel', 'payment-canceled', 'refund'];
+
+export interface DemoPosOptions {
+  /** Of the local API; asked anew for each call, since a restart may change it. */
+  localUrl: () => string;
+  clock: Clock;
+  random: Random;
+  onEvent?: (text: string) => void;
+}
+
+/** What the simulated POS did, and its last word on each stock. */
+export interface DemoPosSummary {
+  booked: number;
+  soldOverTheCounter: number;
+  pushed: number;
+  counts: { sku: number; subsidiaryId: string; qty: number }[];
+}
+
+interface Shelf {
+  sku: number;
+  externalId: string;
+  qty: number;
+}
+
+/**
+ * A POS of one branch that speaks to the local API alone: it books online orders from the feed, hands over its
+ * new counts, acknowledges the orders, and sells over the counter meanwhile.
+ */
+export class DemoPos {
+  readonly #options: DemoPosOptions;
+  readonly #agent = new Agent();
+  readonly #shelves = new Map<string, Shelf>();
+  readonly #booked = new Set<string>();
+  #seq = 0;
+  #sold = 0;
+  #pushed = 0;
+
+  constructor(options: DemoPosOptions) {
+    this.#options = options;
+  }
+
+  /** Trades until the signal, then hands over every count once more. */
+  async trade(signal: AbortSignal): Promise<DemoPosSummary> {
+    const { clock } = this.#options;
+    while (!signal.aborted) {
+      // The daemon restarts in between; a POS tries again.
+      await this.#tick().catch(() => {});
+      await clock.sleep(TICK_MS, signal);
+    }
+    return this.#summary();
+  }
+
+  /** The last word: everything booked, every count handed over. */
+  async close(): Promise<DemoPosSummary> {
+    await this.#book();
+    await this.#push([...this.#shelves.values()]);
+    await this.#agent.close();
+    return this.#summary();
+  }
+
+  async #tick(): Promise<void> {
+    if (this.#shelves.size === 0) return await this.#stockTake();
+    await this.#book();
+    const { random, onEvent } = this.#options;
+    const shelves = [...this.#shelves.values()].filter(({ qty }) => qty > 0);
+    const shelf = shelves[Math.floor(random.next() * shelves.length)];
+    if (!shelf) return;
+    shelf.qty -= 1;
+    this.#sold += 1;
+    await this.#push([shelf]);
+    onEvent?.(`the POS sold one ${shelf.externalId} over the counter; ${shelf.qty} are left`);
+  }
+
+  async #stockTake(): Promise<void> {
+    const { products } = await this.#get<{ products: MirroredProduct[] }>(
+      `/v1/products?branch=${BRANCH.subsidiaryId}&limit=200`,
+    );
+    for (const { skus } of products) {
+      for (const { sku, stocks, integrations } of skus) {
+        const stock = stocks.find(({ subsidiaryId }) => subsidiaryId === BRANCH.subsidiaryId);
+        const mapping = integrations.find(({ subsidiaryId }) => subsidiaryId === BRANCH.subsidiaryId);
+        const externalId = mapping?.extId ?? mapping?.productIdPosA ?? mapping?.productCodePosB;
+        if (!stock || externalId == null) continue;
+        this.#shelves.set(externalId, { sku: Number(sku), externalId, qty: Number(stock.qty ?? 0) });
+      }
+    }
+  }
+
+  /** Takes new online orders off the shelves, hands over the counts, and only then says that they are booked. */
+  async #book(): Promise<void> {
+    const { events, next } = await this.#get<{ events: { order: MirroredOrder | null }[]; next: number }>(
+      `/v1/orders?after=${this.#seq}&limit=500`,
+    );
+    const changed = new Set<Shelf>();
+    const orderIds: string[] = [];
+    for (const { order } of events) {
+      if (!order || order.storeExternalId !== BRANCH.externalId || this.#booked.has(order.orderId)) continue;
+      if (CANCELLED.includes(order.status ?? '')) continue;
+      for (const { productExternalId, quantity } of order.items) {
+        const shelf = productExternalId === null ? undefined : this.#shelves.get(productExternalId);
+        if (!shelf) continue;
+        shelf.qty = Math.max(0, shelf.qty - Number(quantity ?? 0));
+        changed.add(shelf);
+      }
+      this.#booked.add(order.orderId);
+      orderIds.push(order.orderId);
+    }
+    if (changed.size > 0) await this.#push([...changed]);
+    if (orderIds.length > 0) await this.#post('/v1/orders/ack', orderIds);
+    this.#seq = next;
+  }
+
+  async #push(shelves: readonly Shelf[]): Promise<void> {
+    if (shelves.length === 0) return;
+    const { subsidiaryId } = BRANCH;
+    const items = shelves.map(({ externalId, qty }) => ({ externalId, qty, subsidiaryId }));
+    await this.#post('/v1/stock', items);
+    this.#pushed += items.length;
+  }
+
+  #summary(): DemoPosSummary {
+    const counts = [...this.#shelves.values()].map(({ sku, qty }) => ({
+      sku,
+      qty,
+      subsidiaryId: BRANCH.subsidiaryId,
+    }));
+    return { booked: this.#booked.size, soldOverTheCounter: this.#sold, pushed: this.#pushed, counts };
+  }
+
+  async #get<T>(path: string): Promise<T> {
+    const answer = await request(this.#options.localUrl() + path, { dispatcher: this.#agent });
+    return (await answer.body.json()) as T;
+  }
+
+  async #post(path: string, body: unknown): Promise<void> {
+    const answer = await request(this.#options.localUrl() + path, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+      dispatcher: this.#agent,
+    });
+    const text = await answer.body.text();
+    if (answer.statusCode >= 300) throw new Error(`The local API answered ${answer.statusCode}: ${text}`);
+  }
+}
+
+/** What the POS reads of one order. */
+export interface MirroredRow {
+  order_id: string;
+  status: string | null;
+  code: number | null;
+  amount_to_pay: number | string | null;
+  delivery_fee: number | string | null;
+  lines: number;
+  pieces: number;
+}
+
+/** The query a POS could ask, over plain SQL. */
+export const MIRRORED_ROWS = `
+  SELECT order_id, status, code, amount_to_pay, delivery_fee,
+    (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS lines,
+    (SELECT coalesce(sum(quantity), 0) FROM order_items i WHERE i.order_id = o.order_id) AS pieces
+  FROM orders o`;
+
+export interface Comparison {
+  atPlatform: number;
+  inMirror: number;
+  equal: number;
+  /** One sentence for each order that differs. */
+  differences: string[];
+}
+
+/** Holds the mirror against the platform, order by order. */
+export function compareOrders(
+  platform: readonly OrderSnapshot[],
+  mirror: readonly MirroredRow[],
+): Comparison {
+  const rows = new Map(mirror.map((row) => [row.order_id, row]));
+  const differences: string[] = [];
+  for (const order of platform) {
+    const row = rows.get(order.internalOrderId);
+    rows.delete(order.internalOrderId);
+    const fault = row ? differenceOf(order, row) : 'is not in the mirror';
+    if (fault !== undefined) differences.push(`order #${order.code} (${order.internalOrderId}) ${fault}`);
+  }
+  for (const row of rows.values()) differences.push(`order ${row.order_id} is in the mirror alone`);
+  return {
+    atPlatform: platform.length,
+    inMirror: mirror.length,
+    equal: platform.length - differences.filter((text) => !text.endsWith('alone')).length,
+    differences,
+  };
+}
+
+function differenceOf(order: OrderSnapshot, row: MirroredRow): string | undefined {
+  const pieces = order.items.reduce((sum, item) => sum + item.amount, 0);
+  const pairs: [string, unknown, unknown][] = [
+    ['status', order.status, row.status],
+    ['code', order.code, row.code],
+    ['amountToPay', order.amountToPay, row.amount_to_pay],
+    ['deliveryFee', order.deliveryFee, row.delivery_fee],
+    ['number of lines', order.items.length, row.lines],
+    ['number of pieces', pieces, row.pieces],
+  ];
+  const differing = pairs.find(([, there, here]) => there !== here);
+  return differing && `has ${differing[0]} ${String(differing[1])} there and ${String(differing[2])} here`;
+}

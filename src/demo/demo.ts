@@ -1,0 +1,215 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { type Log, silentLog } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import { type Daemon, startDaemon } from '../daemon/daemon.ts';
+import type { SandboxControl } from '../sandbox/control.ts';
+import { type Sandbox, startSandbox } from '../sandbox/server.ts';
+import {
+  runTraffic,
+  type TrafficEvent,
+  type TrafficSummary,
+  UNRELIABLE_WEBHOOK,
+} from '../sandbox/traffic.ts';
+import {
+  type Comparison,
+  compareOrders,
+  DemoPos,
+  type DemoPosSummary,
+  MIRRORED_ROWS,
+  type MirroredRow,
+} from './demo-pos.ts';
+import { DEMO_LIMITS, demoConfig, freePort } from './sandbox-platform.ts';
+
+const SECRET = 'demo-webhook-secret';
+/** What the end of a demo needs: a last poll and a comparison. */
+const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
+const VIEW_EVERY_MS = 500;
+const PUSH_DEADLINE_MS = 10_000;
+const PUSH_ENDPOINTS = ['product.put', 'product.stock.put', 'product.batch', 'product.stock.batch'] as const;
+
+export interface DemoOptions {
+  clock: Clock;
+  random: Random;
+  log?: Log;
+  /** Ends the demo; it still compares and sums up. */
+  signal: AbortSignal;
+  /** Ends by itself after about this long; undefined: runs until the signal. */
+  durationMs?: number;
+  onView?: (view: DemoView) => void;
+  onEvent?: (text: string) => void;
+}
+
+/** What people watch while it runs. */
+export interface DemoView {
+  atPlatform: number;
+  inMirror: number;
+  callbacks: number;
+  polls: number;
+  refreshes: number;
+}
+
+export interface DemoSummary extends Comparison {
+  traffic: TrafficSummary;
+  /** Notifications the platform sent, and those it lost on purpose. */
+  callbacks: number;
+  polls: number;
+  refreshes: number;
+  restarts: number;
+  /** Calls that broke a limit of the platform, and uses of dead refresh tokens: both should be 0. */
+  violations: number;
+  deadTokenUses: number;
+  /** The other direction: what the simulated POS did, and how many of its stocks the platform has equal. */
+  pos: Omit<DemoPosSummary, 'counts'> & { stocks: number; stocksEqual: number };
+  /** Calls that carried changes to the platform. */
+  pushCalls: number;
+}
+
+/** Runs the whole daemon against the platform in small, restarts it in the middle, and compares both sides. */
+export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
+  const { clock, random, signal, durationMs } = options;
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-demo-'));
+  const sandbox = await startSandbox({ clock, random, limits: DEMO_LIMITS, accessTokenLifetimeMs: 20_000 });
+  const ends = new AbortController();
+  const trafficMs = durationMs === undefined ? undefined : Math.max(durationMs - CLOSING_MS, durationMs / 2);
+  if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
+  signal.addEventListener('abort', () => ends.abort(), { once: true });
+  const { refreshToken } = sandbox.issueTokens();
+  // The same ones after the restart: the platform and an open page go on calling them.
+  const [webhookPort, localPort] = await Promise.all([freePort(), freePort()]);
+  const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort, localPort });
+  const start = () =>
+    startDaemon({
+      config,
+      secrets: { refreshToken, webhookSecrets: [SECRET] },
+      clock,
+      random,
+      log: options.log ?? silentLog,
+    });
+  let daemon = await start();
+  options.onEvent?.(`see it on the status page: ${daemon.localUrl}/`);
+  try {
+    const pos = new DemoPos({
+      localUrl: () => daemon.localUrl,
+      clock,
+      random,
+      onEvent: (text) => options.onEvent?.(text),
+    });
+    const running = playTraffic(options, sandbox, ends.signal);
+    const trading = pos.trade(ends.signal);
+    const watching = watch(options, sandbox, () => daemon, ends.signal);
+    await clock.sleep((trafficMs ?? 30_000) / 2, ends.signal);
+    let restarts = 0;
+    if (!ends.signal.aborted) {
+      options.onEvent?.('tillsync is stopped and started again while orders come in');
+      await daemon.stop();
+      daemon = await start();
+      restarts = 1;
+    }
+    const traffic = await running;
+    await watching;
+    await trading;
+    await catchUp(options, sandbox, daemon);
+    const sold = await lastWord(options, pos, sandbox, daemon);
+    return { ...sumUp(sandbox, daemon), pos: sold, traffic, restarts };
+  } finally {
+    await daemon.stop();
+    await sandbox.close();
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+async function playTraffic(
+  options: DemoOptions,
+  sandbox: Sandbox,
+  signal: AbortSignal,
+): Promise<TrafficSummary> {
+  const { clock, random, onEvent } = options;
+  sandbox.control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
+  const tell = ({ kind, order }: TrafficEvent) =>
+    onEvent?.(`order #${order.code} ${WORDS[kind]} (${order.status})`);
+  return await runTraffic({
+    clock,
+    random,
+    control: sandbox.control,
+    signal,
+    plan: { orderEveryMs: 500, stepEveryMs: 250 },
+    onEvent: tell,
+  });
+}
+
+const WORDS: Record<TrafficEvent['kind'], string> = {
+  created: 'came in',
+  hidden: 'is hidden from the webhook',
+  advanced: 'moved on',
+  changed: 'was changed without a callback',
+  repeated: 'was announced again',
+};
+
+async function watch(
+  options: DemoOptions,
+  { control }: Sandbox,
+  daemon: () => Daemon,
+  signal: AbortSignal,
+): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      options.onView?.({
+        ...figures(control),
+        atPlatform: control.orders().length,
+        inMirror: rowsOf(daemon()).length,
+      });
+    } catch {
+      // Between stop and start there is no open mirror to look into.
+    }
+    await options.clock.sleep(VIEW_EVERY_MS, signal);
+  }
+}
+
+/** Makes the platform reliable again, lets it finish, and waits for a poll that began after that. */
+async function catchUp({ onEvent }: DemoOptions, { control }: Sandbox, daemon: Daemon): Promise<void> {
+  onEvent?.('no more changes; waiting for the last poll');
+  control.setWebhookBehaviour({ drop: 0, duplicate: 0, reorder: 0, delay: 0 });
+  await control.settled();
+  await daemon.parts.orderPoll.poll({ wide: true });
+}
+
+/** The POS hands over every count once more; then the platform must have them all. */
+async function lastWord(
+  { clock }: DemoOptions,
+  pos: DemoPos,
+  { control }: Sandbox,
+  { parts }: Daemon,
+): Promise<DemoSummary['pos']> {
+  const { counts, ...did } = await pos.close();
+  for (let waitedMs = 0; waitedMs < PUSH_DEADLINE_MS; waitedMs += 100) {
+    const { pending, sending, needsRead } = parts.changeDesk.counts();
+    if (pending + sending + needsRead === 0) break;
+    await clock.sleep(100);
+  }
+  const equal = counts.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty);
+  return { ...did, stocks: counts.length, stocksEqual: equal.length };
+}
+
+function sumUp({ control }: Sandbox, daemon: Daemon): Omit<DemoSummary, 'traffic' | 'restarts' | 'pos'> {
+  return {
+    ...compareOrders(control.orders(), rowsOf(daemon)),
+    ...figures(control),
+    violations: control.violations().length,
+    deadTokenUses: control.deadRefreshUses().length,
+    pushCalls: PUSH_ENDPOINTS.reduce((sum, endpoint) => sum + control.calls(endpoint).length, 0),
+  };
+}
+
+function figures(control: SandboxControl) {
+  return {
+    callbacks: control.deliveries().length,
+    polls: control.calls('order.all').length,
+    refreshes: control.calls('token.refresh').length,
+  };
+}
+
+function rowsOf(daemon: Daemon): MirroredRow[] {
+  return daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+}

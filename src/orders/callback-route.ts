@@ -1,0 +1,276 @@
+import { isUtf8 } from 'node:buffer';
+import { hash, timingSafeEqual } from 'node:crypto';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import { asTillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import { type Callback, type CallbackFault, PROBE_HEADER } from './callbacks.ts';
+import type { GroupCommit } from './group-commit.ts';
+import type { IntakeEntry, OrderReading } from './order.ts';
+
+/**
+ * Sends a short JSON answer that tells nothing of the inside. Straight to Node: nothing here needs what Fastify
+ * does to a reply, and the endpoint is measured by how little an answer costs.
+ */
+export function answer(
+  response: ServerResponse,
+  status: number,
+  json: string,
+  headers: Record<string, string> = {},
+): void {
+  if (response.headersSent) return;
+  response.writeHead(status, {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': Buffer.byteLength(json),
+    ...headers,
+  });
+  response.end(json);
+}
+
+/** `cut-off`: the connection ended before the body did; nobody is left to answer. */
+export type RequestBody = Buffer | 'too-large' | 'cut-off';
+
+/**
+ * Reads a body of at most `limitBytes` as it came. One that is announced or turns out larger is `too-large` at
+ * once; the rest of it is then let go by as it arrives, without being kept.
+ */
+export function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<RequestBody> {
+  const announced = Number(request.headers['content-length']);
+  if (announced > limitBytes) return Promise.resolve('too-large');
+  return new Promise((resolve) => {
+    const chunks: Buffer[] = [];
+    let bytes = 0;
+    const settle = (body: RequestBody) => {
+      request.off('data', onData).off('end', onEnd).off('close', onClose);
+      resolve(body);
+    };
+    const onData = (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > limitBytes) settle('too-large');
+      else chunks.push(chunk);
+    };
+    const onEnd = () => settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
+    const onClose = () => settle('cut-off');
+    // The error of a cut connection comes with `close`; unheard it would end the process.
+    request
+      .on('data', onData)
+      .on('end', onEnd)
+      .on('close', onClose)
+      .on('error', () => {});
+  });
+}
+
+export interface SecretGateOptions {
+  /** Every secret valid now: one, or two and more during a rotation; empty when none is configured. */
+  secrets: () => readonly string[];
+  /**
+   * Admits everything while no secret is configured. The platform sends `x-webhook-secret` only when one is
+   * set, so a company may run without; but then anyone who finds the address can write orders into the mirror,
+   * and a credential that failed to load would open the door unnoticed. So it takes an explicit word.
+   */
+  allowUnsigned: boolean;
+}
+
+/**
+ * Tells whether a callback carries the agreed secret (document, "Webhook origin validation"). Digests of equal
+ * length are compared, always all of them, so that the time taken says nothing of a secret or of which one fit.
+ */
+export class SecretGate {
+  readonly #options: SecretGateOptions;
+  #known: readonly string[] = [];
+  #digests: readonly Buffer[] = [];
+
+  constructor(options: SecretGateOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * `header` as Node hands it over: one character per byte; a header that came twice is joined by `, ` and
+   * fits no secret. Throws what `secrets()` throws.
+   */
+  admits(header: string | string[] | undefined): boolean {
+    const secrets = this.#options.secrets();
+    if (secrets.length === 0) return this.#options.allowUnsigned;
+    this.#remember(secrets);
+    const single = typeof header === 'string' ? header : '';
+    const offered = hash('sha256', Buffer.from(single, 'latin1'), 'buffer');
+    let fits = false;
+    for (const digest of this.#digests) fits = timingSafeEqual(offered, digest) || fits;
+    return fits && single !== '';
+  }
+
+  #remember(secrets: readonly string[]): void {
+    if (secrets.length === this.#known.length && secrets.every((secret, i) => secret === this.#known[i]))
+      return;
+    this.#known = [...secrets];
+    this.#digests = secrets.map((secret) => hash('sha256', Buffer.from(secret, 'utf8'), 'buffer'));
+  }
+}
+
+/**
+ * Finds the order in a notification's JSON, or says in one sentence what is missing. `raw` is the text that
+ * `value` was parsed from, for numbers too long for JavaScript.
+ */
+export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
+
+export interface Notification {
+  entry: IntakeEntry;
+  /** False: the body is no JSON text at all, which only a sender's mistake explains. */
+  isJson: boolean;
+}
+
+const BYTE_ORDER_MARK = '\u{FEFF}';
+
+/**
+ * What an authenticated body becomes: an order, or input for quarantine. Never throws, whatever the bytes.
+ * Keys such as `__proto__` are data like any other: JSON.parse makes own properties of them.
+ */
+export function readNotification(
+  body: Buffer,
+  options: { read: NotificationReader; receivedAtMs: number },
+): Notification {
+  const { read, receivedAtMs } = options;
+  const unreadable = (reason: string, payload: string | Uint8Array, isJson: boolean): Notification => ({
+    entry: { kind: 'unreadable', unreadable: { source: 'webhook', receivedAtMs, reason, payload } },
+    isJson,
+  });
+
+  if (!isUtf8(body)) return unreadable('The body is not UTF-8 text.', body, false);
+  const raw = body.toString('utf8');
+  const json = raw.startsWith(BYTE_ORDER_MARK) ? raw.slice(1) : raw;
+  let value: unknown;
+  try {
+    value = JSON.parse(json);
+  } catch {
+    return unreadable(raw === '' ? 'The body is empty.' : 'The body is not JSON.', raw, false);
+  }
+  try {
+    const reading = read(value, json);
+    if ('unreadable' in reading) return unreadable(reading.unreadable, raw, true);
+    const observation = { source: 'webhook' as const, observedAtMs: receivedAtMs, raw: json, reading };
+    return { entry: { kind: 'order', observation }, isJson: true };
+  } catch (error) {
+    // Nesting beyond the stack, or a shape nobody thought of: kept whole like any other unknown shape.
+    const why = error instanceof Error ? error.name : 'unknown error';
+    return unreadable(`The notification could not be taken apart (${why}).`, raw, true);
+  }
+}
+
+/** Header of the callback (document, "Callback request sent by the service"). */
+const SECRET_HEADER = 'x-webhook-secret';
+const RETRY_AFTER_S = 5;
+const ADDRESS_LENGTH_MAX = 45;
+
+export interface CallbackRouteOptions {
+  path: string;
+  gate: SecretGate;
+  read: NotificationReader;
+  commits: GroupCommit;
+  clock: Clock;
+  log: Log;
+  bodyLimitBytes: number;
+  /** Once true, an answer also ends its connection. */
+  isClosing: () => boolean;
+  /** Told of each request once it is over. */
+  onAnswered?: OnAnswered | undefined;
+}
+
+export type OnAnswered = (callback: Callback, durationMs: number) => void;
+
+/** What is known of a request before its answer. */
+type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
+
+/**
+ * The one route of the receiver: secret first, then the body, then the disk, then the answer.
+ * 200 kept · 400 not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
+ */
+export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
+  const { gate, commits, clock, log, bodyLimitBytes, read, isClosing, onAnswered } = options;
+
+  const noted = new WeakMap<ServerResponse, Noted>();
+
+  const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
+    try {
+      if (gate.admits(request.raw.headers[SECRET_HEADER])) {
+        done();
+        return;
+      }
+      noted.set(raw, { fault: whyRefused(request.raw) });
+      answer(raw, 401, '{"error":"wrong or missing x-webhook-secret"}');
+    } catch (error) {
+      noted.set(raw, { fault: 'not-kept' });
+      log.error({ err: error }, 'the webhook secret could not be read; a notification is put off');
+      putOff(raw);
+    }
+  };
+
+  const receive = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const body = await readRequestBody(request, bodyLimitBytes);
+    if (body === 'cut-off') return;
+    if (body === 'too-large') {
+      noted.set(response, { fault: 'too-large' });
+      answer(response, 413, '{"error":"the notification is too large"}');
+      return;
+    }
+    const { entry, isJson } = readNotification(body, { read, receivedAtMs: clock.nowMs() });
+    noted.set(response, notedOf(entry, isJson));
+    await commits.add(entry, body.length);
+    const closing = isClosing() ? { connection: 'close' } : undefined;
+    if (isJson) answer(response, 200, '{"ok":true}', closing);
+    else answer(response, 400, '{"error":"the body is not JSON"}', closing);
+  };
+
+  const handler = ({ raw: request }: FastifyRequest, { raw: response }: FastifyReply): void => {
+    receive(request, response).catch((error) => {
+      log.debug({ code: asTillsyncError(error).code }, 'a notification is put off');
+      noted.set(response, { ...noted.get(response), fault: 'not-kept' });
+      putOff(response);
+    });
+  };
+
+  const onResponse = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+    const status = reply.raw.headersSent ? reply.raw.statusCode : null;
+    const { orderId = null, code = null, orderStatus = null, fault = null } = noted.get(reply.raw) ?? {};
+    const callback = {
+      ...{ atMs: clock.nowMs(), status, orderId, code, orderStatus, from: senderOf(request) },
+      fault: status === null ? ('cut-off' as const) : fault,
+      isProbe: request.raw.headers[PROBE_HEADER] !== undefined,
+    };
+    onAnswered?.(callback, reply.elapsedTime);
+    done();
+  };
+
+  const route: RouteOptions = { method: 'POST', url: options.path, onRequest, handler };
+  return onAnswered ? { ...route, onResponse } : route;
+}
+
+function whyRefused({ headers }: IncomingMessage): CallbackFault {
+  if (headers[SECRET_HEADER] !== undefined) return 'secret-wrong';
+  return /^application\/(.*\+)?json\b/i.test(headers['content-type'] ?? '')
+    ? 'secret-missing'
+    : 'no-callback';
+}
+
+function notedOf(entry: IntakeEntry, isJson: boolean): Noted {
+  if (entry.kind === 'unreadable') return { fault: isJson ? 'unreadable' : 'not-json' };
+  const { orderId, fields } = entry.observation.reading;
+  return { orderId, code: fields.code ?? null, orderStatus: fields.status ?? null };
+}
+
+/** The sender; of what a proxy on this machine passes on, the address that this proxy saw. */
+function senderOf({ socket, headers }: FastifyRequest): string {
+  const address = (socket.remoteAddress ?? '').replace(/^::ffff:/, '');
+  const named =
+    String(headers['x-forwarded-for'] ?? '')
+      .split(',')
+      .at(-1)
+      ?.trim() ?? '';
+  const isProxy = address === '::1' || address.startsWith('127.') || address === '';
+  return (isProxy && named !== '' ? named : address).slice(0, ADDRESS_LENGTH_MAX);
+}
+
+function putOff(response: ServerResponse): void {
+  const retryAfter = { 'retry-after': String(RETRY_AFTER_S) };
+  answer(response, 503, '{"error":"could not be kept, send it again"}', retryAfter);
+}

@@ -1,0 +1,238 @@
+import type Database from 'better-sqlite3';
+import type { Alarms } from '../core/alarm.ts';
+import { asTillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import { storing } from '../db/sqlite.ts';
+
+/** Why a callback was not kept as an order; null: it was. */
+export type CallbackFault =
+  | 'secret-missing'
+  /** No secret and no JSON either: somebody who tries addresses, not the platform. */
+  | 'no-callback'
+  | 'secret-wrong'
+  | 'too-large'
+  | 'not-json'
+  | 'unreadable'
+  | 'not-kept'
+  | 'cut-off';
+
+/** One callback and its answer, without a secret or a customer. */
+export interface Callback {
+  /** Arrival, epoch milliseconds. */
+  atMs: number;
+  /** HTTP status of the answer; null: its sender was gone before. */
+  status: number | null;
+  fault: CallbackFault | null;
+  orderId: string | null;
+  /** Order number. */
+  code: number | null;
+  orderStatus: string | null;
+  /** Address of the sender, as a proxy on this machine names it where there is one. */
+  from: string;
+  /** tillsync's own try of the address. */
+  isProbe: boolean;
+}
+
+/** As it is kept: of refused ones from one sender in a short time only the first, with their number. */
+export interface KeptCallback extends Callback {
+  id: number;
+  count: number;
+}
+
+/** Sent with tillsync's own tries, so that they are no trouble of anybody's. */
+export const PROBE_HEADER = 'x-tillsync-probe';
+
+/** Where the last callbacks are kept. May throw `storage-…`. */
+export interface CallbackStore {
+  /** Those without an id are new and get one; oldest first. Keeps the newest 1,000. */
+  keep(callbacks: readonly (Omit<KeptCallback, 'id'> & { id: number | null })[]): number[];
+  /** After `id`, oldest first, the newest `limit` of them. */
+  list(after: number, limit: number): KeptCallback[];
+}
+
+/** Everything of so long becomes one write. */
+const COLLECT_MS = 2_000;
+const WAITING_MAX = 1_000;
+/** Refused ones of one sender and one kind become one line for so long: a flood of them is no flood of writes. */
+const SAME_FOR_MS = 60_000;
+
+type Line = Omit<KeptCallback, 'id'> & { id: number | null };
+
+/** Keeps the last callbacks for people, some seconds late: nobody waits for it, and it costs no commit of its own. */
+export class CallbackLog {
+  readonly #store: CallbackStore;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #signal: AbortSignal;
+  readonly #refused = new Map<string, Line>();
+  #waiting = new Set<Line>();
+  #writing: Promise<void> | undefined;
+
+  constructor(options: { store: CallbackStore; clock: Clock; log: Log; signal: AbortSignal }) {
+    this.#store = options.store;
+    this.#clock = options.clock;
+    this.#log = options.log;
+    this.#signal = options.signal;
+  }
+
+  note(callback: Callback): void {
+    this.#waiting.add(this.#lineOf(callback));
+    if (this.#waiting.size > WAITING_MAX) {
+      const [oldest] = this.#waiting;
+      if (oldest) this.#waiting.delete(oldest);
+    }
+    this.#writing ??= this.#write();
+  }
+
+  /** Writes what waits. */
+  flush(): void {
+    const lines = [...this.#waiting];
+    if (lines.length === 0) return;
+    try {
+      const ids = this.#store.keep(lines);
+      for (const [i, line] of lines.entries()) line.id = ids[i] ?? null;
+      this.#waiting.clear();
+    } catch (error) {
+      // They stay for the next time, up to their number; the orders themselves are kept elsewhere.
+      this.#log.debug({ code: asTillsyncError(error).code }, 'the list of callbacks could not be written');
+    }
+  }
+
+  async #write(): Promise<void> {
+    await this.#clock.sleep(COLLECT_MS, this.#signal);
+    this.#writing = undefined;
+    this.flush();
+  }
+
+  #lineOf(callback: Callback): Line {
+    const { atMs, status, fault, from, isProbe } = callback;
+    if (status !== 401 && status !== 413) return { ...callback, id: null, count: 1 };
+    for (const [key, line] of this.#refused) if (atMs - line.atMs >= SAME_FOR_MS) this.#refused.delete(key);
+    const key = JSON.stringify([status, fault, from, isProbe]);
+    const same = this.#refused.get(key);
+    if (same) {
+      same.count += 1;
+      return same;
+    }
+    const line = { ...callback, id: null, count: 1 };
+    if (this.#refused.size < WAITING_MAX) this.#refused.set(key, line);
+    return line;
+  }
+}
+
+/** A shop has few orders an hour, and one stray request is nothing. */
+const REFUSED_MIN = 3;
+const WITHIN_MS = 3_600_000;
+/** So long without another one, the trouble counts as over. */
+const QUIET_MS = 86_400_000;
+
+export interface RefusedCallbacksOptions {
+  alarms: Alarms;
+  bodyLimitBytes: number;
+  clock: Pick<Clock, 'monotonicMs'>;
+}
+
+/** Notices that callbacks are refused, again and again, for their secret or their size, and says why. */
+export class RefusedCallbacks {
+  readonly #options: RefusedCallbacksOptions;
+  #secret: { atMonoMs: number; isMissing: boolean; from: string }[] = [];
+  #large: number[] = [];
+  #lastMonoMs: number;
+  #isUp: boolean | undefined;
+
+  constructor(options: RefusedCallbacksOptions) {
+    this.#options = options;
+    this.#lastMonoMs = options.clock.monotonicMs();
+  }
+
+  answered({ status, fault, from, isProbe }: Callback): void {
+    if (isProbe) return;
+    const atMonoMs = this.#options.clock.monotonicMs();
+    if (status === 200) {
+      // A good one proves the secret, and nothing of the size.
+      this.#secret = [];
+      if (this.#large.length < REFUSED_MIN) this.#lower();
+      return;
+    }
+    if (fault === 'no-callback') return;
+    if (status === 401) this.#secret.push({ atMonoMs, isMissing: fault === 'secret-missing', from });
+    else if (status === 413) this.#large.push(atMonoMs);
+    else return;
+    this.#lastMonoMs = atMonoMs;
+    this.#secret = this.#secret.filter((each) => atMonoMs - each.atMonoMs < WITHIN_MS).slice(-1_000);
+    this.#large = this.#large.filter((each) => atMonoMs - each < WITHIN_MS).slice(-1_000);
+    this.#judge();
+  }
+
+  /** Lowers the alarm once nothing was refused for a day. */
+  settle(): void {
+    if (this.#isUp === false || this.#options.clock.monotonicMs() - this.#lastMonoMs < QUIET_MS) return;
+    this.#large = [];
+    this.#lower();
+  }
+
+  #lower(): void {
+    if (this.#isUp === false) return;
+    this.#isUp = false;
+    this.#options.alarms.lower('webhook.refused');
+  }
+
+  #judge(): void {
+    const told: string[] = [];
+    const last = this.#secret.at(-1);
+    if (last && this.#secret.length >= REFUSED_MIN) {
+      told.push(
+        last.isMissing
+          ? `They carry no secret (401), the last from ${last.from}. {tillsync} webhook set gives the platform the one that is agreed.`
+          : `They carry another secret than the one that is agreed (401), the last from ${last.from}. {tillsync} webhook set gives the platform the right one.`,
+      );
+    }
+    if (this.#large.length >= REFUSED_MIN) {
+      const { bodyLimitBytes } = this.#options;
+      told.push(
+        `They are larger than webhook.body_limit, which is ${bodyLimitBytes} bytes (413). Raise it in the configuration, then restart tillsync; until then these orders come by polling.`,
+      );
+    }
+    if (told.length === 0) return;
+    this.#isUp = true;
+    this.#options.alarms.raise('webhook.refused', told.join(' '));
+  }
+}
+
+const KEPT = 1_000;
+
+type Row = { id: number; entry: string };
+
+/** The last callbacks, each as one row. */
+export class CallbackRows implements CallbackStore {
+  readonly #select: Database.Statement<[number, number], Row>;
+  readonly #keep: (callbacks: Parameters<CallbackStore['keep']>[0]) => number[];
+
+  constructor({ db }: { db: Database.Database }) {
+    this.#select = db.prepare('SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?');
+    const insert = db.prepare('INSERT INTO callbacks (entry) VALUES (?)');
+    const update = db.prepare('UPDATE callbacks SET entry = ? WHERE id = ?');
+    const trim = db.prepare(`DELETE FROM callbacks WHERE id <= (SELECT max(id) FROM callbacks) - ${KEPT}`);
+    const keeping = db.transaction((callbacks: Parameters<CallbackStore['keep']>[0]) => {
+      const ids = callbacks.map(({ id, ...callback }) => {
+        const entry = JSON.stringify(callback);
+        if (id === null) return Number(insert.run(entry).lastInsertRowid);
+        update.run(entry, id);
+        return id;
+      });
+      trim.run();
+      return ids;
+    });
+    this.#keep = (callbacks) => keeping.immediate(callbacks);
+  }
+
+  keep(callbacks: Parameters<CallbackStore['keep']>[0]): number[] {
+    return storing(() => this.#keep(callbacks));
+  }
+
+  list(after: number, limit: number): KeptCallback[] {
+    const rows = storing(() => this.#select.all(after, limit));
+    return rows.reverse().map(({ id, entry }) => ({ ...JSON.parse(entry), id }));
+  }
+}

@@ -1,0 +1,318 @@
+import type { Alarms, FreshnessBoard, FreshnessState } from '../core/alarm.ts';
+import { asTillsyncError, counted, type ErrorCode, TillsyncError, whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import type { Leases } from '../db/lease.ts';
+import type { CallOptions, Platform, Wait } from '../platform/platform.ts';
+import { findCodeGaps, type ImportReport, type OrderImporter } from './order.ts';
+import { covers, type PollWindow, pollWindow } from './poll-window.ts';
+
+const LEASE = 'orders.poll';
+const LEASE_HOLD_MS = 600_000;
+const LEASE_LOOK_MS = 500;
+/** A long wait is looked at again this often: a person may have acted. */
+const LOOK_AGAIN_MS = 60_000;
+const STORE_PATIENCE_MS = 10_000;
+const PAGES_MAX = 1_000;
+/** How far two right clocks may differ. */
+const FUTURE_MS = 300_000;
+
+/** What a poll has to know of the mirror before it asks. */
+export interface PollMemory {
+  newestSeq(): number;
+  /** When the last complete poll asked, on the platform's clock; null: never. */
+  lastPollAskedMs(): number | null;
+  /** Notes a complete poll durably. */
+  notePoll(askedMs: number): Promise<void>;
+  /** Creation of the oldest order whose life has not ended; null: none. */
+  oldestOpenOrderMs(): number | null;
+}
+
+export interface OrderPollSettings {
+  timezone: string;
+  lookbackDays: number;
+  /** How far back a wide poll, and one after a long outage, may reach. */
+  wideDays: number;
+  /** Query parameter that asks for a further page; empty: the platform is not asked for pages. */
+  pageParameter: string;
+}
+
+export interface OrderPollOptions {
+  platform: Pick<Platform, 'orderAll'>;
+  importer: OrderImporter;
+  memory: PollMemory;
+  leases: Leases;
+  /** Platform's wall clock minus ours, by its last answer; undefined: none came yet. */
+  platformSkewMs: () => number | undefined;
+  /** What holds GET /order/all back now, for all processes; undefined: nothing. */
+  nextWait: () => Wait | undefined;
+  freshness: FreshnessBoard;
+  alarms: Alarms;
+  clock: Clock;
+  log: Log;
+  settings: OrderPollSettings;
+}
+
+export interface PollRequest extends CallOptions {
+  /** Given dates instead of the computed ones. */
+  window?: PollWindow;
+  /** Reach back to the oldest open order, not only to the look-back. */
+  wide?: boolean;
+  /** Rests this long once a poll is allowed, so that one that a person waits for goes first. */
+  giveWayMs?: number;
+  onProgress?: (done: number, total: number) => void;
+}
+
+export interface PollReport extends Omit<ImportReport, 'listFound'> {
+  window: PollWindow;
+  pages: number;
+}
+
+/** One complete poll: ask, mirror, report. The daemon's loop and `sync orders` run the same one, never both at once. */
+export class OrderPoll {
+  readonly #options: OrderPollOptions;
+
+  constructor(options: OrderPollOptions) {
+    this.#options = options;
+  }
+
+  /** Errors: those of Platform.orderAll, `storage-…`, `platform-garbled` when no list of orders was found. */
+  async poll(request: PollRequest = {}): Promise<PollReport> {
+    const first = await this.#once(request, false);
+    if (!first.isWrongWindow) return first.report;
+    this.#options.log.info(
+      { window: first.report.window },
+      "this machine's clock is not the platform's; asking again for the dates that were left out",
+    );
+    const { report } = await this.#once(request, true);
+    return sum(first.report, report, report.window);
+  }
+
+  /** `isWrongWindow`: its answer told of a clock by which other dates should have been asked for. */
+  async #once(
+    request: PollRequest,
+    isAgain: boolean,
+  ): Promise<{ report: PollReport; isWrongWindow: boolean }> {
+    const { leases, clock, memory, platformSkewMs } = this.#options;
+    const fence = await this.#turn(request);
+    try {
+      const nowMs = clock.nowMs();
+      const wanted = () => request.window ?? this.#window(nowMs, request.wide ?? false);
+      const report = await this.#pages(request, wanted(), fence);
+      const isWrongWindow = !isAgain && !covers(report.window, wanted());
+      if (!isWrongWindow) {
+        await whenFree(clock, () => this.#settle(report));
+        if (request.window === undefined) await memory.notePoll(nowMs + (platformSkewMs() ?? 0));
+      }
+      return { report, isWrongWindow };
+    } catch (error) {
+      await whenFree(clock, () => this.#fail(error)).catch(() => {});
+      throw error;
+    } finally {
+      await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
+    }
+  }
+
+  /**
+   * Waits for the rate budget first and for the lease then: whoever has the lease polls, and nobody holds it for
+   * minutes before it may.
+   */
+  async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<number> {
+    const { leases, clock, nextWait } = this.#options;
+    let gaveWay = giveWayMs === 0;
+    for (;;) {
+      if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
+      const wait = await whenFree(clock, nextWait, STORE_PATIENCE_MS, signal);
+      // A block may be of this endpoint alone, which the call itself tells at once.
+      if (wait && wait.reason !== 'blocked') {
+        onWait?.(wait);
+        await clock.sleep(Math.min(wait.waitMs, LOOK_AGAIN_MS), signal);
+        continue;
+      }
+      if (!gaveWay) {
+        gaveWay = true;
+        await clock.sleep(giveWayMs, signal);
+        continue;
+      }
+      const acquire = () => leases.acquire(LEASE, LEASE_HOLD_MS);
+      const fence = await whenFree(clock, acquire, STORE_PATIENCE_MS, signal);
+      if (fence !== undefined) return fence;
+      onWait?.(wait ?? { endpoint: 'order.all', reason: 'in-flight', waitMs: LEASE_HOLD_MS });
+      await clock.sleep(LEASE_LOOK_MS, signal);
+    }
+  }
+
+  async #pages(request: PollRequest, window: PollWindow, fence: number): Promise<PollReport> {
+    const { settings } = this.#options;
+    let total: PollReport | undefined;
+    for (let page = 1; page <= PAGES_MAX; page++) {
+      const extra = page === 1 ? {} : { [settings.pageParameter]: String(page) };
+      const report = await this.#page(window, extra, request, fence);
+      const paged = { ...report, window, pages: 1 };
+      total = total ? sum(total, paged, window) : paged;
+      const last = !report.morePages || settings.pageParameter === '' || report.records === 0;
+      if (last) return total;
+    }
+    return total as PollReport;
+  }
+
+  async #page(
+    window: PollWindow,
+    extra: Record<string, string>,
+    request: PollRequest,
+    fence: number,
+  ): Promise<ImportReport> {
+    const { platform, importer, memory, clock, leases } = this.#options;
+    let asOfSeq = memory.newestSeq();
+    let observedAtMs = clock.nowMs();
+    const { signal, onWait, onProgress } = request;
+    const answer = await platform.orderAll(
+      { ...window, extra },
+      {
+        ...(signal && { signal }),
+        ...(onWait && { onWait }),
+        onSend: () => {
+          asOfSeq = memory.newestSeq();
+          observedAtMs = clock.nowMs();
+          request.onSend?.();
+        },
+      },
+    );
+    if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
+      throw new TillsyncError(
+        'lease-lost',
+        'Another process has polled meanwhile; this answer was left unused.',
+        {
+          retryable: true,
+        },
+      );
+    }
+    const report = await importer.importAnswer(answer.body, {
+      observedAtMs,
+      asOfSeq,
+      ...(signal && { signal }),
+      ...(onProgress && { onProgress }),
+    });
+    if (!report.listFound) {
+      throw new TillsyncError(
+        'platform-garbled',
+        'The answer of GET /order/all holds no list of orders that tillsync can find. It was kept whole in the quarantine and nothing was mirrored from it.',
+        {
+          hint: 'Look at it with `{tillsync} quarantine list`, and name its list in the config as orders.list_path.',
+        },
+      );
+    }
+    return report;
+  }
+
+  #window(nowMs: number, wide: boolean): PollWindow {
+    const { memory, platformSkewMs, settings } = this.#options;
+    const platformNowMs = nowMs + (platformSkewMs() ?? 0);
+    const reaches = [memory.lastPollAskedMs(), wide ? memory.oldestOpenOrderMs() : null]
+      .filter((ms) => ms !== null)
+      // A moment to come was noted by a wrong clock, so nobody knows when it was.
+      .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));
+    return pollWindow({
+      nowMs,
+      platformNowMs,
+      timezone: settings.timezone,
+      lookbackDays: settings.lookbackDays,
+      reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
+      lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),
+    });
+  }
+
+  #settle(report: PollReport): void {
+    const { freshness, alarms, settings } = this.#options;
+    alarms.lower('orders.stale');
+    const unreadable =
+      report.unreadable === 0
+        ? ''
+        : `${counted(report.unreadable, 'record')} of GET /order/all could not be read as an order; see: {tillsync} quarantine list`;
+    if (unreadable) alarms.raise('orders.unreadable', unreadable);
+    else alarms.lower('orders.unreadable');
+    freshness.ok('orders.poll', unreadable);
+
+    if (report.morePages && settings.pageParameter === '') {
+      const message =
+        'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
+      alarms.raise('orders.more-pages', message);
+      freshness.report('orders.poll', 'degraded', message);
+    } else {
+      alarms.lower('orders.more-pages');
+    }
+  }
+
+  #fail(error: unknown): void {
+    const { alarms, freshness } = this.#options;
+    const known = asTillsyncError(error);
+    if (known.code === 'aborted') return;
+    const message = [known.message, known.hint].filter(Boolean).join(' ');
+    if (known.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
+    freshness.report('orders.poll', STATE_OF[known.code] ?? 'failing', message);
+  }
+}
+
+const STATE_OF: Partial<Record<ErrorCode, FreshnessState>> = {
+  'auth-required': 'locked-out',
+  blocked: 'blocked',
+};
+
+function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
+  return {
+    window,
+    pages: a.pages + b.pages,
+    records: a.records + b.records,
+    created: a.created + b.created,
+    changed: a.changed + b.changed,
+    confirmed: a.confirmed + b.confirmed,
+    superseded: a.superseded + b.superseded,
+    unreadable: a.unreadable + b.unreadable,
+    createdIds: [...a.createdIds, ...b.createdIds].slice(0, 1_000),
+    morePages: b.morePages,
+    codes:
+      a.codes && b.codes
+        ? { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) }
+        : (a.codes ?? b.codes),
+  };
+}
+
+const RUN_MAX = 200;
+const GAPS_MAX = 50;
+const REMEMBERED_MAX = 20_000;
+
+export interface GapWatchOptions {
+  /** Every order code that the mirror has between the two, both included. */
+  codesBetween: (min: number, max: number) => Iterable<number>;
+}
+
+/**
+ * Names each order code that is missing between codes the mirror has, once: a reason to look again. A code that
+ * stays missing after that was given to something the platform does not show.
+ */
+export class GapWatch {
+  readonly #options: GapWatchOptions;
+  readonly #lookedFor = new Set<number>();
+
+  constructor(options: GapWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Codes newly found missing in the range of a complete poll; null: its records carry no codes. */
+  newGaps(codes: { min: number; max: number } | null): number[] {
+    if (!codes) return [];
+    const gaps = findCodeGaps({
+      known: this.#options.codesBetween(codes.min, codes.max),
+      lookedFor: this.#lookedFor,
+      runMax: RUN_MAX,
+      gapsMax: GAPS_MAX,
+    });
+    const missing = gaps.flatMap(({ from, to }) => Array.from({ length: to - from + 1 }, (_, i) => from + i));
+    for (const code of missing) this.#lookedFor.add(code);
+    for (const code of this.#lookedFor) {
+      if (this.#lookedFor.size <= REMEMBERED_MAX) break;
+      this.#lookedFor.delete(code);
+    }
+    return missing;
+  }
+}

@@ -1,0 +1,345 @@
+import type { RecordList, ScannedAnswer } from '../core/json-records.ts';
+import type { OrderFields, OrderItem, OrderModifier, OrderReading } from './order.ts';
+import {
+  BROKEN_ID,
+  INEXACT_ID,
+  isRecord,
+  type OrderSpellings,
+  type SpellingNode,
+  type SpellingTree,
+  WRAPPER_NAMES,
+} from './spellings.ts';
+
+/**
+ * Finds every field of a tree in one walk over the names that the object itself has. Gives their values in the
+ * order of `tree.fields`, undefined for what was not sent.
+ */
+export function readValues(value: Record<string, unknown>, tree: SpellingTree): unknown[] {
+  const values = tree.empty.slice();
+  walk(value, tree.names, values, { ranks: undefined });
+  return values;
+}
+
+/** Values that were sent by the names of their fields, from the slot `from` on. */
+export function nameValues(values: unknown[], tree: SpellingTree, from: number): Record<string, unknown> {
+  const found: Record<string, unknown> = {};
+  for (let slot = from; slot < values.length; slot++) {
+    if (values[slot] !== undefined) found[tree.fields[slot] as string] = values[slot];
+  }
+  return found;
+}
+
+/** Ranks of what was found, kept only from the first field that was not found under its best name. */
+interface Ranks {
+  ranks: number[] | undefined;
+}
+
+function walk(
+  value: Record<string, unknown>,
+  names: ReadonlyMap<string, SpellingNode>,
+  values: unknown[],
+  kept: Ranks,
+): void {
+  for (const name of Object.keys(value)) {
+    const node = names.get(name);
+    if (node === undefined) continue;
+    const sent = value[name];
+    for (let i = 0; i < node.hits.length; i++) {
+      const { slot, rank, read } = node.hits[i] as SpellingNode['hits'][number];
+      const before = values[slot];
+      if (before !== undefined && !isBetter(before, sent, rank, kept.ranks?.[slot] ?? 0)) continue;
+      const now = read(sent);
+      if (now === undefined) continue;
+      values[slot] = now;
+      if (rank > 0 || kept.ranks !== undefined) {
+        kept.ranks ??= [];
+        kept.ranks[slot] = rank;
+      }
+    }
+    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, values, kept);
+  }
+}
+
+/** A value beats an empty one; between two of a kind the better name wins. */
+function isBetter(before: unknown, sent: unknown, rank: number, rankBefore: number): boolean {
+  if ((before === null) !== (sent === null)) return before === null;
+  return rank < rankBefore;
+}
+
+/** Reads the products of an order; entries that are no objects are left to the payload. */
+export function readItems(sent: readonly unknown[], spellings: OrderSpellings): OrderItem[] {
+  const items: OrderItem[] = [];
+  for (const each of sent) {
+    if (!isRecord(each)) continue;
+    const values = readValues(each, spellings.item) as ItemValues;
+    const modifiers: OrderModifier[] = [];
+    for (const modifier of values[8] ?? []) addModifier(modifiers, modifier, spellings);
+    items.push({
+      productExternalId: values[0] ?? null,
+      productName: values[1] ?? null,
+      quantity: values[2] ?? null,
+      comment: values[3] ?? null,
+      unitPrice: values[4] ?? null,
+      baseUnitPrice: values[5] ?? null,
+      productPrice: values[6] ?? null,
+      productBasePrice: values[7] ?? null,
+      modifiers,
+    });
+  }
+  return items;
+}
+
+/** In the order of the table of spellings. */
+type ItemValues = [
+  productExternalId: string | null | undefined,
+  productName: string | null | undefined,
+  quantity: Amount | undefined,
+  comment: string | null | undefined,
+  unitPrice: Amount | undefined,
+  baseUnitPrice: Amount | undefined,
+  productPrice: Amount | undefined,
+  productBasePrice: Amount | undefined,
+  modifiers: unknown[] | null | undefined,
+];
+type Amount = number | string | null;
+
+type ModifierValues = [
+  name: string | null | undefined,
+  shortName: string | null | undefined,
+  description: string | null | undefined,
+  countById: Counts,
+  countByExternalId: Counts,
+  quantity: number | null | undefined,
+  price: Amount | undefined,
+  externalId: string | null | undefined,
+  options: unknown[] | null | undefined,
+];
+type OptionValues = [
+  optionId: string | null | undefined,
+  externalId: string | null | undefined,
+  name: string | null | undefined,
+  price: Amount | undefined,
+  quantity: number | null | undefined,
+];
+type Counts = Record<string, unknown> | null | undefined;
+
+/** One row for each option, or one for a modifier that has none. */
+function addModifier(rows: OrderModifier[], sent: unknown, spellings: OrderSpellings): void {
+  if (!isRecord(sent)) return;
+  const values = readValues(sent, spellings.modifier) as ModifierValues;
+  const options = (values[8] ?? []).filter(isRecord);
+  if (options.length === 0) addRow(rows, values, [], onlyCount(values) ?? values[5]);
+  for (const each of options) {
+    const option = readValues(each, spellings.option) as OptionValues;
+    const quantity =
+      countOf(values[3], option[0]) ??
+      countOf(values[4], option[1]) ??
+      option[4] ??
+      (options.length === 1 ? onlyCount(values) : null);
+    addRow(rows, values, option, quantity);
+  }
+}
+
+function addRow(
+  rows: OrderModifier[],
+  modifier: ModifierValues,
+  option: OptionValues | [],
+  quantity: number | null | undefined,
+): void {
+  const alone = option.length === 0;
+  rows.push({
+    name: modifier[0] ?? null,
+    shortName: modifier[1] ?? null,
+    description: modifier[2] ?? null,
+    optionId: option[0] ?? null,
+    optionExternalId: (alone ? modifier[7] : option[1]) ?? null,
+    optionName: option[2] ?? null,
+    optionPrice: (alone ? modifier[6] : option[3]) ?? null,
+    quantity: quantity ?? null,
+  });
+}
+
+function countOf(counts: Counts, key: string | null | undefined): number | null {
+  if (!counts || key == null || !Object.hasOwn(counts, key)) return null;
+  return toCount(counts[key]);
+}
+
+/** The document keys `countById` by the modifier, so a single count belongs to a single option. */
+function onlyCount(modifier: ModifierValues): number | null {
+  for (const counts of [modifier[3], modifier[4]]) {
+    const values = counts ? Object.values(counts) : [];
+    if (values.length === 1) return toCount(values[0]);
+  }
+  return null;
+}
+
+function toCount(value: unknown): number | null {
+  const count = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
+  return typeof count === 'number' && Number.isFinite(count) ? count : null;
+}
+
+/**
+ * Reads a notification, or a record of GET /order/all, as an order. Never throws, whatever the value is:
+ * what cannot be read of a field counts as not sent, and a value without an order id is unreadable, with one
+ * sentence that says why.
+ */
+export function readOrder(value: unknown, spellings: OrderSpellings): OrderReading | { unreadable: string } {
+  if (!isRecord(value)) return { unreadable: `An order was expected, found ${kindOf(value)}.` };
+  const values = readValues(unwrap(value, spellings), spellings.order);
+  const [orderId, items] = values;
+  if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
+  if (orderId === BROKEN_ID) return { unreadable: 'The order id is not valid text.' };
+  if (typeof orderId !== 'string')
+    return { unreadable: `No order id was found; its names are: ${namesOf(value)}.` };
+  const reading: OrderReading = {
+    orderId,
+    fields: nameValues(values, spellings.order, 2) as OrderFields,
+  };
+  if (Array.isArray(items)) reading.items = readItems(items, spellings);
+  return reading;
+}
+
+/** The same from JSON text, keeping ids exact that are numbers too large for JavaScript. */
+export function readOrderText(raw: string, spellings: OrderSpellings): OrderReading | { unreadable: string } {
+  try {
+    return readSentOrder(JSON.parse(raw), raw, spellings);
+  } catch {
+    return { unreadable: 'It is not JSON.' };
+  }
+}
+
+/** The same of a value and the text that it was parsed from, which may begin with a byte order mark. */
+export function readSentOrder(
+  value: unknown,
+  raw: string,
+  spellings: OrderSpellings,
+): OrderReading | { unreadable: string } {
+  const reading = readOrder(value, spellings);
+  if ('orderId' in reading || !LONG_NUMBER.test(raw)) return reading;
+  return readOrder(JSON.parse(raw.replace(/^\u{FEFF}/u, ''), keepLongNumbers), spellings);
+}
+
+const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
+
+function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
+  const long = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
+  return long && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
+}
+
+/** The order itself, when the record only carries it; an order that names itself is never looked into. */
+function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Record<string, unknown> {
+  if (Object.hasOwn(value, 'internalOrderId')) return value;
+  for (const name of WRAPPER_NAMES) {
+    const inside = Object.hasOwn(value, name) ? value[name] : undefined;
+    if (!isRecord(inside)) continue;
+    const [orderId, items, status] = readValues(inside, spellings.order);
+    if (typeof orderId === 'string' && (items ?? status) !== undefined) return inside;
+  }
+  return value;
+}
+
+function kindOf(value: unknown): string {
+  if (value === null) return 'null';
+  return Array.isArray(value) ? 'a list' : `a ${typeof value}`;
+}
+
+function namesOf(value: Record<string, unknown>): string {
+  const names = Object.keys(value);
+  if (names.length === 0) return 'none';
+  return names.slice(0, 12).join(', ').slice(0, 200) + (names.length > 12 ? ', …' : '');
+}
+
+export interface ListChoice {
+  /** Path from the config; empty: none is configured. A leading `$` or the word `root` names the root. */
+  listPath: string;
+  /** Reads one element of a list as an order; undefined when no order id is in it. */
+  read: (list: RecordList, index: number) => OrderReading | undefined;
+}
+
+/** Names under which a list of orders is likely, best first; the root's own name is empty. */
+const LIST_NAMES = [
+  'orders',
+  'data',
+  'docs',
+  'items',
+  'results',
+  'result',
+  'list',
+  'records',
+  'rows',
+  'content',
+  '',
+];
+
+/** Lists that are empty while all is well, and hold no orders when they are not. */
+const OTHER_NAMES = new Set(['errors', 'warnings', 'messages', 'links', 'filters', 'tags']);
+
+const SAMPLES = 20;
+
+/**
+ * Finds the list of orders in an answer of GET /order/all, whose body is not shown: the configured path first,
+ * then lists by their name and by what can be read from their elements. An empty list counts when its name, or
+ * being the only one, makes it likely. undefined: there is none, so nothing can be said of the answer.
+ */
+export function chooseOrderList(answer: ScannedAnswer, choice: ListChoice): RecordList | undefined {
+  const configured = normalPath(choice.listPath);
+  const path = answer.lists.find((each) => each.path === configured);
+  if (path && (path.length === 0 || some(path, choice, () => true))) return path;
+
+  const lists = [...answer.lists].sort((a, b) => rankOf(a) - rankOf(b) || depthOf(a) - depthOf(b));
+  const likely = lists.filter(isLikely);
+  const others = lists.filter((list) => !isLikely(list) && !OTHER_NAMES.has(lastName(list)));
+  const filled =
+    likely.find((list) => some(list, choice, () => true)) ??
+    others.find((list) => some(list, choice, looksLikeOrder));
+  if (filled && (isLikely(filled) || !likely.some((list) => list.length === 0))) return filled;
+  // A filled list nobody can read may hold the orders, so an empty one beside it proves nothing.
+  if (answer.hints.success === false || likely.some((list) => list.length > 0)) return undefined;
+  return likely[0] ?? (others.length === 1 && others[0]?.length === 0 ? others[0] : undefined);
+}
+
+/** In a list of any name an id is not enough: branches and customers have ids too. */
+function looksLikeOrder({ fields, items }: OrderReading): boolean {
+  const signs = [
+    items,
+    fields.status,
+    fields.code,
+    fields.amountToPay,
+    fields.deliveryType,
+    fields.createdAt,
+  ];
+  return signs.filter((sign) => sign !== undefined).length >= 3;
+}
+
+function isLikely(list: RecordList): boolean {
+  return rankOf(list) < LIST_NAMES.length;
+}
+
+function rankOf(list: RecordList): number {
+  const rank = LIST_NAMES.indexOf(lastName(list));
+  return rank === -1 ? LIST_NAMES.length : rank;
+}
+
+function depthOf(list: RecordList): number {
+  return list.path.split('.').length;
+}
+
+function lastName(list: RecordList): string {
+  return list.path.slice(list.path.lastIndexOf('.') + 1);
+}
+
+/** Tries elements spread over the whole list. */
+function some(list: RecordList, choice: ListChoice, accept: (reading: OrderReading) => boolean): boolean {
+  const step = Math.max(1, Math.floor(list.length / SAMPLES));
+  for (let index = 0; index < list.length; index += step) {
+    const reading = choice.read(list, index);
+    if (reading && accept(reading)) return true;
+  }
+  return false;
+}
+
+function normalPath(path: string): string | undefined {
+  const trimmed = path.trim();
+  if (trimmed === '') return undefined;
+  return trimmed === 'root' ? '' : trimmed.replace(/^\$\.?/, '');
+}

@@ -1,0 +1,373 @@
+/**
+ * An order as the mirror keeps it, read tolerantly from a notification (document, "Order notification")
+ * or from a record of GET /order/all, whose fields are not shown.
+ */
+
+/** Where an observation came from. */
+export type OrderSource = 'webhook' | 'poll';
+
+/**
+ * The scalar fields of an order. A missing key means that the source said nothing of it, so what the mirror
+ * knows stays; null means that the source said it is empty.
+ */
+export interface OrderFields {
+  code?: number | null;
+  status?: string | null;
+  storeExternalId?: string | null;
+  websiteId?: string | null;
+  name?: string | null;
+  /** ISO 8601 UTC when the sent text could be read as a time, else the text as sent. So for all times. */
+  createdAt?: string | null;
+  deliveryType?: string | null;
+  /** Amounts as sent, in the company's currency. */
+  amountToPay?: number | string | null;
+  amount?: number | string | null;
+  deliveryFee?: number | string | null;
+  couponDiscount?: number | string | null;
+  deliveryTime?: string | null;
+  isScheduled?: boolean | null;
+  scheduledFor?: string | null;
+  addressLat?: number | null;
+  addressLng?: number | null;
+  addressAddress?: string | null;
+  addressStreetNumber?: string | null;
+  addressStreetAddress?: string | null;
+  addressCountry?: string | null;
+  addressState?: string | null;
+  addressCity?: string | null;
+  addressZipCode?: string | null;
+  addressPhoneNumber?: string | null;
+  addressDetails?: string | null;
+  customerFirstName?: string | null;
+  customerLastName?: string | null;
+  customerEmail?: string | null;
+  customerPhoneNumber?: string | null;
+}
+
+export interface OrderModifier {
+  name: string | null;
+  shortName: string | null;
+  /** JSON text of the array as sent. */
+  description: string | null;
+  optionId: string | null;
+  optionExternalId: string | null;
+  optionName: string | null;
+  optionPrice: number | string | null;
+  quantity: number | null;
+}
+
+export interface OrderItem {
+  productExternalId: string | null;
+  productName: string | null;
+  quantity: number | string | null;
+  comment: string | null;
+  unitPrice: number | string | null;
+  baseUnitPrice: number | string | null;
+  productPrice: number | string | null;
+  productBasePrice: number | string | null;
+  modifiers: OrderModifier[];
+}
+
+/** Longest order id that is taken, in UTF-16 units. */
+export const ORDER_ID_LENGTH_MAX = 512;
+
+/** What one record or notification says of one order. */
+export interface OrderReading {
+  orderId: string;
+  fields: OrderFields;
+  /** undefined: the source carries no items; []: it says that there are none. */
+  items?: OrderItem[];
+}
+
+/** One sighting of an order, with the bytes it was read from. */
+export interface OrderObservation {
+  source: OrderSource;
+  /** Wall clock: arrival for a webhook, the request's start for a poll. For people; never for ordering. */
+  observedAtMs: number;
+  /** JSON text as received. */
+  raw: string;
+  reading: OrderReading;
+  /**
+   * For a poll: the newest `order_events.seq` when its request began. What a webhook applied after that is
+   * newer than the poll's word. Ordering by seq, not by time, is immune to clock jumps.
+   */
+  asOfSeq?: number;
+  /** Received long ago and read again: it decides nothing about webhooks that are held. */
+  isReplay?: boolean;
+}
+
+/**
+ * - `created`, `changed`: written, with an event in the feed
+ * - `confirmed`: nothing a POS could see differs
+ * - `held`: a webhook that would take the order backwards; noted, not applied until a poll confirms it
+ * - `superseded`: a poll's word older than what a webhook applied meanwhile; not applied
+ */
+export type OrderOutcome = 'created' | 'changed' | 'confirmed' | 'held' | 'superseded';
+
+/** Raw input nobody could read, kept whole for a person. */
+export interface Unreadable {
+  source: OrderSource | 'catalog' | 'outbox' | 'inbox';
+  receivedAtMs: number;
+  /** One sentence: what was expected and not found. */
+  reason: string;
+  /** Text as received; bytes that are not UTF-8 are kept as they are. */
+  payload: string | Uint8Array;
+}
+
+/** One line of the change feed. */
+export interface OrderEvent {
+  seq: number;
+  orderId: string;
+  status: string | null;
+  previousStatus: string | null;
+  source: OrderSource;
+  observedAt: string;
+}
+
+/** The order life cycle (document, "States and transitions"); transitions are not shown there. */
+export const ORDER_STATUSES = [
+  'pending',
+  'payment-pending',
+  'payment-approved',
+  'payment-canceled',
+  'picker-pending',
+  'inProcess',
+  'ready',
+  'routed',
+  'dispatched',
+  'cancel',
+  'refund',
+  'shippingError',
+] as const;
+export type OrderStatus = (typeof ORDER_STATUSES)[number];
+
+/** How far along its life an order is. Ends that may follow anything rank above all that precede them. */
+const RANK: Record<OrderStatus, number> = {
+  pending: 0,
+  'payment-pending': 1,
+  'payment-approved': 2,
+  'picker-pending': 3,
+  inProcess: 4,
+  ready: 5,
+  routed: 6,
+  shippingError: 7,
+  dispatched: 8,
+  'payment-canceled': 9,
+  cancel: 9,
+  refund: 10,
+};
+
+const ENDED: ReadonlySet<string> = new Set(['dispatched', 'payment-canceled', 'cancel', 'refund']);
+
+/** Place of a status in the life cycle; undefined for a status the document does not name. */
+export function statusRank(status: string | null | undefined): number | undefined {
+  return status == null || !Object.hasOwn(RANK, status) ? undefined : RANK[status as OrderStatus];
+}
+
+/** Whether going from one status to the other would be a step back in the life cycle. */
+export function isBackwards(from: string | null | undefined, to: string | null | undefined): boolean {
+  const a = statusRank(from);
+  const b = statusRank(to);
+  return a !== undefined && b !== undefined && b < a;
+}
+
+/** Whether no further change is expected; an unknown status counts as open. */
+export function isEnded(status: string | null | undefined): boolean {
+  return status != null && ENDED.has(status);
+}
+
+/** Whether the document names it. */
+export function isKnownStatus(status: string): status is OrderStatus {
+  return Object.hasOwn(RANK, status);
+}
+
+const TAKES_NOTHING: ReadonlySet<string> = new Set(['cancel', 'refund', 'payment-canceled']);
+
+/** Whether an order of this status takes nothing of any stock: it was cancelled or paid back. */
+export function takesNothing(status: string | null): boolean {
+  return status !== null && TAKES_NOTHING.has(status);
+}
+
+/** An order as the mirror has it now; null where nothing is known. */
+export type MirroredOrder = { [Field in keyof OrderFields]-?: Exclude<OrderFields[Field], undefined> } & {
+  orderId: string;
+  /** Of its newest event. */
+  seq: number;
+  updatedAt: string;
+  items: OrderItem[];
+};
+
+export interface OrderFilter {
+  status?: string | undefined;
+  /** Only orders whose life has not ended. */
+  open?: boolean | undefined;
+  /** Newest created first, at most this many. */
+  limit: number;
+  /** Only orders created before this time, ISO 8601 UTC, to page on. */
+  createdBefore?: string | undefined;
+  /** Only orders created then or later, ISO 8601 UTC. */
+  createdFrom?: string | undefined;
+  /** Only orders with this number, as people say it. */
+  code?: number | undefined;
+  /** Only orders of a branch, by any of these ids. */
+  stores?: readonly string[] | undefined;
+  /** Only orders whose customer's name, phone number or e-mail address has this text in it. */
+  customer?: string | undefined;
+  /** Only orders that were not cancelled and that no POS acknowledged. */
+  unbooked?: boolean | undefined;
+}
+
+/** How an order came to be as it is. */
+export interface OrderHistory {
+  /** Oldest first; the oldest of a long-lived order may be deleted by now. */
+  events: OrderEvent[];
+  /** When a POS acknowledged that it has it, and how that came in; null: none did. */
+  acknowledged: { at: string; source: string } | null;
+}
+
+/** Where observations become durable; what the receiver waits for before it answers 2xx. */
+export interface OrderKeeper {
+  /**
+   * Merges all entries in one transaction that is on the disk when the promise resolves; one outcome per
+   * entry, in order. Rejects with a `storage-…` code when nothing of them was kept.
+   */
+  keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]>;
+}
+
+export type IntakeEntry =
+  | { kind: 'order'; observation: OrderObservation }
+  | { kind: 'unreadable'; unreadable: Unreadable };
+
+export type IntakeOutcome = OrderOutcome | 'quarantined';
+
+/** Mirrors a whole answer of GET /order/all, small or huge, without holding up callbacks. */
+export interface OrderImporter {
+  importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport>;
+}
+
+export interface ImportOptions {
+  observedAtMs: number;
+  /** Newest event seq when the request began. */
+  asOfSeq: number;
+  signal?: AbortSignal;
+  onProgress?: (done: number, total: number) => void;
+}
+
+export interface ImportReport {
+  /** False: no list of orders was found; the whole answer is in quarantine. */
+  listFound: boolean;
+  records: number;
+  created: number;
+  changed: number;
+  confirmed: number;
+  superseded: number;
+  /** Records without an order id or otherwise unreadable, in quarantine. */
+  unreadable: number;
+  /** Ids of orders that this poll created, at most 1,000, to compare with what webhooks announced. */
+  createdIds: string[];
+  /** The envelope speaks of further pages. */
+  morePages: boolean;
+  /** Smallest and largest `code` seen; null when there was none. */
+  codes: { min: number; max: number } | null;
+}
+
+/**
+ * Remembers outside of the mirror how far its feed has got, so that a mirror that is made anew gives no number a
+ * second time. Methods throw `storage-…`.
+ */
+export interface FeedMemory {
+  /** The newest event when that was noted last, which is seldom; undefined: no mirror was ever there. */
+  highestSeq(): number | undefined;
+  /** Durable when it returns; a lower number than the one that is kept changes nothing. */
+  noteSeq(seq: number): void;
+}
+
+/**
+ * How far the order feed leaps when nothing tells for certain how far it came: more events than a busy store has in
+ * years, and two thousand such leaps still fit into a 32-bit number of a POS.
+ */
+export const FEED_JUMP = 1_000_000;
+
+/** Of an order what is seen at a glance. */
+export type BoardOrder = Pick<
+  MirroredOrder,
+  | 'orderId'
+  | 'seq'
+  | 'code'
+  | 'status'
+  | 'storeExternalId'
+  | 'customerFirstName'
+  | 'customerLastName'
+  | 'deliveryType'
+  | 'amountToPay'
+  | 'createdAt'
+  | 'updatedAt'
+>;
+
+export interface CodeGap {
+  /** First and last missing code. */
+  from: number;
+  to: number;
+}
+
+export interface CodeGapSearch {
+  /** Codes the mirror has in the range, in any order, perhaps repeated. */
+  known: Iterable<number>;
+  /** Codes looked for before and not found: numbers the platform gave to nothing we can see. */
+  lookedFor: ReadonlySet<number>;
+  /** Longest run of missing codes still taken for missing orders; longer ones are another numbering. */
+  runMax: number;
+  gapsMax: number;
+}
+
+/**
+ * `code` is sequential for the company (document, "Order notification"), so a number missing between two known
+ * ones hints at an order that was missed. Newest gaps come first, since their orders matter most. A code looked
+ * for before splits or ends a gap, so that a number that was never used is asked for once.
+ */
+export function findCodeGaps(search: CodeGapSearch): CodeGap[] {
+  const known = [...new Set(search.known)].filter(Number.isSafeInteger).sort((a, b) => b - a);
+  const gaps: CodeGap[] = [];
+  for (let i = 1; i < known.length && gaps.length < search.gapsMax; i++) {
+    const above = known[i - 1] as number;
+    const below = known[i] as number;
+    if (above - below - 1 > search.runMax) continue;
+    let to: number | undefined;
+    for (let code = above - 1; code >= below && gaps.length < search.gapsMax; code--) {
+      if (code > below && !search.lookedFor.has(code)) to ??= code;
+      else if (to !== undefined) {
+        gaps.push({ from: code + 1, to });
+        to = undefined;
+      }
+    }
+  }
+  return gaps;
+}
+
+/** What went on within one hour. */
+export interface TrendHour {
+  /** Its begin, ISO 8601 UTC. */
+  from: string;
+  /** Orders created in it. */
+  orders: number;
+  /** Changes that the platform took in it. */
+  pushed: number;
+  /** From hand-over to the platform's yes: half of them were quicker. null: none was sent. */
+  pushMedianMs: number | null;
+  /** 95 of 100 were quicker. */
+  pushP95Ms: number | null;
+}
+
+/** Begins of the last `count` hours, oldest first, the present one last. */
+export function lastHours(nowMs: number, count: number): number[] {
+  const present = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
+  return Array.from({ length: count }, (_, i) => present - (count - 1 - i) * HOUR_MS);
+}
+
+export const HOUR_MS = 3_600_000;
+
+/** The value below which a share (0 to 1) of the values lies, by nearest rank; null when there are none. */
+export function quantile(values: readonly number[], share: number): number | null {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
+}

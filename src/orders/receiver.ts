@@ -1,0 +1,293 @@
+import type { Server } from 'node:http';
+import type { Socket } from 'node:net';
+import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
+import { TillsyncError } from '../core/errors.ts';
+import { listenAt } from '../core/listen.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import {
+  answer,
+  callbackRoute,
+  type NotificationReader,
+  type OnAnswered,
+  SecretGate,
+} from './callback-route.ts';
+import { GroupCommit, type Kept } from './group-commit.ts';
+import type { OrderKeeper } from './order.ts';
+
+export interface TlsFiles {
+  cert: string;
+  key: string;
+}
+
+export interface HttpServerLimits {
+  /** From the first byte of a request to its last; a slower one gets 408. */
+  requestTimeoutMs: number;
+  /** A connection without traffic is cut; above the time that the store may take to answer. */
+  connectionTimeoutMs: number;
+  /** How long a connection may idle between two requests. */
+  keepAliveMs: number;
+  /** How often slow requests are looked for. */
+  checkEveryMs: number;
+  /** Further connections are closed at once. */
+  connectionsMax: number;
+  /** Of one address, but for a proxy on this machine; further ones are closed at once. */
+  connectionsPerAddressMax: number;
+  /** From the first byte of a connection to the end of the headers. */
+  headersTimeoutMs: number;
+}
+
+const DEFAULT_LIMITS: HttpServerLimits = {
+  requestTimeoutMs: 15_000,
+  connectionTimeoutMs: 60_000,
+  keepAliveMs: 30_000,
+  checkEveryMs: 2_000,
+  connectionsMax: 1_000,
+  connectionsPerAddressMax: 200,
+  headersTimeoutMs: 5_000,
+};
+
+const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
+
+export interface HttpServerOptions {
+  /** The only path there is; anything but POST on it is 405. */
+  path: string;
+  log: Log;
+  tls?: TlsFiles | undefined;
+  limits: Partial<HttpServerLimits>;
+  /** Told of each connection that was closed at once, for there were too many. */
+  onDropped?: (() => void) | undefined;
+}
+
+/** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
+export function createHttpServer(options: HttpServerOptions): FastifyInstance {
+  const limits = { ...DEFAULT_LIMITS, ...options.limits };
+  const node = {
+    connectionsCheckingInterval: limits.checkEveryMs,
+    headersTimeout: Math.min(limits.headersTimeoutMs, limits.requestTimeoutMs),
+    requestTimeout: limits.requestTimeoutMs,
+  };
+  const app = Fastify({
+    ...(options.tls ? { https: { ...node, ...options.tls } } : { http: node }),
+    requestTimeout: limits.requestTimeoutMs,
+    connectionTimeout: limits.connectionTimeoutMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    // What arrives on an open connection while closing is still kept and answered.
+    return503OnClosing: false,
+    exposeHeadRoutes: false,
+    routerOptions: { ignoreTrailingSlash: true },
+    clientErrorHandler,
+    frameworkErrors: (_error, _request, reply) => {
+      answer(reply.raw, 400, '{"error":"bad request"}');
+    },
+  }) as unknown as FastifyInstance;
+  app.server.maxConnections = limits.connectionsMax;
+  app.server.on('drop', () => options.onDropped?.());
+  boundEachAddress(app.server, limits.connectionsPerAddressMax, () => options.onDropped?.());
+
+  // The route reads the body itself, whatever its content type says; everywhere else it goes by unread.
+  for (const method of METHODS_WITH_BODY)
+    app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  app.setNotFoundHandler(({ url }, { raw }) => {
+    if (pathOf(url) !== pathOf(options.path)) answer(raw, 404, '{"error":"not found"}');
+    else answer(raw, 405, '{"error":"only POST is allowed here"}', { allow: 'POST' });
+  });
+  app.setErrorHandler((error, _request, { raw }) => {
+    options.log.error({ err: error }, 'a callback could not be handled');
+    answer(raw, 500, '{"error":"internal"}');
+  });
+  return app;
+}
+
+/** Where a proxy in front connects from, for everybody. */
+const PROXY_HERE: ReadonlySet<string> = new Set(['127.0.0.1', '::1', '::ffff:127.0.0.1']);
+
+/** Nobody may take all connections alone and leave none for the platform. */
+function boundEachAddress(server: Server, max: number, onDropped: () => void): void {
+  const open = new Map<string, number>();
+  server.on('connection', (socket: Socket) => {
+    const { remoteAddress: address } = socket;
+    if (address === undefined || PROXY_HERE.has(address)) return;
+    const count = (open.get(address) ?? 0) + 1;
+    if (count > max) {
+      socket.destroy();
+      onDropped();
+      return;
+    }
+    open.set(address, count);
+    socket.once('close', () => {
+      const rest = (open.get(address) ?? 1) - 1;
+      if (rest === 0) open.delete(address);
+      else open.set(address, rest);
+    });
+  });
+}
+
+function pathOf(url: string): string {
+  const path = url.split('?', 1)[0] ?? '';
+  return path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path;
+}
+
+/** Written out: importing a value from `node:http` loads Node's whole fetch with it. */
+const LINE_OF_CLIENT_ERROR: Record<string, string> = {
+  // Headers beyond 16 KiB are no secret of ours; what cannot prove itself is refused as such.
+  HPE_HEADER_OVERFLOW: '401 Unauthorized',
+  ERR_HTTP_REQUEST_TIMEOUT: '408 Request Timeout',
+};
+
+/** Answers what Node could not take for a request. */
+function clientErrorHandler(error: ConnectionError, socket: Socket): void {
+  if (error.code === 'ECONNRESET' || socket.destroyed || !socket.writable) {
+    socket.destroy();
+    return;
+  }
+  const line = LINE_OF_CLIENT_ERROR[error.code] ?? '400 Bad Request';
+  const json = '{"error":"bad request"}';
+  socket.end(
+    `HTTP/1.1 ${line}\r\nContent-Type: application/json\r\n` +
+      `Content-Length: ${json.length}\r\nConnection: close\r\n\r\n${json}`,
+    () => socket.destroy(),
+  );
+}
+
+/**
+ * Keeps connections that wait for a request open when the server closes: the request may be on its way already, and
+ * its sender would see a reset. Returns what ends them, for when the moment of grace is over.
+ */
+export function holdIdleConnections(server: Server): () => void {
+  const sockets = new Set<Socket>();
+  server.on('connection', (socket: Socket) => {
+    sockets.add(socket);
+    socket.once('close', () => sockets.delete(socket));
+  });
+  const endIdle = server.closeIdleConnections.bind(server);
+  // Node and Fastify both call it as soon as they close.
+  server.closeIdleConnections = () => {};
+  return () => {
+    endIdle();
+    // Node counts a connection that never sent a byte as busy, and would wait for it to the deadline.
+    for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
+  };
+}
+
+export interface ReceiverOptions {
+  host: string;
+  /** 0 picks a free one. */
+  port: number;
+  /** Where callbacks arrive, such as `/webhook`. */
+  path: string;
+  /** Every secret valid now: one, or more during a rotation; asked for each request. May throw: 503 then. */
+  secrets: () => readonly string[];
+  /** Accept callbacks without a secret while none is configured (default false); see SecretGate. */
+  allowUnsigned?: boolean;
+  keeper: OrderKeeper;
+  read: NotificationReader;
+  clock: Clock;
+  log: Log;
+  bodyLimitBytes: number;
+  /** PEM texts; without them plain HTTP, for a proxy in front. */
+  tls?: TlsFiles | undefined;
+  /** A listening socket that is already open (systemd socket activation), instead of host and port. */
+  listenFd?: number | undefined;
+  /** Told of everything that became durable, one call per commit, after the answers. */
+  onKept?: (kept: readonly Kept[]) => void;
+  /** Told when notifications could not be kept for a fault of the disk, and were put off. */
+  onPutOff?: (error: TillsyncError) => void;
+  /** Told of each authenticated notification that is in quarantine now, with the reason. */
+  onUnreadable?: (reason: string) => void;
+  limits?: Partial<HttpServerLimits>;
+  /** Told of each connection that was closed at once, for there were too many. */
+  onDropped?: (() => void) | undefined;
+  /** Told of each request to the path, once it is over. */
+  onAnswered?: OnAnswered | undefined;
+}
+
+export interface Listening {
+  url: string;
+  /** The address found open, or the path of a Unix socket. */
+  host: string;
+  port: number;
+}
+
+export interface Receiver {
+  /** Throws `config-invalid` when the address cannot be listened on. */
+  listen(): Promise<Listening>;
+  /**
+   * Takes no new connection, answers what is under way or arrives within a second on an open one, and cuts off what
+   * is not done after `deadlineMs`.
+   */
+  close(deadlineMs?: number): Promise<void>;
+}
+
+const CLOSE_DEADLINE_MS = 5_000;
+const IDLE_GRACE_MS = 1_000;
+
+/** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
+export function createReceiver(options: ReceiverOptions): Receiver {
+  const { clock, log, keeper } = options;
+  const commits = new GroupCommit({
+    keeper,
+    clock,
+    log,
+    onKept: (kept) => tell(options, kept),
+    onPutOff: options.onPutOff,
+  });
+  const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
+  const app = createHttpServer({
+    path: options.path,
+    log,
+    tls: options.tls,
+    limits: options.limits ?? {},
+    onDropped: options.onDropped,
+  });
+  const endIdle = holdIdleConnections(app.server);
+  const { path, read, bodyLimitBytes, onAnswered } = options;
+  let closing = false;
+  const isClosing = () => closing;
+  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes, isClosing, onAnswered }));
+
+  return {
+    listen: () => listen(app, options),
+    async close(deadlineMs = CLOSE_DEADLINE_MS) {
+      closing = true;
+      const finished = app.close().then(() => commits.drained());
+      const waiting = new AbortController();
+      const after = async (delayMs: number, act: () => void) => {
+        await clock.sleep(delayMs, waiting.signal);
+        if (!waiting.signal.aborted) act();
+      };
+      void after(IDLE_GRACE_MS, endIdle);
+      await Promise.race([finished, after(deadlineMs, () => app.server.closeAllConnections())]);
+      waiting.abort();
+    },
+  };
+}
+
+function tell(options: ReceiverOptions, kept: readonly Kept[]): void {
+  options.log.debug({ kept: kept.length }, 'notifications kept');
+  for (const { entry } of kept) {
+    if (entry.kind === 'unreadable') options.onUnreadable?.(entry.unreadable.reason);
+  }
+  options.onKept?.(kept);
+}
+
+async function listen(app: FastifyInstance, options: ReceiverOptions): Promise<Listening> {
+  const { host, port, path, listenFd } = options;
+  try {
+    await listenAt(app, listenFd === undefined ? { host, port } : { fd: listenFd });
+  } catch (error) {
+    await app.close();
+    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown';
+    throw new TillsyncError('config-invalid', `Cannot listen for callbacks on ${host}:${port} (${code}).`, {
+      cause: error,
+      hint: 'Another program may use the port, or the address is not of this machine; change webhook.listen.',
+    });
+  }
+  const address = app.server.address();
+  const found =
+    typeof address === 'object' && address !== null
+      ? { host: address.address, port: address.port }
+      : { host: address ?? host, port };
+  const name = host.includes(':') ? `[${host}]` : host;
+  return { url: `${options.tls ? 'https' : 'http'}://${name}:${found.port}${path}`, ...found };
+}

@@ -1,0 +1,383 @@
+import { createHash, randomBytes } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import type { Alarms } from '../core/alarm.ts';
+import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { retryDelayMs, Waker } from '../core/loop.ts';
+import type { Clock, Random } from '../core/time.ts';
+import { storing } from '../db/sqlite.ts';
+import type { CallOptions, Platform, WebhookChange, WebhookState } from '../platform/platform.ts';
+
+/** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */
+export interface WebhookMemory {
+  /** The secret sent to the platform by the last finished rotation; null: none was rotated here. */
+  current: string | null;
+  /** The one before it, valid until `previousUntilMs` (wall clock). */
+  previous: string | null;
+  previousUntilMs: number | null;
+  /** Generated and accepted, none confirmed by the platform, oldest first: it may have taken any of them. */
+  pending: readonly string[];
+  /** SHA-256 of the handed-in secret at the last rotation; a different one handed in later wins again. */
+  handedInDigest: string | null;
+  /** What PUT /webhook last confirmed; null: nothing, or a rotation since whose answer did not come. */
+  registered: { callbackUrl: string; secretDigest: string | null } | null;
+}
+
+export const NO_WEBHOOK_MEMORY: WebhookMemory = {
+  current: null,
+  previous: null,
+  previousUntilMs: null,
+  pending: [],
+  handedInDigest: null,
+  registered: null,
+};
+
+/** What was stored, also by an earlier version, which kept the two newest pending secrets as two fields. */
+export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string, unknown>): WebhookMemory {
+  const inDoubt = Array.isArray(pending) ? pending : [doubtful, pending].filter((each) => each != null);
+  return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
+}
+
+/** Where it lives (state.db, mode 0600). Both may throw `storage-busy`. */
+export interface WebhookMemoryStore {
+  read(): WebhookMemory;
+  /** Reads, changes and writes in one durable transaction. */
+  update(change: (memory: WebhookMemory) => WebhookMemory): void;
+}
+
+/** How long the receiver may go on with what it last read of the secrets. */
+export const SECRETS_CACHE_MS = 250;
+/** How long a secret that was rotated out is still accepted, for notifications already on their way. */
+const PREVIOUS_VALID_MS = 3_600_000;
+/** Rotations without an answer whose secrets are all still accepted. */
+const PENDING_MAX = 8;
+
+export interface WebhookSecretsOptions {
+  /** From credentials, environment: the current one, and during a rotation by hand the previous one. */
+  handedIn: readonly string[];
+  store: WebhookMemoryStore;
+  clock: Clock;
+}
+
+/**
+ * The secrets that a callback may carry. One rotated by tillsync wins over the one handed in at first, until a
+ * different one is handed in. While a rotation is under way both are valid, whatever the platform's answer was.
+ */
+export class WebhookSecrets {
+  readonly #options: WebhookSecretsOptions;
+  #cached: readonly string[] = [];
+  #cachedUntilMonoMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: WebhookSecretsOptions) {
+    this.#options = options;
+  }
+
+  /** Every secret that is valid now; empty when none is configured. */
+  accepted(): readonly string[] {
+    const { clock, store } = this.#options;
+    if (clock.monotonicMs() < this.#cachedUntilMonoMs) return this.#cached;
+    try {
+      this.#cached = this.#acceptedOf(store.read());
+    } catch (error) {
+      // With state.db out of reach for a moment, what was last read stays valid.
+      if (this.#cached.length === 0) throw error;
+    }
+    this.#cachedUntilMonoMs = clock.monotonicMs() + SECRETS_CACHE_MS;
+    return this.#cached;
+  }
+
+  /** The one to register with the platform. */
+  current(): string | undefined {
+    const memory = this.#options.store.read();
+    return this.#rotatedHere(memory) ? (memory.current ?? undefined) : this.#options.handedIn[0];
+  }
+
+  /**
+   * Makes a new secret and accepts it from now on, before the platform hears of it. What was registered before is
+   * in doubt from here on: unless this ends well, the next start registers anew.
+   */
+  async begin(): Promise<string> {
+    const secret = randomBytes(32).toString('base64url');
+    const { store, clock } = this.#options;
+    await whenFree(clock, () =>
+      store.update((memory) => ({
+        ...memory,
+        pending: [...memory.pending, secret].slice(-PENDING_MAX),
+        registered: null,
+      })),
+    );
+    return secret;
+  }
+
+  /** The platform has the pending secret; the one before it stays valid for an hour. */
+  async commit(secret: string): Promise<void> {
+    const { store, clock, handedIn } = this.#options;
+    const before = this.current() ?? null;
+    await whenFree(clock, () =>
+      store.update((memory) => ({
+        ...memory,
+        current: secret,
+        previous: before,
+        previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
+        // One that began later has yet to hear from the platform.
+        pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
+        handedInDigest: handedIn[0] === undefined ? null : digest(handedIn[0]),
+      })),
+    );
+    this.#cachedUntilMonoMs = Number.NEGATIVE_INFINITY;
+  }
+
+  #rotatedHere(memory: WebhookMemory): boolean {
+    const handedIn = this.#options.handedIn[0];
+    if (memory.current === null) return false;
+    return handedIn === undefined || memory.handedInDigest === digest(handedIn);
+  }
+
+  #acceptedOf(memory: WebhookMemory): string[] {
+    const { handedIn, clock } = this.#options;
+    const previousValid = memory.previousUntilMs !== null && clock.nowMs() < memory.previousUntilMs;
+    const settled = this.#rotatedHere(memory)
+      ? [memory.current, previousValid ? memory.previous : null, ...handedIn.slice(1)]
+      : handedIn;
+    const all = [...settled, ...memory.pending];
+    return [...new Set(all.filter((secret) => secret !== null))];
+  }
+}
+
+/** SHA-256 in hex: tells two secrets apart without keeping either. */
+export function digest(secret: string): string {
+  return createHash('sha256').update(secret).digest('hex');
+}
+
+const NOT_IMPLEMENTED = 501;
+
+export interface WebhookRegistrationOptions {
+  platform: Pick<Platform, 'webhookGet' | 'webhookPut'>;
+  secrets: WebhookSecrets;
+  store: WebhookMemoryStore;
+  /** The public address to register; empty: register nothing by itself. */
+  callbackUrl: string;
+  alarms: Alarms;
+  clock: Clock;
+  log: Log;
+}
+
+/** Keeps the company's one webhook (document, "PUT /webhook") pointing here with the agreed secret. */
+export class WebhookRegistration {
+  readonly #options: WebhookRegistrationOptions;
+
+  constructor(options: WebhookRegistrationOptions) {
+    this.#options = options;
+  }
+
+  show(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+    return this.#options.platform.webhookGet(call);
+  }
+
+  /**
+   * Compares what the platform has with what it should have, and registers when they differ. Where the platform
+   * offers no read, what was last registered from here stands in for it.
+   */
+  async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
+    const { callbackUrl, secrets, store, log } = this.#options;
+    if (callbackUrl === '') return 'nothing-to-register';
+    const secret = secrets.current();
+    const last = store.read().registered;
+    const sameAsLast =
+      last?.callbackUrl === callbackUrl &&
+      last.secretDigest === (secret === undefined ? null : digest(secret));
+    const seen = await this.#look(call);
+    const sameThere =
+      seen === 'unsupported' ||
+      (seen?.callbackUrl === callbackUrl &&
+        seen.active !== false &&
+        seen.hasSecret === (secret !== undefined));
+    if (sameAsLast && sameThere) {
+      this.#options.alarms.lower('webhook.mismatch');
+      return 'equal';
+    }
+    await this.set({ callbackUrl, active: true, ...(secret !== undefined && { secret }) }, call);
+    log.info({ callbackUrl, hasSecret: secret !== undefined }, 'webhook registered with the platform');
+    return 'registered';
+  }
+
+  /** Says whether the platform still sends to us; a difference raises the alarm and changes nothing there. */
+  async compare(call?: CallOptions): Promise<void> {
+    const { callbackUrl, alarms } = this.#options;
+    if (callbackUrl === '') return;
+    const seen = await this.#look(call);
+    if (seen === 'unsupported') return;
+    if (seen?.callbackUrl === callbackUrl && seen.active !== false) {
+      alarms.lower('webhook.mismatch');
+      return;
+    }
+    const found = seen ? `${seen.callbackUrl} (active: ${seen.active})` : 'no webhook at all';
+    alarms.raise(
+      'webhook.mismatch',
+      `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`{tillsync} webhook set\` puts it back.`,
+    );
+  }
+
+  /** PUT /webhook, checked against the answer. Throws `platform-refused` when the answer does not agree. */
+  async set(change: WebhookChange, call?: CallOptions): Promise<WebhookState> {
+    const { platform, store, clock } = this.#options;
+    const state = await platform.webhookPut(change, call);
+    this.#check(change, state);
+    await whenFree(clock, () =>
+      store.update((memory) => ({
+        ...memory,
+        registered: {
+          callbackUrl: change.callbackUrl ?? state.callbackUrl ?? '',
+          secretDigest:
+            change.secret === undefined
+              ? (memory.registered?.secretDigest ?? null)
+              : change.secret === ''
+                ? null
+                : digest(change.secret),
+        },
+      })),
+    );
+    return state;
+  }
+
+  /**
+   * Gives the platform a new secret. It is accepted here before the platform hears of it, and the old one goes on
+   * being accepted, so no callback is refused at any moment of it, also when the answer is lost.
+   */
+  async rotateSecret(call?: CallOptions): Promise<WebhookState> {
+    const { secrets, callbackUrl, clock } = this.#options;
+    const secret = await secrets.begin();
+    await clock.sleep(SECRETS_CACHE_MS * 2, call?.signal);
+    if (call?.signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the platform was told.');
+    const state = await this.set({ ...(callbackUrl !== '' && { callbackUrl }), secret }, call);
+    await secrets.commit(secret);
+    return state;
+  }
+
+  /** As `show`; whatever an unknown address answers, a web page or a refusal, is taken for no read at all. */
+  async #look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+    try {
+      return await this.show(call);
+    } catch (error) {
+      const isNoRead =
+        hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden') ||
+        (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED);
+      if (!isNoRead) throw error;
+      const { code, message } = error;
+      this.#options.log.info({ code }, `the webhook cannot be read at the platform: ${message}`);
+      return 'unsupported';
+    }
+  }
+
+  #check(change: WebhookChange, state: WebhookState): void {
+    const { alarms } = this.#options;
+    const faults: string[] = [];
+    if (
+      change.callbackUrl !== undefined &&
+      state.callbackUrl !== null &&
+      state.callbackUrl !== change.callbackUrl
+    ) {
+      faults.push(`its address is ${state.callbackUrl}`);
+    }
+    if (change.active !== undefined && state.active !== null && state.active !== change.active) {
+      faults.push(`active is ${state.active}; the field that switches it may have another name here`);
+    }
+    if (
+      change.secret !== undefined &&
+      state.hasSecret !== null &&
+      state.hasSecret !== (change.secret !== '')
+    ) {
+      faults.push(`hasSecret is ${state.hasSecret}`);
+    }
+    if (faults.length === 0) {
+      alarms.lower('webhook.mismatch');
+      return;
+    }
+    const message = `The platform took the webhook, but ${faults.join(' and ')}.`;
+    alarms.raise('webhook.mismatch', message);
+    throw new TillsyncError('platform-refused', message, {
+      hint: 'Compare with the company panel; platform.webhook_active_field names the field that switches sending.',
+    });
+  }
+}
+
+const COMPARE_EVERY_MS = 3_600_000;
+const LOCKED_OUT_LOOK_MS = 5_000;
+
+export interface WebhookLoopOptions {
+  registration: Pick<WebhookRegistration, 'ensure' | 'compare'>;
+  /** False while only a person can bring new tokens. */
+  mayCall: () => boolean;
+  clock: Clock;
+  random: Random;
+  log: Log;
+  beat: () => void;
+}
+
+/** Registers the webhook once at start, trying until it worked, then looks each hour whether it still stands. */
+export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSignal): Promise<void> {
+  const { registration, mayCall, clock, random, log, beat } = options;
+  const waker = new Waker(clock);
+  let registered = false;
+  let failures = 0;
+  while (!signal.aborted) {
+    beat();
+    let restMs = COMPARE_EVERY_MS;
+    if (failures > 0 && !mayCall()) restMs = LOCKED_OUT_LOOK_MS;
+    else {
+      try {
+        if (registered) await registration.compare({ signal, onWait: beat });
+        else await registration.ensure({ signal, onWait: beat });
+        registered = true;
+        failures = 0;
+      } catch (error) {
+        if (signal.aborted) return;
+        failures += 1;
+        restMs = retryDelayMs(failures, error, random);
+        const { code, message, hint } = asTillsyncError(error);
+        log.warn({ code, hint, failures }, `webhook not confirmed: ${message}`);
+      }
+    }
+    const endMonoMs = clock.monotonicMs() + restMs;
+    await waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
+  }
+}
+
+/** The webhook's memory as one row, so that a change is all or nothing. */
+export class WebhookRows implements WebhookMemoryStore {
+  readonly #db: Database.Database;
+  readonly #select: Database.Statement<[], string>;
+  readonly #upsert: Database.Statement<[string]>;
+
+  readonly #onSecret: (value: string) => void;
+  #toldText = '';
+
+  constructor(options: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+    this.#onSecret = options.onSecret ?? (() => {});
+    this.#db = options.db;
+    this.#select = options.db.prepare<[], string>('SELECT memory FROM webhook').pluck();
+    this.#upsert = options.db.prepare('INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)');
+  }
+
+  read(): WebhookMemory {
+    const text = storing(() => this.#select.get());
+    if (text === undefined) return NO_WEBHOOK_MEMORY;
+    const memory = asWebhookMemory(JSON.parse(text));
+    if (text !== this.#toldText) this.#tell(memory);
+    this.#toldText = text;
+    return memory;
+  }
+
+  update(change: (memory: WebhookMemory) => WebhookMemory): void {
+    const updating = this.#db.transaction(() => {
+      const memory = change(this.read());
+      this.#tell(memory);
+      this.#upsert.run(JSON.stringify(memory));
+    });
+    storing(() => updating.immediate());
+  }
+
+  #tell({ current, previous, pending }: WebhookMemory): void {
+    for (const secret of [current, previous, ...pending]) if (secret !== null) this.#onSecret(secret);
+  }
+}

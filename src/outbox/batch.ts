@@ -1,0 +1,381 @@
+import {
+  BATCH_ITEMS_MAX,
+  type BatchAnswer,
+  type ProductChangeItem,
+  type ProductRecord,
+  type SkuRecord,
+} from '../platform/platform.ts';
+import { ADDRESS_KEYS, type ChangeBody, type ChangeKind } from './change.ts';
+
+/** Place of a change in the line: lower first. */
+export const PRIORITY_SOLD_OUT = 0;
+export const PRIORITY_NORMAL = 1;
+
+/** A product that nobody may buy any more goes ahead of everything else. */
+export function priorityOf(body: object): number {
+  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_NORMAL;
+}
+
+export interface Waiting {
+  priority: number;
+  /** Rises with the time since when the change waits. */
+  queueSeq: number;
+}
+
+/** The order of the line: sold out first, then oldest. */
+export function compareWaiting(a: Waiting, b: Waiting): number {
+  return a.priority - b.priority || a.queueSeq - b.queueSeq;
+}
+
+/**
+ * - `take`: send it in this call
+ * - `settle`: the platform has this value already; no call is needed
+ * - `leave`: something it conflicts with is under way; its turn comes later
+ */
+export type Verdict = 'take' | 'settle' | 'leave';
+
+export interface BatchPlan<T> {
+  take: T[];
+  settle: T[];
+  /** Whether more may be waiting behind what was looked at. */
+  more: boolean;
+}
+
+/**
+ * Fills one call from the line. Looks at no more than `lookMax` changes, so that a long line of changes that
+ * need no call cannot hold up the event loop.
+ */
+export function planBatch<T>(
+  line: Iterable<T>,
+  judge: (change: T) => Verdict,
+  options: { max?: number; lookMax?: number } = {},
+): BatchPlan<T> {
+  const { max = BATCH_ITEMS_MAX, lookMax = 20 * BATCH_ITEMS_MAX } = options;
+  const plan: BatchPlan<T> = { take: [], settle: [], more: false };
+  let looked = 0;
+  for (const change of line) {
+    if (plan.take.length === max || looked === lookMax) {
+      plan.more = true;
+      break;
+    }
+    looked += 1;
+    const verdict = judge(change);
+    if (verdict === 'take') plan.take.push(change);
+    else if (verdict === 'settle') plan.settle.push(change);
+  }
+  return plan;
+}
+
+export interface LaneOutlook {
+  /** Changes that could leave now. */
+  waiting: number;
+  /** Whether the first of them is sold out. */
+  urgent: boolean;
+  /** How long until each of the two endpoints may be called. */
+  batchFreeInMs: number;
+  singleFreeInMs: number;
+}
+
+/**
+ * Which endpoint carries the next call. A batch takes everything, so it goes wherever it is not slower; the
+ * single endpoint serves a lone change, or a sold-out one at the head of a line, when its slot is free sooner.
+ */
+export function chooseLane(outlook: LaneOutlook): 'batch' | 'single' | 'none' {
+  if (outlook.waiting === 0) return 'none';
+  const suits = outlook.waiting === 1 || outlook.urgent;
+  return suits && outlook.singleFreeInMs < outlook.batchFreeInMs ? 'single' : 'batch';
+}
+
+/** Alone refused, one after the other, before the search takes it that the platform refuses everything. */
+const HOPELESS_AFTER = 3;
+
+/**
+ * Finds the bad items of a call that was refused whole by sending its halves, in the order of the items. Ask for
+ * `next`, send it, say whether it was accepted, until `next` is undefined.
+ */
+export class Bisection<T> {
+  /** Items that were refused alone, with the platform's message. */
+  readonly refused: { item: T; message: string }[] = [];
+  #groups: T[][];
+  #accepted = false;
+
+  /** `items` were refused together. */
+  constructor(items: readonly T[], message: string) {
+    this.#groups = [[...items]];
+    this.groupRefused(message);
+  }
+
+  /** The group to send next; undefined when every item is accepted or refused alone. */
+  get next(): readonly T[] | undefined {
+    return this.#groups[0];
+  }
+
+  /**
+   * Whether the first items were each refused alone and nothing was accepted: then it is not the items, and
+   * the search is better given up than run to its end.
+   */
+  get isHopeless(): boolean {
+    return !this.#accepted && this.refused.length >= HOPELESS_AFTER;
+  }
+
+  /** Items that were neither accepted nor refused alone. */
+  get open(): T[] {
+    return this.#groups.flat();
+  }
+
+  groupAccepted(): void {
+    this.#accepted = true;
+    this.#groups.shift();
+  }
+
+  groupRefused(message: string): void {
+    const group = this.#groups.shift();
+    if (!group) return;
+    const [item] = group;
+    if (group.length === 1 && item !== undefined) {
+      this.refused.push({ item, message });
+      return;
+    }
+    const middle = Math.ceil(group.length / 2);
+    this.#groups.unshift(group.slice(0, middle), group.slice(middle));
+  }
+}
+
+/**
+ * - `applied`: the platform counted it as updated
+ * - `rejected`: the platform discarded it, with its message
+ * - `uncertain`: the answer does not say; re-read it or send it again, values are absolute
+ */
+export type ItemOutcome =
+  | { state: 'applied' }
+  | { state: 'rejected'; message: string }
+  | { state: 'uncertain'; message: string };
+
+/** An item's messages are joined until they are this long. */
+const MESSAGE_MAX = 500;
+
+type BatchError = BatchAnswer['errors'][number];
+/** What of an item the platform repeats in its errors. */
+type Named = Pick<ProductChangeItem, 'sku' | 'externalId'>;
+
+/**
+ * One outcome per sent item from a batch answer. An error is placed by its index; when that is missing, out of
+ * range or contradicts the ids beside it, by its ids, if exactly one item has them. When an error cannot be
+ * placed, or `updated`, `errors` and `total` do not add up, no item that was not named is taken for applied.
+ */
+export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): ItemOutcome[] {
+  const messages = new Map<number, string>();
+  const unplaced: BatchError[] = [];
+  for (const error of answer.errors) {
+    const place = placeOf(error, items);
+    const before = place === undefined ? undefined : messages.get(place);
+    const repeatsItself = before !== undefined && !hasIds(error) && before !== error.message;
+    if (place === undefined || repeatsItself) unplaced.push(error);
+    else if (before === undefined) messages.set(place, error.message);
+    else if (before !== error.message && before.length < MESSAGE_MAX) {
+      messages.set(place, `${before}; ${error.message}`);
+    }
+  }
+  const doubt = doubtOf(items.length, messages.size, unplaced, answer);
+  return items.map((_, i): ItemOutcome => {
+    const message = messages.get(i);
+    if (message !== undefined) return { state: 'rejected', message };
+    return doubt === undefined ? { state: 'applied' } : { state: 'uncertain', message: doubt };
+  });
+}
+
+function placeOf(error: BatchError, items: readonly Named[]): number | undefined {
+  const { index } = error;
+  const atIndex =
+    index !== null && Number.isInteger(index) && index >= 0 && index < items.length
+      ? items[index]
+      : undefined;
+  if (atIndex && !contradicts(error, atIndex)) return index as number;
+  if (!hasIds(error)) return undefined;
+  const same = items.flatMap((item, i) => (matches(error, item) ? [i] : []));
+  return same.length === 1 ? same[0] : undefined;
+}
+
+function hasIds(error: BatchError): boolean {
+  return error.sku !== null || error.externalId !== null;
+}
+
+/** Whether an id that both sides name differs. */
+function contradicts(error: BatchError, item: Named): boolean {
+  return (
+    (error.sku !== null && item.sku !== undefined && String(error.sku) !== String(item.sku)) ||
+    (error.externalId !== null && item.externalId !== undefined && error.externalId !== item.externalId)
+  );
+}
+
+/** Whether both sides name an id, and all that both name are the same. */
+function matches(error: BatchError, item: Named): boolean {
+  const shared =
+    (error.sku !== null && item.sku !== undefined) ||
+    (error.externalId !== null && item.externalId !== undefined);
+  return shared && !contradicts(error, item);
+}
+
+function doubtOf(
+  sent: number,
+  rejected: number,
+  unplaced: readonly BatchError[],
+  answer: BatchAnswer,
+): string | undefined {
+  const [first] = unplaced;
+  if (first) {
+    return `The platform discarded an item without saying which: ${first.message}`;
+  }
+  if (answer.total !== null && answer.total !== sent) {
+    return `The platform counted ${answer.total} items of ${sent} that were sent.`;
+  }
+  if (answer.updated === null) return 'The platform did not say how many items it updated.';
+  if (answer.updated !== sent - rejected) {
+    return `The platform updated ${answer.updated} of ${sent} items and named ${rejected} as discarded.`;
+  }
+  return undefined;
+}
+
+/**
+ * What a product that was read again says of a change that was sent:
+ * - `applied`: every value that can be seen is there
+ * - `differs`: one is not
+ * - `unseen`: nothing of the change can be seen, such as a description, or not which of several values is meant
+ */
+export type Verification = 'applied' | 'differs' | 'unseen';
+
+/**
+ * Compares a sent change with the product as it is on the platform now; null when there is none. A product that
+ * does not have what the change names says nothing for it, whatever its values.
+ */
+export function verifyApplied(body: ChangeBody, record: ProductRecord | null): Verification {
+  if (!record) return 'differs';
+  const seen = 'qty' in body ? stockSeen(body, record) : productSeen(body, record);
+  if (seen.length === 0) return 'unseen';
+  return seen.every((each) => each) ? 'applied' : 'differs';
+}
+
+function productSeen(body: ChangeBody, record: ProductRecord): boolean[] {
+  const skus = record.children.filter((child) => names(body, child));
+  if (skus.length === 0) return [false];
+  const seen: boolean[] = [];
+  if ('price' in body) seen.push(skus.every((child) => sameNumber(child.price, body.price)));
+  if ('name' in body) seen.push(record.name === body.name);
+  if (body.show !== undefined && record.show !== null) seen.push(record.show === body.show);
+  return seen;
+}
+
+function stockSeen(body: Extract<ChangeBody, { qty: number }>, record: ProductRecord): boolean[] {
+  const entries = record.children.flatMap((child) =>
+    child.stocks.filter((stock) => {
+      const mappings = child.integrations.filter((each) => each.subsidiaryId === stock.subsidiaryId);
+      const named = mappings.some((mapping) => hasExternalId(mapping, body.externalId));
+      return named && (body.subsidiaryId === undefined || body.subsidiaryId === stock.subsidiaryId);
+    }),
+  );
+  const same = entries.map((entry) => {
+    const showDiffers = body.show !== undefined && entry.show !== null && entry.show !== body.show;
+    return sameNumber(entry.qty, body.qty) && !showDiffers;
+  });
+  // Without a branch's internal id several entries may carry the externalId; where they differ, none proves anything.
+  return same.includes(true) && same.includes(false) ? [] : [same.includes(true)];
+}
+
+function names(body: ChangeBody, child: SkuRecord): boolean {
+  if ('sku' in body && body.sku !== undefined) return child.sku === String(body.sku);
+  return child.integrations.some((mapping) => hasExternalId(mapping, body.externalId));
+}
+
+function hasExternalId(mapping: SkuRecord['integrations'][number], externalId: string | undefined): boolean {
+  const { extId, productIdPosA, productCodePosB } = mapping;
+  return externalId !== undefined && [extId, productIdPosA, productCodePosB].includes(externalId);
+}
+
+/** Whether a number as the platform sent it, perhaps as text, is `wanted`. */
+export function sameNumber(sent: number | string | null, wanted: number | undefined): boolean {
+  if (sent === null || wanted === undefined || sent === '') return false;
+  return Number(sent) === wanted;
+}
+
+/** Fields that all skus of a product share (document, "Product level fields"). */
+const SHARED_FIELDS = ['name', 'description', 'show'] as const;
+
+type Fields = Record<string, unknown>;
+
+/** The newer change over the older one of the same target: each field's last value, and the newer address. */
+export function mergeBodies<T extends ChangeBody>(older: T, newer: T): T {
+  const merged: Fields = { ...older };
+  for (const key of ADDRESS_KEYS) delete merged[key];
+  return Object.assign(merged, newer) as T;
+}
+
+/**
+ * What is left of an older change when a newer one has said its word: without the fields that the newer one
+ * sets. `scope` is `all` for the same target, `shared` for another sku of the same product, where a price is
+ * each sku's own. undefined: nothing is left of it.
+ */
+export function withoutOverruled<T extends ChangeBody>(
+  older: T,
+  newer: ChangeBody,
+  scope: 'all' | 'shared',
+): T | undefined {
+  const rest: Fields = { ...older };
+  const fields = scope === 'shared' ? SHARED_FIELDS : valueKeys(newer);
+  for (const field of fields) if (Object.hasOwn(newer, field)) delete rest[field];
+  return valueKeys(rest).length === 0 ? undefined : (rest as T);
+}
+
+/** A change that may hold values of several hand-overs, each with the number of its own. */
+export interface Versioned {
+  body: ChangeBody;
+  /** By field; numbers rise with time. */
+  versions: Readonly<Record<string, number>>;
+}
+
+/** Two changes of one target of which neither need be newer as a whole: each field's newest value. */
+export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
+  const [older, newer] = newestIn(a) > newestIn(b) ? [b, a] : [a, b];
+  const body = mergeBodies(older.body, newer.body) as Fields;
+  const versions: Record<string, number> = { ...older.versions, ...newer.versions };
+  for (const field of valueKeys(older.body)) {
+    if ((older.versions[field] ?? 0) <= (newer.versions[field] ?? 0)) continue;
+    body[field] = (older.body as Fields)[field];
+    versions[field] = older.versions[field] ?? 0;
+  }
+  return { body: body as ChangeBody, versions };
+}
+
+/**
+ * What is left of a change beside another one: without the fields of which the other has a newer value. `scope` as
+ * in `withoutOverruled`. undefined: nothing.
+ */
+export function withoutNewer(
+  change: Versioned,
+  other: Versioned,
+  scope: 'all' | 'shared',
+): ChangeBody | undefined {
+  const newer: Fields = {};
+  for (const field of valueKeys(other.body)) {
+    if ((other.versions[field] ?? 0) > (change.versions[field] ?? 0)) newer[field] = true;
+  }
+  return withoutOverruled(change.body, newer as ChangeBody, scope);
+}
+
+/** `withoutNewer` beside a change for another sku of the same product. */
+export function withoutNewerShared(change: Versioned, other: Versioned): ChangeBody | undefined {
+  return withoutNewer(change, other, 'shared');
+}
+
+function newestIn({ body, versions }: Versioned): number {
+  return Math.max(0, ...valueKeys(body).map((field) => versions[field] ?? 0));
+}
+
+/** The keys of a body that carry values, not its address. */
+export function valueKeys(body: object): string[] {
+  return Object.keys(body).filter((key) => !(ADDRESS_KEYS as readonly string[]).includes(key));
+}
+
+/** Whether two skus of one product could overrule each other with this body. */
+export function hasSharedFields(kind: ChangeKind, body: object): boolean {
+  return kind === 'product' && SHARED_FIELDS.some((field) => Object.hasOwn(body, field));
+}

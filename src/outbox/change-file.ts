@@ -1,0 +1,315 @@
+import { TillsyncError } from '../core/errors.ts';
+import { isExactDecimal } from '../core/values.ts';
+import {
+  badText,
+  type ChangeFault,
+  type ChangeKind,
+  cut,
+  type ItemParser,
+  type ItemPlace,
+  type ProductChange,
+  type RawItem,
+  readProductChange,
+  readStockChange,
+  type StockChange,
+} from './change.ts';
+import { Csv, type DecimalSign } from './csv.ts';
+
+/** Longest incomplete character at the end of a piece, less one. */
+const PENDING_MAX = 3;
+
+/**
+ * Makes text of a file piece by piece. UTF-8, unless `mayBe1252` and the first byte that is not ASCII is none of it
+ * either: such a file was written by an older Windows program. A single fault in a UTF-8 file stays a fault.
+ */
+export class FileText {
+  /** Whether the file is taken as Windows-1252. */
+  is1252 = false;
+  readonly #mayBe1252: boolean;
+  #decoder = new TextDecoder();
+  #isSettled: boolean;
+  /** Bytes that may be the beginning of a character. */
+  #pending = new Uint8Array(0);
+
+  constructor(mayBe1252: boolean) {
+    this.#mayBe1252 = mayBe1252;
+    this.#isSettled = !mayBe1252;
+  }
+
+  push(piece: Uint8Array): string {
+    if (this.#isSettled) return this.#decoder.decode(piece, { stream: true });
+    const bytes = new Uint8Array(this.#pending.length + piece.length);
+    bytes.set(this.#pending);
+    bytes.set(piece, this.#pending.length);
+    const first = bytes.findIndex((byte) => byte > 0x7f);
+    if (first === -1) {
+      this.#pending = new Uint8Array(0);
+      return this.#decoder.decode(bytes, { stream: true });
+    }
+    if (bytes.length - first <= PENDING_MAX) {
+      this.#pending = bytes.slice(first);
+      return this.#decoder.decode(bytes.subarray(0, first), { stream: true });
+    }
+    return this.#settle(bytes, first);
+  }
+
+  end(): string {
+    if (this.#isSettled) return this.#decoder.decode();
+    const first = this.#pending.length === 0 ? '' : this.#settle(this.#pending, 0);
+    return first + this.#decoder.decode();
+  }
+
+  #settle(bytes: Uint8Array, first: number): string {
+    this.#isSettled = true;
+    this.#pending = new Uint8Array(0);
+    // One character, and what follows it: a whole one is whole, whatever comes later.
+    const character = new TextDecoder().decode(bytes.subarray(first, first + PENDING_MAX + 1));
+    this.is1252 = this.#mayBe1252 && character.startsWith('\uFFFD');
+    if (this.is1252) this.#decoder = new TextDecoder('windows-1252');
+    return this.#decoder.decode(bytes, { stream: true });
+  }
+}
+
+/** Only a number of this many characters can lose digits in a double, or one so small that it becomes zero. */
+const LONG_NUMBER = /\d[\d.eE+-]{14,}|\d[eE]-0*\d{3}/;
+
+type SourceReviver = (key: string, value: unknown, context: { source?: string }) => unknown;
+const parseWithSource = JSON.parse as (text: string, reviver: SourceReviver) => unknown;
+
+/** Parses JSON text; a number that would lose digits is a fault, not a silently rounded value. */
+export function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault } {
+  let lossy: string | undefined;
+  try {
+    if (!LONG_NUMBER.test(text)) return { value: JSON.parse(text) as unknown };
+    const value = parseWithSource(text, (_key, each, { source }) => {
+      if (typeof each === 'number' && source !== undefined && !isExactDecimal(source)) lossy ??= source;
+      return each;
+    });
+    return lossy === undefined ? { value } : badText(`The number ${lossy} cannot be kept exactly.`);
+  } catch {
+    const shown = text.length > 60 ? `${text.slice(0, 57)}…` : text;
+    return badText(`${JSON.stringify(shown)} is not JSON.`);
+  }
+}
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const COMMA = 0x2c;
+const OPEN_ARRAY = 0x5b;
+const CLOSE_ARRAY = 0x5d;
+const OPEN_OBJECT = 0x7b;
+const CLOSE_OBJECT = 0x7d;
+
+/**
+ * A JSON array, cut into its elements by counting brackets outside of texts, so that each is parsed by itself: a
+ * bad one spoils no other, and a huge array is never held whole.
+ */
+export class JsonArray implements ItemParser {
+  #text = '';
+  /** Where the scan goes on in `#text`, and where the element under way began. */
+  #at = 0;
+  #start = 0;
+  #depth = 0;
+  #inText = false;
+  #index = 0;
+  #state: 'before' | 'within' | 'after' | 'over' = 'before';
+
+  push(text: string): RawItem[] {
+    if (this.#state === 'over') return [];
+    this.#text = this.#text.slice(this.#start) + text;
+    this.#at -= this.#start;
+    this.#start = 0;
+    const items: RawItem[] = [];
+    if (this.#state === 'before') this.#open();
+    if (this.#state === 'within') this.#scan(items);
+    if (this.#state === 'after') this.#trailing(items);
+    return items;
+  }
+
+  end(): RawItem[] {
+    if (this.#state === 'after' || this.#state === 'over') return [];
+    return [this.#place(cut('The array has no end: the file is cut off here.'))];
+  }
+
+  #open(): void {
+    const start = this.#text.search(/\S/);
+    if (start === -1) return;
+    // The format was chosen by this bracket, or by a person.
+    this.#state = 'within';
+    this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
+  }
+
+  #scan(items: RawItem[]): void {
+    const text = this.#text;
+    let at = this.#at;
+    for (; at < text.length; at++) {
+      const code = text.charCodeAt(at);
+      if (this.#inText) {
+        if (code === BACKSLASH) at += 1;
+        else if (code === QUOTE) this.#inText = false;
+      } else if (code === QUOTE) {
+        this.#inText = true;
+      } else if (code === OPEN_OBJECT || code === OPEN_ARRAY) {
+        this.#depth += 1;
+      } else if (this.#depth > 0) {
+        if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) this.#depth -= 1;
+      } else if (code === COMMA || code === CLOSE_ARRAY) {
+        this.#element(text.slice(this.#start, at), code === CLOSE_ARRAY, items);
+        this.#start = at + 1;
+        if (code === CLOSE_ARRAY) {
+          this.#state = 'after';
+          break;
+        }
+      }
+    }
+    this.#at = this.#state === 'after' ? this.#start : at;
+  }
+
+  #element(text: string, isLast: boolean, items: RawItem[]): void {
+    if (isLast && this.#index === 0 && text.trim() === '') return;
+    items.push(this.#place(parseExactJson(text)));
+  }
+
+  #trailing(items: RawItem[]): void {
+    if (this.#text.slice(this.#start).trim() !== '') {
+      // Told once, however much comes.
+      this.#state = 'over';
+      items.push(this.#place(badText('Something follows the end of the array; it was not read.')));
+    }
+    this.#start = this.#at = this.#text.length;
+  }
+
+  #place<T extends object>(content: T): T & { index: number; line: null } {
+    return { index: this.#index++, line: null, ...content };
+  }
+}
+
+/** NDJSON: one JSON value on each line; empty lines are passed over. */
+export class JsonLines implements ItemParser {
+  #rest = '';
+  #line = 0;
+  #index = 0;
+
+  push(text: string): RawItem[] {
+    const lines = (this.#rest + text).split('\n');
+    this.#rest = lines.pop() ?? '';
+    return lines.flatMap((line) => this.#item(line));
+  }
+
+  end(): RawItem[] {
+    const [last] = this.#item(this.#rest);
+    this.#rest = '';
+    if (!last) return [];
+    // Lines end with a line break; one that is also no JSON was cut off.
+    return ['fault' in last ? { ...last, ...cut('The file ends in the middle of this line.') } : last];
+  }
+
+  #item(line: string): RawItem[] {
+    this.#line += 1;
+    return line.trim() === '' ? [] : [{ index: this.#index++, line: this.#line, ...parseExactJson(line) }];
+  }
+}
+
+export type FileFormat = 'csv' | 'json' | 'ndjson';
+
+export type FileChange<T> = ItemPlace & ({ change: T } | { fault: ChangeFault });
+
+export interface ReadChangeFileOptions {
+  /** Found from the first character when missing: `[` is a JSON array, `{` NDJSON, anything else CSV. */
+  format?: FileFormat;
+  /** Of CSV: which sign of its numbers is the decimal one. Without it a number that may mean two is refused. */
+  decimal?: DecimalSign | undefined;
+  /**
+   * Told what a person should know of how the file is read: columns that are passed over, another encoding. Without it
+   * both are refused.
+   */
+  tell?: (note: string) => void;
+}
+
+type Chunks = AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+
+/** Stock changes from a file or a stream, as `readProductFile`. */
+export function readStockFile(
+  chunks: Chunks,
+  options: ReadChangeFileOptions = {},
+): AsyncGenerator<FileChange<StockChange>[]> {
+  return readFile(chunks, 'stock', readStockChange, options);
+}
+
+/**
+ * Product changes from a file or a stream in UTF-8: CSV with a header, a JSON array, or NDJSON. Gives one
+ * array for each piece that is read, each item checked by itself and named by its line or index. Throws
+ * `usage` when nothing of the file can be read: another encoding, a wrong header or delimiter.
+ */
+export function readProductFile(
+  chunks: Chunks,
+  options: ReadChangeFileOptions = {},
+): AsyncGenerator<FileChange<ProductChange>[]> {
+  return readFile(chunks, 'product', readProductChange, options);
+}
+
+async function* readFile<T>(
+  chunks: Chunks,
+  kind: ChangeKind,
+  read: (value: unknown) => { change: T } | { fault: ChangeFault },
+  options: ReadChangeFileOptions,
+): AsyncGenerator<FileChange<T>[]> {
+  const check = (item: RawItem): FileChange<T> => {
+    const { index, line } = item;
+    return 'fault' in item ? item : { index, line, ...read(item.value) };
+  };
+  const { format, tell } = options;
+  const decoder = new FileText(tell !== undefined);
+  const tellEncoding = () => {
+    if (!decoder.is1252 || toldEncoding) return;
+    toldEncoding = true;
+    tell?.('The file is not UTF-8, so it is read as Windows-1252.');
+  };
+  let toldEncoding = false;
+  let parser: ItemParser | undefined;
+  let held = '';
+  for await (const chunk of chunks) {
+    const text = decoder.push(chunk);
+    if (!parser && (isUtf16(chunk) || text.includes('\0'))) throw wrongEncoding();
+    tellEncoding();
+    if (parser) {
+      yield parser.push(text).map(check);
+      continue;
+    }
+    held += text;
+    if (format === undefined && held.trim() === '') continue;
+    parser = parserOf(format ?? formatOf(held), kind, options);
+    yield parser.push(held).map(check);
+  }
+  const rest = decoder.end();
+  parser ??= parserOf(format ?? formatOf(held + rest), kind, options);
+  const items = [...parser.push(rest), ...parser.end()];
+  tellEncoding();
+  if (items.length > 0) yield items.map(check);
+}
+
+function formatOf(text: string): FileFormat {
+  const first = text.trimStart()[0];
+  if (first === '[') return 'json';
+  return first === '{' ? 'ndjson' : 'csv';
+}
+
+function parserOf(
+  format: FileFormat,
+  kind: ChangeKind,
+  { decimal, tell }: ReadChangeFileOptions,
+): ItemParser {
+  if (format === 'csv') return new Csv({ kind, decimal, tell });
+  return format === 'json' ? new JsonArray() : new JsonLines();
+}
+
+function isUtf16(chunk: Uint8Array): boolean {
+  const [a, b] = chunk;
+  return (a === 0xff && b === 0xfe) || (a === 0xfe && b === 0xff);
+}
+
+function wrongEncoding(): TillsyncError {
+  return new TillsyncError('usage', 'The file is not UTF-8 text. Nothing was taken.', {
+    hint: 'Save it as UTF-8 (in a spreadsheet: "CSV UTF-8"), then hand it over again.',
+  });
+}

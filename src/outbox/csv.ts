@@ -1,0 +1,424 @@
+import { TillsyncError } from '../core/errors.ts';
+import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
+import {
+  badText,
+  type ChangeFault,
+  type ChangeKind,
+  cut,
+  type ItemParser,
+  PRODUCT_COLUMNS,
+  type RawItem,
+  STOCK_COLUMNS,
+} from './change.ts';
+
+/** Which sign of a file's numbers is the decimal one; the other then groups thousands. */
+export type DecimalSign = 'point' | 'comma';
+
+export interface CellRules {
+  delimiter: string;
+  /** undefined: nobody said. */
+  decimal: DecimalSign | undefined;
+}
+
+/** What a spreadsheet makes of a long number in a column of ids, its digits lost. */
+const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
+
+/**
+ * A cell as the type of its column; left as text when it is none of that type, for the check to name. Gives a fault for
+ * what would be taken for something else than was meant.
+ */
+export function readCell(
+  column: string,
+  cell: string,
+  rules: CellRules,
+): { value: unknown } | { fault: ChangeFault } {
+  const text = cell.trim();
+  if (column === 'qty' || column === 'price') return readNumber(column, text, rules);
+  if ((column === 'externalId' || column === 'sku') && SPOILT_ID.test(text)) {
+    return bad(
+      column,
+      text,
+      'is what a spreadsheet made of a long id; its digits are lost. Format the column as text.',
+    );
+  }
+  if (column !== 'show') return { value: cell };
+  const word = text.toLowerCase();
+  if (word === 'true' || word === '1') return { value: true };
+  return { value: word === 'false' || word === '0' ? false : cell };
+}
+
+function readNumber(
+  column: string,
+  text: string,
+  { delimiter, decimal }: CellRules,
+): { value: unknown } | { fault: ChangeFault } {
+  if (decimal !== undefined) return { value: parsePlainDecimal(withPoint(text, decimal) ?? '') ?? text };
+  // Where the comma does not part the cells, it may be the decimal sign of the one who wrote the file.
+  if (delimiter !== ',' && mayBeThousands(text)) {
+    const both = `${text.replace('.', '')} or ${Number(text)}`;
+    return bad(column, text, `may mean ${both}. Say which: --decimal comma, or --decimal point.`);
+  }
+  if (/^[+-]?\d+(\.\d{3})*,\d+$/.test(text)) {
+    return bad(column, text, 'has a comma. If that is the decimal sign of the file: --decimal comma.');
+  }
+  return { value: parsePlainDecimal(text) ?? text };
+}
+
+/** The number with a point and without groups; undefined when its signs do not stand as they should. */
+function withPoint(text: string, decimal: DecimalSign): string | undefined {
+  const [sign, group] = decimal === 'comma' ? [',', '.'] : ['.', ','];
+  const [whole = '', fraction, ...more] = text.split(sign);
+  const grouped = whole.split(group);
+  const isGrouped =
+    grouped.slice(1).every((each) => each.length === 3) && /^[+-]?[1-9]\d{0,2}$/.test(grouped[0] ?? '');
+  if (more.length > 0 || (grouped.length > 1 && !isGrouped) || fraction?.includes(group)) return undefined;
+  return fraction === undefined ? grouped.join('') : `${grouped.join('')}.${fraction}`;
+}
+
+function bad(column: string, text: string, why: string): { fault: ChangeFault } {
+  const message = `${column} ${JSON.stringify(text.slice(0, 60))} ${why}`;
+  return { fault: { code: 'bad-value', column, message } };
+}
+
+/** Where a record with quotes ends, or why it cannot be read. */
+export type CsvScan =
+  | { state: 'whole'; cells: string[]; end: number }
+  /** `end`: after the line at fault. */
+  | { state: 'bad'; message: string; end: number }
+  /** The text ends within quotes or within the line. */
+  | { state: 'open'; inQuotes: boolean };
+
+/**
+ * Reads one record (RFC 4180) that begins at `start`: cells between delimiters, quotes around a cell that contains
+ * one, doubled quotes within. `end` is the place after its line break.
+ */
+export function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
+  const cells: string[] = [];
+  let at = start;
+  for (;;) {
+    const quoted = text[at] === '"';
+    const part = quoted ? readQuoted(text, at) : readPlain(text, at, delimiter);
+    if (!part) return { state: 'open', inQuotes: true };
+    at = part.end;
+    const next = text[at];
+    if (next === undefined || (next === '\r' && at + 1 === text.length)) {
+      return { state: 'open', inQuotes: false };
+    }
+    const lineBreak = next === '\n' ? 1 : next === '\r' && text[at + 1] === '\n' ? 2 : 0;
+    const stray = quoted ? next !== delimiter && lineBreak === 0 : part.cell.includes('"');
+    if (stray) {
+      const end = text.indexOf('\n', at);
+      if (end === -1) return { state: 'open', inQuotes: false };
+      return { state: 'bad', message: 'A quote stands where none may be.', end: end + 1 };
+    }
+    cells.push(part.cell);
+    if (lineBreak > 0) return { state: 'whole', cells, end: at + lineBreak };
+    at += 1;
+  }
+}
+
+/** The cells of a line without its line break; undefined when its quotes are wrong. */
+export function splitCsvRecord(line: string, delimiter: string): string[] | undefined {
+  if (!line.includes('"')) return line.split(delimiter);
+  const scan = scanCsvRecord(`${line}\n`, 0, delimiter);
+  return scan.state === 'whole' ? scan.cells : undefined;
+}
+
+interface CsvCell {
+  cell: string;
+  end: number;
+}
+
+function readQuoted(text: string, start: number): CsvCell | undefined {
+  let cell = '';
+  let from = start + 1;
+  for (;;) {
+    const quote = text.indexOf('"', from);
+    if (quote === -1) return undefined;
+    cell += text.slice(from, quote);
+    if (text[quote + 1] !== '"') return { cell, end: quote + 1 };
+    cell += '"';
+    from = quote + 2;
+  }
+}
+
+function readPlain(text: string, start: number, delimiter: string): CsvCell {
+  let end = start;
+  for (; end < text.length; end++) {
+    const char = text[end];
+    if (char === delimiter || char === '\n' || (char === '\r' && (text[end + 1] ?? '\n') === '\n')) break;
+  }
+  return { cell: text.slice(start, end), end };
+}
+
+const DELIMITERS = [',', ';', '\t'] as const;
+const DELIMITER_NAMES: Record<string, string> = { ',': 'comma', ';': 'semicolon', '\t': 'tab' };
+/** Columns of a strange file that are named to a person. */
+const NAMED_MAX = 12;
+
+/** Other names that leave no doubt, as `plainName` has them. */
+const ALIASES: Record<ChangeKind, Record<string, string>> = {
+  stock: { codigo: 'externalId', cantidad: 'qty', stock: 'qty', existencia: 'qty', existencias: 'qty' },
+  product: { codigo: 'externalId', precio: 'price', nombre: 'name', descripcion: 'description' },
+};
+
+export interface CsvHeader {
+  delimiter: string;
+  /** Names as the change has them, in the order of the file; null: a column that is passed over. */
+  columns: (string | null)[];
+  /** The columns that are passed over, as the file names them. */
+  ignored: string[];
+}
+
+export interface CsvHeaderOptions {
+  kind: ChangeKind;
+  /** Said by a line `sep=` before the header; otherwise learnt from the header. */
+  delimiter?: string | undefined;
+  /** Whether columns that no change has may be passed over. */
+  mayIgnore: boolean;
+}
+
+/** The delimiter that a first line `sep=;` names, as Excel writes it; undefined: it is no such line. */
+export function readSepLine(line: string): string | undefined {
+  return /^"?sep=([,;\t])"?\s*$/i.exec(line)?.[1];
+}
+
+/**
+ * Reads the header line and learns from it which delimiter the file uses: the one that splits it most. Names are
+ * taken in any case, with or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws
+ * `usage` when it lacks a column that is needed, names one twice, or one that looks like a slip of the pen.
+ */
+export function readCsvHeader(
+  line: string,
+  { kind, delimiter: said, mayIgnore }: CsvHeaderOptions,
+): CsvHeader {
+  const known: readonly string[] = kind === 'stock' ? STOCK_COLUMNS : PRODUCT_COLUMNS;
+  const byPlainName = new Map([
+    ...Object.entries(ALIASES[kind]),
+    ...known.map((column) => [plainName(column), column] as const),
+  ]);
+  let best: { names: string[]; delimiter: string } | undefined;
+  for (const delimiter of said === undefined ? DELIMITERS : [said]) {
+    const names = splitCsvRecord(line, delimiter);
+    if (!names) continue;
+    if (!best || names.length > best.names.length) best = { names, delimiter };
+  }
+  const names = best?.names ?? [line];
+  const hint = `The first line must name the columns, out of: ${known.join(', ')}; separated by comma, semicolon or tab.`;
+  const found =
+    best && best.names.length > 1 ? `separated by ${DELIMITER_NAMES[best.delimiter]}` : 'not separated';
+  const refuse = (what: string) => new TillsyncError('usage', `${what} Nothing was taken.`, { hint });
+  if (names.every((name) => name.trim() === '')) throw refuse('The file has no header.');
+  const unknown = names.filter((name) => !byPlainName.has(plainName(name)));
+  if (unknown.length > 0 && !mayIgnore) {
+    throw refuse(`Unknown columns in the header (${found}): ${quoted(unknown)}.`);
+  }
+  const slip = unknown.find((name) => likeOneOf(plainName(name), known.map(plainName)));
+  if (slip !== undefined) {
+    throw refuse(`The column ${quoted([slip])} is none, and looks like ${likeName(slip, known)}.`);
+  }
+  const columns = names.map((name) => byPlainName.get(plainName(name)) ?? null);
+  const twice = columns.find((column, i) => column !== null && columns.indexOf(column) !== i);
+  if (twice !== undefined) throw refuse(`The header names ${twice} twice.`);
+  const all = quoted(names);
+  if (!columns.includes('externalId') && !columns.includes('sku')) {
+    throw refuse(`The header (${found}) names neither externalId nor sku: ${all}.`);
+  }
+  const values = kind === 'stock' ? ['qty'] : ['price', 'name', 'description', 'show'];
+  if (mayIgnore && !values.some((column) => columns.includes(column))) {
+    throw refuse(`The header (${found}) names no ${values.join(', ')}: ${all}.`);
+  }
+  return {
+    delimiter: best?.delimiter ?? ',',
+    columns,
+    ignored: unknown.filter((name) => name.trim() !== ''),
+  };
+}
+
+function plainName(name: string): string {
+  return name
+    .normalize('NFD')
+    .replace(/[\u0300-\u036f_\s-]/g, '')
+    .toLowerCase();
+}
+
+function quoted(names: readonly string[]): string {
+  const list = names.slice(0, NAMED_MAX).map((name) => JSON.stringify(name.slice(0, 60)));
+  return [...list, ...(names.length > NAMED_MAX ? [`and ${names.length - NAMED_MAX} more`] : [])].join(', ');
+}
+
+function likeName(name: string, known: readonly string[]): string | undefined {
+  return known.find((column) => likeOneOf(plainName(name), [plainName(column)]));
+}
+
+/** Whether a slip of one or two letters made `name` of one of these. */
+function likeOneOf(name: string, known: readonly string[]): boolean {
+  return known.some((each) => each !== name && distance(name, each) <= (each.length > 6 ? 2 : 1));
+}
+
+/** Letters to add, drop, change or swap with the next. */
+function distance(a: string, b: string): number {
+  if (Math.abs(a.length - b.length) > 2) return 3;
+  const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)];
+  const at = (i: number, j: number) => rows[i]?.[j] ?? 3;
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i];
+    rows.push(row);
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1] ? 0 : 1;
+      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
+      row.push(
+        Math.min(
+          at(i - 1, j) + 1,
+          at(i, j - 1) + 1,
+          at(i - 1, j - 1) + same,
+          swapped ? at(i - 2, j - 2) + 1 : 3,
+        ),
+      );
+    }
+  }
+  return at(a.length, b.length);
+}
+
+/** Longest record that is waited for; a quote that is never closed would swallow the whole file. */
+const RECORD_LENGTH_MAX = 1_000_000;
+
+export interface CsvOptions {
+  kind: ChangeKind;
+  /** Which sign of its numbers is the decimal one; undefined: nobody said. */
+  decimal?: DecimalSign | undefined;
+  /** Told which columns are passed over; without it a column that no change has is refused. */
+  tell?: ((note: string) => void) | undefined;
+}
+
+/**
+ * CSV with a header line, before which `sep=;` may stand. An empty cell says nothing (so a description is cleared by JSON only). A line with
+ * more or fewer cells than the header is a fault of its own. Empty lines are passed over.
+ */
+export class Csv implements ItemParser {
+  readonly #options: CsvOptions;
+  #header: CsvHeader | undefined;
+  #saidDelimiter: string | undefined;
+  #text = '';
+  /** Lines before `#text`. */
+  #lines = 0;
+  #index = 0;
+  #givenUp = false;
+
+  constructor(options: CsvOptions) {
+    this.#options = options;
+  }
+
+  push(text: string): RawItem[] {
+    if (this.#givenUp) return [];
+    this.#text += text;
+    const items: RawItem[] = [];
+    let at = 0;
+    while (at < this.#text.length) {
+      const end = this.#next(at, items);
+      if (end === undefined) break;
+      at = end;
+    }
+    this.#text = this.#text.slice(at);
+    if (this.#text.length > RECORD_LENGTH_MAX) {
+      this.#givenUp = true;
+      if (!this.#header) throw noHeader();
+      items.push(this.#item(cut('A quote that begins here is never closed; nothing after it was read.')));
+    }
+    return items;
+  }
+
+  end(): RawItem[] {
+    if (this.#givenUp || this.#text === '') {
+      // A file without even a header is as wrong as one with a wrong header.
+      if (!this.#header) this.#readHeader('');
+      return [];
+    }
+    const atLastLine = this.#text;
+    const items = this.push('\n');
+    if (this.#text !== '') return [this.#item(cut('The file ends within quotes that begin here.'))];
+    const last = items.at(-1);
+    if (!last || !('fault' in last) || last.fault.code !== 'bad-text') return items;
+    const cells = atLastLine.split(this.#header?.delimiter ?? ',').length;
+    const isShort = cells < (this.#header?.columns.length ?? 0);
+    return isShort
+      ? [...items.slice(0, -1), { ...last, ...cut('The file ends in the middle of this line.') }]
+      : items;
+  }
+
+  /** Reads the record at `at`; the place after it, or undefined while it is not whole. */
+  #next(at: number, items: RawItem[]): number | undefined {
+    const text = this.#text;
+    const lineEnd = text.indexOf('\n', at);
+    if (lineEnd === -1) return undefined;
+    const line = text.slice(at, text[lineEnd - 1] === '\r' && lineEnd > at ? lineEnd - 1 : lineEnd);
+    if (!this.#header) {
+      this.#readHeader(line);
+      this.#lines += 1;
+      return lineEnd + 1;
+    }
+    if (!line.includes('"')) {
+      if (line !== '') items.push(this.#record(line.split(this.#header.delimiter)));
+      this.#lines += 1;
+      return lineEnd + 1;
+    }
+    const scan = scanCsvRecord(text, at, this.#header.delimiter);
+    if (scan.state === 'open') return undefined;
+    items.push(scan.state === 'bad' ? this.#item(badText(scan.message)) : this.#record(scan.cells));
+    this.#lines += countLines(text, at, scan.end);
+    return scan.end;
+  }
+
+  #record(cells: string[]): RawItem {
+    const columns = this.#header?.columns ?? [];
+    if (cells.length !== columns.length) {
+      return this.#item(badText(`The line has ${cells.length} cells, the header has ${columns.length}.`));
+    }
+    const rules = { delimiter: this.#header?.delimiter ?? ',', decimal: this.#options.decimal };
+    const value: Record<string, unknown> = {};
+    for (let i = 0; i < columns.length; i++) {
+      const [column, cell] = [columns[i], cells[i] as string];
+      if (cell === '' || column === null || column === undefined) continue;
+      const read = readCell(column, cell, rules);
+      if ('fault' in read) return this.#item(read);
+      value[column] = read.value;
+    }
+    return this.#item({ value });
+  }
+
+  /** Of the first lines; a line that only names the delimiter is none. */
+  #readHeader(line: string): void {
+    const { kind, tell } = this.#options;
+    if (this.#saidDelimiter === undefined) {
+      this.#saidDelimiter = readSepLine(line);
+      if (this.#saidDelimiter !== undefined) return;
+    }
+    const header = readCsvHeader(line, {
+      kind,
+      delimiter: this.#saidDelimiter,
+      mayIgnore: tell !== undefined,
+    });
+    this.#header = header;
+    if (header.ignored.length > 0) {
+      tell?.(
+        `Columns that are passed over: ${header.ignored.map((name) => JSON.stringify(name.slice(0, 60))).join(', ')}.`,
+      );
+    }
+  }
+
+  #item<T extends object>(content: T): T & { index: number; line: number } {
+    return { index: this.#index++, line: this.#lines + 1, ...content };
+  }
+}
+
+function noHeader(): TillsyncError {
+  return new TillsyncError('usage', 'The first line is too long to be a header. Nothing was taken.', {
+    hint: 'The file must be CSV with a header line, a JSON array or NDJSON.',
+  });
+}
+
+function countLines(text: string, start: number, end: number): number {
+  let lines = 0;
+  for (let at = text.indexOf('\n', start); at !== -1 && at < end; at = text.indexOf('\n', at + 1)) lines += 1;
+  return lines;
+}

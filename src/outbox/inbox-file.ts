@@ -1,0 +1,380 @@
+import { createHash } from 'node:crypto';
+import {
+  closeSync,
+  constants,
+  existsSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readSync,
+  renameSync,
+  type Stats,
+  statSync,
+} from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import {
+  createWithMode,
+  makeDirectory,
+  openDatabase,
+  storing,
+  syncPath,
+  toStorageError,
+} from '../db/sqlite.ts';
+
+export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks'] as const;
+export type InboxTable = (typeof INBOX_TABLES)[number];
+
+const SCHEMA_VERSION = 1;
+const SCHEMA = new URL('./inbox-schema.sql', import.meta.url);
+/** SHA-256 of the tables' texts as earlier versions made them; they are used as they are. */
+const EARLIER: Record<InboxTable, readonly string[]> = {
+  stock_changes: ['18a0f04742fc4d26a20c58c856164c2493a3cac29cdf692f5192618191835745'],
+  product_changes: ['4adca6e355513f93875347cd54363d4e690c57a8efc6e26c5c928e3fc6996c94'],
+  order_acks: ['23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b'],
+};
+/** Far above an inbox and what a POS may keep beside it. */
+const SCHEMA_ROWS_MAX = 200;
+const SCHEMA_BYTES_MAX = 1024 * 1024;
+/** What SQLite keeps for itself: sequences, statistics, indexes of UNIQUE constraints. */
+const OF_SQLITE = /^sqlite_/i;
+/** Does nothing unless it is named, and tillsync names none but its own three. */
+const HARMLESS = /^CREATE (TABLE|VIEW)\b/i;
+
+interface SchemaRow {
+  type: string;
+  name: string;
+  sql: string | null;
+}
+
+/**
+ * Makes the tables in a new file. Throws `storage-newer` when a newer tillsync made it, `storage-corrupt` when it is
+ * another database.
+ */
+export function bringToSchema(db: Database.Database, path: string): void {
+  const version = () => Number(db.pragma('user_version', { simple: true }));
+  if (version() === SCHEMA_VERSION) return;
+  db.transaction(() => {
+    if (version() === SCHEMA_VERSION) return;
+    if (version() > SCHEMA_VERSION) throw newer(path);
+    const tables = db.prepare<[], number>('SELECT count(*) FROM sqlite_schema').pluck().get() ?? 0;
+    if (tables > 0) throw unsound(path, 'It is a database, but no inbox');
+    db.exec(readFileSync(SCHEMA, 'utf8'));
+    db.pragma(`user_version = ${SCHEMA_VERSION}`);
+  }).immediate();
+}
+
+/**
+ * Throws `storage-corrupt` unless the three tables are, letter for letter, as some version of tillsync made them and
+ * nothing else in the file can run when they are read or emptied: a trigger, a view or a generated column of a POS
+ * would run in tillsync. Evaluates nothing of the file.
+ */
+export function requireSchema(db: Database.Database, path: string): void {
+  const version = Number(db.pragma('user_version', { simple: true }));
+  if (version > SCHEMA_VERSION) throw newer(path);
+  const size = db
+    .prepare<[], { rows: number; bytes: number }>(
+      'SELECT count(*) AS rows, coalesce(sum(octet_length(name) + coalesce(octet_length(sql), 0)), 0) AS bytes FROM sqlite_schema',
+    )
+    .get();
+  if (!size || size.rows > SCHEMA_ROWS_MAX || size.bytes > SCHEMA_BYTES_MAX) {
+    throw unsound(path, 'Its schema is too large');
+  }
+  const rows = db.prepare<[], SchemaRow>('SELECT type, name, sql FROM sqlite_schema').all();
+  const known = knownTables();
+  for (const table of INBOX_TABLES) {
+    const row = rows.find(({ type, name }) => type === 'table' && name === table);
+    if (!row) throw unsound(path, `It has no table ${table}`);
+    if (!known[table].has(hashOf(row.sql ?? ''))) {
+      throw unsound(path, `Its table ${table} is not as tillsync made it`);
+    }
+  }
+  for (const { type, name, sql } of rows) {
+    if (OF_SQLITE.test(name) || (sql !== null && HARMLESS.test(sql))) continue;
+    throw unsound(path, `It has a ${type} ${name.slice(0, 60)}, which tillsync did not make`);
+  }
+}
+
+export function unsound(path: string, why: string): TillsyncError {
+  return new TillsyncError('storage-corrupt', `The inbox ${path} cannot be used. ${why}.`);
+}
+
+function newer(path: string): TillsyncError {
+  return new TillsyncError('storage-newer', `${path} was made by a newer tillsync; it was left untouched.`, {
+    hint: 'Install the newer tillsync again, or move the file away.',
+  });
+}
+
+let tables: Record<InboxTable, ReadonlySet<string>> | undefined;
+
+/** Of every version; the current one as SQLite itself keeps it. */
+function knownTables(): Record<InboxTable, ReadonlySet<string>> {
+  if (tables) return tables;
+  const db = new Database(':memory:');
+  try {
+    db.exec(readFileSync(SCHEMA, 'utf8'));
+    const textOf = db.prepare<[string], string>('SELECT sql FROM sqlite_schema WHERE name = ?').pluck();
+    const all = (table: InboxTable) => new Set([...EARLIER[table], hashOf(textOf.get(table) ?? '')]);
+    tables = {
+      stock_changes: all('stock_changes'),
+      product_changes: all('product_changes'),
+      order_acks: all('order_acks'),
+    };
+    return tables;
+  } finally {
+    db.close();
+  }
+}
+
+function hashOf(text: string): string {
+  return createHash('sha256').update(text).digest('hex');
+}
+
+const INBOX_MODE = 0o660;
+const DIRECTORY_MODE = 0o2770;
+const BUSY_TIMEOUT_MS = 50;
+const READ_AT_ONCE_BYTES = 1024 * 1024;
+/** More than a POS hands over in weeks; a file that says it is larger is not read. */
+const FILE_BYTES_MAX = 2 * 1024 ** 3;
+/** What is read through at opening; damage in a larger file shows when its rows are read. */
+const CHECKED_BYTES_MAX = 16 * 1024 ** 2;
+/** Files that SQLite keeps beside a database. */
+const SIDE_FILES = ['-journal', '-wal', '-shm'];
+const NAMES_MAX = 20;
+
+/** Of the clock, what files are named by. */
+export type WallClock = Pick<Clock, 'nowMs'>;
+
+export interface OpenInbox {
+  db: Database.Database;
+  /** Tells whether the path still leads to the open file. */
+  inode: number;
+}
+
+/**
+ * Opens the inbox, making directory, file and tables where they are missing. Keeps a rollback journal: a POS that
+ * dies is rolled back by whoever opens next, and a file deleted under an open handle is noticed. Throws
+ * `storage-corrupt` when the file is no sound inbox, `storage-newer` when a newer tillsync made it.
+ */
+export function openInboxFile({ path, group }: { path: string; group?: string | undefined }): OpenInbox {
+  const gid = group === undefined ? undefined : groupId(group);
+  const inode = storing(() => {
+    prepareDirectory(dirname(path), gid);
+    requirePlainFile(path);
+    createWithMode(path, INBOX_MODE, gid);
+    return inodeAt(path);
+  });
+  const db = openSound(path);
+  if (!hasRollbackJournal(db)) {
+    takeLogBack(db);
+    db.close();
+    return { db: openSound(path), inode };
+  }
+  return { db, inode };
+}
+
+function openSound(path: string): Database.Database {
+  const inode = inodeAt(path);
+  const db = openDatabase({
+    path,
+    mode: INBOX_MODE,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
+    // taken in and forgotten, and they would be taken in twice.
+    pragmas: { trusted_schema: 0, synchronous: 'EXTRA' },
+  });
+  try {
+    storing(() => {
+      bringToSchema(db, path);
+      requireSound(db, path);
+    });
+    if (inodeAt(path) !== inode) {
+      throw new TillsyncError('storage-busy', `The inbox ${path} was replaced while it was opened.`);
+    }
+    return db;
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+/** Opens the inbox for reading only, as it is. Throws `not-found`, and as `openInboxFile`. */
+export function openInboxForReading(path: string): Database.Database {
+  const file = lstatSync(path, { throwIfNoEntry: false });
+  if (!file) throw new TillsyncError('not-found', `There is no ${path}.`);
+  requirePlainFile(path);
+  const [strange] = strangeSideFiles(path);
+  if (strange) throw unsound(path, `${strange.path} is ${strange.what} and no plain file`);
+  const db = openDatabase({
+    path,
+    mode: INBOX_MODE,
+    readonly: true,
+    busyTimeoutMs: BUSY_TIMEOUT_MS,
+    pragmas: { trusted_schema: 0 },
+  });
+  try {
+    storing(() => requireSchema(db, path));
+    return db;
+  } catch (error) {
+    db.close();
+    throw error;
+  }
+}
+
+/** What SQLite finds wrong with the pages; null: nothing, or the file is too large to be read through in a moment. */
+export function damageOf(
+  db: Database.Database,
+  path: string,
+): { damage: string | null; readThrough: boolean } {
+  const readThrough = statSync(path).size <= CHECKED_BYTES_MAX;
+  const verdict = readThrough ? db.pragma('quick_check(1)', { simple: true }) : 'ok';
+  return { damage: verdict === 'ok' ? null : String(verdict), readThrough };
+}
+
+/** False when a POS has switched on a write-ahead log. */
+export function hasRollbackJournal(db: Database.Database): boolean {
+  return storing(() => db.pragma('journal_mode', { simple: true })) !== 'wal';
+}
+
+/**
+ * Switches it off, if every POS lets go of the file for a moment; else it is served as it is. The connection is of no
+ * use any more: what it has read of the file before is not looked up anew.
+ */
+function takeLogBack(db: Database.Database): void {
+  try {
+    db.pragma('journal_mode = delete');
+  } catch {
+    // It is tried again later.
+  }
+}
+
+/**
+ * Throws `storage-failed` where the disk does not give the file's bytes: SQLite calls that damaged too. One that is
+ * no plain file, or too large, is not read.
+ */
+export function requireReadable(path: string): void {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  if (!there?.isFile() || there.size > FILE_BYTES_MAX) return;
+  storing(() => {
+    const file = openSync(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+    try {
+      const bytes = Buffer.allocUnsafe(READ_AT_ONCE_BYTES);
+      while (readSync(file, bytes) > 0);
+    } finally {
+      closeSync(file);
+    }
+  });
+}
+
+/** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */
+export function setAside(path: string, clock: WallClock): string {
+  const kept = freeName(`${path}.damaged-${stampOf(clock)}`);
+  return storing(() => {
+    for (const suffix of ['', ...SIDE_FILES]) {
+      if (isThere(path + suffix)) renameSync(path + suffix, kept + suffix);
+    }
+    syncPath(dirname(path));
+    return kept;
+  });
+}
+
+/** Files that were set aside and that nobody has taken away yet; the oldest of them, when they are many. */
+export function keptFiles(path: string): string[] {
+  const prefix = `${basename(path)}.damaged-`;
+  const isOne = (name: string) => name.startsWith(prefix) && !/-(journal|wal|shm)$/.test(name);
+  try {
+    return readdirSync(dirname(path))
+      .filter(isOne)
+      .sort()
+      .slice(0, NAMES_MAX)
+      .map((name) => join(dirname(path), name));
+  } catch (error) {
+    throw toStorageError(error, path);
+  }
+}
+
+/**
+ * What lies where SQLite keeps its files and is no plain file, such as a pipe, on which it would wait for ever. Only a
+ * plain file holds anything of the POS.
+ */
+export function strangeSideFiles(path: string): { path: string; what: string }[] {
+  return SIDE_FILES.flatMap((suffix) => {
+    const there = lstatSync(path + suffix, { throwIfNoEntry: false });
+    return !there || there.isFile() ? [] : [{ path: path + suffix, what: nameOf(there) }];
+  });
+}
+
+/** Moves it out of the way. Returns where it is now. */
+export function moveAway(path: string, clock: WallClock): string {
+  const moved = freeName(`${path}.moved-${stampOf(clock)}`);
+  return storing(() => {
+    renameSync(path, moved);
+    return moved;
+  });
+}
+
+/** The number of the plain file at the path; 0 when there is none. */
+export function inodeAt(path: string): number {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  return there?.isFile() ? there.ino : 0;
+}
+
+function requirePlainFile(path: string): void {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  // Whoever may write the directory could lead tillsync to a file that is none of theirs.
+  if (there && !there.isFile()) throw unsound(path, `It is ${nameOf(there)} and no plain file`);
+  if (there && there.size > FILE_BYTES_MAX) {
+    throw unsound(path, `Its size is said to be ${there.size} bytes, more than ${FILE_BYTES_MAX}`);
+  }
+}
+
+function requireSound(db: Database.Database, path: string): void {
+  // First: a check of the pages evaluates what the schema says.
+  requireSchema(db, path);
+  const { damage } = damageOf(db, path);
+  if (damage !== null) throw unsound(path, `SQLite says: ${damage}`);
+}
+
+function nameOf(there: Stats): string {
+  if (there.isSymbolicLink()) return 'a link';
+  if (there.isDirectory()) return 'a directory';
+  if (there.isFIFO()) return 'a pipe';
+  return there.isSocket() ? 'a socket' : 'a device';
+}
+
+function isThere(path: string): boolean {
+  return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
+}
+
+function stampOf(clock: WallClock): string {
+  return isoUtc(clock.nowMs()).replace(/[-:]/g, '').replace(/\..*/, 'Z');
+}
+
+function freeName(path: string): string {
+  let free = path;
+  for (let n = 2; isThere(free); n++) free = `${path}-${n}`;
+  return free;
+}
+
+function prepareDirectory(directory: string, gid: number | undefined): void {
+  const isNew = !existsSync(directory);
+  if (isNew) {
+    const umask = process.umask(0);
+    try {
+      makeDirectory(directory, DIRECTORY_MODE & 0o777);
+    } finally {
+      process.umask(umask);
+    }
+  }
+  if (gid !== undefined) giveToGroup(gid, directory);
+  if (!isNew || (statSync(directory).mode & 0o7777) === DIRECTORY_MODE) return;
+  try {
+    setDirectoryMode(directory, DIRECTORY_MODE);
+  } catch {
+    // A hardened service may not set the group bit itself. Below a directory that has it, it is there already.
+  }
+}

@@ -1,0 +1,282 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
+import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest, InboxTrouble } from './inbox.ts';
+
+const CHILD = new URL('./inbox-child.ts', import.meta.url);
+/** What it may take for itself: rows of a megabyte at once, a short program, and SQLite's own needs. */
+const HEAP_MIB = 64;
+/**
+ * Memory it may write to (RLIMIT_DATA). V8 alone sets some 550 MiB aside without using it, so that about 300 are
+ * left. Address space (RLIMIT_AS) says nothing of a program of Node.
+ */
+const DATA_KIB = 880 * 1024;
+/** Processor time in its whole life (RLIMIT_CPU); when it is used up, another one takes its place. */
+const PROCESSOR_SECONDS = 900;
+/** Answers are a few megabytes at most. */
+const ANSWER_BYTES_MAX = 32 * 1024 * 1024;
+/** Longer than a slow disk needs to remove the largest row. */
+const SILENT_MAX_MS = 20_000;
+/** An answer may have come while this process stood still: it is looked for before the other one is ended. */
+const LAST_LOOK_MS = 500;
+const RETRY_AFTER_MS = 300;
+/** What is under way at a stop is let end. */
+const STOP_MS = 1_000;
+const STDERR_BYTES_MAX = 4_000;
+const HINT = 'Have whoever looks after the POS check inbox.db, what lies beside it, and the disk.';
+
+/**
+ * The shell sets limits that the program keeps, also when it was meant to do otherwise. It dies with this process, so
+ * that it neither stays behind nor goes on for one that is no longer there to note it; where setpriv (util-linux) is
+ * missing, it ends with its input.
+ */
+function limited(): string {
+  const { getuid, geteuid, getgid, getegid } = process;
+  // Root that acts as the owner of the files: the process is that owner for good.
+  const isActing = getuid?.() !== geteuid?.() || getgid?.() !== getegid?.();
+  const user = isActing ? `--reuid ${geteuid?.()} --regid ${getegid?.()} --keep-groups` : '';
+  return [
+    `ulimit -t ${PROCESSOR_SECONDS}; ulimit -d ${DATA_KIB}; echo 1000 > /proc/self/oom_score_adj`,
+    // It needs a system call that the service may not make; systemd ends what the service leaves behind.
+    `setpriv ${user} --pdeathsig KILL true 2> /dev/null && exec setpriv ${user} --pdeathsig KILL -- "$@"`,
+    'exec "$@"',
+  ].join('\n');
+}
+
+/** Nothing of these is for a program that reads what others wrote. */
+const SECRET = /^(TILLSYNC_|CREDENTIALS_DIRECTORY$|NOTIFY_SOCKET$|LISTEN_|WATCHDOG_|NODE_OPTIONS$)/;
+
+export interface InboxProcessOptions extends InboxPlace {
+  onTrouble?: (trouble: InboxTrouble) => void;
+  /** Ends what is under way, which then throws `aborted`. */
+  signal?: AbortSignal | undefined;
+  /** How long it may be silent over one request; left out: as a slow disk needs it. */
+  silentMaxMs?: number;
+}
+
+interface Waiting {
+  resolve(reply: InboxReply): void;
+  reject(error: TillsyncError | ProcessEnded): void;
+}
+
+/**
+ * The inbox as everybody but its own process knows it. That process (inbox-child.ts) is started when it is needed and
+ * kept while it behaves; it has bounded memory and is killed when it is silent, so that a file of a POS can stop
+ * nothing else. Namespaces of its own, such as one without a network, it has not: the service may not make any.
+ */
+export class InboxProcess {
+  readonly #options: InboxProcessOptions;
+  #child: ChildProcess | undefined;
+  #ended: Promise<void> = Promise.resolve();
+  #waiting: Waiting | undefined;
+  #queue: Promise<unknown> = Promise.resolve();
+  #closed = false;
+  readonly #abort = () => {
+    const child = this.#child;
+    const timer = setTimeout(() => child?.kill('SIGKILL'), STOP_MS);
+    child?.once('exit', () => clearTimeout(timer));
+    if (!child) clearTimeout(timer);
+  };
+
+  constructor(options: InboxProcessOptions) {
+    this.#options = options;
+    options.signal?.addEventListener('abort', this.#abort, { once: true });
+  }
+
+  /**
+   * Every request may be repeated without harm. Throws `storage-…`; `storage-failed` also when the process was silent
+   * or ended twice; `aborted`.
+   */
+  ask<T extends InboxRequest['do']>(request: Extract<InboxRequest, { do: T }>): Promise<InboxAnswers[T]> {
+    const turn = this.#queue.then(() => this.#ask(request));
+    this.#queue = turn.catch(() => {});
+    return turn as Promise<InboxAnswers[T]>;
+  }
+
+  /** Ends the process. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#options.signal?.removeEventListener('abort', this.#abort);
+    this.#child?.kill('SIGKILL');
+    await this.#ended;
+  }
+
+  async #ask(request: InboxRequest): Promise<unknown> {
+    let reply: InboxReply;
+    try {
+      reply = await this.#once(request);
+    } catch (error) {
+      if (!(error instanceof ProcessEnded) || this.#isStopping) throw this.#plainly(error);
+      // Such as by a file that was cut off while it was read; whatever it was, a new process sees it as it is now.
+      await sleep(RETRY_AFTER_MS);
+      try {
+        reply = await this.#once(request);
+      } catch (again) {
+        throw this.#plainly(again);
+      }
+    }
+    for (const trouble of reply.troubles) this.#options.onTrouble?.(trouble);
+    if ('answer' in reply) return reply.answer;
+    const { code, message, hint } = reply.error;
+    throw new TillsyncError(code, message, hint === undefined ? {} : { hint });
+  }
+
+  get #isStopping(): boolean {
+    return this.#closed || this.#options.signal?.aborted === true;
+  }
+
+  async #once(request: InboxRequest): Promise<InboxReply> {
+    const { silentMaxMs = SILENT_MAX_MS } = this.#options;
+    if (!this.#child) await this.#lastOneGone(silentMaxMs);
+    // What was begun may end within a moment.
+    if (this.#closed || (this.#isStopping && !this.#child)) throw new ProcessEnded('stopped', '');
+    const child = this.#child ?? this.#start();
+    let timer: NodeJS.Timeout | undefined;
+    try {
+      return await new Promise<InboxReply>((resolve, reject) => {
+        this.#waiting = { resolve, reject };
+        timer = setTimeout(() => {
+          timer = setTimeout(() => {
+            child.kill('SIGKILL');
+            this.#child = undefined;
+            reject(this.#silent(silentMaxMs));
+          }, LAST_LOOK_MS);
+        }, silentMaxMs);
+        child.stdin?.write(`${JSON.stringify(request)}\n`);
+      });
+    } finally {
+      clearTimeout(timer);
+      this.#waiting = undefined;
+    }
+  }
+
+  /** One that was killed may still hold the file; one that waits for the disk cannot be killed. */
+  async #lastOneGone(withinMs: number): Promise<void> {
+    const tooLate = new AbortController();
+    const late = sleep(withinMs, 'late', { signal: tooLate.signal }).catch(() => undefined);
+    if ((await Promise.race([this.#ended, late])) === 'late') throw this.#silent(withinMs);
+    tooLate.abort();
+  }
+
+  #silent(ms: number): TillsyncError {
+    const seconds = Math.round(ms / 1000);
+    return new TillsyncError(
+      'storage-failed',
+      `The inbox ${this.#options.path} could not be read or emptied within ${seconds} s.`,
+      { hint: `What the POS put into it is still there. ${HINT}` },
+    );
+  }
+
+  #start(): ChildProcess {
+    const { path, group } = this.#options;
+    const program = [
+      process.execPath,
+      `--max-old-space-size=${HEAP_MIB}`,
+      '--max-semi-space-size=1',
+      '--v8-pool-size=0',
+      fileURLToPath(CHILD),
+      JSON.stringify({ path, group }),
+    ];
+    const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !SECRET.test(name)));
+    const child = spawn('/bin/sh', ['-p', '-c', limited(), 'sh', ...program], {
+      cwd: '/',
+      env,
+      stdio: 'pipe',
+    });
+    this.#child = child;
+    let [chunks, bytes, said]: [Buffer[], number, string] = [[], 0, ''];
+    child.stdout.on('data', (chunk: Buffer) => {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > ANSWER_BYTES_MAX) child.kill('SIGKILL');
+      if (chunk.at(-1) !== 10 || !this.#waiting) return;
+      const line = Buffer.concat(chunks).toString();
+      [chunks, bytes] = [[], 0];
+      try {
+        this.#waiting.resolve(JSON.parse(line) as InboxReply);
+      } catch {
+        child.kill('SIGKILL');
+      }
+    });
+    child.stderr.on('data', (chunk: Buffer) => {
+      said = (said + chunk.toString()).slice(-STDERR_BYTES_MAX);
+    });
+    // A write into a process that has ended is told by its end.
+    child.stdin.on('error', () => {});
+    this.#ended = new Promise((resolve) => {
+      const end = (why: string) => {
+        if (this.#child === child) this.#child = undefined;
+        this.#waiting?.reject(new ProcessEnded(why, said));
+        resolve();
+      };
+      child.once('error', (error) => end(error.message));
+      child.once('close', (code, signal) => end(signal ?? `exit code ${code}`));
+    });
+    return child;
+  }
+
+  #plainly(error: unknown): TillsyncError {
+    if (!(error instanceof ProcessEnded)) return error as TillsyncError;
+    if (this.#isStopping) return new TillsyncError('aborted', 'Stopped while looking into the inbox.');
+    return new TillsyncError(
+      'storage-failed',
+      `The program that looks into the inbox ${this.#options.path} ended twice (${error.why}).`,
+      {
+        hint: `What the POS put into it is still there. ${HINT}`,
+        cause: new Error(error.said),
+      },
+    );
+  }
+}
+
+/** It ended by itself, or something other than this one's patience ended it. */
+class ProcessEnded extends Error {
+  readonly why: string;
+  readonly said: string;
+
+  constructor(why: string, said: string) {
+    super(why);
+    this.why = why;
+    this.said = said;
+  }
+}
+
+/** How often a command tries a file that a POS has locked. */
+const TRY_EVERY_MS = 100;
+const LOCKED_MAX_MS = 10_000;
+
+export interface LookIntoInboxOptions {
+  path: string;
+  group?: string | undefined;
+  clock: Clock;
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * Asks the process that opens the inbox for a command, and ends it. Waits ten seconds for a POS that has locked the
+ * file. Throws what `InboxProcess.ask` throws.
+ */
+export async function lookIntoInbox<T>(
+  { path, group, clock, signal }: LookIntoInboxOptions,
+  look: (ask: InboxProcess['ask']) => Promise<T>,
+): Promise<T> {
+  const inbox = new InboxProcess({ path, group, signal });
+  const endMs = clock.monotonicMs() + LOCKED_MAX_MS;
+  const ask: InboxProcess['ask'] = async (request) => {
+    for (;;) {
+      try {
+        return await inbox.ask(request);
+      } catch (error) {
+        if (!hasCode(error, 'storage-busy') || clock.monotonicMs() >= endMs || signal?.aborted) throw error;
+      }
+      await clock.sleep(TRY_EVERY_MS, signal);
+    }
+  };
+  try {
+    return await look(ask);
+  } finally {
+    await inbox.close();
+  }
+}

@@ -1,0 +1,554 @@
+import type Database from 'better-sqlite3';
+import { type ErrorCode, hasCode, type TillsyncError } from '../core/errors.ts';
+import { storing } from '../db/sqlite.ts';
+import type { ChangeKind } from './change.ts';
+import {
+  hasRollbackJournal,
+  INBOX_TABLES,
+  type InboxTable,
+  inodeAt,
+  keptFiles,
+  moveAway,
+  type OpenInbox,
+  openInboxFile,
+  requireReadable,
+  requireSchema,
+  setAside,
+  strangeSideFiles,
+  type WallClock,
+} from './inbox-file.ts';
+
+/** One row as it is told from one process to the other. */
+export interface InboxRow {
+  table: InboxTable;
+  /** Digits of a whole number of 64 bits. */
+  id: string;
+  /** Unique among all rows there ever were. */
+  key: string;
+  /** The bytes of the row's own key as hexadecimal digits; `#` and their number where they are too many. */
+  keyHex: string;
+  /** The first value that has more bytes than are taken; the row then has none of the long ones. */
+  tooLong: { column: string; bytes: number; maxBytes: number } | null;
+}
+
+/** One row as the POS inserted it, in the shape of a change before it is checked. */
+export interface InboxChange extends InboxRow {
+  kind: ChangeKind;
+  reference: string | null;
+  value: Record<string, unknown>;
+}
+
+export interface InboxAck extends InboxRow {
+  orderId: string;
+}
+
+export interface InboxBatch {
+  changes: InboxChange[];
+  acks: InboxAck[];
+  /** Whether rows are left behind. */
+  more: boolean;
+}
+
+/** What waits: `rows` is counted no further than `COUNTED_MAX`. */
+export interface InboxWaiting {
+  rows: number;
+  /** When the oldest row was inserted, as the row itself says; null: nothing waits, or it does not say. */
+  oldest: string | null;
+}
+
+/** The least whole number of 64 bits: every row has this number or a higher one. */
+export const FIRST_ID = '-9223372036854775808';
+export const COUNTED_MAX = 100_000;
+
+/** Bytes of an id of 200 characters, of a reference of 1,000 and of a text of 100,000: more is taken by nobody. */
+const ID_BYTES = 800;
+const REFERENCE_BYTES = 4_000;
+const TEXT_BYTES = 400_000;
+const COLUMNS: Record<InboxTable, Record<string, number>> = {
+  stock_changes: {
+    external_id: ID_BYTES,
+    sku: ID_BYTES,
+    qty: ID_BYTES,
+    show: ID_BYTES,
+    subsidiary_id: ID_BYTES,
+    subsidiary_external_id: ID_BYTES,
+    reference: REFERENCE_BYTES,
+  },
+  product_changes: {
+    external_id: ID_BYTES,
+    sku: ID_BYTES,
+    price: ID_BYTES,
+    name: TEXT_BYTES,
+    description: TEXT_BYTES,
+    show: ID_BYTES,
+    reference: REFERENCE_BYTES,
+  },
+  order_acks: { order_id: ID_BYTES },
+};
+/** What one batch gives at most, so that no row waits long behind others, and no memory fills. */
+const BATCH_BYTES = 1024 * 1024;
+/** What one batch removes at most: SQLite walks through every page of a long value. */
+const REMOVED_BYTES = 64 * 1024 * 1024;
+
+/** What the columns of ids are called in a change. */
+export const WIRE_NAMES: Readonly<Record<string, string>> = {
+  external_id: 'externalId',
+  subsidiary_id: 'subsidiaryId',
+  subsidiary_external_id: 'subsidiaryExternalId',
+};
+const ID_COLUMNS = new Set(['external_id', 'subsidiary_id', 'subsidiary_external_id']);
+
+type Lengths = Record<string, bigint | null> & { id: bigint; change_key: bigint };
+type Values = Record<string, unknown>;
+
+interface Statements {
+  /** Bytes of each value, which SQLite tells without reading the value. */
+  lengths: Database.Statement<[bigint, number], Lengths>;
+  value: (column: string) => Database.Statement<[bigint], unknown>;
+  row: Database.Statement<[bigint], Values>;
+  drop: Database.Statement<[bigint, string]>;
+  dropLongKey: Database.Statement<[bigint, bigint]>;
+  count: Database.Statement<[], number>;
+  oldest: Database.Statement<[], string | null>;
+}
+
+/** Statements on the three tables of the inbox. */
+export class InboxRows {
+  readonly #db: Database.Database;
+  readonly #beforeEach: () => void;
+  readonly #inode: number;
+  readonly #tables: Record<InboxTable, Statements>;
+
+  /** `beforeEach` is called in every transaction before anything of the tables is looked at. */
+  constructor(db: Database.Database, inode: number, beforeEach: () => void) {
+    this.#db = db;
+    this.#inode = inode;
+    this.#beforeEach = beforeEach;
+    this.#tables = {
+      stock_changes: statementsOn(db, 'stock_changes'),
+      product_changes: statementsOn(db, 'product_changes'),
+      order_acks: statementsOn(db, 'order_acks'),
+    };
+  }
+
+  /**
+   * One consistent view of the three tables: the oldest rows from these numbers on, at most `limit` of each table and
+   * about a megabyte together. Acknowledgements are given only when no count is left behind.
+   */
+  read(limit: number, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
+    return this.#db.transaction(() => {
+      this.#beforeEach();
+      const room = { bytes: BATCH_BYTES, removed: REMOVED_BYTES, isFirst: true };
+      const stock = this.#page('stock_changes', limit, room, from);
+      const product = this.#page('product_changes', limit, room, from);
+      const acks = stock.more ? { rows: [], more: true } : this.#page('order_acks', limit, room, from);
+      return {
+        changes: [
+          ...stock.rows.map(({ row, values }) => changeOf('stock', row, values)),
+          ...product.rows.map(({ row, values }) => changeOf('product', row, values)),
+        ],
+        acks: acks.rows.map(({ row, values }) => ({ ...row, orderId: String(values.order_id) })),
+        more: stock.more || product.more || acks.more,
+      };
+    })();
+  }
+
+  waiting(): InboxWaiting {
+    return this.#db.transaction(() => {
+      this.#beforeEach();
+      const all = INBOX_TABLES.map((table) => this.#tables[table]);
+      const oldest = all.map((table) => table.oldest.get() ?? null).filter((each) => each !== null);
+      return {
+        rows: all.reduce((sum, { count }) => sum + Number(count.get() ?? 0), 0),
+        oldest: oldest.sort()[0] ?? null,
+      };
+    })();
+  }
+
+  remove(rows: readonly InboxRow[]): void {
+    if (rows.length === 0) return;
+    this.#db
+      .transaction(() => {
+        this.#beforeEach();
+        for (const { table, id, keyHex } of rows) {
+          const { drop, dropLongKey } = this.#tables[table];
+          if (keyHex.startsWith('#')) dropLongKey.run(BigInt(id), BigInt(keyHex.slice(1)));
+          else drop.run(BigInt(id), keyHex);
+        }
+      })
+      .immediate();
+  }
+
+  #page(
+    table: InboxTable,
+    limit: number,
+    room: { bytes: number; removed: number; isFirst: boolean },
+    from: Partial<Record<InboxTable, string>>,
+  ): { rows: { row: InboxRow; values: Values }[]; more: boolean } {
+    const found = this.#tables[table].lengths.all(BigInt(from[table] ?? FIRST_ID), limit);
+    const rows: { row: InboxRow; values: Values }[] = [];
+    for (const lengths of found) {
+      const { id: _, ...sizes } = lengths;
+      const bytes = Object.values(sizes).reduce<number>((sum, each) => sum + Number(each ?? 0), 0);
+      const short = this.#tooLong(table, lengths) === null;
+      if (short) room.bytes -= bytes;
+      else room.removed -= bytes;
+      if (!room.isFirst && (room.bytes < 0 || room.removed < 0)) return { rows, more: true };
+      room.isFirst = false;
+      rows.push(this.#row(table, lengths));
+    }
+    return { rows, more: found.length === limit };
+  }
+
+  #tooLong(table: InboxTable, lengths: Lengths): InboxRow['tooLong'] {
+    const limits = { ...COLUMNS[table], change_key: ID_BYTES };
+    for (const [column, maxBytes] of Object.entries(limits)) {
+      const bytes = Number(lengths[column] ?? 0);
+      if (bytes > maxBytes) return { column, bytes, maxBytes };
+    }
+    return null;
+  }
+
+  #row(table: InboxTable, lengths: Lengths): { row: InboxRow; values: Values } {
+    const { row, value } = this.#tables[table];
+    const { id } = lengths;
+    const tooLong = this.#tooLong(table, lengths);
+    const key = { table, id: String(id), tooLong };
+    if (tooLong === null) {
+      const { change_key: own, key_hex: keyHex, ...values } = row.get(id) as Values & { key_hex: string };
+      return { row: { ...key, key: `${prefixOf(table)}:${keyText(own, keyHex)}`, keyHex }, values };
+    }
+    const values: Values = {};
+    for (const [column, maxBytes] of Object.entries(COLUMNS[table])) {
+      const bytes = lengths[column] ?? null;
+      values[column] = bytes !== null && bytes <= maxBytes ? value(column).get(id) : null;
+    }
+    if (lengths.change_key > ID_BYTES) {
+      const place = `long-key-${this.#inode}-${id}-${lengths.change_key}`;
+      return {
+        row: { ...key, key: `${prefixOf(table)}:${place}`, keyHex: `#${lengths.change_key}` },
+        values,
+      };
+    }
+    const own = value('change_key').get(id);
+    const keyHex = String(value('hex(change_key)').get(id));
+    return { row: { ...key, key: `${prefixOf(table)}:${keyText(own, keyHex)}`, keyHex }, values };
+  }
+}
+
+function statementsOn(db: Database.Database, table: InboxTable): Statements {
+  const columns = Object.keys(COLUMNS[table]);
+  const lengths = [...columns, 'change_key'].map((column) => `octet_length(${column}) AS ${column}`);
+  const values = new Map<string, Database.Statement<[bigint], unknown>>();
+  return {
+    // An id may be a whole number of 64 bits, and a key the bytes of a GUID: neither may lose anything on its way.
+    lengths: db
+      .prepare<[bigint, number], Lengths>(
+        `SELECT id, ${lengths.join(', ')} FROM ${table} WHERE id >= ? ORDER BY id LIMIT ?`,
+      )
+      .safeIntegers(),
+    row: db
+      .prepare<[bigint], Values>(
+        `SELECT ${columns.join(', ')}, change_key, hex(change_key) AS key_hex FROM ${table} WHERE id = ?`,
+      )
+      .safeIntegers(),
+    value(column) {
+      const known = values.get(column);
+      if (known) return known;
+      const made = db
+        .prepare<[bigint], unknown>(`SELECT ${column} FROM ${table} WHERE id = ?`)
+        .pluck()
+        .safeIntegers();
+      values.set(column, made);
+      return made;
+    },
+    // By key as well: another row may have been inserted under the number of one that is gone.
+    drop: db.prepare<[bigint, string]>(`DELETE FROM ${table} WHERE id = ? AND hex(change_key) = ?`),
+    dropLongKey: db.prepare<[bigint, bigint]>(
+      `DELETE FROM ${table} WHERE id = ? AND octet_length(change_key) = ?`,
+    ),
+    count: db
+      .prepare<[], number>(`SELECT count(*) FROM (SELECT 1 FROM ${table} LIMIT ${COUNTED_MAX})`)
+      .pluck(),
+    oldest: db
+      .prepare<[], string | null>(
+        `SELECT CASE WHEN octet_length(inserted_at) <= ${ID_BYTES} THEN CAST(inserted_at AS TEXT) END FROM ${table} ORDER BY id LIMIT 1`,
+      )
+      .pluck(),
+  };
+}
+
+function prefixOf(table: InboxTable): 'stock' | 'product' | 'ack' {
+  if (table === 'order_acks') return 'ack';
+  return table === 'stock_changes' ? 'stock' : 'product';
+}
+
+function changeOf(kind: ChangeKind, row: InboxRow, { reference, ...values }: Values): InboxChange {
+  const value: Record<string, unknown> = {};
+  for (const [column, content] of Object.entries(values)) {
+    if (content === null) continue;
+    value[WIRE_NAMES[column] ?? column] = wireValue(column, content);
+  }
+  const said = reference === null || reference === undefined ? null : String(reference);
+  return { ...row, kind, reference: said, value };
+}
+
+/** The key as it is told and noted: a text as it is, other bytes in hexadecimal digits. */
+function keyText(key: unknown, hex: string): string {
+  return typeof key === 'string' && !key.includes('\uFFFD') ? key : `x'${hex}'`;
+}
+
+function wireValue(column: string, content: unknown): unknown {
+  if (ID_COLUMNS.has(column) && typeof content === 'bigint') return String(content);
+  if (column === 'show' && (content === 0n || content === 1n)) return content === 1n;
+  // Bytes are no value of any column; whoever checks it needs to see that much.
+  if (content instanceof Uint8Array) return { bytes: content.byteLength };
+  // No other number is above what JavaScript keeps exactly: the inbox refuses it.
+  return typeof content === 'bigint' ? Number(content) : content;
+}
+
+export interface InboxOptions {
+  /** `inbox/inbox.db` in the storage directory. */
+  path: string;
+  /** Unix group, by name or number, that may insert; left out: the storage directory decides. */
+  group?: string | undefined;
+  clock: WallClock;
+  /** Told when the file was found damaged, deleted or replaced; a sentence for a person. */
+  onTrouble: (trouble: InboxTrouble) => void;
+}
+
+/**
+ * - `damaged`: it could not be used; it is kept at `keptAt`, and a new one is in its place
+ * - `deleted`: somebody removed it; a new one is in its place
+ * - `replaced`: somebody put another file there, which is used now
+ * - `obstructed`: something lay where SQLite keeps its journal; it is at `keptAt` now, and the inbox is used as it is
+ */
+export interface InboxTrouble {
+  kind: 'damaged' | 'deleted' | 'replaced' | 'obstructed';
+  keptAt: string | null;
+  message: string;
+}
+
+/** How often a journal mode that a POS has set is put back; each try may have to wait for the POS. */
+const JOURNAL_EVERY_MS = 30_000;
+
+/**
+ * The database into which a POS inserts by SQL. It belongs to another Unix user as much as to tillsync, so it may
+ * be locked, damaged, deleted or replaced at any time. Whoever opens it may hang, die or run out of memory: only the
+ * process that does nothing else (inbox-child.ts) does. Methods throw `storage-busy` while a POS holds its lock,
+ * after at most 50 ms.
+ */
+export class Inbox {
+  readonly #options: InboxOptions;
+  #open: (OpenInbox & { rows: InboxRows }) | undefined;
+  /** Of the file that was open last; undefined when it was set aside. */
+  #lastInode: number | undefined;
+  #journalTriedMs = 0;
+
+  constructor(options: InboxOptions) {
+    this.#options = options;
+  }
+
+  /** Makes the file where it is missing, so that a POS can insert. */
+  prepare(): void {
+    this.#use(() => undefined);
+  }
+
+  /**
+   * The oldest rows, at most `limit` of each table. Acknowledgements are given only when no count is left
+   * behind, so that a count inserted before an acknowledgement is never taken in after it.
+   */
+  read(limit = 1000): InboxBatch {
+    return this.#use((rows) => rows.read(limit));
+  }
+
+  waiting(): InboxWaiting {
+    return this.#use((rows) => rows.waiting());
+  }
+
+  /** Empties what was copied. Rows that are gone already are no matter. */
+  remove(taken: readonly InboxRow[]): void {
+    this.#use((rows) => rows.remove(taken));
+  }
+
+  /** Hands acknowledgements over as a POS does. Keys that are there already are no matter. */
+  insertAcks(acks: readonly { orderId: string; key: string }[]): void {
+    this.#use((_rows, db) => {
+      const insert = db.prepare('INSERT OR IGNORE INTO order_acks (order_id, change_key) VALUES (?, ?)');
+      db.transaction(() => {
+        requireSchema(db, this.#options.path);
+        for (const { orderId, key } of acks) insert.run(orderId, key);
+      }).immediate();
+    });
+  }
+
+  /** Damaged files that are kept beside the inbox until somebody takes them away. */
+  keptFiles(): string[] {
+    return keptFiles(this.#options.path);
+  }
+
+  close(): void {
+    this.#open?.db.close();
+    this.#open = undefined;
+  }
+
+  #use<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
+    try {
+      return this.#run(action);
+    } catch (error) {
+      // The handle leads to a file that was deleted or moved between the check and the write.
+      if (hasCode(error, 'storage-readonly') && this.#open && !this.#isThere(this.#open)) {
+        return this.#run(action);
+      }
+      if (!hasCode(error, 'storage-corrupt')) throw error;
+      return this.#lookAgain(action);
+    }
+  }
+
+  /** A disk that could not read for a moment leaves a sound file: it is opened anew before it counts as damaged. */
+  #lookAgain<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
+    this.close();
+    requireReadable(this.#options.path);
+    try {
+      return this.#run(action);
+    } catch (error) {
+      if (!hasCode(error, 'storage-corrupt')) throw error;
+      this.close();
+      requireReadable(this.#options.path);
+      this.#lastInode = undefined;
+      const keptAt = setAside(this.#options.path, this.#options.clock);
+      this.#options.onTrouble({
+        kind: 'damaged',
+        keptAt,
+        message: `${damageIn(error, this.#options.path)} It is kept as ${keptAt}; a new inbox is in its place. Changes that were not taken in yet are in the old file.`,
+      });
+      return this.#run(action);
+    }
+  }
+
+  #run<T>(action: (rows: InboxRows, db: OpenInbox['db']) => T): T {
+    this.#clearTheWay();
+    const { rows, db } = this.#current();
+    return storing(() => action(rows, db));
+  }
+
+  #clearTheWay(): void {
+    const { path, clock, onTrouble } = this.#options;
+    const strange = strangeSideFiles(path);
+    if (strange.length === 0) return;
+    this.close();
+    for (const each of strange) {
+      const keptAt = moveAway(each.path, clock);
+      onTrouble({
+        kind: 'obstructed',
+        keptAt,
+        message: `${each.path} was ${each.what} and no plain file, so the inbox could not be used. It was moved to ${keptAt}; the inbox is used again.`,
+      });
+    }
+  }
+
+  #current(): OpenInbox & { rows: InboxRows } {
+    if (this.#open && this.#isThere(this.#open) && !this.#logIsDue(this.#open)) return this.#open;
+    const { path } = this.#options;
+    const inode = inodeAt(path);
+    const lastInode = this.#lastInode;
+    this.close();
+    const opened = openInboxFile(this.#options);
+    try {
+      // A POS may change tables at any time; SQLite counts each change of the schema.
+      const version = opened.db.prepare<[], number>('PRAGMA schema_version').pluck();
+      let known: number | undefined;
+      const requireSame = () => {
+        const now = version.get();
+        if (now !== known) requireSchema(opened.db, path);
+        known = now;
+      };
+      this.#open = {
+        ...opened,
+        rows: storing(() => new InboxRows(opened.db, opened.inode, requireSame)),
+      };
+    } catch (error) {
+      opened.db.close();
+      throw error;
+    }
+    this.#lastInode = opened.inode;
+    if (lastInode !== undefined && lastInode !== inode)
+      this.#tellOfNewFile(inode === 0 ? 'deleted' : 'replaced');
+    return this.#open;
+  }
+
+  /** Whether to open the file anew, which switches off a write-ahead log that a POS has switched on. */
+  #logIsDue({ db }: OpenInbox): boolean {
+    const nowMs = this.#options.clock.nowMs();
+    if (Math.abs(nowMs - this.#journalTriedMs) < JOURNAL_EVERY_MS) return false;
+    this.#journalTriedMs = nowMs;
+    return !hasRollbackJournal(db);
+  }
+
+  #isThere(open: OpenInbox): boolean {
+    return inodeAt(this.#options.path) === open.inode;
+  }
+
+  #tellOfNewFile(kind: 'deleted' | 'replaced'): void {
+    const { path, onTrouble } = this.#options;
+    const what =
+      kind === 'deleted' ? 'was deleted; a new one is in its place' : 'was replaced; the new one is used';
+    onTrouble({
+      kind,
+      keptAt: null,
+      message: `The inbox ${path} ${what}. Changes that were not taken in yet went with the old file.`,
+    });
+  }
+}
+
+/** What is wrong with the file, without what else the error says of a database that is left where it is. */
+function damageIn(error: TillsyncError, path: string): string {
+  const { cause } = error;
+  if (!(cause instanceof Error && 'code' in cause)) return error.message;
+  return `The inbox ${path} cannot be used. SQLite says: ${String(cause.code)}.`;
+}
+
+// What the process that opens the inbox is asked and answers, one JSON document a line each.
+
+/** Which inbox, as the first argument of the process. */
+export interface InboxPlace {
+  path: string;
+  group?: string | undefined;
+}
+
+/** Numbers of the first rows that are wanted. */
+export type InboxFrom = Partial<Record<InboxTable, string>>;
+
+export interface InboxAnswers {
+  /** Makes the inbox usable where it is not, and gives the oldest rows. */
+  look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[] };
+  remove: Record<string, never>;
+  insertAcks: Record<string, never>;
+  /** Rows from these numbers on, from a file that is left as it is. */
+  copy: InboxBatch;
+  /** Of a file that is left as it is. */
+  health: InboxHealth;
+}
+
+export interface InboxHealth {
+  bytes: number;
+  version: number;
+  /** What SQLite found wrong first; null: nothing. */
+  damage: string | null;
+  /** False for a file too large to be read through in a moment; `damage` then says nothing. */
+  readThrough: boolean;
+  waiting: InboxWaiting;
+}
+
+export type InboxRequest =
+  | { do: 'look'; limit: number }
+  | { do: 'remove'; rows: readonly InboxRow[] }
+  | { do: 'insertAcks'; acks: readonly { orderId: string; key: string }[] }
+  | { do: 'copy'; from: InboxFrom }
+  | { do: 'health' };
+
+/** What happened to the file meanwhile, and the answer or why there is none. */
+export type InboxReply = { troubles: InboxTrouble[] } & (
+  | { answer: InboxAnswers[keyof InboxAnswers] }
+  | { error: { code: ErrorCode; message: string; hint: string | undefined } }
+);

@@ -1,0 +1,83 @@
+import type Database from 'better-sqlite3';
+import type { BranchDirectory } from '../catalog/product.ts';
+import type { StockChange } from './change.ts';
+import type { KnownStock } from './guard-rails.ts';
+
+type Row = [
+  sku: string,
+  subsidiaryId: string,
+  extId: string | null,
+  posA: string | null,
+  posB: string | null,
+  uncertain: number | null,
+  qty: number | string | null,
+  show: number | null,
+];
+
+export interface IndexedStock extends KnownStock {
+  sku: string;
+  subsidiaryId: string;
+}
+
+/**
+ * Every stock entry of the mirror, held in memory while one whole inventory is planned, so that tens of
+ * thousands of lines need no query each.
+ */
+export class InventoryIndex {
+  /** By target key, of stock that a change can name; what a whole inventory is compared with. */
+  readonly stocks = new Map<string, IndexedStock>();
+  /** Place of each externalId; null where it stands for several. */
+  readonly #places = new Map<string, { key: string; subsidiaryId: string } | null>();
+  readonly #branches: BranchDirectory;
+
+  /** `subsidiaryIds`: the branches that the inventory counts; undefined: all. */
+  constructor(options: {
+    db: Database.Database;
+    branches: BranchDirectory;
+    subsidiaryIds?: ReadonlySet<string> | undefined;
+  }) {
+    const { db, subsidiaryIds } = options;
+    this.#branches = options.branches;
+    const rows = db
+      .prepare<[], Row>(
+        `SELECT i.sku, i.subsidiary_id, i.ext_id, i.product_id_pos_a, i.product_code_pos_b, k.uncertain, k.qty,
+           k.show
+         FROM integrations i LEFT JOIN stocks k USING (sku, subsidiary_id)`,
+      )
+      .raw();
+    for (const [sku, subsidiaryId, extId, posA, posB, uncertain, qty, show] of rows.all()) {
+      const place = { key: `sku:${sku}@${subsidiaryId}`, subsidiaryId };
+      if (extId !== null) this.#add(extId, place);
+      if (posA !== null) this.#add(posA, place);
+      if (posB !== null) this.#add(posB, place);
+      if (uncertain === null || (subsidiaryIds && !subsidiaryIds.has(subsidiaryId))) continue;
+      const isShown = show === null ? null : show !== 0;
+      this.stocks.set(place.key, { sku, subsidiaryId, qty, show: isShown, unsure: uncertain === 1 });
+    }
+  }
+
+  /**
+   * Target key of a change, as `resolveStock` would find it, in the plain case: named by an externalId that
+   * stands for one stock entry. undefined: resolve it.
+   */
+  keyOf(change: StockChange): string | undefined {
+    if (change.externalId === undefined || change.sku !== undefined) return undefined;
+    const place = this.#places.get(change.externalId);
+    if (!place) return undefined;
+    const { subsidiaryId, subsidiaryExternalId } = change;
+    if (subsidiaryId !== undefined && subsidiaryId !== place.subsidiaryId) return undefined;
+    if (
+      subsidiaryExternalId !== undefined &&
+      this.#branches.idOf(subsidiaryExternalId) !== place.subsidiaryId
+    ) {
+      return undefined;
+    }
+    return place.key;
+  }
+
+  #add(externalId: string, place: { key: string; subsidiaryId: string }): void {
+    const before = this.#places.get(externalId);
+    if (before === undefined) this.#places.set(externalId, place);
+    else if (before?.key !== place.key) this.#places.set(externalId, null);
+  }
+}

@@ -1,0 +1,162 @@
+import type Database from 'better-sqlite3';
+import type { ChangeBody, ChangeKind } from './change.ts';
+import type { OutboxEntry, OutboxState } from './queue.ts';
+
+export interface OutboxFilter {
+  /** `held` is the part of `pending` that waits for a person. */
+  state?: OutboxState | 'held' | undefined;
+  kind?: ChangeKind | undefined;
+  /** Only changes with a lower id, for the next page. */
+  before?: number | undefined;
+  /** Only changes handed over then or later, ISO 8601 UTC. */
+  since?: string | undefined;
+  /** Only changes whose product or branch has this text in an id. */
+  target?: string | undefined;
+  /** Only changes that whoever handed them over called so. */
+  reference?: string | undefined;
+  limit: number;
+}
+
+export interface OutboxCounts {
+  /** Waiting, without those that are held. */
+  pending: number;
+  held: number;
+  /** Waiting for their product to be read. */
+  needsRead: number;
+  sending: number;
+  rejected: number;
+  /** When the longest waiting was handed over; null when none waits. */
+  oldestPendingAt: string | null;
+}
+
+/** What became of the changes of one kind that really left, last. */
+export interface LastSent {
+  /** ISO 8601 UTC; null when the platform took none that is still kept. */
+  takenAt: string | null;
+  /** The newest refusal of the platform's that no newer change has outlived. */
+  refused: { changeId: number; at: string; message: string } | null;
+  /** One that was sent, is not known to have arrived and waits to be sent again. */
+  trouble: { changeId: number; attempts: number; message: string } | null;
+}
+
+const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
+  settled_at AS settledAt, held_guard AS heldGuard, source, reference, replaced, superseded_by AS supersededBy`;
+
+const WAITING = "state = 'pending' AND held_guard IS NULL";
+
+type Row = Omit<OutboxEntry, 'body'> & { body: string };
+
+/** Reads of the outbox for people, the local API and waiting commands. */
+export class OutboxQueries {
+  readonly #db: Database.Database;
+  readonly #list: Database.Statement<[Record<string, unknown>], Row>;
+  readonly #one: Database.Statement<[number], Row>;
+  readonly #open: Database.Statement<[], [number, number]>;
+  readonly #counts: Database.Statement<[], OutboxCounts>;
+
+  constructor(db: Database.Database) {
+    this.#db = db;
+    this.#list = db.prepare(`
+      SELECT ${COLUMNS} FROM outbox
+      WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
+        AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
+        AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
+        AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
+      ORDER BY change_id DESC LIMIT @limit`);
+    this.#one = db.prepare(`SELECT ${COLUMNS} FROM outbox WHERE change_id = ?`);
+    this.#open = db
+      .prepare<[], [number, number]>(
+        `SELECT change_id, 0 FROM outbox WHERE state = 'pending' AND held_guard IS NULL
+         UNION ALL SELECT change_id, 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL
+         UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
+      )
+      .raw();
+    // Each from an index of its own: what is settled stays for a month.
+    this.#counts = db.prepare(`
+      SELECT
+        (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
+        (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held,
+        (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
+          AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
+        (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
+        (SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected,
+        (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
+          AS oldestPendingAt`);
+  }
+
+  /** Newest first. */
+  list(filter: OutboxFilter): OutboxEntry[] {
+    const isHeld = filter.state === 'held';
+    const rows = this.#list.all({
+      before: filter.before ?? Number.MAX_SAFE_INTEGER,
+      state: isHeld ? 'pending' : (filter.state ?? null),
+      held: isHeld ? 1 : null,
+      kind: filter.kind ?? null,
+      since: filter.since ?? null,
+      target: filter.target ?? null,
+      reference: filter.reference ?? null,
+      limit: filter.limit,
+    });
+    return rows.map(entryOf);
+  }
+
+  get(changeId: number): OutboxEntry | undefined {
+    const row = this.#one.get(changeId);
+    return row && entryOf(row);
+  }
+
+  /** Every change that is not settled yet, and whether it is held for a person. */
+  open(): Map<number, { isHeld: boolean }> {
+    return new Map(this.#open.all().map(([changeId, held]) => [changeId, { isHeld: held === 1 }]));
+  }
+
+  /** What became of a change: itself, or the one that took its place. */
+  follow(changeId: number): OutboxEntry | undefined {
+    const followed = new Set<number>();
+    let entry = this.get(changeId);
+    while (entry?.supersededBy != null && !followed.has(entry.changeId)) {
+      followed.add(entry.changeId);
+      const next = this.get(entry.supersededBy);
+      if (!next) break;
+      entry = next;
+    }
+    return entry;
+  }
+
+  /** For a person who looks; what is settled is searched from its newest. */
+  lastSent(kind: ChangeKind): LastSent {
+    const one = <T>(columns: string, where: string, order: string) =>
+      this.#db
+        .prepare<[string], T>(
+          `SELECT ${columns} FROM outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
+        )
+        .get(kind);
+    const settled = (state: OutboxState) => `settled_at IS NOT NULL AND state = '${state}'`;
+    const message = "coalesce(message, '') AS message";
+    const taken = one<{ at: string }>('settled_at AS at', settled('done'), 'settled_at DESC');
+    const refused = `change_id AS changeId, settled_at AS at, ${message}`;
+    const waiting = `change_id AS changeId, attempts, ${message}`;
+    return {
+      takenAt: taken?.at ?? null,
+      refused: one(refused, settled('rejected'), 'settled_at DESC') ?? null,
+      trouble: one(waiting, WAITING, 'change_id') ?? null,
+    };
+  }
+
+  counts(): OutboxCounts {
+    return (
+      this.#counts.get() ?? {
+        pending: 0,
+        held: 0,
+        needsRead: 0,
+        sending: 0,
+        rejected: 0,
+        oldestPendingAt: null,
+      }
+    );
+  }
+}
+
+function entryOf(row: Row): OutboxEntry {
+  return { ...row, body: JSON.parse(row.body) as ChangeBody };
+}

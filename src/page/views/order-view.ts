@@ -1,0 +1,157 @@
+import { html, nothing, type TemplateResult } from 'lit-html';
+import type { MirroredOrder } from '../../orders/order.ts';
+import type { Actions, Dialog, PageState } from '../state.ts';
+import { changeSubject, changeValues, type Speech, statusWord } from '../words/language.ts';
+
+/** One order with all that a person asks about it. */
+export function orderDetailView(
+  { orderId, order }: Dialog & { kind: 'order' },
+  { speech, board }: PageState,
+  actions: Actions,
+): TemplateResult {
+  const { say } = speech;
+  const code = board.orders.get(orderId)?.code ?? order?.code ?? orderId;
+  const body =
+    order === undefined ? say('verdict.waiting') : order === null ? say('order.gone') : facts(order, speech);
+  return html`
+    <div class="sheet">
+      <h2 id="dialog-title">${say('order.title', { code: `#${code}` })}</h2>
+      ${body}
+      <div class="buttons">
+        <button type="button" autofocus @click=${actions.closeDialog}>${say('close')}</button>
+      </div>
+    </div>
+  `;
+}
+
+function facts(order: MirroredOrder, speech: Speech): TemplateResult {
+  const { say, format } = speech;
+  const customer = [order.customerFirstName, order.customerLastName].filter(Boolean).join(' ');
+  const way = order.deliveryType;
+  const rows: [string, string][] = [
+    [say('order.status'), statusWord(order.status, speech)],
+    [say('order.created'), format.moment(order.createdAt)],
+    [say('order.branch'), order.storeExternalId ?? ''],
+    [say('order.way'), way === 'delivery' || way === 'pickup' ? say(way) : (way ?? '')],
+    [say('order.customer'), [customer, order.customerPhoneNumber].filter(Boolean).join(', ')],
+    [say('order.address'), [order.addressAddress, order.addressDetails].filter(Boolean).join(', ')],
+    [say('order.fee'), charged(order.deliveryFee, format)],
+    [say('order.discount'), charged(order.couponDiscount, format)],
+    [say('order.total'), format.amount(order.amountToPay)],
+    [say('order.id'), order.orderId],
+  ];
+  return html`
+    <dl>
+      ${rows.map(([name, value]) => (value === '' ? nothing : html`<div><dt>${name}</dt><dd>${value}</dd></div>`))}
+    </dl>
+    <h3>${say('order.items')}</h3>
+    <ul class="items">
+      ${order.items.map(
+        (item) => html`<li>
+          <span class="line">
+            <span>${format.amount(item.quantity)} × ${item.productName ?? item.productExternalId ?? '–'}</span>
+            <span class="amount">${format.amount(item.productPrice)}</span>
+          </span>
+          ${item.modifiers.map(({ name, optionName, quantity }) => html`<span class="modifier">${[optionName ?? name, quantity === null || quantity === 1 ? '' : `× ${quantity}`].filter(Boolean).join(' ')}</span>`)}
+          ${item.comment ? html`<span class="comment">${item.comment}</span>` : nothing}
+        </li>`,
+      )}
+    </ul>
+  `;
+}
+
+/** Nothing where nothing was charged. */
+function charged(value: MirroredOrder['deliveryFee'], format: Speech['format']): string {
+  return Number(value ?? 0) === 0 ? '' : format.amount(value);
+}
+
+/** Whatever asks for an answer first. */
+export function dialogView(state: PageState, actions: Actions): TemplateResult {
+  return html`
+    <dialog aria-labelledby="dialog-title" @close=${actions.closeDialog} @click=${(event: MouseEvent) => closeOutside(event, actions)}>
+      ${state.dialog === null ? nothing : content(state.dialog, state, actions)}
+    </dialog>
+  `;
+}
+
+/** Opens or closes the browser's own dialog, which keeps the focus inside and gives it back. */
+export function syncDialog({ dialog }: PageState): void {
+  const element = document.querySelector('dialog');
+  if (element === null || element.open === (dialog !== null)) return;
+  if (dialog !== null) element.showModal();
+  else {
+    element.close();
+    // What had the focus is gone with the change it was about.
+    if (document.activeElement === document.body) document.getElementById('outbox')?.focus();
+  }
+}
+
+function content(dialog: Dialog, state: PageState, actions: Actions): TemplateResult {
+  switch (dialog.kind) {
+    case 'key':
+      return keyForm(dialog, state, actions);
+    case 'drop':
+      return dropForm(dialog, state, actions);
+    case 'order':
+      return orderDetailView(dialog, state, actions);
+  }
+}
+
+function keyForm(
+  { fault, isChecking }: Dialog & { kind: 'key' },
+  { speech, hasKey }: PageState,
+  actions: Actions,
+): TemplateResult {
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const { elements } = event.target as HTMLFormElement;
+    const field = (name: string) => elements.namedItem(name) as HTMLInputElement;
+    actions.useKey(field('key').value, field('remember').checked);
+  };
+  return html`
+    <form class="sheet" @submit=${submit}>
+      <h2 id="dialog-title">${speech.say('key.title')}</h2>
+      <p>${speech.say('key.why')}</p>
+      <label for="key">${speech.say('key.label')}</label>
+      <input
+        id="key"
+        name="key"
+        type="password"
+        autocomplete="off"
+        spellcheck="false"
+        autofocus
+        aria-invalid=${fault !== null}
+        aria-describedby="key-fault"
+      />
+      <p class="fault" id="key-fault" role="alert">${fault === null ? '' : speech.say(fault)}</p>
+      <label class="choice"><input type="checkbox" name="remember" /> ${speech.say('key.remember')}</label>
+      <div class="buttons">
+        <button type="submit" class="primary" ?disabled=${isChecking}>${speech.say('key.use')}</button>
+        ${hasKey ? html`<button type="button" @click=${actions.forgetKey}>${speech.say('key.forget')}</button>` : nothing}
+        <button type="button" @click=${actions.closeDialog}>${speech.say('cancel')}</button>
+      </div>
+    </form>
+  `;
+}
+
+function dropForm(
+  { change }: Dialog & { kind: 'drop' },
+  { speech }: PageState,
+  actions: Actions,
+): TemplateResult {
+  return html`
+    <div class="sheet">
+      <h2 id="dialog-title">${speech.say('drop.title')}</h2>
+      <p><strong>${changeSubject(change, speech)}</strong> ${changeValues(change, speech)}</p>
+      <p>${speech.say('drop.why')}</p>
+      <div class="buttons">
+        <button type="button" class="danger" @click=${() => actions.decide('drop', change)}>${speech.say('drop.yes')}</button>
+        <button type="button" autofocus @click=${actions.closeDialog}>${speech.say('cancel')}</button>
+      </div>
+    </div>
+  `;
+}
+
+function closeOutside(event: MouseEvent, actions: Actions): void {
+  if (event.target === event.currentTarget) actions.closeDialog();
+}

@@ -1,0 +1,301 @@
+import { z } from 'zod';
+import { jsonText } from '../core/values.ts';
+import { BATCH_ITEMS_MAX, type ProductRecord } from './platform.ts';
+
+/**
+ * Pieces for reading answers whose types the document does not show: numbers may come as texts, anything may be
+ * missing. What cannot be read is null, and the raw record keeps it.
+ */
+
+/** An identifier, sent as text or number. */
+export const idText = z
+  .union([z.string().min(1), z.number(), z.bigint()])
+  .transform((value) => String(value));
+
+export const nullableId = idText.nullable().catch(null);
+
+export const nullableText = z
+  .union([z.string(), z.number(), z.boolean()])
+  .transform((value) => String(value))
+  .nullable()
+  .catch(null);
+
+/** An amount stays as sent, so that no digit is lost. */
+export const nullableAmount = z
+  .union([z.number(), z.string().min(1)])
+  .nullable()
+  .catch(null);
+
+/** A count, also from a numeric text. */
+export const nullableCount = z
+  .union([
+    z.number(),
+    z
+      .string()
+      .regex(/^\s*\d+\s*$/)
+      .transform(Number),
+  ])
+  .nullable()
+  .catch(null);
+
+const FLAGS: Record<string, boolean> = { true: true, false: false, '1': true, '0': false };
+
+/** A yes or no, also as 1, 0, "true" or "false". */
+export const nullableFlag = z
+  .union([
+    z.boolean(),
+    z
+      .union([z.string(), z.number()])
+      .refine((value) => Object.hasOwn(FLAGS, String(value)))
+      .transform((value) => FLAGS[String(value)] ?? null),
+  ])
+  .nullable()
+  .catch(null);
+
+/** A scalar as sent; JSON text of anything deeper. */
+export const scalarOrJson = z
+  .unknown()
+  .optional()
+  .transform((value): string | number | boolean | null => {
+    if (value === undefined || value === null) return null;
+    if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') return value;
+    return jsonText(value) ?? null;
+  });
+
+/** The entries of an array that `entry`, an object's, can read; not an array counts as none. */
+export function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
+  return z
+    .array(z.unknown())
+    .catch([])
+    .transform((values) =>
+      values.flatMap((value) => {
+        // What is no object is told apart at once: there may be millions.
+        if (typeof value !== 'object' || value === null) return [];
+        const read = entry.safeParse(value);
+        return read.success ? [read.data] : [];
+      }),
+    );
+}
+
+/** Response envelope (document, "Response envelope"); fields beside these are left alone. */
+export const envelopeAnswer = z.looseObject({
+  success: nullableFlag,
+  message: nullableText,
+  data: z.unknown().optional(),
+});
+
+/** A calendar date, YYYY-MM-DD. */
+export const dateText = z.iso.date();
+
+/** Query of GET /order/all; further parameters may be configured, since its paging is not shown. */
+export const orderAllQuery = z
+  .looseObject({ startDate: dateText, endDate: dateText })
+  .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
+
+/** Several for each item; far more are no answer to a batch, and reading them would take minutes. */
+const ERRORS_MAX = 20 * BATCH_ITEMS_MAX;
+
+const batchError = z.union([
+  z
+    .looseObject({
+      index: nullableCount,
+      sku: z.union([z.number(), z.string()]).nullable().catch(null),
+      externalId: nullableId,
+      message: z.unknown().optional(),
+    })
+    .transform(({ index, sku, externalId, message }) => ({
+      index,
+      sku,
+      externalId,
+      message: asMessage(message),
+    })),
+  z.unknown().transform((value) => ({ index: null, sku: null, externalId: null, message: asMessage(value) })),
+]);
+
+/**
+ * `data` of the batch endpoints: { updated, total, errors }. An `errors` that is there and no array is a fault of
+ * the answer: taking it for "none" would hide what the platform discarded.
+ */
+export const batchData = z
+  .looseObject({
+    updated: nullableCount,
+    total: nullableCount,
+    // Counted before they are read one by one.
+    errors: z.custom<unknown[]>(isShortList).pipe(z.array(batchError)).nullish(),
+  })
+  .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
+
+function isShortList(value: unknown): boolean {
+  return Array.isArray(value) && value.length <= ERRORS_MAX;
+}
+
+function asMessage(value: unknown): string {
+  return typeof value === 'string' ? value : (jsonText(value) ?? '');
+}
+
+const stockEntry = z.object({ subsidiaryId: idText, qty: nullableAmount, show: nullableFlag });
+
+const integrationEntry = z.object({
+  subsidiaryId: idText,
+  productIdPosA: nullableId,
+  productCodePosB: nullableId,
+  extId: nullableId,
+});
+
+const skuEntry = z.object({
+  sku: idText,
+  barcode: nullableText,
+  price: nullableAmount,
+  withDiscount: scalarOrJson,
+  discount: scalarOrJson,
+  show: nullableFlag,
+  stocks: readableEntries(stockEntry),
+  integrations: readableEntries(integrationEntry),
+});
+
+const productEntry = z.object({
+  id: idText,
+  name: nullableText,
+  category: scalarOrJson.transform((value) => (value === null ? null : String(value))),
+  show: nullableFlag,
+  children: z.array(z.unknown()).catch([]),
+});
+
+/** One product as read, and whether all of its SKU entries could be. */
+export interface ReadProduct {
+  record: ProductRecord;
+  /** False: an entry of `children` has no sku; it is in `raw` alone. */
+  complete: boolean;
+}
+
+/** Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. */
+export function readProduct(value: unknown): ReadProduct | undefined {
+  const read = productEntry.safeParse(value);
+  if (!read.success) return undefined;
+  const raw = jsonText(value);
+  if (raw === undefined) return undefined;
+  const children = readableEntries(skuEntry).parse(read.data.children);
+  return {
+    record: { ...read.data, children, raw },
+    complete: children.length === read.data.children.length,
+  };
+}
+
+/** Body of PUT /product, and one item of PUT /product/batch (document, rules 1 and 2 of both). */
+export const productChangeItem = z
+  .strictObject({
+    sku: z.number().optional(),
+    externalId: z.string().min(1).optional(),
+    price: z.number().optional(),
+    name: z.string().min(1).optional(),
+    /** An empty text clears it. */
+    description: z.string().optional(),
+    /** Visibility of the whole product, not of its stock in a branch. */
+    show: z.boolean().optional(),
+  })
+  .refine((item) => item.sku !== undefined || item.externalId !== undefined, {
+    error: 'sku or externalId is needed',
+  })
+  .refine(
+    (item) =>
+      item.price !== undefined ||
+      item.name !== undefined ||
+      item.description !== undefined ||
+      item.show !== undefined,
+    { error: 'at least one of price, name, description, show is needed' },
+  );
+
+/** Body of PUT /product/batch, every item valid. */
+export const productBatchRequest = z.strictObject({
+  products: z.array(productChangeItem).min(1).max(BATCH_ITEMS_MAX),
+});
+
+/** Body of either batch endpoint before its items are looked at: a bad item does not stop the others. */
+export const batchRequestFrame = z.looseObject({
+  products: z.array(z.unknown()).min(1).max(BATCH_ITEMS_MAX),
+});
+
+/** Far more than any page asked for; an entry that cannot be read is kept by itself. */
+const DOCS_MAX = 20_000;
+
+const pageNumber = z.union([z.number(), z.string().regex(/^\d+$/).transform(Number)]).pipe(z.int().min(1));
+
+/** Query of GET /product/list, as sent or as a server reads it from the address. */
+export const productListQuery = z
+  .strictObject({
+    subsidiaryId: z.string().min(1).optional(),
+    /** The branch's extId. */
+    externalId: z.string().min(1).optional(),
+    page: pageNumber.default(1),
+    limit: pageNumber.default(20),
+    order: z.enum(['asc', 'desc']).default('desc'),
+    orderBy: z.string().min(1).default('CreatedDate'),
+  })
+  .refine((query) => (query.subsidiaryId === undefined) !== (query.externalId === undefined), {
+    error: 'exactly one of subsidiaryId and externalId is needed',
+  });
+
+/** `data` of GET /product/list around its docs. */
+export const productListData = z.looseObject({
+  docs: z.array(z.unknown()).max(DOCS_MAX),
+  totalDocs: nullableCount,
+  limit: nullableCount,
+  page: nullableCount,
+  totalPages: nullableCount,
+  hasNextPage: nullableFlag,
+});
+
+/** Query of GET /product: one of the two. */
+export const productGetQuery = z
+  .strictObject({ sku: z.string().min(1).optional(), externalId: z.string().min(1).optional() })
+  .refine((query) => (query.sku === undefined) !== (query.externalId === undefined), {
+    error: 'one of sku and externalId is needed',
+  });
+
+/** Body of PUT /product/stock, and one item of PUT /product/stock/batch. */
+export const stockChangeItem = z.strictObject({
+  externalId: z.string().min(1),
+  qty: z.number(),
+  /** Stock visibility in that branch; untouched when omitted. */
+  show: z.boolean().optional(),
+  subsidiaryExternalId: z.string().min(1).optional(),
+  subsidiaryId: z.string().min(1).optional(),
+});
+
+/** Body of PUT /product/stock/batch, every item valid. */
+export const stockBatchRequest = z.strictObject({
+  products: z.array(stockChangeItem).min(1).max(BATCH_ITEMS_MAX),
+});
+
+/** Body of POST /token/refresh. */
+export const tokenRefreshRequest = z.strictObject({ refreshToken: z.string().min(1) });
+
+/**
+ * `data` of its answer: a new pair, and a lifetime text such as `1h`. What cannot be a refresh token is not taken for
+ * one, so that the loss is told as what it is.
+ */
+export const tokenRefreshData = z.looseObject({
+  token: z.string().min(1),
+  refreshToken: z.string().regex(/^[\x21-\x7e]+$/),
+  expiresIn: nullableText,
+});
+
+/**
+ * Body of PUT /webhook. The request name of the enable flag is not shown in the document, so it is given;
+ * the answer's field is `active`.
+ */
+export function webhookPutRequest(enableFlag: string) {
+  return z.strictObject({
+    callbackUrl: z.url({ protocol: /^https?$/ }).optional(),
+    /** An empty text clears it; the current one is kept when omitted. */
+    secret: z.string().optional(),
+    [enableFlag]: z.boolean().optional(),
+  });
+}
+
+/** `data` of PUT /webhook and of the webhook read. */
+export const webhookData = z.object({
+  callbackUrl: nullableText,
+  active: nullableFlag,
+  hasSecret: nullableFlag,
+});

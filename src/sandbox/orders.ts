@@ -1,0 +1,361 @@
+import type { Clock, Random } from '../core/time.ts';
+import type { Catalog } from './catalog.ts';
+import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
+import type { SandboxSettings } from './settings.ts';
+
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+/** The calendar date of a moment in a zone, YYYY-MM-DD. Keeps its formatters: building one takes long. */
+export function localDate(timeZone: string, epochMs: number): string {
+  let format = formats.get(timeZone);
+  if (!format) {
+    format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
+    formats.set(timeZone, format);
+  }
+  return format.format(epochMs);
+}
+
+/** The order notification of the document, whole. */
+export interface OrderSnapshot {
+  store: { externalId: string };
+  internalOrderId: string;
+  status: string;
+  code: number;
+  websiteId: string;
+  name: string;
+  createdAt: string;
+  deliveryType: 'delivery' | 'pickup';
+  amountToPay: number;
+  amount: number;
+  deliveryFee: number;
+  couponDiscount: number;
+  deliveryTime: string;
+  isScheduled: boolean;
+  /** Present only when isScheduled; the document does not show its name. */
+  scheduledDate?: string;
+  /** Present only for a delivery. */
+  address?: OrderAddress;
+  user: { firstName: string; lastName: string; email: string; phoneNumber: string };
+  items: OrderLine[];
+}
+
+export interface OrderAddress {
+  lat: number;
+  lng: number;
+  address: string;
+  streetNumber: string;
+  streetAddress: string;
+  country: string;
+  state: string;
+  city: string;
+  zipCode: string;
+  phoneNumber: string;
+  details: string;
+}
+
+export interface OrderLine {
+  product: { externalId: string | null; name: string };
+  amount: number;
+  comment: string;
+  unitPrice: number;
+  baseUnitPrice: number;
+  productPrice: number;
+  productBasePrice: number;
+  modifiers: OrderLineModifier[];
+}
+
+export interface OrderLineModifier {
+  externalId: null;
+  name: string;
+  shortName: string;
+  description: unknown[];
+  countById: Record<string, number>;
+  countByExternalId: Record<string, number>;
+  options: { optionId: string; externalId: string | null; name: string; price: number }[];
+}
+
+/** An order as the sandbox keeps it. */
+export interface StoredOrder {
+  /** Counts the orders in the order of their creation, from 1. */
+  number: number;
+  /** Replaced with each change, never changed itself. */
+  snapshot: OrderSnapshot;
+  subsidiaryId: string;
+  serviceName: string;
+  updatedAt: string;
+  /** Date of its creation in the company's calendar, YYYY-MM-DD. */
+  localDate: string;
+}
+
+/** What a new order shall be like; everything left out is drawn. */
+export interface NewOrder {
+  subsidiaryId?: string;
+  status?: string;
+  deliveryType?: 'delivery' | 'pickup';
+  isScheduled?: boolean;
+  /** SKUs and quantities; taken from the stock even when there is less. */
+  items?: { sku: number; qty: number; withModifier?: boolean }[];
+  /** Platform's wall clock, epoch milliseconds; now unless told. */
+  createdAtMs?: number;
+  /** Laid over the finished snapshot. */
+  patch?: Partial<OrderSnapshot>;
+}
+
+/** A line with the SKU it takes from the stock. */
+export interface DrawnLine {
+  line: OrderLine;
+  sku: number;
+  qty: number;
+}
+
+const FIRST_NAMES = ['Ana', 'Benjamín', 'Camila', 'Diego', 'Élise', 'Francisca', 'José', 'Lucía', 'Zoë'];
+const LAST_NAMES = ['Aguilar', "O'Higgins", 'Muñoz', 'Pérez', 'Soto', 'Vergara', 'Yáñez'];
+const STREETS = ['Av. Providencia', 'Calle Ñuñoa', 'Los Leones', 'San Martín', 'Vicuña Mackenna'];
+const COMMENTS = ['', '', '', 'sin cebolla', 'well done, please', 'bolsa de papel'];
+export const SERVICES = ['web', 'app', 'marketplace'] as const;
+
+/** The lines asked for, or one to three drawn from what the branch has in stock. */
+export function drawLines(
+  random: Random,
+  catalog: Catalog,
+  subsidiaryId: string,
+  wanted: NewOrder['items'],
+): DrawnLine[] {
+  const picks = wanted ?? drawPicks(random, catalog, subsidiaryId);
+  return picks.flatMap((pick) => {
+    const found = catalog.findSku(pick.sku);
+    if (!found) return [];
+    const { sku, product } = found;
+    const additionals = pick.withModifier ? 500 : 0;
+    const list = sku.price * pick.qty;
+    const best = sku.withDiscount ? Math.round(list * (1 - sku.discount / 100)) : list;
+    const line: OrderLine = {
+      product: {
+        externalId: pick.withModifier ? null : catalog.integrationIdOf(pick.sku, subsidiaryId),
+        name: product.name,
+      },
+      amount: pick.qty,
+      comment: drawFrom(random, COMMENTS),
+      unitPrice: best / pick.qty,
+      baseUnitPrice: list / pick.qty,
+      productPrice: best + additionals,
+      productBasePrice: list + additionals,
+      modifiers: pick.withModifier ? [drawModifier(random, additionals)] : [],
+    };
+    return [{ line, sku: pick.sku, qty: pick.qty }];
+  });
+}
+
+function drawPicks(random: Random, catalog: Catalog, subsidiaryId: string): NonNullable<NewOrder['items']> {
+  const picks = new Map<number, { sku: number; qty: number; withModifier: boolean }>();
+  for (let tries = drawInt(random, 1, 3); tries > 0; tries--) {
+    const sellable = catalog.drawSellable(random, subsidiaryId);
+    if (!sellable) continue;
+    const qty = Math.min(drawInt(random, 1, 3), sellable.qty);
+    picks.set(sellable.sku, { sku: sellable.sku, qty, withModifier: drawChance(random, 0.15) });
+  }
+  return [...picks.values()];
+}
+
+function drawModifier(random: Random, price: number): OrderLineModifier {
+  const id = drawHex(random, 24);
+  const externalId = `MOD-${drawInt(random, 1, 40)}`;
+  return {
+    externalId: null,
+    name: 'Extras',
+    shortName: 'Extra',
+    description: [],
+    countById: { [id]: 1 },
+    countByExternalId: { [externalId]: 1 },
+    options: [{ optionId: id, externalId, name: 'Queso extra', price }],
+  };
+}
+
+export function drawUser(random: Random): OrderSnapshot['user'] {
+  const firstName = drawFrom(random, FIRST_NAMES);
+  const lastName = drawFrom(random, LAST_NAMES);
+  const phoneNumber = `+569${drawInt(random, 10_000_000, 99_999_999)}`;
+  return { firstName, lastName, email: `customer${drawInt(random, 1, 9999)}@example.com`, phoneNumber };
+}
+
+export function drawAddress(random: Random, phoneNumber: string): OrderAddress {
+  const streetAddress = drawFrom(random, STREETS);
+  const streetNumber = String(drawInt(random, 1, 4999));
+  return {
+    lat: -33.4 - random.next() / 10,
+    lng: -70.6 - random.next() / 10,
+    address: `${streetAddress} ${streetNumber}, Santiago, Chile`,
+    streetNumber,
+    streetAddress,
+    country: 'Chile',
+    state: 'Región Metropolitana',
+    city: 'Santiago',
+    zipCode: String(drawInt(random, 7_500_000, 8_999_999)),
+    phoneNumber,
+    details: drawChance(random, 0.4) ? `Depto ${drawInt(random, 11, 1204)}` : '',
+  };
+}
+
+/** Plausible next statuses, likelier ones repeated. The document shows no transitions. */
+const NEXT: Record<string, readonly string[]> = {
+  pending: ['payment-pending', 'payment-approved', 'picker-pending', 'picker-pending', 'cancel'],
+  'payment-pending': ['payment-approved', 'payment-approved', 'payment-approved', 'payment-canceled'],
+  'payment-approved': ['picker-pending'],
+  'picker-pending': ['inProcess', 'inProcess', 'inProcess', 'inProcess', 'cancel'],
+  inProcess: ['ready', 'ready', 'ready', 'ready', 'ready', 'cancel'],
+  ready: ['routed', 'routed', 'dispatched'],
+  routed: ['dispatched', 'dispatched', 'dispatched', 'dispatched', 'shippingError'],
+  shippingError: ['routed', 'cancel'],
+  cancel: ['refund'],
+};
+
+/** A status that may follow, or undefined at an end of the life cycle. An unknown one goes on to `inProcess`. */
+export function nextStatus(random: Random, status: string, deliveryType: string): string | undefined {
+  if (status === 'dispatched' || status === 'refund' || status === 'payment-canceled') return undefined;
+  if (status === 'ready') return deliveryType === 'delivery' ? 'routed' : 'dispatched';
+  return drawFrom(random, NEXT[status] ?? ['inProcess']);
+}
+
+/** Whether nothing follows any more in everyday life (a cancelled order may still be refunded). */
+export function isOver(status: string): boolean {
+  return ['dispatched', 'refund', 'payment-canceled', 'cancel'].includes(status);
+}
+
+export interface OrderBookOptions {
+  clock: Clock;
+  random: Random;
+  settings: SandboxSettings;
+  company: string;
+  catalog: Catalog;
+  /** Told of a creation and of every change of status. */
+  onStatus: (order: StoredOrder) => void;
+  /** Told, before that, of an order nobody may announce. */
+  onHidden: (orderId: string) => void;
+}
+
+/** The company's orders. `code` counts up by one with each. */
+export class OrderBook {
+  readonly #options: OrderBookOptions;
+  readonly #orders = new Map<string, StoredOrder>();
+  readonly #byDate = new Map<string, StoredOrder[]>();
+
+  constructor(options: OrderBookOptions) {
+    this.#options = options;
+  }
+
+  /** Creates an order, takes its items from the stock and announces it, unless it is hidden from the webhook. */
+  create(wish: NewOrder = {}, { hidden = false } = {}): StoredOrder {
+    const { random, catalog, settings } = this.#options;
+    const subsidiaryId = wish.subsidiaryId ?? drawFrom(random, catalog.branches).subsidiaryId;
+    const createdAtMs = wish.createdAtMs ?? this.#nowMs();
+    const drawn = drawLines(random, catalog, subsidiaryId, wish.items);
+    const snapshot = this.#compose(
+      wish,
+      subsidiaryId,
+      createdAtMs,
+      drawn.map(({ line }) => line),
+    );
+    const order: StoredOrder = {
+      number: this.#orders.size + 1,
+      snapshot,
+      subsidiaryId,
+      serviceName: snapshot.name.split(' - ').at(-1) ?? '',
+      updatedAt: new Date(createdAtMs).toISOString(),
+      localDate: localDate(settings.timeZone, createdAtMs),
+    };
+    this.#orders.set(snapshot.internalOrderId, order);
+    const sameDay = this.#byDate.get(order.localDate);
+    if (sameDay) sameDay.push(order);
+    else this.#byDate.set(order.localDate, [order]);
+    if (hidden) this.#options.onHidden(snapshot.internalOrderId);
+    for (const { sku, qty } of drawn) catalog.take(sku, subsidiaryId, qty, snapshot.internalOrderId);
+    this.#options.onStatus(order);
+    return order;
+  }
+
+  /** Moves an order on, by itself to a plausible status or to the one named. Undefined: it is at its end. */
+  advance(orderId: string, status?: string): StoredOrder | undefined {
+    const order = this.get(orderId);
+    const next =
+      status ?? nextStatus(this.#options.random, order.snapshot.status, order.snapshot.deliveryType);
+    if (next === undefined) return undefined;
+    this.change(orderId, { status: next });
+    this.#options.onStatus(order);
+    return order;
+  }
+
+  /** Changes fields without announcing it: only a poll can see it. */
+  change(orderId: string, patch: Partial<OrderSnapshot>): StoredOrder {
+    const order = this.get(orderId);
+    order.snapshot = { ...order.snapshot, ...patch };
+    order.updatedAt = new Date(this.#nowMs()).toISOString();
+    return order;
+  }
+
+  /** Throws RangeError for an order that does not exist. */
+  get(orderId: string): StoredOrder {
+    const order = this.#orders.get(orderId);
+    if (!order) throw new RangeError(`There is no order ${orderId}`);
+    return order;
+  }
+
+  has(orderId: string): boolean {
+    return this.#orders.has(orderId);
+  }
+
+  /** In order of creation. */
+  all(): StoredOrder[] {
+    return [...this.#orders.values()];
+  }
+
+  /** Created on these dates of the company's calendar or between them, newest first. */
+  between(startDate: string, endDate: string): StoredOrder[] {
+    return [...this.#byDate]
+      .flatMap(([date, orders]) => (startDate <= date && date <= endDate ? orders : []))
+      .sort((a, b) => b.number - a.number);
+  }
+
+  #compose(
+    wish: NewOrder,
+    subsidiaryId: string,
+    createdAtMs: number,
+    items: OrderSnapshot['items'],
+  ): OrderSnapshot {
+    const { random, catalog, company } = this.#options;
+    const code = this.#orders.size + 1;
+    const user = drawUser(random);
+    const deliveryType = wish.deliveryType ?? (drawChance(random, 0.6) ? 'delivery' : 'pickup');
+    const isScheduled = wish.isScheduled ?? drawChance(random, 0.1);
+    const deliveryFee = deliveryType === 'delivery' ? drawInt(random, 10, 50) * 100 : 0;
+    const total = items.reduce((sum, item) => sum + item.productPrice, 0);
+    const couponDiscount = drawChance(random, 0.1) ? Math.min(1000, total) : 0;
+    const amount = total - couponDiscount;
+    const service = drawFrom(random, SERVICES);
+    const inMinutes = (minutes: number) => new Date(createdAtMs + minutes * 60_000).toISOString();
+    return {
+      store: { externalId: catalog.branchName(subsidiaryId) },
+      internalOrderId: drawHex(random, 24),
+      status: wish.status ?? 'pending',
+      code,
+      websiteId: company,
+      name: `#${code} - ${user.firstName} ${user.lastName} - ${deliveryType} - ${service}`,
+      createdAt: new Date(createdAtMs).toISOString(),
+      deliveryType,
+      amountToPay: amount + deliveryFee,
+      amount,
+      deliveryFee,
+      couponDiscount,
+      deliveryTime: deliveryType === 'delivery' ? inMinutes(45) : '',
+      isScheduled,
+      ...(isScheduled ? { scheduledDate: inMinutes(180) } : {}),
+      ...(deliveryType === 'delivery' ? { address: drawAddress(random, user.phoneNumber) } : {}),
+      user,
+      items,
+      ...wish.patch,
+    };
+  }
+
+  #nowMs(): number {
+    return this.#options.clock.nowMs() + this.#options.settings.clockSkewMs;
+  }
+}

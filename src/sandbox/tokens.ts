@@ -1,0 +1,135 @@
+import { createHmac } from 'node:crypto';
+import { type Clock, formatDuration, type Random } from '../core/time.ts';
+import { drawHex } from './draws.ts';
+import type { SandboxSettings } from './settings.ts';
+
+const HEADER = Buffer.from(JSON.stringify({ alg: 'HS256', typ: 'JWT' })).toString('base64url');
+
+/**
+ * A JWT signed with HS256. Synchronous on purpose: jose signs on the thread pool, and a simulation on a fake
+ * clock must not move time on while a signature is under way.
+ */
+export function signJwt(claims: object, secret: string): string {
+  const payload = Buffer.from(JSON.stringify(claims)).toString('base64url');
+  const signature = createHmac('sha256', secret).update(`${HEADER}.${payload}`).digest('base64url');
+  return `${HEADER}.${payload}.${signature}`;
+}
+
+export interface IssuedPair {
+  token: string;
+  refreshToken: string;
+}
+
+/** Whom a token speaks for. Pairs that follow each other by rotation are one lineage, blocked as one. */
+export interface Session {
+  company: string;
+  lineage: string;
+}
+
+/** Why a refresh token was refused. */
+export type DeadCause = 'rotated' | 'revoked' | 'expired' | 'unknown';
+
+export interface DeadRefreshUse {
+  /** Platform's wall clock, ISO 8601. */
+  at: string;
+  cause: DeadCause;
+}
+
+interface TokenRecord extends Session {
+  expiresAtMs: number;
+  dead: DeadCause | null;
+}
+
+export interface TokenOfficeOptions {
+  clock: Clock;
+  random: Random;
+  settings: SandboxSettings;
+  accessTokenLifetimeMs: number;
+  refreshTokenLifetimeMs: number;
+}
+
+/** Issues, checks and rotates the pairs. A token that this office did not issue is no token. */
+export class TokenOffice {
+  readonly #options: TokenOfficeOptions;
+  /** Signs the JWTs; a test may verify them with it. */
+  readonly signingSecret: string;
+  readonly #access = new Map<string, TokenRecord>();
+  readonly #refresh = new Map<string, TokenRecord>();
+  readonly #deadUses: DeadRefreshUse[] = [];
+
+  constructor(options: TokenOfficeOptions) {
+    this.#options = options;
+    this.signingSecret = drawHex(options.random, 64);
+  }
+
+  /** Lifetime text of the access token, such as `1h`. */
+  get expiresIn(): string {
+    return formatDuration(this.#options.accessTokenLifetimeMs);
+  }
+
+  issue(company: string, lineage = drawHex(this.#options.random, 16)): IssuedPair {
+    const session = { company, lineage };
+    return {
+      token: this.#mint('access', session, this.#options.accessTokenLifetimeMs, this.#access),
+      refreshToken: this.#mint('refresh', session, this.#options.refreshTokenLifetimeMs, this.#refresh),
+    };
+  }
+
+  /** The session of a bearer token, or undefined for one that is expired, revoked or none of ours. */
+  session(accessToken: string | undefined): Session | undefined {
+    const record = this.#access.get(accessToken ?? '');
+    return record && this.#deadCause(record) === null ? record : undefined;
+  }
+
+  /** The session of a living refresh token; a dead one is counted, and undefined. */
+  refreshSession(refreshToken: string): Session | undefined {
+    const record = this.#refresh.get(refreshToken);
+    const cause = record ? this.#deadCause(record) : 'unknown';
+    if (record && cause === null) return record;
+    this.#deadUses.push({ at: new Date(this.#nowMs()).toISOString(), cause: cause ?? 'unknown' });
+    if (record && this.#options.settings.reuseRevokes) this.#kill(record.lineage);
+    return undefined;
+  }
+
+  /** Exchanges a living refresh token for a new pair; the old one is dead from here on. */
+  rotate(refreshToken: string, session: Session): IssuedPair {
+    const record = this.#refresh.get(refreshToken);
+    if (record) record.dead = 'rotated';
+    return this.issue(session.company, session.lineage);
+  }
+
+  deadUses(): readonly DeadRefreshUse[] {
+    return this.#deadUses;
+  }
+
+  expireAccessTokens(): void {
+    for (const record of this.#access.values()) record.dead ??= 'expired';
+  }
+
+  revokeRefreshTokens(): void {
+    for (const record of this.#refresh.values()) record.dead ??= 'revoked';
+  }
+
+  #kill(lineage: string): void {
+    for (const record of [...this.#access.values(), ...this.#refresh.values()]) {
+      if (record.lineage === lineage) record.dead ??= 'revoked';
+    }
+  }
+
+  #deadCause(record: TokenRecord): DeadCause | null {
+    return record.dead ?? (record.expiresAtMs <= this.#nowMs() ? 'expired' : null);
+  }
+
+  #nowMs(): number {
+    return this.#options.clock.nowMs() + this.#options.settings.clockSkewMs;
+  }
+
+  #mint(use: string, session: Session, lifetimeMs: number, into: Map<string, TokenRecord>): string {
+    const iat = Math.floor(this.#nowMs() / 1000);
+    const exp = iat + Math.floor(lifetimeMs / 1000);
+    const jti = drawHex(this.#options.random, 16);
+    const token = signJwt({ iat, exp, company: session.company, use, jti }, this.signingSecret);
+    into.set(token, { ...session, expiresAtMs: exp * 1000, dead: null });
+    return token;
+  }
+}

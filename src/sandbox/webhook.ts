@@ -1,0 +1,261 @@
+import { Agent, request } from 'undici';
+import type { Log } from '../core/log.ts';
+import type { Clock, Random } from '../core/time.ts';
+import { webhookPutRequest } from '../platform/schemas.ts';
+import { drawChance } from './draws.ts';
+import type { Call } from './engine.ts';
+import { envelope, failure, type Reply } from './exchange.ts';
+import type { OrderSnapshot } from './orders.ts';
+import type { SandboxSettings } from './settings.ts';
+
+export interface WebhookRequest {
+  url: string;
+  headers: Record<string, string>;
+  body: string;
+  signal: AbortSignal;
+}
+
+/** Carries one notification to the receiver and resolves to its HTTP status; rejects when there was none. */
+export type WebhookTransport = (request: WebhookRequest) => Promise<number>;
+
+export interface HttpWebhookTransport {
+  send: WebhookTransport;
+  close(): Promise<void>;
+}
+
+/** Sends over real sockets, through an agent of its own. */
+export function httpWebhookTransport(): HttpWebhookTransport {
+  const agent = new Agent({ keepAliveTimeout: 4000 });
+  return {
+    send: async ({ url, headers, body, signal }) => {
+      const answer = await request(url, { method: 'POST', headers, body, signal, dispatcher: agent });
+      await answer.body.dump();
+      return answer.statusCode;
+    },
+    close: () => agent.destroy(),
+  };
+}
+
+export interface WebhookConfig {
+  callbackUrl: string;
+  /** Empty: none. */
+  secret: string;
+  active: boolean;
+}
+
+/** The company's one webhook. */
+export class WebhookDesk {
+  readonly #settings: SandboxSettings;
+  #config: WebhookConfig | null = null;
+
+  constructor(settings: SandboxSettings) {
+    this.#settings = settings;
+  }
+
+  get config(): WebhookConfig | null {
+    return this.#config;
+  }
+
+  /** Sets it from outside the API, as someone does in the company panel. */
+  set(config: WebhookConfig | null): void {
+    this.#config = config;
+  }
+
+  /** PUT /webhook. Fields the platform does not know, such as a wrong name of the enable flag, are ignored. */
+  put(call: Call): Reply {
+    const flag = this.#settings.webhookFlagName;
+    const known = Object.entries(call.body ?? {}).filter(([key]) =>
+      ['callbackUrl', 'secret', flag].includes(key),
+    );
+    const request = webhookPutRequest(flag).safeParse(Object.fromEntries(known));
+    if (!request.success) {
+      return failure(this.#settings.validationStatus, request.error.issues[0]?.message ?? 'Invalid webhook');
+    }
+    const fields: Record<string, string | boolean | undefined> = request.data;
+    const callbackUrl = text(fields.callbackUrl) ?? this.#config?.callbackUrl;
+    if (callbackUrl === undefined) return failure(this.#settings.validationStatus, 'callbackUrl is required');
+    const active = fields[flag];
+    this.#config = {
+      callbackUrl,
+      secret: text(fields.secret) ?? this.#config?.secret ?? '',
+      active: typeof active === 'boolean' ? active : (this.#config?.active ?? true),
+    };
+    return this.read();
+  }
+
+  /** The webhook read: data is null when none is configured. */
+  read(): Reply {
+    if (!this.#config) return envelope(null);
+    const { callbackUrl, active, secret } = this.#config;
+    return envelope({ callbackUrl, active, hasSecret: secret !== '' });
+  }
+}
+
+function text(value: string | boolean | undefined): string | undefined {
+  return typeof value === 'string' ? value : undefined;
+}
+
+/** How unreliable the sender is; chances are 0 to 1. */
+export interface WebhookBehaviour {
+  /** Chance that a notification is never sent. */
+  drop: number;
+  /** Chance that it is sent twice. */
+  duplicate: number;
+  /** Chance that it waits until the next one of any order is out, or `reorderMs` has passed. */
+  reorder: number;
+  reorderMs: number;
+  /** Chance of a delay, and its bounds. */
+  delay: number;
+  delayMs: readonly [number, number];
+}
+
+export const HONEST: WebhookBehaviour = {
+  drop: 0,
+  duplicate: 0,
+  reorder: 0,
+  reorderMs: 5000,
+  delay: 0,
+  delayMs: [0, 0],
+};
+
+/** One notification and what became of it. */
+export interface Delivery {
+  orderId: string;
+  status: string;
+  /** Platform's wall clock when it was due, ISO 8601. */
+  at: string;
+  /** HTTP statuses of its tries; `failed` for a try without an answer. */
+  tries: (number | 'failed')[];
+  outcome: 'waiting' | 'confirmed' | 'given-up' | 'dropped' | 'hidden' | 'off';
+}
+
+export interface WebhookSenderOptions {
+  clock: Clock;
+  random: Random;
+  settings: SandboxSettings;
+  desk: WebhookDesk;
+  transport: WebhookTransport;
+  log: Log;
+  closing: AbortSignal;
+}
+
+/**
+ * Sends the order notifications. Those of one order leave one after the other, unless the behaviour says
+ * otherwise; those of different orders do not wait for each other.
+ */
+export class WebhookSender {
+  readonly #options: WebhookSenderOptions;
+  readonly #deliveries: Delivery[] = [];
+  readonly #tails = new Map<string, Promise<void>>();
+  readonly #hidden = new Set<string>();
+  #heldBack: (() => void)[] = [];
+  behaviour: WebhookBehaviour = HONEST;
+
+  constructor(options: WebhookSenderOptions) {
+    this.#options = options;
+  }
+
+  /** From now on no notification of the order leaves. */
+  hide(orderId: string): void {
+    this.#hidden.add(orderId);
+  }
+
+  deliveries(): readonly Delivery[] {
+    return this.#deliveries;
+  }
+
+  /** Resolves when nothing is under way any more. */
+  async settled(): Promise<void> {
+    while (this.#tails.size > 0) await Promise.all(this.#tails.values());
+  }
+
+  /** Announces an order as it is now. */
+  announce(snapshot: OrderSnapshot): void {
+    const { clock, random, settings, desk } = this.#options;
+    const at = new Date(clock.nowMs() + settings.clockSkewMs).toISOString();
+    const { internalOrderId: orderId, status } = snapshot;
+    const delivery: Delivery = { orderId, status, at, tries: [], outcome: 'waiting' };
+    this.#deliveries.push(delivery);
+    if (!settings.externalPos || !desk.config?.active) {
+      delivery.outcome = 'off';
+    } else if (this.#hidden.has(orderId)) {
+      delivery.outcome = 'hidden';
+    } else if (drawChance(random, this.behaviour.drop)) {
+      delivery.outcome = 'dropped';
+    } else {
+      const body = JSON.stringify(snapshot);
+      const copies = drawChance(random, this.behaviour.duplicate) ? 2 : 1;
+      this.#queue(delivery, () => this.#deliver(delivery, body, copies));
+    }
+  }
+
+  /** Delayed and held notifications leave the order's queue, so that later ones overtake them. */
+  #queue(delivery: Delivery, send: () => Promise<void>): void {
+    const { random } = this.#options;
+    const strays = drawChance(random, this.behaviour.reorder)
+      ? this.#nextIsOut()
+      : drawChance(random, this.behaviour.delay)
+        ? this.#pause(this.behaviour.delayMs)
+        : undefined;
+    const key = strays ? `${delivery.orderId} ${this.#deliveries.length}` : delivery.orderId;
+    const before = strays ?? this.#tails.get(key) ?? Promise.resolve();
+    const tail = before.then(send).finally(() => {
+      if (this.#tails.get(key) === tail) this.#tails.delete(key);
+    });
+    this.#tails.set(key, tail);
+  }
+
+  async #deliver(delivery: Delivery, body: string, copies: number): Promise<void> {
+    const { clock, settings, closing } = this.#options;
+    for (let copy = 0; copy < copies; copy++) {
+      for (const delayMs of [0, ...settings.webhookRetry.delaysMs]) {
+        if (delayMs > 0) await clock.sleep(delayMs, closing);
+        if (closing.aborted) return;
+        const result = await this.#try(body);
+        delivery.tries.push(result);
+        if (isConfirmed(result)) {
+          delivery.outcome = 'confirmed';
+          break;
+        }
+      }
+    }
+    if (delivery.outcome === 'waiting') delivery.outcome = 'given-up';
+    for (const release of this.#heldBack.splice(0)) release();
+  }
+
+  async #try(body: string): Promise<number | 'failed'> {
+    const { desk, transport, clock, settings, log, closing } = this.#options;
+    const config = desk.config;
+    if (!config) return 'failed';
+    const headers: Record<string, string> = { 'content-type': 'application/json' };
+    if (config.secret !== '') headers['x-webhook-secret'] = config.secret;
+    const over = new AbortController();
+    const signal = AbortSignal.any([over.signal, closing]);
+    const timeout = clock.sleep(settings.webhookTimeoutMs, signal).then(() => over.abort());
+    try {
+      return await transport({ url: config.callbackUrl, headers, body, signal });
+    } catch (error) {
+      log.debug({ err: error }, 'A notification got no answer.');
+      return 'failed';
+    } finally {
+      over.abort();
+      await timeout;
+    }
+  }
+
+  #nextIsOut(): Promise<void> {
+    const { clock, closing } = this.#options;
+    const released = new AbortController();
+    this.#heldBack.push(() => released.abort());
+    return clock.sleep(this.behaviour.reorderMs, AbortSignal.any([released.signal, closing]));
+  }
+
+  #pause([leastMs, mostMs]: readonly [number, number]): Promise<void> {
+    const { clock, random, closing } = this.#options;
+    return clock.sleep(leastMs + random.next() * (mostMs - leastMs), closing);
+  }
+}
+
+function isConfirmed(result: number | 'failed'): boolean {
+  return result !== 'failed' && result >= 200 && result < 300;
+}

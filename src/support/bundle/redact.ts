@@ -1,0 +1,407 @@
+import { createHash } from 'node:crypto';
+import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import type Database from 'better-sqlite3';
+import { asRoot } from '../../app/installation.ts';
+import type { Environment } from '../../config/source.ts';
+import { asTillsyncError, TillsyncError } from '../../core/errors.ts';
+import { secretForms } from '../../core/log.ts';
+import { lookInto } from '../../db/sqlite.ts';
+
+/** One file of a bundle. */
+export interface Section {
+  name: string;
+  /** For the person who looks what leaves the shop. */
+  what: string;
+  /**
+   * - a text as it is, or a JSON document, or a list that becomes one JSON document a line
+   * - throws what the file then says instead
+   */
+  make(): SectionContent | Promise<SectionContent>;
+  /** May repeat what a customer wrote or is called. */
+  mayNamePeople: boolean;
+  /** Written by others, so that a secret nobody knows here may stand in it. */
+  isForeign?: boolean;
+}
+
+export type SectionContent = { text: string } | { document: unknown } | { lines: readonly unknown[] };
+
+/** What a reader learns where something could not be read. */
+export function faultOf(error: unknown): { couldNotBeRead: string; hint?: string } {
+  const { code, message, hint } = asTillsyncError(error);
+  return { couldNotBeRead: `${message} (${code})`, ...(hint !== undefined && { hint }) };
+}
+
+/** The value, or why there is none: one thing that cannot be read hides nothing else. */
+export function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
+  try {
+    return read();
+  } catch (error) {
+    return faultOf(error);
+  }
+}
+
+/** Throws what a reader understands where a file is not there, or where this user may not see it. */
+export function mustExist(path: string): void {
+  try {
+    lstatSync(path);
+  } catch (error) {
+    const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
+    throw isMissing
+      ? new TillsyncError('not-found', `There is no ${path}.`)
+      : new TillsyncError('storage-readonly', `This user may not look at ${path}.`, {
+          hint: 'Make the bundle as root, or as the user that tillsync runs as.',
+        });
+  }
+}
+
+const MASK = '[customer]';
+const ORDERS_MAX = 20_000;
+const WORD_LENGTH_MIN = 3;
+
+const EMAIL = /[\p{L}\d._%+-]+@[\p{L}\d-]+(?:\.[\p{L}\d-]+)+/gu;
+/** With a plus, or with gaps as people write them: a time or an id has neither. */
+const PHONE = /\+\d[\d\s().-]{6,}\d|(?<![\d.:T-])\(?\d{2,4}\)?[ ]\d{3,4}[ -]?\d{3,4}(?![\d.:])/g;
+const NAMED_PERSON =
+  /(\\*"(?:[\w-]*(?:name|phone|mobile|mail|address|street|comment|details|notes?|instructions|zip|lat|lng|customer|document|rut|dni))\\*"\s*:\s*\\*")((?:[^"\\]|\\(?!\\*"))*)/gi;
+
+/** What the mirror knows of customers, so that it is found in whatever text repeats it. */
+const VALUES = `
+  SELECT customer_first_name, customer_last_name, customer_email, customer_phone_number, address_address,
+    address_street_address, address_details, address_phone_number FROM orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
+const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND comment <> '' LIMIT ${ORDERS_MAX}`;
+
+const TOKEN = /[\p{L}\p{N}]+/gu;
+
+/** For a bundle that may hold them. */
+export const EVERYBODY: Pick<PeopleMask, 'text'> = { text: (text) => text };
+
+/** Takes people out of free texts: messages, reasons, log lines. */
+export class PeopleMask {
+  /** By their first word, in small letters; the longest first, so that an address goes before a street. */
+  readonly #values = new Map<string, { start: number; value: string }[]>();
+
+  /** Learns the customers of a mirror. */
+  learn(db: Database.Database): void {
+    for (const query of [VALUES, COMMENTS]) {
+      for (const row of db.prepare<[], unknown[]>(query).raw().iterate()) {
+        for (const value of row) this.add(value);
+      }
+    }
+  }
+
+  add(value: unknown): void {
+    if (typeof value !== 'string') return;
+    const text = value.trim();
+    // A house number is no sign of anybody.
+    if (text.length < WORD_LENGTH_MIN || /^\d{1,5}$/.test(text)) return;
+    for (const form of new Set([text, JSON.stringify(text).slice(1, -1)])) this.#addForm(form.toLowerCase());
+  }
+
+  text(text: string): string {
+    const told = text.replace(EMAIL, MASK).replace(NAMED_PERSON, `$1${MASK}`);
+    return this.#withoutValues(told).replace(PHONE, MASK);
+  }
+
+  #addForm(value: string): void {
+    TOKEN.lastIndex = 0;
+    const first = TOKEN.exec(value);
+    if (!first) return;
+    const there = this.#values.get(first[0]) ?? [];
+    if (there.some((each) => each.value === value)) return;
+    there.push({ start: first.index, value });
+    there.sort((a, b) => b.value.length - a.value.length);
+    this.#values.set(first[0], there);
+  }
+
+  #withoutValues(text: string): string {
+    if (this.#values.size === 0) return text;
+    const small = text.toLowerCase();
+    // Letters that change their length with their case are rare; then the text itself is looked through.
+    const where = small.length === text.length ? small : text;
+    let told = '';
+    let end = 0;
+    for (const { 0: token, index } of where.matchAll(TOKEN)) {
+      if (index < end) continue;
+      const found = this.#values.get(token)?.find(({ start, value }) => stands(where, value, index - start));
+      if (!found || index - found.start < end) continue;
+      told += text.slice(end, index - found.start) + MASK;
+      end = index - found.start + found.value.length;
+    }
+    return told + text.slice(end);
+  }
+}
+
+/** Whether `value` stands in `text` at `index` and not within a longer word. */
+function stands(text: string, value: string, index: number): boolean {
+  return (
+    index >= 0 &&
+    text.startsWith(value, index) &&
+    !/^[\p{L}\p{N}]/u.test(text.slice(index + value.length, index + value.length + 1))
+  );
+}
+
+export const HIDDEN = '[redacted]';
+
+const JWT = /\beyJ[\w-]{6,}(?:\.[\w-]*){0,4}/g;
+const SCHEME = /\b(Bearer|Basic|Digest)(\s+)[^\s"'\\,;]+/gi;
+const SECRET_NAME = /authorization|cookie|secret|token|passw|credential|api[-_ ]?key/i;
+/** `x-webhook-secret: …`, `"token":"…"` also where JSON stands within JSON, `?api_key=…`. */
+const NAMED =
+  /([\w.-]*(?:authorization|cookie|secret|token|passw(?:or)?d|credential|api[-_]?key)[\w.-]*\\*["']?\s*[:=]\s*\\*["']?(?:(?:bearer|basic|digest)\s+)?)([^\s"'\\,;&}\]]{4,})/gi;
+const NAMED_TEST = new RegExp(NAMED.source, 'i');
+const USER_IN_ADDRESS = /(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#"'\\@]+@/gi;
+/** The letter of an escape such as `\\n` is no part of a word. */
+const WORD = /(?<=\\[nrt])[\w.~+/=%-]{8,}|(?<!\\)[\w.~+/=%-]{8,}/g;
+const DECODED_LENGTH_MAX = 64 * 1024;
+
+export interface RedactorOptions {
+  /** Hidden in whatever form they come. */
+  secrets: Iterable<string>;
+  /** sha256 of secrets that are known by that alone, in hexadecimal digits. */
+  fingerprints: ReadonlySet<string>;
+}
+
+/** The one gate through which every text of a bundle goes, its file names, too. */
+export class Redactor {
+  readonly #forms: string[];
+  readonly #fingerprints: ReadonlySet<string>;
+
+  constructor({ secrets, fingerprints }: RedactorOptions) {
+    // The longest first, so that a secret that holds another is hidden whole.
+    this.#forms = [...new Set([...secrets].flatMap(secretForms))].sort((a, b) => b.length - a.length);
+    this.#fingerprints = fingerprints;
+  }
+
+  /** Hides what is known to be secret and all that looks like it. */
+  text(text: string): string {
+    return this.known(
+      text
+        .replace(SCHEME, `$1$2${HIDDEN}`)
+        .replace(NAMED, `$1${HIDDEN}`)
+        .replace(USER_IN_ADDRESS, `$1${HIDDEN}@`),
+    );
+  }
+
+  /** Hides what is known to be secret, and JSON Web Tokens; leaves JSON whole. */
+  known(text: string): string {
+    let told = text;
+    for (const form of this.#forms) if (told.includes(form)) told = told.replaceAll(form, HIDDEN);
+    return told.replace(JWT, HIDDEN).replace(WORD, (word) => (this.#isSecret(word) ? HIDDEN : word));
+  }
+
+  /** A copy of a JSON document with every text in it redacted, and those under the name of a secret left out. */
+  document(value: unknown): unknown {
+    if (typeof value === 'string') return this.text(value);
+    if (Array.isArray(value)) return value.map((each) => this.document(each));
+    if (typeof value !== 'object' || value === null) return value;
+    return Object.fromEntries(
+      Object.entries(value).map(([name, each]) => {
+        const isSecret = SECRET_NAME.test(name) && typeof each === 'string' && each !== '';
+        return [this.text(name), isSecret ? HIDDEN : this.document(each)];
+      }),
+    );
+  }
+
+  /** Whether a known secret stands in `text` in any form. */
+  finds(text: string): boolean {
+    return this.#forms.some((form) => text.includes(form));
+  }
+
+  /** Known by its fingerprint, or a secret that somebody has encoded whole. */
+  #isSecret(word: string): boolean {
+    if (this.#isHandedIn(word)) return true;
+    return decodings(word).some(
+      (text) =>
+        this.#isHandedIn(text) ||
+        this.finds(text) ||
+        text !== text.replace(JWT, HIDDEN) ||
+        NAMED_TEST.test(text),
+    );
+  }
+
+  #isHandedIn(word: string): boolean {
+    if (this.#fingerprints.size === 0) return false;
+    return this.#fingerprints.has(createHash('sha256').update(word).digest('hex'));
+  }
+}
+
+/** What a word says in hexadecimal digits or base64, where that is readable text. */
+function decodings(word: string): string[] {
+  if (word.length < 16 || word.length > DECODED_LENGTH_MAX) return [];
+  const found: Buffer[] = [];
+  if (/^(?:[\da-f]{2})+$/i.test(word)) found.push(Buffer.from(word, 'hex'));
+  if (/^[\w+/-]+={0,2}$/.test(word)) found.push(Buffer.from(word, 'base64'));
+  return found
+    .map((bytes) => bytes.toString('utf8'))
+    .filter((text) => /^[\p{L}\p{N}\p{P}\p{S}\s]+$/u.test(text));
+}
+
+export interface KnownSecrets {
+  secrets: Set<string>;
+  /** Names of those that were handed in. */
+  handedIn: Set<string>;
+  /** sha256 of every refresh token that a person handed in. */
+  fingerprints: Set<string>;
+  /** Why not all are known; then what could hold one is left out. */
+  fault: unknown;
+}
+
+const NAMES = [
+  'refresh-token',
+  'access-token',
+  'webhook-secret',
+  'local-api-key',
+  'alarm-url',
+  'alarm-token',
+];
+
+/** Every secret that this process can come by: in the environment, in credentials, in state.db, in addresses. */
+export function knownSecrets(options: {
+  env: Environment;
+  /** The configuration file, in order or not: a secret may have strayed into it. */
+  configFile: string;
+  statePath: string;
+}): KnownSecrets {
+  const { env, configFile, statePath } = options;
+  const found: KnownSecrets = {
+    secrets: new Set(),
+    handedIn: new Set(),
+    fingerprints: new Set(),
+    fault: undefined,
+  };
+  const add = (text: string | null | undefined) => {
+    for (const line of (text ?? '').split(/[\r\n]+/)) {
+      for (const secret of [line, line.trim()]) if (secret !== '') found.secrets.add(secret);
+    }
+  };
+  for (const name of NAMES) {
+    const fromFile = env.CREDENTIALS_DIRECTORY && contentOf(join(env.CREDENTIALS_DIRECTORY, name));
+    for (const secret of [env[`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`], fromFile]) {
+      if (secret) found.handedIn.add(name);
+      add(secret);
+    }
+  }
+  const overrides = Object.entries(env).filter(([name]) => name.startsWith('TILLSYNC_'));
+  const configured = [contentOf(configFile), ...overrides.map(([, value]) => value)];
+  for (const text of configured) straySecrets(text ?? '').forEach(add);
+  try {
+    for (const copy of [statePath, `${statePath}.before-upgrade`]) {
+      if (existsSync(copy)) addStored(copy, found, add);
+    }
+    // Where not even the directory can be looked into, nothing seems to exist.
+    const directory = join(statePath, '..');
+    if (existsSync(directory)) readdirSync(directory);
+  } catch (error) {
+    found.fault = error;
+  }
+  return found;
+}
+
+function addStored(path: string, found: KnownSecrets, add: (text: string | null | undefined) => void): void {
+  lookInto(path, (db) => {
+    const tables = new Set(db.prepare<[], string>('SELECT name FROM sqlite_schema').pluck().all());
+    const texts = (query: string) => db.prepare<[], (string | null)[]>(query).raw().all().flat();
+    if (tables.has('tokens')) texts('SELECT refresh_token, access_token FROM tokens').forEach(add);
+    if (tables.has('handed_in')) {
+      for (const print of texts('SELECT fingerprint FROM handed_in'))
+        if (print) found.fingerprints.add(print);
+    }
+    if (!tables.has('webhook')) return;
+    for (const memory of texts('SELECT memory FROM webhook')) {
+      for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
+        if (typeof value === 'string') add(value);
+      }
+    }
+  });
+}
+
+const ADDRESS = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]+/gi;
+const NAMED_SECRET = /^[\w.\s-]*(?:secret|token|passw|api_?key)[\w\s-]*=\s*["']+([^"'\n]{4,})/gim;
+
+/** User, password and query of each address in a text, and what stands under the name of a secret. */
+function straySecrets(text: string): string[] {
+  const named = Array.from(text.matchAll(NAMED_SECRET), (match) => match[1] ?? '');
+  const inAddresses = Array.from(text.matchAll(ADDRESS), ([address]) => {
+    if (!URL.canParse(address)) return [];
+    const { username, password, searchParams } = new URL(address);
+    return [decoded(username), decoded(password), ...searchParams.values()];
+  });
+  return [...named, ...inAddresses.flat()].filter((secret) => secret.length >= 4);
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+function contentOf(path: string): string | undefined {
+  try {
+    return asRoot(() => readFileSync(path, 'utf8'));
+  } catch {
+    return undefined;
+  }
+}
+
+export interface RenderedFile {
+  name: string;
+  what: string;
+  text: string;
+  /** Why it could not be read; null: it was. */
+  fault: string | null;
+  /** Whether it was longer than may leave. */
+  isCut: boolean;
+}
+
+/** Twenty files of this size are what a mail can carry, before they are packed. */
+const TEXT_LENGTH_MAX = 1024 * 1024;
+
+type Gate = { redactor: Redactor; people: Pick<PeopleMask, 'text'> };
+
+/** One file as it leaves: gathered, redacted, then cut, so that no secret is cut in two and missed. */
+export async function renderSection(section: Section, gate: Gate): Promise<RenderedFile> {
+  const { what } = section;
+  const name = gate.redactor.known(section.name);
+  let fault: string | null = null;
+  let content: SectionContent;
+  try {
+    content = await section.make();
+  } catch (error) {
+    const document = faultOf(error);
+    fault = gate.redactor.text(document.couldNotBeRead);
+    content = { document };
+  }
+  const whole = gate.redactor.known(written(content, section, gate));
+  const { text, isCut } = cut(whole, 'lines' in content ? 'newest-first' : 'newest-last');
+  return { name, what, text, fault, isCut };
+}
+
+function written(content: SectionContent, { mayNamePeople }: Section, { redactor, people }: Gate): string {
+  const withoutPeople = (text: string) => (mayNamePeople ? people.text(text) : text);
+  const clean = (value: unknown) => eachText(redactor.document(value), withoutPeople);
+  if ('text' in content) return withoutPeople(redactor.text(content.text));
+  if ('document' in content) return `${JSON.stringify(clean(content.document), null, 2)}\n`;
+  return content.lines.map((line) => `${JSON.stringify(clean(line))}\n`).join('');
+}
+
+function eachText(value: unknown, change: (text: string) => string): unknown {
+  if (typeof value === 'string') return change(value);
+  if (Array.isArray(value)) return value.map((each) => eachText(each, change));
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value).map(([key, each]) => [change(key), eachText(each, change)]),
+  );
+}
+
+/** Keeps the newest whole lines. */
+function cut(text: string, order: 'newest-first' | 'newest-last'): { text: string; isCut: boolean } {
+  if (text.length <= TEXT_LENGTH_MAX) return { text, isCut: false };
+  if (order === 'newest-first') {
+    return { text: text.slice(0, text.lastIndexOf('\n', TEXT_LENGTH_MAX) + 1), isCut: true };
+  }
+  const end = text.slice(-TEXT_LENGTH_MAX);
+  return { text: end.slice(end.indexOf('\n') + 1), isCut: true };
+}

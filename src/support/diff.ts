@@ -1,0 +1,315 @@
+import type { Parts } from '../app/parts.ts';
+import { findProducts } from '../app/readers.ts';
+import { type Branch, type ProductDifference, productDifferences } from '../catalog/product.ts';
+import { type CatalogKeeper, CatalogSweep, type SweepRequest } from '../catalog/sweep.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { type RecordList, recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
+import { silentLog } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import type { MirroredOrder, OrderFields, OrderItem, OrderReading } from '../orders/order.ts';
+import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
+import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
+import { compileSpellings } from '../orders/spellings.ts';
+import type { CallOptions, ProductRecord } from '../platform/platform.ts';
+
+type Scalar = string | number | boolean | null;
+
+/** One value that the mirror and the platform tell differently. */
+export interface OrderDifference {
+  orderId: string;
+  /** `order` and `items` stand for the whole. */
+  field: string;
+  /** null: nothing is known, or the order is not there. */
+  mirror: Scalar;
+  platform: Scalar;
+}
+
+/** What differs between the mirror's order and what the platform says of it; what it does not say, does not. */
+export function orderDifferences(
+  mirrored: MirroredOrder | undefined,
+  { orderId, fields, items }: OrderReading,
+): OrderDifference[] {
+  if (!mirrored) return [{ orderId, field: 'order', mirror: null, platform: fields.status ?? 'there' }];
+  const differences: OrderDifference[] = [];
+  for (const field of Object.keys(fields) as (keyof OrderFields)[]) {
+    const platform = fields[field] ?? null;
+    const mirror = mirrored[field];
+    if (asKept(mirror) !== asKept(platform)) differences.push({ orderId, field, mirror, platform });
+  }
+  if (items && itemsText(items) !== itemsText(mirrored.items)) {
+    const [mirror, platform] = [mirrored.items, items].map((each) => `${each.length} items`) as [
+      string,
+      string,
+    ];
+    differences.push({ orderId, field: 'items', mirror, platform });
+  }
+  return differences;
+}
+
+/** The mirror keeps true and false as 1 and 0. */
+function asKept(value: Scalar): string | null {
+  if (value === null) return null;
+  return typeof value === 'boolean' ? String(Number(value)) : String(value);
+}
+
+function itemsText(items: readonly OrderItem[]): string {
+  return JSON.stringify(
+    items.map(({ modifiers, ...item }) => [sorted(item), modifiers.map((each) => sorted({ ...each }))]),
+  );
+}
+
+function sorted(fields: object): [string, unknown][] {
+  return Object.entries(fields)
+    .map(([name, value]): [string, unknown] => [name, value === null ? null : String(value)])
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+}
+
+export interface OrdersDiff {
+  window: PollWindow;
+  /** Orders in the platform's answer. */
+  compared: number;
+  differences: OrderDifference[];
+  /** Orders left out, since a callback changed them while the platform was asked. */
+  moved: number;
+  unreadable: number;
+  /** The answer speaks of further pages, so orders that it lacks were not looked for. */
+  morePages: boolean;
+}
+
+export interface DiffOrdersRequest extends CallOptions {
+  /** Without it the days of a plain poll. */
+  window?: PollWindow | undefined;
+}
+
+/** What the mirror says of the orders against what the platform says now. One call; nothing is written. */
+export async function diffOrders(
+  parts: Pick<Parts, 'mirror' | 'platform' | 'config'>,
+  clock: Clock,
+  request: DiffOrdersRequest,
+): Promise<OrdersDiff> {
+  const { mirror, platform } = parts;
+  const { timezone, lookbackDays } = parts.config.orders;
+  const { window: asked, ...call } = request;
+  const nowMs = clock.nowMs();
+  const window =
+    asked ??
+    pollWindow({
+      nowMs,
+      platformNowMs: nowMs + (platform.clock.skewMs() ?? 0),
+      timezone,
+      lookbackDays,
+      reachBackToMs: null,
+      lookbackDaysMax: lookbackDays,
+    });
+  let asOf = { seq: mirror.newestSeq(), atMs: nowMs };
+  const answer = await platform.orderAll(window, {
+    ...call,
+    onSend: () => {
+      asOf = { seq: mirror.newestSeq(), atMs: clock.nowMs() };
+    },
+  });
+  const { readings, unreadable, morePages } = readingsOf(answer.body, parts);
+  const diff: OrdersDiff = {
+    window,
+    compared: readings.size,
+    differences: [],
+    moved: 0,
+    unreadable,
+    morePages,
+  };
+  for (const reading of readings.values()) {
+    const mirrored = mirror.order(reading.orderId);
+    const differences = orderDifferences(mirrored, reading);
+    if (differences.length > 0 && mirrored && mirrored.seq > asOf.seq) diff.moved += 1;
+    else diff.differences.push(...differences);
+  }
+  if (!morePages) diff.differences.push(...missingOf(parts, window, readings, asOf.atMs));
+  return diff;
+}
+
+function readingsOf(body: Uint8Array, { config }: Pick<Parts, 'config'>) {
+  const { fields, listPath } = config.orders;
+  const spellings = compileSpellings(fields);
+  const read = (list: RecordList, index: number): OrderReading | undefined => {
+    const reading = readOrderText(recordText(body, list, index), spellings);
+    return 'unreadable' in reading ? undefined : reading;
+  };
+  const scanned = scanRecords(body);
+  const list = chooseOrderList(scanned, { listPath, read });
+  if (!list) {
+    throw new TillsyncError(
+      'platform-garbled',
+      'The answer of GET /order/all holds no list of orders that tillsync can find.',
+      { hint: 'A poll keeps the whole answer: {tillsync} sync orders, then {tillsync} quarantine list' },
+    );
+  }
+  const readings = new Map<string, OrderReading>();
+  let unreadable = 0;
+  for (let index = 0; index < list.length; index++) {
+    const reading = read(list, index);
+    if (reading) readings.set(reading.orderId, reading);
+    else unreadable += 1;
+  }
+  return { readings, unreadable, morePages: speaksOfMorePages(scanned.hints, list.length) };
+}
+
+/**
+ * Orders that the answer should hold and does not: created before it was asked for, on a day that lies within the
+ * window in whichever calendar the platform reads it.
+ */
+function missingOf(
+  { mirror }: Pick<Parts, 'mirror'>,
+  window: PollWindow,
+  readings: ReadonlyMap<string, OrderReading>,
+  askedAtMs: number,
+): OrderDifference[] {
+  const from = addDays(window.startDate, -1);
+  const before = new Date(askedAtMs).toISOString();
+  const stored = mirror.read(({ db }) =>
+    db
+      .prepare<{ from: string; before: string }, StoredOrder>(
+        `SELECT order_id AS orderId, status, created_at AS createdAt FROM orders
+         WHERE created_at >= @from AND created_at < @before ORDER BY created_at`,
+      )
+      .all({ from, before }),
+  );
+  return stored
+    .filter(({ orderId, createdAt }) => {
+      const createdAtMs = Date.parse(createdAt);
+      return !readings.has(orderId) && !Number.isNaN(createdAtMs) && liesWithin(window, createdAtMs);
+    })
+    .map(({ orderId, status }) => ({ orderId, field: 'order', mirror: status ?? 'there', platform: null }));
+}
+
+interface StoredOrder {
+  orderId: string;
+  status: string | null;
+  createdAt: string;
+}
+
+export type { ProductDifference };
+
+export interface ProductsDiff {
+  /** Products that the platform listed, each counted once for every branch. */
+  compared: number;
+  differences: ProductDifference[];
+  /** Products left out, since changes of them arrived while they were compared. */
+  moved: number;
+  /** Entries of the list that could not be read as a product. */
+  unreadable: number;
+}
+
+export interface DiffProductsRequest extends SweepRequest {
+  branches: readonly Branch[];
+  onBranch: (branch: Branch) => void;
+}
+
+/**
+ * What the mirror says of the catalogue against what the platform says now. Nothing is written. Errors: those of
+ * CatalogSweep.sweep.
+ */
+export async function diffProducts(
+  parts: Pick<Parts, 'stores' | 'platform' | 'config'>,
+  clock: Clock,
+  request: DiffProductsRequest,
+): Promise<ProductsDiff> {
+  const { stores, platform, config } = parts;
+  const diff: ProductsDiff = { compared: 0, differences: [], moved: 0, unreadable: 0 };
+  const found = new Map<string, ProductDifference>();
+  for (const branch of request.branches) {
+    request.onBranch(branch);
+    const keeper = new Comparer(stores);
+    const { pageSize } = config.catalog;
+    const sweep = new CatalogSweep({ platform, keeper, clock, log: silentLog, pageSize });
+    const { products, unreadable } = await sweep.sweep(branch, request);
+    diff.compared += products;
+    diff.unreadable += unreadable;
+    diff.moved += keeper.moved.size;
+    for (const each of [...keeper.byProduct.values()].flat()) {
+      found.set(
+        JSON.stringify([each.productId, each.sku, each.subsidiaryId, each.field, each.platform]),
+        each,
+      );
+    }
+  }
+  diff.differences.push(...found.values());
+  return diff;
+}
+
+/** Takes the place of the mirror in a sweep, and compares where that would write. */
+class Comparer implements CatalogKeeper {
+  /** What was found of each product when it was last seen; a list that shifted is read again. */
+  readonly byProduct = new Map<string, ProductDifference[]>();
+  readonly moved = new Set<string>();
+  readonly #stores: Parts['stores'];
+
+  constructor(stores: Parts['stores']) {
+    this.#stores = stores;
+  }
+
+  readMark() {
+    return this.#stores.read(({ catalog }) => catalog.readMark());
+  }
+
+  async applyPage(branch: Branch, records: readonly ProductRecord[], mark: { push: number }) {
+    const { subsidiaryId } = branch;
+    const own = new Set(subsidiaryId === null ? [] : [subsidiaryId]);
+    for (const record of records) this.#compare(record, mark, own);
+    return { written: 0 };
+  }
+
+  async applyRead(record: ProductRecord, mark: { push: number }): Promise<boolean> {
+    this.#compare(record, mark, undefined);
+    return false;
+  }
+
+  unlisted(branch: Branch, seen: ReadonlySet<string>) {
+    return this.#stores.read(({ catalog }) => catalog.unlisted(branch, seen));
+  }
+
+  async completeSweep({ branch, seen }: { branch: Branch; seen: ReadonlySet<string> }): Promise<number> {
+    const subsidiaryId = branch.subsidiaryId ?? branch.externalId;
+    for (const { productId } of this.unlisted(branch, seen)) {
+      const difference = {
+        productId,
+        sku: null,
+        subsidiaryId,
+        field: 'product',
+        mirror: 'listed',
+        platform: null,
+      };
+      this.byProduct.set(productId, [difference]);
+    }
+    return 0;
+  }
+
+  /** The mirror has its own way of keeping these; looking keeps nothing. */
+  async quarantine(): Promise<void> {}
+
+  #compare(record: ProductRecord, mark: { push: number }, speaksFor: ReadonlySet<string> | undefined): void {
+    const [mirrored] = findProducts(this.#stores, { productId: record.id });
+    const differences = productDifferences(mirrored, record, speaksFor);
+    this.moved.delete(record.id);
+    this.byProduct.delete(record.id);
+    if (differences.length === 0) return;
+    // What was pushed after the platform was asked is not in its answer.
+    if (this.#pushedSince(record.id, mark.push)) this.moved.add(record.id);
+    else this.byProduct.set(record.id, differences);
+  }
+
+  #pushedSince(productId: string, mark: number): boolean {
+    return (
+      this.#stores.read(({ db }) =>
+        db
+          .prepare<{ productId: string; mark: number }, number>(
+            `SELECT 1 FROM products WHERE product_id = @productId AND pushed_mark > @mark
+           UNION ALL SELECT 1 FROM skus WHERE product_id = @productId AND pushed_mark > @mark
+           UNION ALL SELECT 1 FROM skus s JOIN stocks k USING (sku)
+             WHERE s.product_id = @productId AND k.pushed_mark > @mark`,
+          )
+          .pluck()
+          .get({ productId, mark }),
+      ) === 1
+    );
+  }
+}

@@ -1,0 +1,177 @@
+import { asTillsyncError, asTyped, hasCode, typedAgain } from '../../core/errors.ts';
+import { type Clock, formatDuration } from '../../core/time.ts';
+import type { Finding, FindingCode } from '../../health/finding.ts';
+import type { Verdict } from '../../health/verdict.ts';
+
+/** Every check by its id, which stays the same in every version, in the order they are made. */
+export const CHECK_TITLES = {
+  config: 'Configuration',
+  version: 'Version',
+  'storage.disk': 'Disk space',
+  'storage.files': 'Files and modes',
+  'storage.mirror': 'Mirror',
+  'storage.state': 'State',
+  'storage.inbox': 'Inbox',
+  'storage.readers': 'Readers of the mirror',
+  service: 'Service',
+  'service.api': 'Local API',
+  'service.version': 'Running version',
+  tokens: 'Tokens',
+  orders: 'Orders by polling',
+  catalog: 'Catalogue',
+  changes: 'Changes sent',
+  'changes.stock': 'PUT /product/stock',
+  'changes.products': 'PUT /product',
+  outbox: 'Outbox',
+  quarantine: 'Quarantine',
+  alarms: 'Other alarms',
+  'platform.network': 'Way to the platform',
+  'platform.limits': 'Limits and blocks',
+  'platform.products': 'GET /product/list',
+  'platform.product': 'GET /product',
+  'webhook.registered': 'Webhook registered',
+  'platform.clock': 'Clock',
+  'webhook.receiver': 'Callback receiver',
+  'webhook.public': 'Public address',
+  'webhook.arriving': 'Callbacks arriving',
+} as const;
+export type CheckId = keyof typeof CHECK_TITLES;
+export const CHECK_IDS = Object.keys(CHECK_TITLES) as CheckId[];
+
+/**
+ * - `ok`: all is well
+ * - `warn`: works, and somebody should look
+ * - `fail`: does not work until somebody acts
+ * - `skipped`: could not be checked, or there is nothing to check; the message says why
+ */
+export type CheckLevel = 'ok' | 'warn' | 'fail' | 'skipped';
+
+/** What a check found. */
+export interface Outcome {
+  level: CheckLevel;
+  /** One or two sentences: how it is. */
+  message: string;
+  /** What to do about it; null when there is nothing to do. */
+  remedy: string | null;
+  /** For programs, with units in the names; never a secret. */
+  facts: Readonly<Record<string, unknown>>;
+  /** Whether only new tokens help. */
+  needsTokens?: boolean;
+  /** Whether it was skipped for want of rights, so that something may be wrong all the same. */
+  isHidden?: boolean;
+}
+
+export interface Check {
+  id: CheckId;
+  run(): Outcome | Promise<Outcome>;
+}
+
+export interface CheckResult extends Outcome {
+  id: CheckId;
+  title: string;
+}
+
+type Facts = Outcome['facts'];
+
+export function well(message: string, facts: Facts = {}): Outcome {
+  return outcome('ok', message, null, facts);
+}
+
+export function warned(message: string, remedy: string, facts: Facts = {}): Outcome {
+  return outcome('warn', message, remedy, facts);
+}
+
+export function failed(message: string, remedy: string, facts: Facts = {}): Outcome {
+  return outcome('fail', message, remedy, facts);
+}
+
+/** What could not be checked, and why. */
+export function skipped(message: string, remedy: string | null = null, facts: Facts = {}): Outcome {
+  return outcome('skipped', message, remedy, facts);
+}
+
+function outcome(level: CheckLevel, message: string, remedy: string | null, facts: Facts): Outcome {
+  return { level, message: asTyped(message), remedy: remedy === null ? null : asTyped(remedy), facts };
+}
+
+/** What this user may not look at. */
+export function hidden(message: string, facts: Facts = {}): Outcome {
+  return { ...skipped(message, `Run: ${typedAgain()}`, facts), isHidden: true };
+}
+
+/** The outcome of a check that ended with an error. */
+export function outcomeOfError(thrown: unknown): Outcome {
+  if (hasCode(thrown, 'aborted')) return skipped('Stopped before it was checked.');
+  const {
+    code,
+    message,
+    hint = 'Send support what this command prints with --json.',
+  } = asTillsyncError(thrown);
+  return {
+    level: 'fail',
+    message,
+    remedy: hint,
+    facts: { code },
+    ...(code === 'auth-required' && { needsTokens: true }),
+  };
+}
+
+/** Makes one check; whatever it throws is what it found. */
+export async function resultOf({ id, run }: Check): Promise<CheckResult> {
+  const title = CHECK_TITLES[id];
+  try {
+    return { id, title, ...(await run()) };
+  } catch (thrown) {
+    return { id, title, ...outcomeOfError(thrown) };
+  }
+}
+
+/** How long ago, such as `3m ago`. */
+export function since(iso: string, clock: Clock): string {
+  const ms = clock.nowMs() - Date.parse(iso);
+  return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
+}
+
+const TRIES_AGAIN =
+  'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
+
+const FOLLOWS = 'It ends with what else is wrong here.';
+
+/** Where a finding sends people to this very command, what to do instead. */
+const HERE: Partial<Record<FindingCode, string>> = {
+  'orders.stale': 'Check the internet connection of this machine, and what else is wrong here.',
+  'outbox.stuck': 'Check the internet connection of this machine, and what else is wrong here.',
+  'orders.resuming': 'Wait for two minutes; if it stays, see what else is wrong here.',
+  'orders.starting': 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
+  auth: TRIES_AGAIN,
+  'orders.poll': TRIES_AGAIN,
+  'outbox.push': TRIES_AGAIN,
+};
+
+/** What the verdict of the status page says about some things, in the same words; undefined: nothing is wrong. */
+export function outcomeOfFindings(
+  { findings }: Verdict,
+  codes: readonly FindingCode[],
+  facts: Outcome['facts'] = {},
+  /** Whose details the caller says better. */
+  toldBetter: readonly FindingCode[] = [],
+): Outcome | undefined {
+  const found = findings.filter(({ code }) => codes.includes(code));
+  if (found.length === 0) return undefined;
+  const remedies = new Set(
+    found.map(({ code, remedy }) => (remedy === '' ? FOLLOWS : (HERE[code] ?? remedy))),
+  );
+  return {
+    level: found.some(({ level }) => level === 'red') ? 'fail' : 'warn',
+    message: found.map((each) => sentence(each, toldBetter)).join(' '),
+    remedy: [...remedies].join(' '),
+    facts: { ...facts, findings: found.map(({ code }) => code) },
+    ...(found.some(({ code }) => code === 'auth.none' || code === 'auth.locked-out') && {
+      needsTokens: true,
+    }),
+  };
+}
+
+function sentence({ code, message, detail }: Finding, toldBetter: readonly FindingCode[]): string {
+  return detail === null || toldBetter.includes(code) ? message : `${message} ${detail}`;
+}

@@ -1,0 +1,418 @@
+import { accessSync, constants, existsSync, lstatSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { groupName, namedUser, serviceUserOf, unitOf, userName } from '../../app/installation.ts';
+import { type StoragePaths, storagePaths, storageSpace } from '../../app/storage.ts';
+import { hasCode, whenFree } from '../../core/errors.ts';
+import type { Clock } from '../../core/time.ts';
+import { openKeeper } from '../../db/mirror-connection.ts';
+import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.ts';
+import { findWalReaders, type LockHolder, namesOf, WAL_BYTES_MAX } from '../../db/wal.ts';
+import { diskVerdict, formatBytes } from '../../health/disk-space.ts';
+import { FINDING_SENTENCES } from '../../health/finding.ts';
+import type { InboxHealth } from '../../outbox/inbox.ts';
+import { lookIntoInbox } from '../../outbox/inbox-process.ts';
+import { type Check, type CheckId, failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
+
+/** A file or directory of the storage directory as the system shows it. */
+export interface SeenFile {
+  path: string;
+  role: 'directory' | 'mirror' | 'state' | 'inbox-directory' | 'inbox' | 'log';
+  /** Permission bits with setgid and the like: `st_mode & 0o7777`. */
+  mode: number;
+  uid: number;
+  gid: number;
+}
+
+export interface FileProblem {
+  path: string;
+  level: 'warn' | 'fail';
+  /** What follows from it, without the path. */
+  problem: string;
+  /** The command that mends it. */
+  remedy: string;
+}
+
+interface ModeRule {
+  mode: number;
+  /** Bits whose presence does harm. */
+  harmful: number;
+  harm: string;
+  /** Bits without which the POS of another user cannot do its part. */
+  needed: number;
+  lack: string;
+}
+
+const POS_CANNOT_READ = 'so a POS of another user cannot read the mirror';
+const POS_CANNOT_HAND_OVER = 'so a POS of another user cannot hand over changes by SQL';
+
+/** The modes of product's files, and why each is as it is. */
+const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
+  directory: {
+    mode: 0o2750,
+    harmful: 0o022,
+    harm: 'others may write in it, and files that they make there can lock tillsync out',
+    needed: 0o050,
+    lack: POS_CANNOT_READ,
+  },
+  mirror: {
+    mode: 0o640,
+    harmful: 0o022,
+    harm: 'others may write it, so a POS can lock or damage it',
+    needed: 0o040,
+    lack: POS_CANNOT_READ,
+  },
+  state: { mode: 0o600, harmful: 0o077, harm: 'others may read the tokens in it', needed: 0, lack: '' },
+  'inbox-directory': {
+    mode: 0o2770,
+    harmful: 0o002,
+    harm: 'everybody may write in it',
+    needed: 0o070,
+    lack: POS_CANNOT_HAND_OVER,
+  },
+  inbox: {
+    mode: 0o660,
+    harmful: 0o002,
+    harm: 'everybody may write it',
+    needed: 0o060,
+    lack: POS_CANNOT_HAND_OVER,
+  },
+};
+
+/** What is wrong with owners and modes; `files` begin with the directory. */
+export function fileProblems(
+  files: readonly SeenFile[],
+  owner: RightOwner,
+  nameOf: (uid: number) => string,
+): FileProblem[] {
+  return [...ownerProblem(files, owner, nameOf), ...modeProblems(files)];
+}
+
+function modeProblems(files: readonly SeenFile[]): FileProblem[] {
+  return files.flatMap((file) => {
+    const { path, role, mode } = file;
+    const problems: FileProblem[] = [];
+    if (role === 'log') return problems;
+    const { mode: right, harmful, harm, needed, lack } = RULES[role];
+    const remedy = `sudo chmod ${octal(right)} ${path}`;
+    const is = `has mode ${octal(mode)}`;
+    if ((mode & harmful) !== 0) problems.push({ path, level: 'fail', problem: `${is}: ${harm}`, remedy });
+    else if ((mode & needed) !== needed)
+      problems.push({ path, level: 'warn', problem: `${is}, ${lack}`, remedy });
+    return problems;
+  });
+}
+
+/** The user that has to own what is in the storage directory, by name. */
+export interface RightOwner {
+  uid: number;
+  user: string;
+  group: string;
+  /** Such as `tillsync.service`; null: the owner of the directory, for no unit says who it is. */
+  unit: string | null;
+}
+
+/** One problem for all that belongs to somebody else, since one command mends it. `files` begin with the directory. */
+function ownerProblem(
+  files: readonly SeenFile[],
+  { uid, user, group, unit }: RightOwner,
+  nameOf: (uid: number) => string,
+): FileProblem[] {
+  // In the inbox's directory the POS makes files too.
+  const wrong = files.filter((file) => file.role !== 'inbox' && file.uid !== uid);
+  const [first] = wrong;
+  const [directory] = files;
+  if (!first || !directory) return [];
+  const others = [...new Set(wrong.map((file) => nameOf(file.uid)))].join(' and ');
+  const more = wrong.length === 1 ? '' : ` and ${wrong.length - 1} more in it`;
+  const why = unit === null ? `as the directory to ${user}` : `to ${user}, as whom ${unit} runs`;
+  return [
+    {
+      path: first.path,
+      level: 'fail',
+      problem:
+        `${more} belong${more === '' ? 's' : ''} to ${others} and not ${why}, so tillsync cannot write there`.trim(),
+      remedy: `sudo chown -R -h ${user}:${group} ${directory.path}`,
+    },
+  ];
+}
+
+function octal(mode: number): string {
+  return mode.toString(8).padStart(4, '0');
+}
+
+export interface MirrorFilesOptions {
+  mirrorPath: string;
+  /** null when it is not known. */
+  running: boolean | null;
+}
+
+/**
+ * The mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped: whoever
+ * closes last and may delete them does, such as a root sqlite3. Made anew where nothing runs; undefined when all
+ * are there.
+ */
+export function mendMirrorFiles({ mirrorPath, running }: MirrorFilesOptions): Outcome | undefined {
+  if (!existsSync(mirrorPath)) return undefined;
+  const missing = [`${mirrorPath}-wal`, `${mirrorPath}-shm`].filter((path) => !existsSync(path));
+  if (missing.length === 0) return undefined;
+  const [which, was] = [missing.join(' and '), missing.length > 1 ? 'were' : 'was'];
+  const facts = { missing };
+  if (running !== false) {
+    const message = `${which} ${was} deleted while tillsync runs, so what it wrote last may be lost at its next stop.`;
+    return failed(message, 'Restart the service: {restart}', facts);
+  }
+  try {
+    openKeeper(mirrorPath).close();
+  } catch {
+    // The next line tells.
+  }
+  if (missing.some((path) => !existsSync(path))) {
+    const message = `Without ${which} a POS of another user cannot read the mirror while tillsync is stopped.`;
+    return failed(message, 'Start tillsync, or run this as root: both make them anew.', facts);
+  }
+  return warned(
+    `${which} ${was} missing, so a POS of another user could not read the mirror; that was made anew just now.`,
+    'Look into a stopped mirror with sqlite3 -readonly, and not as root: whoever closes last deletes these files.',
+    { ...facts, madeAnew: true },
+  );
+}
+
+/** Owners and modes of all that is in the storage directory, as the table of files promises them. */
+export function filesCheck(options: {
+  directory: string;
+  /** `storage.group`; empty: that of the owner. */
+  group: string;
+  configFile: string;
+  isRunning: () => Promise<boolean | null>;
+}): Check {
+  const { directory, isRunning } = options;
+  return {
+    id: 'storage.files',
+    async run() {
+      const { mirror: mirrorPath } = storagePaths(directory);
+      const mended = mendMirrorFiles({ mirrorPath, running: await isRunning() });
+      const judged = judge(directory, options);
+      if (!mended || judged.level === 'fail') return judged;
+      return judged.level === 'warn' && mended.level === 'warn' ? both(judged, mended) : mended;
+    },
+  };
+}
+
+function both(one: Outcome, other: Outcome): Outcome {
+  return {
+    level: one.level,
+    message: `${one.message} ${other.message}`,
+    remedy: `${one.remedy}. ${other.remedy}`,
+    facts: { ...one.facts, ...other.facts },
+  };
+}
+
+function judge(directory: string, options: { group: string; configFile: string }): Outcome {
+  const storage = see(directory, 'directory');
+  if (storage === 'hidden') return hidden(`You do not have permission to see ${directory}.`, { directory });
+  if (!storage) {
+    return failed(
+      `There is no storage directory ${directory} yet.`,
+      'Start tillsync, which makes it, or correct storage.directory in the configuration.',
+      { directory },
+    );
+  }
+  const { mirror, state, inbox } = storagePaths(directory);
+  const seen = [
+    storage,
+    see(mirror, 'mirror'),
+    see(`${mirror}-wal`, 'log'),
+    see(`${mirror}-shm`, 'log'),
+    see(state, 'state'),
+    see(`${state}-wal`, 'log'),
+    see(`${state}-shm`, 'log'),
+    see(dirname(inbox), 'inbox-directory'),
+    see(inbox, 'inbox'),
+  ];
+  const files = seen.filter((file) => file !== undefined && file !== 'hidden');
+  const problems = fileProblems(files, rightOwner(storage, options), userName);
+  const facts = { directory, files: files.map(toldFile), problems };
+  const [first] = problems;
+  if (!first && seen.includes('hidden')) {
+    return hidden(`You do not have permission to see the files in ${directory}.`, facts);
+  }
+  if (!first) return well(`Owners and modes in ${directory} are right.`, facts);
+  const message = problems.map(({ path, problem }) => `${path} ${problem}.`).join(' ');
+  const remedy = problems.map((each) => each.remedy).join(' && ');
+  return problems.some(({ level }) => level === 'fail')
+    ? failed(message, remedy, facts)
+    : warned(message, remedy, facts);
+}
+
+function toldFile({ path, mode, uid }: SeenFile) {
+  return { path, mode: mode.toString(8).padStart(4, '0'), uid };
+}
+
+/** The user of the unit that reads the configuration; where no unit does, whose the directory is. */
+function rightOwner({ uid, gid }: SeenFile, options: { group: string; configFile: string }): RightOwner {
+  const service = serviceUserOf(options.configFile);
+  const user = service ?? namedUser(String(uid)) ?? { uid, gid, name: null };
+  return {
+    uid: user.uid,
+    user: user.name ?? String(user.uid),
+    group: options.group || groupName(user.gid),
+    unit: service ? unitOf(options.configFile) : null,
+  };
+}
+
+/** `hidden`: this user may not see it. */
+function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefined {
+  try {
+    const { mode, uid, gid } = statSync(path);
+    return { path, role, mode: mode & 0o7777, uid, gid };
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code === 'ENOENT' || code === 'ENOTDIR') return undefined;
+    if (code === 'EACCES') return 'hidden';
+    throw error;
+  }
+}
+
+type Kind = 'mirror' | 'state' | 'inbox';
+
+const IDS: Record<Kind, CheckId> = {
+  mirror: 'storage.mirror',
+  state: 'storage.state',
+  inbox: 'storage.inbox',
+};
+const NAMES: Record<Kind, string> = { mirror: 'mirror.db', state: 'state.db', inbox: 'inbox.db' };
+/** SQLite tells a disk that cannot be read for a moment as damage, too. */
+const LOOK_AGAIN =
+  'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
+const MAKES_IT_ANEW: Record<Kind, string> = {
+  mirror: `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`,
+  state: `${LOOK_AGAIN}stop tillsync, move state.db away, start it and hand in new tokens with: {tillsync} auth set`,
+  inbox:
+    'Nothing to do: a running tillsync moves it away and makes a new one. Hand over what the POS wrote last again.',
+};
+
+/** Whether this user may look into the file; else why not. */
+export function lockedAway(path: string): Outcome | undefined {
+  try {
+    accessSync(path, constants.R_OK);
+    return undefined;
+  } catch (error) {
+    const code = error instanceof Error && 'code' in error ? error.code : undefined;
+    if (code !== 'EACCES' && code !== 'EPERM') return undefined;
+    return hidden(`You do not have permission to read ${path}.`, { path });
+  }
+}
+
+/** Whether each database is sound and of this version. */
+export function databaseChecks(paths: StoragePaths, clock: Clock, signal: AbortSignal): Check[] {
+  const look = {
+    mirror: () => whenFree(clock, () => databaseHealth(paths.mirror, 'mirror')),
+    state: () => whenFree(clock, () => databaseHealth(paths.state, 'state')),
+    inbox: () => lookIntoInbox({ path: paths.inbox, clock, signal }, (ask) => ask({ do: 'health' })),
+  };
+  return (['mirror', 'state', 'inbox'] as const).map((kind) => ({
+    id: IDS[kind],
+    run: () => judgeDatabase(kind, paths[kind], look[kind]),
+  }));
+}
+
+async function judgeDatabase(
+  kind: Kind,
+  path: string,
+  look: () => Promise<DatabaseHealth | InboxHealth>,
+): Promise<Outcome> {
+  const away = lockedAway(path);
+  if (away) return away;
+  if (!lstatSync(path, { throwIfNoEntry: false })) {
+    return skipped(`There is no ${path} yet.`, 'Start tillsync, which makes it.', { path });
+  }
+  let health: DatabaseHealth | InboxHealth;
+  try {
+    health = await look();
+  } catch (error) {
+    if (!hasCode(error, 'storage-corrupt')) throw error;
+    return failed(error.message, MAKES_IT_ANEW[kind], { path });
+  }
+  const { bytes, damage, readThrough } = health;
+  const schema = 'schema' in health ? health.schema : null;
+  const facts = { path, ...health };
+  if (damage !== null) {
+    return failed(`${path} is damaged: ${damage}. It was left as it is.`, MAKES_IT_ANEW[kind], facts);
+  }
+  const size = formatBytes(bytes);
+  if (schema && schema.applied > schema.known) {
+    const message = `${NAMES[kind]} was written by a newer tillsync, and this one leaves it alone.`;
+    return failed(
+      message,
+      'Install the newer tillsync again, or restore the copy kept before the upgrade.',
+      facts,
+    );
+  }
+  if (schema && schema.applied < schema.known) {
+    const message = `${NAMES[kind]} is still as an older tillsync made it.`;
+    return warned(message, 'Restart the service, which brings it up to date: {restart}', facts);
+  }
+  const sound = readThrough ? 'sound' : 'too large to be read through in a moment';
+  return well(`${path}: ${size}, ${sound}.`, facts);
+}
+
+export function diskCheck(directory: string): Check {
+  return {
+    id: 'storage.disk',
+    run() {
+      const space = storageSpace(directory);
+      if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
+      const { code, message: free } = diskVerdict(space);
+      if (code === null) return well(free, { ...space });
+      const { level, message, remedy } = FINDING_SENTENCES[code];
+      return {
+        level: level === 'red' ? 'fail' : 'warn',
+        message: `${message} ${free}`,
+        remedy,
+        facts: { ...space, directory },
+      };
+    },
+  };
+}
+
+/** Short reads end within it; who reads before and after holds the log. */
+const BETWEEN_LOOKS_MS = 300;
+
+export interface ReadersCheckOptions {
+  mirrorPath: string;
+  clock: Clock;
+  signal: AbortSignal;
+  /** Process of the daemon, whose own reads are none of a POS; undefined when it is not known. */
+  daemonPid: number | undefined;
+}
+
+/** Which programs keep a read of the mirror open, so that its log cannot shrink. */
+export function readersCheck({ mirrorPath, clock, signal, daemonPid }: ReadersCheckOptions): Check {
+  return {
+    id: 'storage.readers',
+    async run() {
+      const away = lockedAway(mirrorPath);
+      if (away) return away;
+      const before = new Set(findWalReaders(mirrorPath).map(({ pid }) => pid));
+      await clock.sleep(BETWEEN_LOOKS_MS, signal);
+      const held = findWalReaders(mirrorPath).filter(({ pid }) => before.has(pid) && pid !== daemonPid);
+      return readersOutcome(held, walBytes(mirrorPath));
+    },
+  };
+}
+
+/** `held`: programs that keep a read open; `logBytes`: size of -wal. */
+export function readersOutcome(held: readonly LockHolder[], logBytes: number): Outcome {
+  const facts = { logBytes, logMaxBytes: WAL_BYTES_MAX, readers: held };
+  const names = namesOf(held);
+  const log = `write log: ${formatBytes(logBytes)}`;
+  if (held.length === 0) return well(`No program is blocking the database (${log}).`, facts);
+  if (logBytes <= WAL_BYTES_MAX) {
+    return well(
+      `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`,
+      facts,
+    );
+  }
+  const { message, remedy } = FINDING_SENTENCES['mirror.reader-holds-wal'];
+  return warned(`${message} It is held by ${names} (${log}).`, remedy, facts);
+}

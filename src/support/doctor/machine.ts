@@ -1,0 +1,344 @@
+import { execFile } from 'node:child_process';
+import { existsSync, realpathSync } from 'node:fs';
+import { resolve } from 'node:path';
+import Database from 'better-sqlite3';
+import { Agent, request } from 'undici';
+import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
+import { reachPlatform } from '../../app/webhook-probe.ts';
+import { configWarnings, readConfig } from '../../config/config.ts';
+import type { Config } from '../../config/config-type.ts';
+import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
+import { type ConfigFault, describeFault, type Environment, isSetUp } from '../../config/source.ts';
+import { asTillsyncError } from '../../core/errors.ts';
+import { FINDING_SENTENCES } from '../../health/finding.ts';
+import { addressOf } from '../../platform/transport.ts';
+import { type Check, failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
+
+/** What this command itself is made of. */
+export function versionCheck(): Check {
+  return {
+    id: 'version',
+    run() {
+      const tillsync = programVersion();
+      const { version: node } = process;
+      const sqlite = sqliteVersion();
+      return well(`tillsync ${tillsync}, Node ${node.slice(1)}, SQLite ${sqlite}.`, {
+        tillsync,
+        node,
+        sqlite,
+      });
+    },
+  };
+}
+
+function sqliteVersion(): string {
+  const db = new Database(':memory:');
+  try {
+    return String(db.prepare('SELECT sqlite_version()').pluck().get());
+  } finally {
+    db.close();
+  }
+}
+
+/** Whether the platform's address lets itself be connected to. Nothing is asked of it, so no limit is touched. */
+export function networkCheck(baseUrl: string, signal: AbortSignal): Check {
+  return { id: 'platform.network', run: () => tryToConnect(baseUrl, signal) };
+}
+
+async function tryToConnect(baseUrl: string, signal: AbortSignal): Promise<Outcome> {
+  const { isTls: tls, ...to } = addressOf(baseUrl);
+  const facts = { ...to, tls };
+  const startMs = performance.now();
+  try {
+    await reachPlatform(baseUrl, signal);
+  } catch (error) {
+    if (signal.aborted) return outcomeOfError(error);
+    const { message, hint = '', cause } = asTillsyncError(error);
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : null;
+    return failed(message, hint, { ...facts, code });
+  }
+  const tookMs = Math.round(performance.now() - startMs);
+  return well(`${to.host}:${to.port} takes connections (${tookMs} ms).`, { ...facts, tookMs });
+}
+
+/** A unit as `systemctl show` tells it. */
+export interface ServiceUnit {
+  name: string;
+  /** `active`, `inactive`, `failed`, `activating` and so on. */
+  activeState: string;
+  /** `enabled`, `disabled` and so on; empty when systemd does not tell. */
+  unitFileState: string;
+  mainPid: number | null;
+  restarts: number;
+}
+
+const TIMEOUT_MS = 5_000;
+const PROPERTIES = ['LoadState', 'ActiveState', 'UnitFileState', 'MainPID', 'NRestarts'];
+
+/** The unit as systemd has it; null where there is no unit or no systemd, or it does not know the unit. */
+export async function readUnit(name: string | null): Promise<ServiceUnit | null> {
+  if (name === null || !existsSync('/run/systemd/system')) return null;
+  const text = await new Promise<string>((resolve) => {
+    const words = ['show', name, `--property=${PROPERTIES.join(',')}`];
+    execFile('systemctl', words, { timeout: TIMEOUT_MS }, (error, stdout) => resolve(error ? '' : stdout));
+  });
+  return parseUnit(name, text);
+}
+
+/** Reads lines such as `ActiveState=active`. */
+export function parseUnit(name: string, text: string): ServiceUnit | null {
+  const values = new Map(
+    text.split('\n').map((line) => {
+      const at = line.indexOf('=');
+      return [line.slice(0, at), line.slice(at + 1)] as const;
+    }),
+  );
+  if (values.get('LoadState') !== 'loaded') return null;
+  const mainPid = Number(values.get('MainPID') ?? 0);
+  return {
+    name,
+    activeState: values.get('ActiveState') ?? '',
+    unitFileState: values.get('UnitFileState') ?? '',
+    mainPid: mainPid > 0 ? mainPid : null,
+    restarts: Number(values.get('NRestarts') ?? 0) || 0,
+  };
+}
+
+/** What a running daemon says of itself. */
+export interface DaemonAnswer {
+  url: string;
+  /** `down`: nothing answers there; `other`: what answers is not the tillsync of this storage. */
+  health: 'ok' | 'failing' | 'down' | 'other';
+  /** Whose it is, where another answers: the storage directory of another tillsync; null: of no tillsync. */
+  otherStorage: string | null;
+  /** Loops that are silent for too long. */
+  stalled: string[];
+  /** Its version; null when it does not tell. */
+  version: string | null;
+  /** Where nothing answers: what the system said. */
+  fault: string | null;
+}
+
+/** Asks the daemon by its Unix socket, else at local.listen; null when neither is known. */
+export async function askDaemon(
+  { local: { host, port, socket }, storage }: Pick<Config, 'local' | 'storage'>,
+  apiKey: string | undefined,
+  signal: AbortSignal,
+): Promise<DaemonAnswer | null> {
+  if (socket !== '') {
+    const agent = new Agent({ connect: { socketPath: socket } });
+    const answer = await askAt({ url: 'http://localhost', name: socket, storage, agent, apiKey, signal });
+    if (answer.health !== 'down' || port === 0) return answer;
+  }
+  if (port === 0) return null;
+  const url = `http://${reachable(host)}:${port}`;
+  return askAt({ url, name: url, storage, agent: new Agent(), apiKey, signal });
+}
+
+interface Asked {
+  url: string;
+  /** For a person. */
+  name: string;
+  storage: Config['storage'];
+  agent: Agent;
+  apiKey: string | undefined;
+  signal: AbortSignal;
+}
+
+async function askAt({ url, name, storage, agent, apiKey, signal }: Asked): Promise<DaemonAnswer> {
+  const ask = async (path: string) => {
+    const { statusCode, body } = await request(url + path, {
+      dispatcher: agent,
+      headers: apiKey === undefined ? {} : { 'x-api-key': apiKey },
+      signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
+    });
+    const text = await body.text();
+    return { statusCode, document: parsed(text) };
+  };
+  try {
+    const health = await ask('/healthz');
+    const { status, storage: itsStorage = storage.directory } = health.document;
+    const isTillsync = status === 'ok' || status === 'failing';
+    if (!isTillsync || real(String(itsStorage)) !== real(storage.directory)) {
+      const otherStorage = isTillsync ? String(itsStorage) : null;
+      return { url: name, health: 'other', otherStorage, stalled: [], version: null, fault: null };
+    }
+    const { statusCode, document } = await ask('/v1/status');
+    const versions = statusCode === 200 ? document.versions : undefined;
+    return {
+      url: name,
+      health: health.statusCode === 200 ? 'ok' : 'failing',
+      stalled: Array.isArray(health.document.stalled) ? health.document.stalled.map(String) : [],
+      version: isRecord(versions) && typeof versions.tillsync === 'string' ? versions.tillsync : null,
+      otherStorage: null,
+      fault: null,
+    };
+  } catch (error) {
+    const fault = error instanceof Error && 'code' in error ? String(error.code) : 'no answer in time';
+    return { url: name, health: 'down', otherStorage: null, stalled: [], version: null, fault };
+  } finally {
+    await agent.destroy();
+  }
+}
+
+function real(path: string): string {
+  try {
+    return realpathSync(path);
+  } catch {
+    return path;
+  }
+}
+
+/** An address that stands for every address is reached by the one of this machine. */
+function reachable(host: string): string {
+  if (host === '0.0.0.0') return '127.0.0.1';
+  const v6 = host === '::' ? '::1' : host;
+  return v6.includes(':') ? `[${v6}]` : v6;
+}
+
+function parsed(text: string): Record<string, unknown> {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isRecord(value) ? value : {};
+  } catch {
+    return {};
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null;
+}
+
+export interface ServiceChecksOptions {
+  /** null when it is not known. */
+  running: boolean | null;
+  unit: () => Promise<ServiceUnit | null>;
+  /** null: it listens on a port that is not known. */
+  answer: () => Promise<DaemonAnswer | null>;
+}
+
+/** Whether the daemon runs, answers, and is of this version. */
+export function serviceChecks({ running, unit, answer }: ServiceChecksOptions): Check[] {
+  return [
+    { id: 'service', run: async () => serviceOutcome(running, await unit()) },
+    { id: 'service.api', run: async () => apiOutcome(running, await answer()) },
+    {
+      id: 'service.version',
+      run: async () => versionOutcome((await answer())?.version ?? null, programVersion()),
+    },
+  ];
+}
+
+export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null): Outcome {
+  const facts = { running, unit };
+  const name = unit?.name.replace(/\.service$/, '') ?? 'tillsync';
+  if (running === null) {
+    return hidden('You do not have permission to see whether tillsync runs.', facts);
+  }
+  if (!running) {
+    const { message } = FINDING_SENTENCES['service.down'];
+    if (unit === null) return failed(message, 'Start it with: {tillsync} run', facts);
+    const why = unit.activeState === 'failed' ? ` systemd says that ${name} failed.` : '';
+    const look = unit.activeState === 'inactive' ? '' : '; see why it ended with: {journal}';
+    return failed(message + why, `Start it with: {start}${look}`, facts);
+  }
+  if (unit && unit.activeState !== 'active') {
+    const message = `tillsync runs, but not as ${name} of systemd (${unit.activeState}): it does not come back by itself.`;
+    return warned(message, 'End it and start it with: {start}', facts);
+  }
+  if (unit?.unitFileState === 'disabled') {
+    const message = 'tillsync runs, but does not start with the machine.';
+    return warned(message, 'Have it start with: {enable}', facts);
+  }
+  return well(unit ? `tillsync runs as ${name} of systemd.` : 'tillsync runs.', facts);
+}
+
+export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): Outcome {
+  const facts = { answer };
+  if (answer === null)
+    return skipped('local.listen picks a free port, so it cannot be found from outside.', null, facts);
+  const { url, health, otherStorage, stalled, fault } = answer;
+  if (health === 'other') {
+    const who = otherStorage === null ? 'Another program' : `The tillsync of ${otherStorage}`;
+    const remedy = 'Give local.listen another port in the configuration, then: {restart}';
+    return failed(`${who} answers at ${url}, which is local.listen of this one.`, remedy, facts);
+  }
+  if (health === 'ok') return well(`The status page and the API answer at ${url}.`, facts);
+  if (health === 'failing') {
+    const message = `tillsync answers at ${url}, but a part of it has stopped: ${stalled.join(', ')}.`;
+    return failed(message, 'Restart the service: {restart}', facts);
+  }
+  if (running === false) return skipped('tillsync does not run.', null, facts);
+  const message = `Nothing answers at ${url} (${fault}), where the status page and the API of the POS should be.`;
+  return failed(message, 'If local.listen was changed, restart the service: {restart}', facts);
+}
+
+export function versionOutcome(running: string | null, own: string): Outcome {
+  const facts = { running, own };
+  if (running === null) return skipped('No running tillsync tells its version.', null, facts);
+  if (running === own) return well(`The service runs ${running}, the same as this command.`, facts);
+  const message = `The service still runs ${running}, and ${own} is installed.`;
+  return warned(message, 'Restart the service: {restart}', facts);
+}
+
+export interface DoctorSetup {
+  file: string;
+  /** undefined when it cannot be used. */
+  config: Config | undefined;
+  /** Those that this command was handed, else those that the service would be. */
+  secrets: Secrets;
+  /** Files with secrets of the service that this user may not read. */
+  unseen: readonly string[];
+  /** undefined: no service reads the file. */
+  view: ServiceView | undefined;
+  faults: readonly ConfigFault[];
+}
+
+const NO_SECRETS: Secrets = { webhookSecrets: [] };
+
+/** As much of configuration and secrets as can be used, with all that is wrong with them. */
+export function readDoctorSetup(options: { file?: string | undefined; env: Environment }): DoctorSetup {
+  const config = readConfig(options);
+  const secrets = readSecrets(options.env, { service: serviceOf(resolve(config.file)) });
+  const view = viewOfService(config.file);
+  return {
+    file: config.file,
+    config: 'config' in config ? config.config : undefined,
+    secrets: 'secrets' in secrets ? secrets.secrets : NO_SECRETS,
+    faults: [
+      ...[config, secrets].flatMap((result) => ('faults' in result ? result.faults : [])),
+      ...(view?.faults ?? []),
+    ],
+    view,
+    unseen: secrets.unseen,
+  };
+}
+
+export function configCheck(setup: DoctorSetup): Check {
+  return { id: 'config', run: () => judge(setup) };
+}
+
+function judge({ file, faults, config, view, unseen }: DoctorSetup): Outcome {
+  if (config && !isSetUp(config)) {
+    const { message, remedy } = FINDING_SENTENCES['setup.missing'];
+    return warned(message, remedy, { file, code: 'setup.missing' });
+  }
+  if (faults.length === 0) {
+    const warnings = config ? configWarnings(config) : [];
+    if (warnings.length === 0 && (view?.canRead === null || unseen.length > 0)) {
+      const user = view?.user ?? 'the service';
+      return hidden(`${file} is in order; you do not have permission to try it as ${user}.`, {
+        file,
+        faults,
+      });
+    }
+    if (warnings.length === 0) return well(`${file} is in order.`, { file, faults });
+    return warned(warnings.join(' '), `Correct ${file}.`, { file, faults, warnings });
+  }
+  const count = faults.length === 1 ? 'One fault' : `${faults.length} faults`;
+  return failed(
+    `${count}: ${faults.map(describeFault).join('; ')}`,
+    'Correct the file or the environment, then try it with: {tillsync} config check',
+    { file, faults },
+  );
+}

@@ -1,0 +1,242 @@
+import {
+  closeSync,
+  existsSync,
+  fchmodSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  renameSync,
+  rmSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { migrate } from '../db/migrate.ts';
+import { MIRROR_MODE } from '../db/mirror-connection.ts';
+import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
+import { continueFeedAfter } from '../orders/mirror-file.ts';
+import type { Guard } from '../outbox/guard-rails.ts';
+import { LINE_COLUMNS, type LineRow, OutboxLine } from '../outbox/queue.ts';
+
+/** An event of the order feed; two mirrors that have the same one are of the same history. */
+export interface FeedMark {
+  seq: number;
+  orderId: string;
+  observedAt: string;
+}
+
+/** What a copy of a mirror holds. */
+export interface MirrorFacts {
+  /** Names of its schema steps, in their order. */
+  schema: string[];
+  orders: number;
+  events: number;
+  products: number;
+  /** Changes that had not reached the platform. */
+  unsentChanges: number;
+  /** The highest number that the order feed ever gave. */
+  newestSeq: number;
+  newestEvent: FeedMark | null;
+}
+
+const COUNTS = `
+  SELECT (SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events,
+    (SELECT count(*) FROM products) AS products,
+    (SELECT count(*) FROM outbox WHERE state IN ('pending', 'sending')) AS unsentChanges,
+    coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
+
+/** Reads a copy from end to end. Throws `storage-corrupt` when SQLite finds it unsound. */
+export function checkMirrorCopy(path: string): MirrorFacts {
+  return lookInto(path, (db) => {
+    refuseUnsound(db, path);
+    return mirrorFacts(db);
+  });
+}
+
+/** Throws `storage-corrupt` unless every page, row and index is in order. */
+export function refuseUnsound(db: Database.Database, name: string): void {
+  const verdict = db.pragma('integrity_check(1)', { simple: true });
+  if (verdict === 'ok') return;
+  throw new TillsyncError('storage-corrupt', `${name} is damaged: ${String(verdict)}.`);
+}
+
+export function mirrorFacts(db: Database.Database): MirrorFacts {
+  const schema = db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
+  const counts = db.prepare<[], Omit<MirrorFacts, 'schema' | 'newestEvent'>>(COUNTS).get();
+  if (!counts) throw new TillsyncError('storage-corrupt', 'The mirror has no counts.');
+  const newestEvent = db.prepare<[], FeedMark>(`${MARK} ORDER BY seq DESC LIMIT 1`).get() ?? null;
+  return { schema, ...counts, newestEvent };
+}
+
+const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
+
+/** What a mirror knows that a backup made earlier does not. */
+export interface KnownSince {
+  newestSeq: number;
+  /** Whether it is the mirror that `mark` was taken from. */
+  isSameHistory: boolean;
+  /** Orders that the POS has acknowledged since. */
+  ackedOrderIds: string[];
+}
+
+/** How far the mirror came that a backup takes the place of; `since` in ISO 8601. Throws `storage-…`. */
+export function knownSince(path: string, mark: FeedMark | null, since: string): KnownSince {
+  return lookInto(path, (db) => {
+    const there = mark && db.prepare<[number], FeedMark>(`${MARK} WHERE seq = ?`).get(mark.seq);
+    const isSameHistory =
+      mark !== null && there?.orderId === mark.orderId && there.observedAt === mark.observedAt;
+    const acked = db
+      .prepare<[string], string>('SELECT order_id FROM order_acks WHERE acked_at >= ?')
+      .pluck()
+      .all(since);
+    return {
+      newestSeq: mirrorFacts(db).newestSeq,
+      isSameHistory,
+      ackedOrderIds: isSameHistory ? acked : [],
+    };
+  });
+}
+
+const MESSAGE = 'From a restored backup: the platform may have a newer value, so a person decides.';
+const RESTORED: Guard = 'restored';
+
+/**
+ * Holds every change that a restored mirror had not sent, or not heard back of, one for each target as in the line:
+ * sent by themselves they would put older values over what the platform has by now. Returns how many are held.
+ * Within the caller's transaction.
+ */
+export function holdUnsent(db: Database.Database, at: string): number {
+  const line = new OutboxLine(db);
+  line.begin();
+  const rows = (where: string) =>
+    db.prepare<[], LineRow>(`SELECT ${LINE_COLUMNS} FROM outbox WHERE ${where} ORDER BY version DESC`).all();
+  for (const row of rows("state = 'sending'")) line.putBack(row, MESSAGE, at);
+  // A change that a guard rail held stays held by it, whatever it is joined with.
+  const guards = new Map<number, Guard>();
+  const heldBefore = rows("state = 'pending' AND held_guard IS NOT NULL");
+  for (const row of heldBefore) {
+    guards.set(row.changeId, row.heldGuard ?? RESTORED);
+    line.release(row, MESSAGE, at);
+  }
+  const hold = db.prepare('UPDATE outbox SET held_guard = ?, message = ? WHERE change_id = ?');
+  const waiting = rows("state = 'pending' AND held_guard IS NULL");
+  for (const { changeId } of waiting) hold.run(guards.get(changeId) ?? RESTORED, MESSAGE, changeId);
+  return waiting.length;
+}
+
+export interface RestoredMirror {
+  /** Changes that wait for a person now. */
+  held: number;
+  /** Where the order feed goes on: its next event has a higher number. */
+  continuesAfterSeq: number;
+  facts: MirrorFacts;
+}
+
+/**
+ * Makes a copy of a mirror fit to be used later than its moment, in its place, before anybody reads it: the schema
+ * of today; no number of the order feed that may have been given out since; nothing that is sent by itself; and
+ * no catalogue value that is trusted before the platform has said it again. Throws `storage-newer`,
+ * `storage-corrupt`.
+ */
+export function prepareRestoredMirror(
+  path: string,
+  options: { continueAfterSeq: number; at: string },
+): RestoredMirror {
+  const db = openDatabase({
+    path,
+    mode: MIRROR_MODE,
+    busyTimeoutMs: 100,
+    pragmas: { journal_mode: 'delete', recursive_triggers: 1 },
+  });
+  try {
+    refuseUnsound(db, 'The mirror in the backup');
+    migrate(db, {
+      directory: new URL('../db/mirror/migrations/', import.meta.url),
+      name: 'The mirror in the backup',
+    });
+    const held = storing(() =>
+      db
+        .transaction(() => {
+          continueFeedAfter(db, options.continueAfterSeq);
+          distrustCatalogue(db);
+          return holdUnsent(db, options.at);
+        })
+        .immediate(),
+    );
+    const facts = storing(() => mirrorFacts(db));
+    if (facts.newestSeq < options.continueAfterSeq) {
+      throw new TillsyncError('internal', 'The order feed would give numbers a second time.');
+    }
+    return { held, continuesAfterSeq: facts.newestSeq, facts };
+  } finally {
+    db.close();
+    const file = openSync(path, 'r');
+    try {
+      fchmodSync(file, MIRROR_MODE);
+      fsyncSync(file);
+    } finally {
+      closeSync(file);
+    }
+  }
+}
+
+type Db = ReturnType<typeof openDatabase>;
+
+function distrustCatalogue(db: Db): void {
+  db.exec(`
+    UPDATE products SET uncertain = 1;
+    UPDATE skus SET uncertain = 1;
+    UPDATE stocks SET uncertain = 1;
+    UPDATE branch_products SET digest = NULL;
+    DELETE FROM sweeps;
+    UPDATE stocks SET show_uncertain = 1;
+    DELETE FROM stock_counts;
+  `);
+}
+
+/**
+ * Puts a database in the place of the mirror and keeps the one that was there under `kept`. Dying on the way leaves
+ * the old one or the new one whole; readers that have the old one open keep it until they open it anew. Returns
+ * whether there was one. For a stopped daemon. Throws `storage-…`.
+ */
+export function swapMirror(fresh: string, path: string, kept: string): boolean {
+  return storing(() => {
+    const isThere = existsSync(path) || existsSync(`${path}-wal`);
+    if (isThere && foldLog(path) && linked(path, kept)) {
+      // Empty by now. The names must be free: a reader of the new mirror may not share them with one of the old.
+      for (const suffix of ['-wal', '-shm']) rmSync(path + suffix, { force: true });
+    } else if (isThere) {
+      // The database first: its log alone is refused at a start, never taken for an empty mirror.
+      for (const suffix of ['', '-wal', '-shm']) {
+        if (existsSync(path + suffix)) renameSync(path + suffix, kept + suffix);
+      }
+    }
+    renameSync(fresh, path);
+    syncPath(dirname(path));
+    return isThere;
+  });
+}
+
+/** Brings everything out of the log into the database. False where that cannot be done. */
+function foldLog(path: string): boolean {
+  try {
+    const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 0 });
+    try {
+      const [result] = db.pragma('wal_checkpoint(TRUNCATE)') as { busy: number }[];
+      return result?.busy === 0;
+    } finally {
+      db.close();
+    }
+  } catch {
+    return false;
+  }
+}
+
+function linked(path: string, kept: string): boolean {
+  try {
+    linkSync(path, kept);
+    return true;
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,293 @@
+import { connect } from 'node:net';
+import fc from 'fast-check';
+import { afterEach, describe, expect, it } from 'vitest';
+import { changesAnswer, productItem, stockItem } from '../../src/api/change-routes.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
+import { settle } from '../support/fake-clock.ts';
+import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
+
+let rig: ApiRig;
+afterEach(() => rig?.close());
+const open = async (options?: ApiRigOptions) => {
+  rig = await openApi(options);
+  return rig;
+};
+
+describe('handing changes over', () => {
+  it('answers for each item, and lets no bad one spoil its neighbours', async () => {
+    const { post, state } = await open();
+    const body =
+      '[{"externalId":"A","qty":1},{"externalId":"B","qty":-1},{"qty":1},{"externalId":"C","qty":NaN},7,' +
+      '{"externalId":"D","qty":12345678901234567890},{"externalId":"E","qty":2,"amount":1},' +
+      '{"__proto__":{},"externalId":"P","qty":1},{"sku":12,"qty":0,"show":false,"subsidiaryId":"s"}]';
+    const answer = await post('/v1/stock', body);
+    expect(answer.status).toBe(207);
+    expect(changesAnswer.parse(answer.body)).toEqual(answer.body);
+    expect(answer.body).toMatchObject({ total: 9, pending: 2, held: 0, rejected: 7 });
+    expect(answer.body.results.map((each: { index: number }) => each.index)).toEqual([
+      0, 1, 2, 3, 4, 5, 6, 7, 8,
+    ]);
+    expect(answer.body.results.map((each: { code?: string }) => each.code)).toEqual([
+      undefined,
+      'bad-value',
+      'no-product',
+      'bad-text',
+      'not-an-object',
+      'bad-text',
+      'unknown-column',
+      'unknown-column',
+      undefined,
+    ]);
+    expect(answer.body.results[1]).toMatchObject({ column: 'qty', state: 'rejected' });
+    expect(state.taken).toEqual([
+      {
+        kind: 'stock',
+        changes: [
+          { externalId: 'A', qty: 1 },
+          { sku: '12', qty: 0, show: false, subsidiaryId: 's' },
+        ],
+      },
+    ]);
+  });
+
+  it('takes product changes, and passes on what is held or rejected and why', async () => {
+    const { post, state } = await open();
+    const candidate = {
+      sku: '1',
+      productId: 'p',
+      subsidiaryId: 's',
+      externalId: 'E',
+      field: 'extId' as const,
+    };
+    state.take = async () => [
+      { changeId: 7, state: 'held', message: 'The price jumps.', candidates: [] },
+      { changeId: 8, state: 'rejected', message: 'Several.', candidates: [candidate] },
+    ];
+    const answer = await post('/v1/products', [
+      { sku: 1, price: 9 },
+      { externalId: 'E', description: '' },
+    ]);
+    expect(answer.status).toBe(207);
+    expect(changesAnswer.parse(answer.body)).toEqual(answer.body);
+    expect(answer.body).toMatchObject({
+      held: 1,
+      rejected: 1,
+      results: [
+        { index: 0, state: 'held', changeId: 7, message: 'The price jumps.' },
+        { index: 1, state: 'rejected', changeId: 8, candidates: [candidate] },
+      ],
+    });
+    expect(state.taken[0]).toEqual({
+      kind: 'product',
+      changes: [
+        { sku: '1', price: 9 },
+        { externalId: 'E', description: '' },
+      ],
+    });
+  });
+
+  it('takes CSV and NDJSON, naming lines', async () => {
+    const { post } = await open();
+    const csv = await post('/v1/stock', 'externalId,qty\nA,1\nB,x\n', {
+      'content-type': 'text/csv; charset=utf-8',
+    });
+    expect(csv.body.results).toMatchObject([
+      { index: 0, line: 2, state: 'pending' },
+      { index: 1, line: 3, state: 'rejected', column: 'qty' },
+    ]);
+    const lines = '{"externalId":"A","qty":1}\n{"externalId":"B","qty":2}\n';
+    const ndjson = await post('/v1/stock', lines, { 'content-type': 'application/x-ndjson' });
+    expect([ndjson.status, ndjson.body.pending]).toEqual([200, 2]);
+  });
+
+  it('takes 100,000 items in small transactions and refuses one more whole', async () => {
+    const { post, state } = await open();
+    const items = Array.from({ length: 100_000 }, (_, i) => ({ externalId: `P${i}`, qty: i }));
+    const answer = await post('/v1/stock', items);
+    expect(answer.status).toBe(200);
+    expect(answer.body.pending).toBe(100_000);
+    expect(answer.body.results.at(-1)).toEqual({ index: 99_999, state: 'pending', changeId: 100_000 });
+    expect(Math.max(...state.taken.map(({ changes }) => changes.length))).toBeLessThanOrEqual(1000);
+    expect(state.taken.flatMap(({ changes }) => changes.map((each) => 'qty' in each && each.qty))).toEqual(
+      items.map(({ qty }) => qty),
+    );
+    state.taken = [];
+    const more = await post('/v1/stock', [...items, { externalId: 'X', qty: 1 }]);
+    expect([more.status, more.body.error.code]).toEqual([413, 'usage']);
+    expect(state.taken).toEqual([]);
+  });
+
+  it('says which items were taken when the disk refuses on the way', async () => {
+    const { post, state } = await open();
+    let calls = 0;
+    state.take = async (batch) => {
+      calls += 1;
+      if (calls === 2) throw new TillsyncError('storage-full', 'The disk is full.', { hint: 'Make room.' });
+      return batch.changes.map((_, i) => ({ changeId: i, state: 'pending', message: null, candidates: [] }));
+    };
+    const items = Array.from({ length: 1500 }, (_, i) => ({ externalId: `P${i}`, qty: i }));
+    const answer = await post('/v1/stock', items);
+    expect(answer.status).toBe(507);
+    expect(answer.body.results).toHaveLength(answer.body.pending);
+    expect(answer.body.results.length).toBeGreaterThan(0);
+    expect(answer.body.error).toMatchObject({ code: 'storage-full', hint: 'Make room.' });
+    expect(answer.body.error.message).toContain(`index ${answer.body.results.length} were taken`);
+    calls = 1;
+    const none = await post('/v1/stock', items);
+    expect([none.status, none.body.results]).toEqual([507, undefined]);
+  });
+
+  it.each([
+    ['{"products":[]}', 'not a JSON array'],
+    ['', 'no item'],
+    ['  [ ]', 'no item'],
+    ['"a"', 'not a JSON array'],
+  ])('refuses %j as a whole', async (body, why) => {
+    const { post, state } = await open();
+    const answer = await post('/v1/stock', body);
+    expect(answer.status).toBe(400);
+    expect(answer.body.error.message).toContain(why);
+    expect(state.taken).toEqual([]);
+  });
+
+  it('names the cut of a body that ends in the middle, and takes what is whole', async () => {
+    const { post } = await open();
+    const answer = await post('/v1/stock', '\uFEFF [{"externalId":"A","qty":1},{"externalId":"B","q');
+    expect(answer.body.results).toMatchObject([{ state: 'pending' }, { state: 'rejected', code: 'cut' }]);
+  });
+
+  it.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'])(
+    'refuses %s, which a web page could send unasked',
+    async (type) => {
+      const { post, state } = await open();
+      const answer = await post('/v1/stock', '[{"externalId":"A","qty":1}]', { 'content-type': type });
+      expect([answer.status, answer.body.error.code]).toEqual([415, 'usage']);
+      expect((await post('/v1/orders/ack', '["a"]', { 'content-type': type })).status).toBe(415);
+      expect([state.taken, state.acked]).toEqual([[], []]);
+    },
+  );
+
+  it.each(['announced', 'found out'])('refuses a body over the limit, %s', async (how) => {
+    const { url, state, port } = await open({ limitBytes: 1000 });
+    const body = JSON.stringify(Array.from({ length: 2000 }, () => ({ externalId: 'A', qty: 1 })));
+    const head = how === 'announced' ? `Content-Length: ${body.length}` : 'Transfer-Encoding: chunked';
+    const sent = how === 'announced' ? body : `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
+    const text = await raw(
+      port,
+      `POST /v1/stock HTTP/1.1\r\nHost: ${new URL(url).host}\r\nConnection: close\r\nContent-Type: application/json\r\n${head}\r\n\r\n${sent}`,
+    );
+    expect(text).toMatch(/^HTTP\/1\.1 413 /);
+    expect(state.taken).toEqual([]);
+  });
+
+  it('takes nothing of a body whose sender breaks off', async () => {
+    const { port, state, post } = await open();
+    const socket = connect(port, '127.0.0.1');
+    socket.write(
+      'POST /v1/stock HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 999\r\n\r\n[{"externalId":"A","qty":1},',
+    );
+    await settle(20);
+    socket.destroy();
+    await settle(20);
+    await post('/v1/stock', [{ externalId: 'B', qty: 1 }]);
+    expect(state.taken.map(({ changes }) => changes)).toEqual([[{ externalId: 'B', qty: 1 }]]);
+  });
+
+  it('is kept from nobody by those who send slowly', async () => {
+    const { post, port } = await open({ handOversMax: 2 });
+    const slow = Array.from({ length: 8 }, () => connect(port, '127.0.0.1'));
+    for (const socket of slow) {
+      socket.write(
+        'POST /v1/stock HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n[',
+      );
+    }
+    await settle(20);
+    expect((await post('/v1/stock', [{ externalId: 'A', qty: 1 }])).status).toBe(200);
+    for (const socket of slow) socket.destroy();
+  });
+
+  it('takes hand-overs one after the other, and no more at once than it may', async () => {
+    const { post, state } = await open({ handOversMax: 2 });
+    const releases: (() => void)[] = [];
+    state.take = (batch) =>
+      new Promise((resolve) => {
+        releases.push(() =>
+          resolve(
+            batch.changes.map(() => ({ changeId: 1, state: 'pending', message: null, candidates: [] })),
+          ),
+        );
+      });
+    const first = post('/v1/stock', [{ externalId: 'A', qty: 1 }]);
+    while (releases.length < 1) await settle();
+    const second = post('/v1/products', [{ externalId: 'A', price: 1 }]);
+    let third = await post('/v1/stock', [{ externalId: 'A', qty: 3 }]);
+    for (let tries = 0; third.status !== 429 && tries < 3; tries++)
+      third = await post('/v1/stock', [{ externalId: 'A', qty: 3 }]);
+    expect([third.status, third.headers['retry-after']]).toEqual([429, '1']);
+    expect(state.taken).toHaveLength(1);
+    releases[0]?.();
+    while (releases.length < 2) await settle();
+    releases[1]?.();
+    expect([(await first).status, (await second).status]).toEqual([200, 200]);
+    expect(state.taken.map(({ kind }) => kind)).toEqual(['stock', 'product']);
+    state.take = undefined;
+    for (let i = 0; i < 5; i++) {
+      expect((await post('/v1/stock', [{ externalId: 'A', qty: i }])).status).toBe(200);
+      expect((await post('/v1/stock', 'no JSON')).status).toBe(400);
+    }
+  });
+});
+
+function raw(port: number, text: string): Promise<string> {
+  const socket = connect(port, '127.0.0.1');
+  return new Promise((resolve) => {
+    let all = '';
+    socket.on('data', (chunk) => {
+      all += chunk.toString();
+    });
+    socket.on('error', () => {});
+    socket.on('close', () => resolve(all));
+    socket.write(text);
+  });
+}
+
+describe('the documented items', () => {
+  const value = fc.oneof(
+    fc.constantFrom(
+      '',
+      ' ',
+      'A1',
+      '007',
+      '7',
+      'x'.repeat(201),
+      'a\0',
+      'a\uFFFD',
+      '99999999999999999999',
+      true,
+      false,
+      null,
+    ),
+    fc.oneof(fc.integer(), fc.double(), fc.constantFrom(0, 1.5, 2 ** 53)),
+  );
+  const columns = (...names: string[]) =>
+    fc.dictionary(fc.constantFrom(...names, 'other'), value, { maxKeys: 5, noNullPrototype: true });
+
+  it('are exactly those that are taken', () => {
+    const names = ['externalId', 'sku', 'show'];
+    const stock = columns(...names, 'qty', 'subsidiaryId', 'subsidiaryExternalId');
+    const product = columns(...names, 'price', 'name', 'description');
+    fc.assert(
+      fc.property(stock, (item) => {
+        expect('change' in readStockChange(item)).toBe(stockItem.safeParse(item).success);
+      }),
+      { numRuns: 2000 },
+    );
+    fc.assert(
+      fc.property(product, (item) => {
+        expect('change' in readProductChange(item)).toBe(productItem.safeParse(item).success);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+});

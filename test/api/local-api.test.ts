@@ -1,0 +1,223 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { Agent, request } from 'undici';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { changesAnswer } from '../../src/api/change-routes.ts';
+import { ChangeSignal, feedPage, orderAnswer } from '../../src/api/order-routes.ts';
+import { changeAnswer, outboxPage } from '../../src/api/outbox-routes.ts';
+import { productPage } from '../../src/api/product-routes.ts';
+import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { statusAnswer } from '../../src/api/status-routes.ts';
+import { ChangeDesk } from '../../src/app/change-desk.ts';
+import { MirrorStores } from '../../src/app/stores.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { localApiPlugin } from '../../src/daemon/local-api.ts';
+import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { describeTokens } from '../../src/platform/tokens.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+
+const clock = new FakeClock();
+const branch = { subsidiaryId: 'sub-1', externalId: null };
+let directory: string;
+let mirror: Mirror;
+let stores: MirrorStores;
+let server: LocalServer;
+let dispatcher: Agent;
+let url: string;
+
+beforeEach(async () => {
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-local-'));
+  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  stores = new MirrorStores({ mirror, branches: [branch], clock });
+  const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
+  const changeDesk = new ChangeDesk({ stores, guards, holdBack: false, onTaken: () => {} });
+  const limits = {
+    endpointIntervalMs: 1,
+    ordersIntervalMs: 1,
+    windowMs: 1,
+    requestsPerWindow: 1,
+    ordersPerWindow: 1,
+  };
+  const plugin = localApiPlugin({
+    parts: {
+      config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
+      mirror,
+      stores,
+      changeDesk,
+      state: { ledger: { waits: () => [] } },
+      platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
+    },
+    apiKey: undefined,
+    changes: new ChangeSignal(),
+    version: '1.2.3',
+    clock,
+    log: silentLog,
+  });
+  server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [plugin] });
+  dispatcher = new Agent();
+  url = (await server.listen()).url;
+});
+
+afterEach(async () => {
+  await server.close();
+  await dispatcher.destroy();
+  await mirror.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+async function call(place: string, body?: unknown) {
+  const answer = await request(`${url}/v1${place}`, {
+    dispatcher,
+    method: body === undefined ? 'GET' : 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: body === undefined ? null : JSON.stringify(body),
+  });
+  return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown> };
+}
+
+/** Another process's view of the file. */
+function rows(sql: string): unknown[] {
+  const db = new Database(path.join(directory, 'mirror.db'), { readonly: true });
+  try {
+    return db.prepare(sql).all();
+  } finally {
+    db.close();
+  }
+}
+
+async function keepOrder(number: number): Promise<string> {
+  const raw = sampleNotification(number);
+  const reading = readOrder(raw, compileSpellings({}));
+  if ('unreadable' in reading) throw new Error(reading.unreadable);
+  const observation = {
+    source: 'webhook',
+    observedAtMs: clock.nowMs(),
+    raw: JSON.stringify(raw),
+    reading,
+  } as const;
+  await mirror.keeper.keep([{ kind: 'order', observation }]);
+  return reading.orderId;
+}
+
+async function keepProducts(count: number): Promise<void> {
+  const records = Array.from({ length: count }, (_, i) => ({
+    id: `p${i}`,
+    name: `Agua ${i}`,
+    category: null,
+    show: true,
+    raw: `{"id":"p${i}"}`,
+    children: [
+      {
+        sku: `${i}`,
+        barcode: null,
+        price: 10.5,
+        withDiscount: false,
+        discount: null,
+        show: true,
+        stocks: [{ subsidiaryId: 'sub-1', qty: 3, show: true }],
+        integrations: [{ subsidiaryId: 'sub-1', productIdPosA: null, productCodePosB: null, extId: `E${i}` }],
+      },
+    ],
+  }));
+  await stores.write(({ catalog }) => catalog.applyPage(branch, records, catalog.readMark()));
+}
+
+it('serves the orders of the mirror, as documented', async () => {
+  const orderId = await keepOrder(7);
+  const feed = await call('/orders');
+  expect(feedPage.parse(feed.body)).toEqual(feed.body);
+  expect(feed.body).toMatchObject({ events: [{ orderId, order: { orderId, code: 7 } }], next: 1, newest: 1 });
+  const order = await call(`/orders/${orderId}`);
+  expect(orderAnswer.parse(order.body)).toEqual(order.body);
+  expect(order.body.payload).toEqual(sampleNotification(7));
+});
+
+it('finds the products of the mirror, as documented', async () => {
+  await keepProducts(3);
+  const page = await call('/products?q=agua&branch=sub-1&limit=2');
+  expect(productPage.parse(page.body)).toEqual(page.body);
+  expect(page.body).toMatchObject({ products: [{ productId: 'p0' }, { productId: 'p1' }], next: 'p1' });
+  expect((await call('/products?externalId=E2')).body).toMatchObject({ products: [{ productId: 'p2' }] });
+  expect((await call('/products?branch=sub-2')).body).toEqual({ products: [], next: null });
+});
+
+it('has on the disk what it answers as taken, target by target', async () => {
+  await keepProducts(3);
+  const answer = await call('/stock', [
+    { externalId: 'E0', qty: 9 },
+    { sku: 0, qty: 8 },
+    { externalId: 'E1', qty: -1 },
+    { externalId: 'E2', sku: 1, qty: 1 },
+  ]);
+  expect(answer.status).toBe(207);
+  expect(changesAnswer.parse(answer.body)).toEqual(answer.body);
+  expect(answer.body).toMatchObject({
+    pending: 2,
+    rejected: 2,
+    results: [{}, {}, { code: 'bad-value' }, { state: 'rejected' }],
+  });
+  expect(rows("SELECT target, body FROM outbox WHERE state = 'pending'")).toEqual([
+    { target: 'sku:0@sub-1', body: '{"externalId":"E0","qty":8}' },
+  ]);
+  await call('/products', [{ externalId: 'E1', price: 12 }]);
+  const list = await call('/outbox');
+  expect(outboxPage.parse(list.body)).toEqual(list.body);
+  const [newest] = list.body.changes as { changeId: number }[];
+  const one = await call(`/outbox/${newest?.changeId}`);
+  expect(changeAnswer.parse(one.body)).toEqual(one.body);
+  await call(`/outbox/${newest?.changeId}/drop`, {});
+  expect(await call(`/outbox/${newest?.changeId}`)).toMatchObject({
+    body: { change: { state: 'superseded' } },
+  });
+  expect((await call('/outbox/999/retry', {})).status).toBe(404);
+});
+
+it('answers for every change under the number it can be followed by', async () => {
+  await keepProducts(1);
+  const { body } = await call('/stock', [
+    { externalId: 'E0', qty: 9 },
+    { externalId: 'E0', qty: 8 },
+  ]);
+  for (const { changeId } of body.results as { changeId: number }[]) {
+    const { body: found } = await call(`/outbox/${changeId}`);
+    const last = (found.became ?? found.change) as { body: object };
+    expect(last.body).toEqual({ externalId: 'E0', qty: 8 });
+  }
+});
+
+it('holds what takes too much to zero as a whole, however many parts it is taken in', async () => {
+  await keepProducts(1_200);
+  const items = Array.from({ length: 1_200 }, (_, i) => ({ externalId: `E${i}`, qty: i % 10 === 0 ? 0 : 5 }));
+  const { body } = await call('/stock', items);
+  expect(body).toMatchObject({ total: 1_200, held: 120, pending: 1_080, rejected: 0 });
+  expect(rows("SELECT count(*) AS n FROM outbox WHERE held_guard = 'zero-items'")).toEqual([{ n: 120 }]);
+  const few = await call('/stock', items.slice(0, 1_000));
+  expect(few.body).toMatchObject({ held: 0, pending: 1_000 });
+});
+
+it('records what the POS has booked', async () => {
+  const orderId = await keepOrder(7);
+  expect((await call('/orders/ack', [orderId, 'later'])).body.results).toEqual([
+    { index: 0, orderId, state: 'new' },
+    { index: 1, orderId: 'later', state: 'unheard' },
+  ]);
+  expect(rows('SELECT order_id FROM order_acks ORDER BY 1')).toHaveLength(2);
+});
+
+it('tells the status, as documented', async () => {
+  await keepOrder(7);
+  await keepProducts(2);
+  const status = await call('/status');
+  expect(statusAnswer.parse(status.body)).toEqual(status.body);
+  expect(status.body).toMatchObject({
+    versions: { tillsync: '1.2.3' },
+    counts: { orders: 1, openOrders: 1, events: 1, products: 2 },
+    tokens: { state: 'none' },
+  });
+});

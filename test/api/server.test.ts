@@ -1,0 +1,207 @@
+import { connect } from 'node:net';
+import os from 'node:os';
+import type { FastifyPluginAsync } from 'fastify';
+import { Agent, request } from 'undici';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { healthRoutes, type LoopBeat } from '../../src/api/status-routes.ts';
+import { hostOf, isLoopbackName } from '../../src/core/listen.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { FakeClock, settle } from '../support/fake-clock.ts';
+
+let server: LocalServer | undefined;
+let dispatcher: Agent | undefined;
+afterEach(async () => {
+  await dispatcher?.close();
+  await server?.close();
+  server = undefined;
+  dispatcher = undefined;
+});
+
+async function start(plugins: FastifyPluginAsync[] = [], host = '127.0.0.1') {
+  const clock = new FakeClock();
+  const loops: LoopBeat[] = [];
+  const reasons: string[] = [];
+  const health = healthRoutes({
+    clock,
+    loopsAlive: () => loops,
+    notReady: () => reasons,
+    storage: '/var/lib/tillsync',
+  });
+  server = createLocalServer({ host, port: 0, clock, log: silentLog, plugins: [health, ...plugins] });
+  dispatcher = new Agent();
+  const { url, port } = await server.listen();
+  const get = async (path: string, headers: Record<string, string> = {}) => {
+    const answer = await request(`${url}${path}`, { dispatcher: dispatcher as Agent, headers });
+    return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown> };
+  };
+  return { clock, loops, reasons, get, port };
+}
+
+it.each(['0.0.0.0', '::', 'localhost'])('listens on %s where nobody may list the addresses', async (host) => {
+  // As under the systemd units, which leave no netlink sockets.
+  vi.spyOn(os, 'networkInterfaces').mockImplementation(() => {
+    throw new Error('uv_interface_addresses returned Unknown system error 97');
+  });
+  try {
+    const { port } = await start([], host);
+    const name = host === '::' ? '[::1]' : '127.0.0.1';
+    const answer = await request(`http://${name}:${port}/healthz`, { dispatcher: dispatcher as Agent });
+    expect(await answer.body.json()).toMatchObject({ status: 'ok' });
+  } finally {
+    vi.restoreAllMocks();
+  }
+});
+
+describe('health', () => {
+  it('is good while every loop gives signs of life', async () => {
+    const { clock, loops, get } = await start();
+    loops.push({ name: 'orders', lastBeatMs: clock.monotonicMs() });
+    await clock.advance(60_000);
+    expect(await get('/healthz')).toEqual({
+      status: 200,
+      body: {
+        status: 'ok',
+        storage: '/var/lib/tillsync',
+        loops: [{ name: 'orders', silentMs: 60_000 }],
+        stalled: [],
+        notReady: [],
+      },
+    });
+  });
+
+  it('fails with the name of a loop that went silent, each by its own measure', async () => {
+    const { clock, loops, get } = await start();
+    loops.push(
+      { name: 'orders', lastBeatMs: clock.monotonicMs() },
+      { name: 'push', lastBeatMs: clock.monotonicMs(), maxSilenceMs: 30_000 },
+    );
+    await clock.advance(30_001);
+    expect(await get('/healthz')).toMatchObject({ status: 503, body: { stalled: ['push'] } });
+    await clock.advance(570_000);
+    expect(await get('/healthz')).toMatchObject({ status: 503, body: { stalled: ['orders', 'push'] } });
+  });
+
+  it('is ready or says why not', async () => {
+    const { reasons, get } = await start();
+    expect(await get('/readyz')).toEqual({ status: 200, body: { status: 'ok', reasons: [] } });
+    reasons.push('The mirror is not open.');
+    expect(await get('/readyz')).toEqual({
+      status: 503,
+      body: { status: 'failing', reasons: ['The mirror is not open.'] },
+    });
+  });
+
+  it.each(['x-forwarded-for', 'forwarded', 'via'])(
+    'tells no details through a proxy (%s)',
+    async (header) => {
+      const { reasons, get } = await start();
+      reasons.push('The mirror is not open.');
+      expect(await get('/readyz', { [header]: '203.0.113.9' })).toEqual({
+        status: 503,
+        body: { status: 'failing' },
+      });
+    },
+  );
+});
+
+describe('the local server', () => {
+  it.each([
+    'evil.example',
+    'evil.example:8788',
+    '127.0.0.1.evil.example',
+    'localhost.evil.example',
+    '10.0.0.7',
+    '',
+    '[::2]',
+    '0.0.0.0',
+  ])('does not answer under the name %j', async (host) => {
+    const { port } = await start();
+    const socket = connect(port, '127.0.0.1');
+    const text = await new Promise<string>((resolve) => {
+      let all = '';
+      socket.on('data', (chunk) => {
+        all += chunk.toString();
+      });
+      socket.on('close', () => resolve(all));
+      socket.write(`GET /healthz HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`);
+    });
+    expect(text).toMatch(/^HTTP\/1\.1 403 /);
+  });
+
+  it.each(['127.0.0.1', 'localhost:8788', 'LOCALHOST', '[::1]:8788', '127.8.9.1:80'])(
+    'answers under the name %s',
+    async (host) => {
+      const { get } = await start();
+      expect((await get('/healthz', { host })).status).toBe(200);
+    },
+  );
+
+  it('off loopback answers under any name, without details', async () => {
+    const { get, port } = await start([], '0.0.0.0');
+    expect(port).toBeGreaterThan(0);
+    expect(await get('/healthz', { host: 'till.shop.example' })).toEqual({
+      status: 200,
+      body: { status: 'ok' },
+    });
+  });
+
+  it('takes further plugins and tells nothing of what goes wrong in them', async () => {
+    const { get } = await start([
+      async (app) => {
+        app.get('/fails', async () => {
+          throw new Error('secret detail');
+        });
+      },
+    ]);
+    const failed = await get('/fails');
+    expect(failed.status).toBe(500);
+    expect(JSON.stringify(failed.body)).not.toContain('secret detail');
+    expect((await get('/nothing')).status).toBe(404);
+  });
+
+  it('cuts off a request that outlasts the deadline of closing', async () => {
+    const { clock, get } = await start([
+      async (app) => {
+        app.get('/stuck', () => new Promise(() => {}));
+      },
+    ]);
+    const stuck = get('/stuck').catch(() => 'cut off');
+    await settle(50);
+    let closed = false;
+    const closing = server?.close(1_000).then(() => {
+      closed = true;
+    });
+    await clock.advance(999);
+    expect(closed).toBe(false);
+    await clock.advance(1);
+    await closing;
+    expect(await stuck).toBe('cut off');
+  });
+
+  it('says which address it cannot listen on', async () => {
+    const { port, clock } = await start();
+    const other = createLocalServer({ host: '127.0.0.1', port, clock, log: silentLog, plugins: [] });
+    await expect(other.listen()).rejects.toMatchObject({ code: 'config-invalid' });
+  });
+});
+
+describe('names', () => {
+  it.each([
+    ['127.0.0.1', true],
+    ['::ffff:127.0.0.1', true],
+    ['::1', true],
+    ['127.evil.example', false],
+    ['1270.0.0.1', false],
+    ['192.168.1.1', false],
+    ['', false],
+  ])('%s is loopback: %s', (name, expected) => expect(isLoopbackName(name)).toBe(expected));
+
+  it.each([
+    ['a:1', 'a'],
+    ['[::1]:80', '[::1]'],
+    ['a:b:c', ''],
+    ['a@127.0.0.1', 'a@127.0.0.1'],
+    [undefined, ''],
+  ])('host of %s', (header, expected) => expect(hostOf(header)).toBe(expected));
+});

@@ -1,0 +1,96 @@
+import { expect, it } from 'vitest';
+import { SweepWish, sweepLoop } from '../../src/catalog/sweep.ts';
+import { cronSchedule } from '../../src/config/values.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+const NOON_MS = Date.UTC(2026, 0, 15, 12);
+const HOUR_MS = 3_600_000;
+
+/** How often a daemon that starts at noon has read the one branch after `hours`. */
+async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
+  const clock = new FakeClock(NOON_MS);
+  const ending = new AbortController();
+  let sweeps = 0;
+  const running = sweepLoop(
+    {
+      sweep: {
+        sweep: async (branch) => {
+          sweeps += 1;
+          return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+        },
+      },
+      branches: [{ subsidiaryId: 's1', externalId: null }],
+      freshness: { report: () => {}, ok: () => {} },
+      alarms: { raise: () => {}, lower: () => {} },
+      schedule: cronSchedule('30 4 * * *', 'UTC'),
+      sweptMs: () => sweptMs,
+      mayCall: () => true,
+      wish: new SweepWish(clock),
+      clock,
+      random: seededRandom(1),
+      log: silentLog,
+      beat: () => {},
+    },
+    ending.signal,
+  );
+  await clock.advance(hours * HOUR_MS);
+  ending.abort();
+  await running;
+  return sweeps;
+}
+
+it.each([
+  ['was never read', undefined, 1],
+  ['was read as planned', NOON_MS - 7.5 * HOUR_MS, 0],
+  ['was to be read while nobody ran', NOON_MS - 31.5 * HOUR_MS, 1],
+  ['was read, by a clock that was ahead', NOON_MS + 90 * 24 * HOUR_MS, 0],
+])('a catalogue that %s is due in the hour after the start accordingly', async (_what, sweptMs, sweeps) => {
+  expect(await sweepsAfter(1, sweptMs)).toBe(sweeps);
+  expect(await sweepsAfter(17, sweptMs)).toBe(sweeps + 1);
+});
+
+it('a reading that failed is tried again in minutes, however often somebody wishes for it', async () => {
+  const clock = new FakeClock(NOON_MS);
+  const ending = new AbortController();
+  const wish = new SweepWish(clock);
+  const alarms = new Set<string>();
+  let tries = 0;
+  let isDown = true;
+  const running = sweepLoop(
+    {
+      sweep: {
+        sweep: async (branch) => {
+          tries += 1;
+          if (isDown) throw new TillsyncError('platform-failed', 'HTTP 500.');
+          return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+        },
+      },
+      branches: [{ subsidiaryId: 's1', externalId: null }],
+      freshness: { report: () => {}, ok: () => {} },
+      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+      schedule: cronSchedule('30 4 * * *', 'UTC'),
+      sweptMs: () => undefined,
+      mayCall: () => true,
+      wish,
+      clock,
+      random: seededRandom(1),
+      log: silentLog,
+      beat: () => {},
+    },
+    ending.signal,
+  );
+  for (let second = 0; second < 300; second++) {
+    await clock.advance(1_000);
+    wish.make();
+  }
+  expect(tries).toBeGreaterThanOrEqual(4);
+  expect(tries).toBeLessThan(12);
+  expect([...alarms]).toEqual(['catalog.incomplete']);
+  isDown = false;
+  await clock.advance(300_000);
+  expect([...alarms]).toEqual([]);
+  ending.abort();
+  await running;
+});

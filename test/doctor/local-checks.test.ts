@@ -1,0 +1,203 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { unitOf } from '../../src/app/installation.ts';
+import { storagePaths } from '../../src/app/storage.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
+import {
+  databaseChecks,
+  fileProblems,
+  mendMirrorFiles,
+  readersOutcome,
+  type SeenFile,
+} from '../../src/support/doctor/files.ts';
+import {
+  apiOutcome,
+  parseUnit,
+  type ServiceUnit,
+  serviceOutcome,
+  versionOutcome,
+} from '../../src/support/doctor/machine.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+describe('files', () => {
+  const file = (role: SeenFile['role'], mode: number, uid = 7): SeenFile => ({
+    path: `/s/${role}`,
+    role,
+    mode,
+    uid,
+    gid: 7,
+  });
+  const owner = { uid: 7, user: 'tillsync', group: 'till', unit: 'tillsync.service' };
+  const problems = (files: SeenFile[]) =>
+    fileProblems(files, owner, (uid) => (uid === 0 ? 'root' : `${uid}`));
+  const right = [
+    file('directory', 0o2750),
+    file('mirror', 0o640),
+    file('log', 0o640),
+    file('state', 0o600),
+    file('inbox-directory', 0o2770),
+    file('inbox', 0o660, 9),
+  ];
+
+  test('with the promised modes are right, the inbox of whichever owner', () => {
+    expect(problems(right)).toEqual([]);
+  });
+
+  test.each([
+    [file('directory', 0o2770), 'fail', 'can lock tillsync out', 'chmod 2750 /s/directory'],
+    [file('directory', 0o700), 'warn', 'cannot read the mirror', 'chmod 2750 /s/directory'],
+    [file('mirror', 0o660), 'fail', 'lock or damage it', 'chmod 0640 /s/mirror'],
+    [file('mirror', 0o600), 'warn', 'cannot read the mirror', 'chmod 0640 /s/mirror'],
+    [file('state', 0o640), 'fail', 'read the tokens', 'chmod 0600 /s/state'],
+    [file('inbox', 0o640), 'warn', 'cannot hand over changes', 'chmod 0660 /s/inbox'],
+    [file('inbox-directory', 0o2777), 'fail', 'everybody may write', 'chmod 2770 /s/inbox-directory'],
+  ])('%o is told', (seen, level, problem, remedy) => {
+    expect(problems([seen])).toEqual([
+      { path: seen.path, level, problem: expect.stringContaining(problem), remedy: `sudo ${remedy}` },
+    ]);
+  });
+
+  test('of another owner than the service are one problem, with one command that mends all', () => {
+    const rootsOwn = right.map((each) => ({ ...each, uid: 0 }));
+    expect(problems(rootsOwn)).toEqual([
+      {
+        path: '/s/directory',
+        level: 'fail',
+        problem: expect.stringContaining('belong to root and not to tillsync, as whom tillsync.service runs'),
+        remedy: 'sudo chown -R -h tillsync:till /s/directory',
+      },
+    ]);
+  });
+});
+
+describe('databases', () => {
+  const clock = new FakeClock();
+  let directory: string;
+  const paths = () => storagePaths(directory);
+  const check = async (id: string) => {
+    const found = databaseChecks(paths(), clock, new AbortController().signal).find((each) => each.id === id);
+    return await found?.run();
+  };
+
+  beforeEach(async () => {
+    directory = mkdtempSync(path.join(tmpdir(), 'tillsync-doctor-'));
+    await openMirror({ path: paths().mirror, clock }).close();
+  });
+  afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+  test('that are sound are well, those that are not there are not judged', async () => {
+    expect(await check('storage.mirror')).toMatchObject({
+      level: 'ok',
+      facts: { damage: null, readThrough: true },
+    });
+    expect(await check('storage.state')).toMatchObject({ level: 'skipped' });
+  });
+
+  test('that are damaged are told, and left as they are', async () => {
+    mkdirSync(path.dirname(paths().inbox));
+    writeFileSync(paths().inbox, 'this is no database, and never was one, however long one looks at it');
+    expect(await check('storage.inbox')).toMatchObject({
+      level: 'fail',
+      remedy: expect.stringContaining('moves it away'),
+    });
+  });
+
+  test('-wal and -shm of a stopped mirror are made anew, and never while it runs', () => {
+    const { mirror } = paths();
+    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toBeUndefined();
+    rmSync(`${mirror}-shm`);
+    expect(mendMirrorFiles({ mirrorPath: mirror, running: true })).toMatchObject({
+      level: 'fail',
+      remedy: expect.stringContaining('systemctl restart'),
+    });
+    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toMatchObject({
+      level: 'warn',
+      facts: { missing: [`${mirror}-shm`], madeAnew: true },
+    });
+    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toBeUndefined();
+    chmodSync(directory, 0o750);
+  });
+});
+
+test('a program that holds the log is named, and blamed only when the log is large', () => {
+  const held = [{ pid: 812, program: 'pos.exe' }];
+  expect(readersOutcome([], 0)).toMatchObject({ level: 'ok' });
+  expect(readersOutcome(held, 1024)).toMatchObject({
+    level: 'ok',
+    message: expect.stringContaining('pos.exe'),
+  });
+  const large = readersOutcome(held, 64 * 1024 ** 2);
+  expect(large).toMatchObject({ level: 'warn', message: expect.stringContaining('pos.exe (process 812)') });
+  expect(readersOutcome([], 64 * 1024 ** 2).level).toBe('ok');
+});
+
+describe('the service', () => {
+  const text = 'LoadState=loaded\nActiveState=failed\nUnitFileState=enabled\nMainPID=0\nNRestarts=3\n';
+  const unit = (more: Partial<ServiceUnit> = {}): ServiceUnit => ({
+    name: 'tillsync.service',
+    activeState: 'active',
+    unitFileState: 'enabled',
+    mainPid: 5,
+    restarts: 0,
+    ...more,
+  });
+
+  test('is the unit that serves the configuration file', () => {
+    expect(unitOf('/etc/tillsync/config.toml')).toBe('tillsync.service');
+    expect(unitOf('/etc/tillsync/north.toml')).toBe('tillsync@north.service');
+    expect(unitOf('/home/me/config.toml')).toBeNull();
+    expect(parseUnit('tillsync.service', text)).toEqual(
+      unit({ activeState: 'failed', mainPid: null, restarts: 3 }),
+    );
+    expect(parseUnit('x', 'LoadState=not-found\nActiveState=inactive\n')).toBeNull();
+  });
+
+  test.each([
+    [true, unit(), 'ok', 'runs as tillsync', null],
+    [true, null, 'ok', 'tillsync runs', null],
+    [null, null, 'skipped', 'do not have permission', 'Run: sudo tillsync'],
+    [false, null, 'fail', 'is not running', 'tillsync run'],
+    [false, unit({ activeState: 'inactive' }), 'fail', 'is not running', 'systemctl start tillsync'],
+    [false, unit({ activeState: 'failed' }), 'fail', 'failed', 'journalctl -u tillsync'],
+    [
+      true,
+      unit({ activeState: 'inactive' }),
+      'warn',
+      'not as tillsync of systemd',
+      'systemctl start tillsync',
+    ],
+    [
+      true,
+      unit({ unitFileState: 'disabled' }),
+      'warn',
+      'start with the machine',
+      'systemctl enable tillsync',
+    ],
+  ] as const)('running %s as %o is %s', (running, seen, level, message, remedy) => {
+    expect(serviceOutcome(running, seen)).toMatchObject({
+      level,
+      message: expect.stringContaining(message),
+      remedy: remedy === null ? null : expect.stringContaining(remedy),
+    });
+  });
+
+  test('of another version asks for a restart; a part of it that stopped does too', () => {
+    expect(versionOutcome('0.1.0', '0.2.0')).toMatchObject({
+      level: 'warn',
+      message: 'The service still runs 0.1.0, and 0.2.0 is installed.',
+      remedy: 'Restart the service: systemctl restart tillsync',
+    });
+    expect(versionOutcome('0.2.0', '0.2.0').level).toBe('ok');
+    expect(versionOutcome(null, '0.2.0').level).toBe('skipped');
+    const answer = { url: 'http://127.0.0.1:1', stalled: [], version: null, fault: null, otherStorage: null };
+    expect(apiOutcome(true, { ...answer, health: 'failing', stalled: ['orders'] })).toMatchObject({
+      level: 'fail',
+      message: expect.stringContaining('orders'),
+    });
+    const down = { ...answer, health: 'down', fault: 'ECONNREFUSED' } as const;
+    expect(apiOutcome(true, down).level).toBe('fail');
+    expect(apiOutcome(false, down).level).toBe('skipped');
+  });
+});

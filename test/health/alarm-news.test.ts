@@ -1,0 +1,103 @@
+import { describe, expect, it } from 'vitest';
+import type { AlarmKey } from '../../src/core/alarm.ts';
+import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+
+const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
+const SINCE = '2026-11-21T10:00:00.000Z';
+
+/** One receiver through time: what it is told, second by second. */
+function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = {}, told = NOTHING_TOLD) {
+  const judge = new AlarmJudge({ ...RULES, ...rules });
+  let memory: AlarmMemory = told;
+  let seconds = 0;
+  return {
+    memory: () => memory,
+    /** Lets time pass with these alarms up; returns what is told meanwhile. */
+    pass(forSeconds: number, ...keys: AlarmKey[]): string[] {
+      const heard: string[] = [];
+      for (let i = 0; i < forSeconds; i++) {
+        seconds += 1;
+        const ms = seconds * 1000;
+        const at = { nowMs: ms, monotonicMs: ms, day: `day ${Math.floor(seconds / 86_400)}` };
+        judge.look(
+          keys.map((key) => ({ key, message: 'Why.', raisedAt: SINCE })),
+          memory,
+          ms,
+        );
+        for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
+          heard.push(`${news.state} ${news.key}`);
+          memory = afterTelling(memory, news, at);
+        }
+      }
+      return heard;
+    },
+  };
+}
+
+describe('alarms as a person hears them', () => {
+  it('are told once when they have settled, and once when they are over', () => {
+    const owner = receiver();
+    expect(owner.pass(60, 'orders.stale')).toEqual([]);
+    expect(owner.pass(3_600, 'orders.stale')).toEqual(['raised orders.stale']);
+    expect(owner.pass(60)).toEqual([]);
+    expect(owner.pass(3_600)).toEqual(['healed orders.stale']);
+  });
+
+  it('are not told when they come and go, nor their going when they come back', () => {
+    const owner = receiver();
+    for (let i = 0; i < 20; i++) {
+      expect(owner.pass(50, 'webhook.silent')).toEqual([]);
+      expect(owner.pass(5)).toEqual([]);
+    }
+    owner.pass(70, 'webhook.silent');
+    for (let i = 0; i < 20; i++) {
+      expect(owner.pass(50)).toEqual([]);
+      expect(owner.pass(5, 'webhook.silent')).toEqual([]);
+    }
+  });
+
+  it('are neither repeated nor forgotten by a restart', () => {
+    const before = receiver();
+    before.pass(70, 'outbox.rejected', 'orders.stale');
+    const after = receiver({}, JSON.parse(JSON.stringify(before.memory())));
+    expect(after.pass(600, 'outbox.rejected')).toEqual(['healed orders.stale']);
+    expect(after.memory().told['outbox.rejected']?.since).toBe(SINCE);
+  });
+
+  it('stop at the daily cap, say so once, and go on the next day with what is still wrong', () => {
+    const owner = receiver();
+    const up = ['orders.stale', 'webhook.silent', 'outbox.held', 'outbox.rejected', 'storage.low'] as const;
+    expect(owner.pass(3_600, ...up)).toEqual([
+      'raised orders.stale',
+      'raised webhook.silent',
+      'raised outbox.rejected',
+      'muted alarms.daily-max',
+    ]);
+    expect(owner.pass(7_200)).toEqual([]);
+    expect(owner.pass(7_200, 'storage.low')).toEqual([]);
+    expect(owner.pass(86_400, 'storage.low')).toEqual([
+      'raised storage.low',
+      'healed orders.stale',
+      'healed webhook.silent',
+      'muted alarms.daily-max',
+    ]);
+  });
+
+  it('name the cause and not what follows from it', () => {
+    const owner = receiver();
+    expect(owner.pass(600, 'orders.stale', 'catalog.incomplete', 'auth.locked-out')).toEqual([
+      'raised auth.locked-out',
+    ]);
+    expect(owner.pass(50, 'orders.stale')).toEqual([]);
+    expect(owner.pass(600, 'orders.stale')).toEqual(['raised orders.stale', 'healed auth.locked-out']);
+  });
+
+  it('are told from the wanted level on, and again as often as wanted', () => {
+    const owner = receiver({ level: 'red', repeatMs: 1_200_000 });
+    expect(owner.pass(3_000, 'storage.low', 'storage.full')).toEqual([
+      'raised storage.full',
+      'reminder storage.full',
+      'reminder storage.full',
+    ]);
+  });
+});

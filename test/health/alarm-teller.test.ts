@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest';
+import type { AlarmKey } from '../../src/core/alarm.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { AlarmJudge, type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { AlarmTeller } from '../../src/health/alarm-teller.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+function rig() {
+  const clock = new FakeClock();
+  const stop = new AbortController();
+  const it = {
+    clock,
+    up: [] as AlarmKey[],
+    told: [] as string[],
+    tries: 0,
+    isDown: false,
+    isDiskFull: false,
+    stored: NOTHING_TOLD as AlarmMemory,
+    teller: () =>
+      new AlarmTeller({
+        receiver: {
+          name: 'url',
+          description: '',
+          async tell(report) {
+            it.tries += 1;
+            if (it.isDown) throw new TillsyncError('internal', 'Down.');
+            it.told.push(`${report.state} ${report.key}`);
+          },
+        },
+        judge: new AlarmJudge({ level: 'amber', settleMs: 0, repeatMs: 0, dailyMax: 20 }),
+        alarmsUp: () => it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
+        memory: {
+          read: () => it.stored,
+          write(_receiver, memory) {
+            if (it.isDiskFull) throw new TillsyncError('storage-full', 'Full.');
+            it.stored = memory;
+          },
+        },
+        report: ({ state, key }) => ({ state, key }) as never,
+        dayOf: () => 'one day',
+        clock,
+        log: silentLog,
+        beat: () => {},
+        lookEveryMs: 1_000,
+      }),
+    end: () => stop.abort(),
+    signal: stop.signal,
+  };
+  return it;
+}
+
+describe('telling of alarms', () => {
+  it('tries again, ever more rarely, until it is taken', async () => {
+    const place = rig();
+    Object.assign(place, { isDown: true, up: ['orders.stale'] });
+    const running = place.teller().run(place.signal);
+    await place.clock.advance(3_600_000);
+    expect(place.told).toEqual([]);
+    expect(place.tries).toBeGreaterThan(8);
+    expect(place.tries).toBeLessThan(14);
+    place.isDown = false;
+    await place.clock.advance(600_000);
+    expect(place.told).toEqual(['raised orders.stale']);
+    place.end();
+    await running;
+  });
+
+  it('tells of a full disk although it cannot write that it did, and does not repeat itself', async () => {
+    const place = rig();
+    Object.assign(place, { isDiskFull: true, up: ['storage.full'] });
+    const running = place.teller().run(place.signal);
+    await place.clock.advance(600_000);
+    expect(place.told).toEqual(['raised storage.full']);
+    place.isDiskFull = false;
+    await place.clock.advance(2_000);
+    expect(Object.keys(place.stored.told)).toEqual(['storage.full']);
+    place.up = [];
+    await place.clock.advance(2_000);
+    expect(place.told).toEqual(['raised storage.full', 'healed storage.full']);
+    expect(place.stored).toMatchObject({ told: {}, sent: 2 });
+    place.end();
+    await running;
+  });
+});

@@ -1,0 +1,33 @@
+import { expect, test } from 'vitest';
+import { diskVerdict, formatBytes } from '../../src/health/disk-space.ts';
+
+const MIB = 1024 ** 2;
+const GIB = 1024 ** 3;
+
+test.each([
+  [50 * MIB - 1, 8 * GIB, 'full', 'storage.full'],
+  [50 * MIB, 8 * GIB, 'low', 'storage.low'],
+  [500 * MIB - 1, 8 * GIB, 'low', 'storage.low'],
+  [500 * MIB, 8 * GIB, 'ok', null],
+  // A twentieth of a middling disk counts, a twentieth of a huge one does not.
+  [1.9 * GIB, 40 * GIB, 'low', 'storage.low'],
+  [2.1 * GIB, 40 * GIB, 'ok', null],
+  [4.9 * GIB, 4000 * GIB, 'low', 'storage.low'],
+  [5.1 * GIB, 4000 * GIB, 'ok', null],
+  [0, 0, 'full', 'storage.full'],
+])('%d free of %d is %s', (freeBytes, totalBytes, level, code) => {
+  expect(diskVerdict({ freeBytes, totalBytes })).toMatchObject({ level, code });
+});
+
+test('says how much is free in the units of people', () => {
+  expect(diskVerdict({ freeBytes: 20 * MIB, totalBytes: 8 * GIB }).message).toBe(
+    'Only 20 MiB of 8.0 GiB are free.',
+  );
+  expect([0, 1023, 1536 * 1024, 1.5 * GIB, 200 * GIB].map(formatBytes)).toEqual([
+    '0 B',
+    '1023 B',
+    '2 MiB',
+    '1.5 GiB',
+    '200 GiB',
+  ]);
+});

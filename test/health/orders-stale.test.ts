@@ -1,0 +1,27 @@
+import { expect, it } from 'vitest';
+import { ordersStaleAfterMs } from '../../src/app/readers.ts';
+import { demoConfig } from '../../src/demo/sandbox-platform.ts';
+
+const demo = demoConfig({ baseUrl: 'http://x', directory: '/x', webhookPort: 1 });
+const stale = (poll: string, lastPollOk: string | null, ordersIntervalMs = 120_000) =>
+  ordersStaleAfterMs({
+    config: {
+      orders: { ...demo.orders, poll, timezone: 'UTC' },
+      limits: { ...demo.limits, ordersIntervalMs },
+    },
+    lastPollOkMs: lastPollOk === null ? null : Date.parse(lastPollOk),
+  });
+
+it('waits for the next poll that is due, and ten minutes more', () => {
+  expect(stale('*/2 * * * *', '2026-01-15T12:00:00.000Z')).toBe(120_000 + 600_000);
+  expect(stale('*/2 * * * *', '2026-01-15T12:01:30.000Z')).toBe(30_000 + 600_000);
+  expect(stale('*/2 * * * *', null)).toBe(600_000);
+});
+
+it('does not miss orders in a night without polls', () => {
+  expect(stale('*/2 8-22 * * *', '2026-01-15T22:58:00.000Z')).toBe(9 * 3_600_000 + 120_000 + 600_000);
+});
+
+it('is as patient as the platform is slow', () => {
+  expect(stale('*/2 * * * *', null, 900_000)).toBe(2_700_000);
+});

@@ -1,0 +1,118 @@
+import { describe, expect, it } from 'vitest';
+import { openMirror } from '../../src/orders/mirror.ts';
+import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
+
+const of = (mirror: ReturnType<typeof openTestMirror>['mirror'], subject: string) =>
+  mirror.freshness().find((each) => each.subject === subject);
+
+describe('freshness', () => {
+  it('has a row for every flow from the start', () => {
+    const { mirror } = openTestMirror();
+    expect(mirror.freshness().map(({ subject, state }) => [subject, state])).toEqual([
+      ['orders.poll', 'unknown'],
+      ['orders.webhook', 'unknown'],
+      ['catalog.sweep', 'unknown'],
+      ['outbox.push', 'unknown'],
+      ['auth', 'unknown'],
+    ]);
+    expect(mirror.lastPollOkMs()).toBeNull();
+  });
+
+  it('counts at once, and is in the file soon', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    mirror.freshnessBoard.ok('orders.poll');
+    expect(mirror.lastPollOkMs()).toBe(clock.nowMs());
+    await clock.advance(60_000);
+    mirror.freshnessBoard.report('orders.poll', 'failing', 'No answer.');
+    const wanted = {
+      subject: 'orders.poll',
+      lastOkAt: '2026-01-15T12:00:00.000Z',
+      lastTryAt: '2026-01-15T12:01:00.000Z',
+      state: 'failing',
+      message: 'No answer.',
+    };
+    expect(of(mirror, 'orders.poll')).toEqual(wanted);
+    await mirror.flushBoards();
+    const other = openMirror({ path, clock, readonly: true });
+    expect(of(other, 'orders.poll')).toEqual(wanted);
+    await other.close();
+  });
+
+  it('is in the file soon at whatever moment of an earlier write it is reported', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    const other = openMirror({ path, clock, readonly: true });
+    for (let turns = 0; turns < 20; turns++) {
+      mirror.freshnessBoard.ok('orders.poll');
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      mirror.freshnessBoard.report('auth', 'failing', `after ${turns} turns`);
+      await new Promise(setImmediate);
+      expect(of(other, 'auth')?.message).toBe(`after ${turns} turns`);
+    }
+    await other.close();
+  });
+
+  it('and alarms end with the newer of two reports, whenever the second one comes', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    const other = openMirror({ path, clock, readonly: true });
+    for (let turns = 0; turns < 20; turns++) {
+      mirror.freshnessBoard.report('auth', 'failing', `first ${turns}`);
+      mirror.alarms.raise('orders.stale', `first ${turns}`);
+      for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+      mirror.freshnessBoard.report('auth', 'failing', `second ${turns}`);
+      mirror.alarms.raise('orders.stale', `second ${turns}`);
+      await new Promise(setImmediate);
+      expect([of(other, 'auth')?.message, other.raisedAlarms()[0]?.message]).toEqual([
+        `second ${turns}`,
+        `second ${turns}`,
+      ]);
+    }
+    await other.close();
+  });
+
+  it('of webhooks moves with the first of a burst, and again a second later', async () => {
+    const { mirror, clock } = openTestMirror();
+    await receive(mirror, sampleNotification(1));
+    expect(of(mirror, 'orders.webhook')).toMatchObject({ state: 'ok', lastOkAt: '2026-01-15T12:00:00.000Z' });
+    await clock.advance(999);
+    await receive(mirror, sampleNotification(2));
+    expect(of(mirror, 'orders.webhook')?.lastOkAt).toBe('2026-01-15T12:00:00.000Z');
+    await clock.advance(1);
+    await receive(mirror, sampleNotification(2));
+    expect(of(mirror, 'orders.webhook')?.lastOkAt).toBe('2026-01-15T12:00:01.000Z');
+  });
+});
+
+describe('alarms', () => {
+  it('stay up over a restart until they are lowered', async () => {
+    const first = openTestMirror();
+    first.mirror.alarms.raise('orders.stale', 'No poll since noon.');
+    await first.clock.advance(1000);
+    first.mirror.alarms.raise('orders.stale', 'No poll since one.');
+    await first.mirror.close();
+    const { mirror } = openTestMirror({ path: first.path });
+    expect(mirror.raisedAlarms()).toEqual([
+      {
+        key: 'orders.stale',
+        message: 'No poll since one.',
+        raisedAt: '2026-01-15T12:00:00.000Z',
+        changedAt: '2026-01-15T12:00:01.000Z',
+      },
+    ]);
+    mirror.alarms.lower('orders.stale');
+    mirror.alarms.lower('webhook.silent');
+    expect(mirror.raisedAlarms()).toEqual([]);
+    await mirror.flushBoards();
+    expect(mirror.read(({ board }) => board.alarms())).toEqual([]);
+  });
+
+  it('cost no write when nothing is new', async () => {
+    const { mirror } = openTestMirror();
+    mirror.alarms.raise('orders.stale', 'x');
+    await mirror.flushBoards();
+    const before = mirror.walBytes();
+    mirror.alarms.raise('orders.stale', 'x');
+    mirror.alarms.lower('webhook.silent');
+    await mirror.flushBoards();
+    expect(mirror.walBytes()).toBe(before);
+  });
+});

@@ -1,0 +1,74 @@
+import { describe, expect, it } from 'vitest';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { CallbackStanding } from '../../src/daemon/incoming.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { openTestMirror } from './open-test-mirror.ts';
+
+const DAY_MS = 86_400_000;
+
+function setUp() {
+  const clock = new FakeClock();
+  const { mirror } = openTestMirror({ clock });
+  const standing = () => new CallbackStanding({ mirror, clock, log: silentLog });
+  const state = () => mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
+  const alarms = () => mirror.raisedAlarms().map(({ key }) => key);
+  return { clock, mirror, standing, state, alarms };
+}
+
+const unreadable = (receivedAtMs: number) => ({
+  kind: 'unreadable' as const,
+  unreadable: { source: 'webhook' as const, receivedAtMs, reason: 'No order id was found.', payload: '{}' },
+});
+
+describe('CallbackStanding', () => {
+  it('leaves nothing of an earlier run that is true no more', () => {
+    const { mirror, standing, state } = setUp();
+    standing().begin({ enabled: false, hasSecret: true });
+    expect(state()).toBe('off');
+    standing().begin({ enabled: true, hasSecret: false });
+    expect(state()).toBe('degraded');
+    standing().begin({ enabled: true, hasSecret: true });
+    expect(state()).toBe('unknown');
+    mirror.freshnessBoard.ok('orders.webhook');
+    standing().begin({ enabled: true, hasSecret: true });
+    expect(state()).toBe('ok');
+  });
+
+  it('lowers the alarm for unreadable callbacks once the quarantine holds none', async () => {
+    const { clock, mirror, standing, alarms } = setUp();
+    const mine = standing();
+    await mirror.keeper.keep([unreadable(clock.nowMs())]);
+    mine.unreadable('No order id was found.');
+    mine.settle();
+    expect(alarms()).toEqual(['webhook.unreadable']);
+    await mirror.quarantineRemove(mirror.quarantineList(1)[0]?.quarantineId ?? 0);
+    mine.settle();
+    expect(alarms()).toEqual([]);
+  });
+
+  it('lowers it after a day without another one, counted from the start after a restart', async () => {
+    const { clock, mirror, standing, alarms } = setUp();
+    await mirror.keeper.keep([unreadable(clock.nowMs())]);
+    standing().unreadable('No order id was found.');
+    const restarted = standing();
+    await clock.advance(DAY_MS - 1);
+    restarted.settle();
+    expect(alarms()).toEqual(['webhook.unreadable']);
+    await clock.advance(1);
+    restarted.settle();
+    expect(alarms()).toEqual([]);
+  });
+
+  it('tells that callbacks cannot be stored, and when they can be again', () => {
+    const { standing, alarms } = setUp();
+    const mine = standing();
+    mine.kept();
+    mine.putOff(new TillsyncError('storage-busy', 'Locked for a moment.'));
+    expect(alarms()).toEqual([]);
+    mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
+    expect(alarms()).toEqual(['storage.failing']);
+    standing().kept();
+    expect(alarms()).toEqual([]);
+  });
+});

@@ -1,0 +1,106 @@
+import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { openState } from '../../src/app/stores.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { poll, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';
+
+/** state.db and mirror.db of one store, opened and closed as a process does. */
+function store() {
+  const directory = join(temporaryDirectory(), 'data');
+  mkdirSync(directory);
+  const clock = new FakeClock();
+  const open = () => {
+    const state = openState({ path: join(directory, 'state.db'), clock });
+    const mirror = openMirror({ path: join(directory, 'mirror.db'), clock, feed: state.feed });
+    const close = async () => {
+      await mirror.close();
+      state.close();
+    };
+    onTestFinished(close);
+    return { state, mirror, close };
+  };
+  const filesOf = (database: string) => readdirSync(directory).filter((name) => name.startsWith(database));
+  return {
+    open,
+    moveAway(database: string) {
+      const aside = temporaryDirectory();
+      for (const name of filesOf(database)) renameSync(join(directory, name), join(aside, name));
+    },
+    remove(database: string) {
+      for (const name of filesOf(database)) rmSync(join(directory, name));
+    },
+  };
+}
+
+const order = (number: number) => sampleNotification(number);
+
+test.each(['moveAway', 'remove'] as const)(
+  '%s: a mirror made anew goes on far above the one before, each time',
+  async (lose) => {
+    const at = store();
+    let last = 0;
+    for (let round = 0; round < 3; round++) {
+      const { mirror, close } = at.open();
+      await receive(mirror, order(1), order(2), order(3));
+      const seqs = mirror.eventsAfter(0, 10).map(({ seq }) => seq);
+      expect(seqs).toHaveLength(3);
+      expect(Math.min(...seqs)).toBeGreaterThan(last);
+      // A POS that stands at its old number gets all that is there now.
+      expect(mirror.eventsAfter(last, 10)).toHaveLength(3);
+      last = Math.max(...seqs);
+      await close();
+      // Opened once more nothing leaps.
+      const again = at.open();
+      expect(again.mirror.newestSeq()).toBe(last);
+      await again.close();
+      at[lose]('mirror.db');
+    }
+    expect(last).toBe(2_000_003);
+  },
+);
+
+test('is known after many events of one import, and after a kill', async () => {
+  const at = store();
+  const { mirror, state } = at.open();
+  await poll(
+    mirror,
+    Array.from({ length: 10_500 }, (_, i) => order(i + 1)),
+  );
+  expect(state.feed.highestSeq()).toBe(10_500);
+  // Nothing was closed: the file is gone under the process, as after a kill.
+  at.moveAway('mirror.db');
+  const next = at.open();
+  await receive(next.mirror, order(1));
+  expect(next.mirror.newestSeq()).toBe(1_010_501);
+});
+
+test('a mirror that vanishes under a running tillsync is made anew above its numbers', async () => {
+  const at = store();
+  const { mirror } = at.open();
+  await receive(mirror, order(1), order(2));
+  at.moveAway('mirror.db');
+  await receive(mirror, order(3)).catch(() => undefined);
+  const fresh = at.open();
+  await receive(fresh.mirror, order(3));
+  expect(fresh.mirror.newestSeq()).toBeGreaterThan(1_000_000);
+});
+
+test('a mirror from before is taken as it is; with state.db lost too nothing is known', async () => {
+  const at = store();
+  const first = at.open();
+  await receive(first.mirror, order(1), order(2));
+  await first.close();
+  at.moveAway('state.db');
+  const kept = at.open();
+  expect(kept.mirror.newestSeq()).toBe(2);
+  await receive(kept.mirror, order(3));
+  expect(kept.mirror.newestSeq()).toBe(3);
+  await kept.close();
+  at.moveAway('state.db');
+  at.moveAway('mirror.db');
+  const bare = at.open();
+  await receive(bare.mirror, order(1));
+  expect(bare.mirror.newestSeq()).toBe(1);
+});

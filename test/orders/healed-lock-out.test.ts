@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import { verdictOf } from '../../src/health/verdict.ts';
+import { storeRig } from '../support/store-rig.ts';
+
+const HOUR_MS = 3_600_000;
+
+test('once new tokens are in place, the verdict says so at once, and orders come within seconds', async () => {
+  const poll = '0 */2 * * * *';
+  const store = storeRig({ config: (config) => ({ ...config, orders: { ...config.orders, poll } }) });
+  const { parts } = await store.daemon();
+  await store.clock.advance(HOUR_MS / 4);
+  const { control } = store.sandbox;
+  control.revokeRefreshTokens();
+  control.expireAccessTokens();
+  await store.clock.advance(HOUR_MS / 2);
+  const verdict = () =>
+    verdictOf({
+      nowMs: store.clock.nowMs(),
+      freshness: parts.mirror.freshness(),
+      alarms: parts.mirror.raisedAlarms(),
+      tokens: parts.platform.tokens.describe(),
+      outbox: null,
+      quarantine: 0,
+    });
+  const codes = () => verdict().findings.map(({ code }) => code);
+  expect(codes()[0]).toBe('auth.locked-out');
+  expect(codes()).not.toContain('orders.stale');
+
+  const command = await store.parts();
+  const calls = control.calls('order.all').length;
+  await store.run(command.platform.tokens.tryOut(store.sandbox.issueTokens().refreshToken));
+  command.mirror.alarms.lower('auth.locked-out');
+  await command.mirror.flushBoards();
+  if (control.calls('order.all').length === calls) {
+    expect(verdict()).toMatchObject({ level: 'amber', findings: [{ code: 'orders.resuming' }] });
+  }
+  await store.clock.advance(10_000);
+  expect(control.calls('order.all').length).toBeGreaterThan(calls);
+  expect(verdict()).toEqual({ level: 'green', findings: [] });
+});

@@ -1,0 +1,42 @@
+import Database from 'better-sqlite3';
+import { expect, it } from 'vitest';
+import { lockingPids, readerPids } from '../../src/db/wal.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { openTestMirror } from './open-test-mirror.ts';
+
+it('says that the mirror is locked while nothing can be written into it, and takes that back by itself', async () => {
+  const clock = new FakeClock();
+  const { mirror, path } = openTestMirror({ clock });
+  const unwritten: string[][] = [];
+  mirror.onUnwrittenAlarms((alarms) => unwritten.push(alarms.map(({ key }) => key)));
+  const other = new Database(path);
+  other.exec('BEGIN IMMEDIATE');
+  const writing = expect(mirror.write(() => {})).rejects.toMatchObject({ code: 'storage-busy' });
+  await clock.advance(9_000);
+  expect(mirror.raisedAlarms()).toEqual([]);
+  await clock.advance(2_000);
+  await writing;
+  expect(mirror.raisedAlarms()).toMatchObject([{ key: 'mirror.locked' }]);
+  await clock.advance(15_000);
+  expect(unwritten.at(-1)).toEqual(['mirror.locked']);
+  other.exec('COMMIT');
+  await clock.advance(15_000);
+  await mirror.flushBoards();
+  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(unwritten.at(-1)).toEqual([]);
+  other.close();
+});
+
+it('finds who holds a lock that a writer needs', () => {
+  const lines = [
+    '1: POSIX  ADVISORY  READ 811 fe:01:77 120 120',
+    '2: POSIX  ADVISORY  READ 812 fe:01:77 124 124',
+    '3: POSIX  ADVISORY  WRITE 813 fe:01:77 123 123',
+    '4: -> POSIX  ADVISORY  WRITE 814 fe:01:77 120 120',
+    '5: POSIX  ADVISORY  READ 815 fe:01:78 120 120',
+    '6: OFDLCK ADVISORY  WRITE 816 fe:01:77 0 EOF',
+    '7: POSIX  ADVISORY  READ 817 fe:01:77 121 121',
+  ].join('\n');
+  expect(lockingPids(lines, 77)).toEqual([811, 813, 816]);
+  expect(readerPids(lines, 77)).toEqual([812]);
+});

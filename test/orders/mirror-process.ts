@@ -1,0 +1,32 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
+import type { OrderReading } from '../../src/orders/order.ts';
+import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+
+/**
+ * A process that keeps orders one after the other and prints the number of each when it is on the disk.
+ * Arguments: path of the mirror, number of the first, `stop` to close after as many as follow, or `on`.
+ */
+const [, , path = '', first = '1', mode = 'on', count = '1'] = process.argv;
+const mirror = openMirror({ path, clock: systemClock });
+const spellings = compileSpellings();
+
+async function keep(number: number): Promise<void> {
+  const sent = sampleNotification(number);
+  const reading = readOrder(sent, spellings) as OrderReading;
+  const raw = JSON.stringify(sent);
+  await mirror.keeper.keep([
+    { kind: 'order', observation: { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } },
+  ]);
+  process.stdout.write(`${number}\n`);
+}
+
+const end = mode === 'stop' ? Number(first) + Number(count) : Number.POSITIVE_INFINITY;
+for (let number = Number(first); number < end; number++) {
+  await keep(number);
+  await sleep(0);
+}
+await mirror.close();

@@ -1,0 +1,74 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { type Mirror, type MirrorOptions, openMirror } from '../../src/orders/mirror.ts';
+import type { ImportReport, OrderObservation, OrderReading, OrderSource } from '../../src/orders/order.ts';
+import { readOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+
+export interface TestMirror {
+  mirror: Mirror;
+  clock: FakeClock;
+  path: string;
+}
+
+export function temporaryDirectory(): string {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-mirror-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+/** A mirror in a directory of its own, closed and removed when the test ends. */
+export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror {
+  const clock = new FakeClock();
+  const path = options.path ?? join(temporaryDirectory(), 'data', 'mirror.db');
+  const mirror = openMirror({ path, clock, ...options });
+  onTestFinished(() => mirror.close());
+  return { mirror, clock, path };
+}
+
+const spellings = compileSpellings();
+export const OBSERVED_MS = Date.UTC(2026, 0, 15, 12);
+
+export function observation(
+  source: OrderSource,
+  sent: Record<string, unknown>,
+  extra: Partial<OrderObservation> = {},
+): OrderObservation {
+  const reading = readOrder(sent, spellings) as OrderReading;
+  return { source, observedAtMs: OBSERVED_MS, raw: JSON.stringify(sent), reading, ...extra };
+}
+
+/** Keeps notifications as webhooks, one transaction each; gives the outcomes. */
+export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]): Promise<string[]> {
+  const outcomes: string[] = [];
+  for (const each of sent) {
+    outcomes.push(
+      ...(await mirror.keeper.keep([{ kind: 'order', observation: observation('webhook', each) }])),
+    );
+  }
+  return outcomes;
+}
+
+/** Mirrors an answer with these records, asked for now. */
+export function poll(
+  mirror: Mirror,
+  records: unknown[],
+  asOfSeq = mirror.newestSeq(),
+): Promise<ImportReport> {
+  return importJson(mirror, { success: true, data: records }, asOfSeq);
+}
+
+export function importJson(
+  mirror: Mirror,
+  answer: unknown,
+  asOfSeq = mirror.newestSeq(),
+): Promise<ImportReport> {
+  const body = new Uint8Array(Buffer.from(typeof answer === 'string' ? answer : JSON.stringify(answer)));
+  return mirror.importer.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq });
+}
+
+export { sampleNotification };

@@ -1,0 +1,163 @@
+import { describe, expect, it } from 'vitest';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { OrderLoop } from '../../src/orders/order-loop.ts';
+import type { PollReport, PollRequest } from '../../src/orders/order-poll.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+const TWO_MINUTES_MS = 120_000;
+const everyTwoMinutes = {
+  nextAfter: (afterMs: number) => (Math.floor(afterMs / TWO_MINUTES_MS) + 1) * TWO_MINUTES_MS,
+};
+const report: PollReport = {
+  window: { startDate: '2026-01-13', endDate: '2026-01-16' },
+  pages: 1,
+  records: 0,
+  created: 0,
+  changed: 0,
+  confirmed: 0,
+  superseded: 0,
+  unreadable: 0,
+  createdIds: [],
+  morePages: false,
+  codes: null,
+};
+
+function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
+  const clock = new FakeClock();
+  const calls: { atMs: number; wide: boolean }[] = [];
+  const alarms: string[] = [];
+  const errors: string[] = [];
+  const usable = { yes: true };
+  const gaps: number[][] = [];
+  const loop = new OrderLoop({
+    poll: {
+      poll: (request) => {
+        calls.push({ atMs: clock.nowMs(), wide: request?.wide ?? false });
+        return poll(request ?? {});
+      },
+    },
+    schedule: everyTwoMinutes,
+    watch: { polled() {} },
+    newGaps: () => gaps.shift() ?? [],
+    mayCall: () => usable.yes,
+    alarms: { raise: (key) => void alarms.push(key), lower() {} },
+    clock,
+    random: seededRandom(1),
+    log: { ...silentLog, error: (_fields, message) => void errors.push(message) },
+    wideEveryMs: 3_600_000,
+    staleAfterMs: 600_000,
+    beat() {},
+  });
+  const controller = new AbortController();
+  const ended = loop.run(controller.signal);
+  const stop = async () => {
+    controller.abort();
+    await ended;
+    expect(clock.sleeping).toBe(0);
+  };
+  return { clock, calls, alarms, errors, usable, gaps, loop, stop };
+}
+
+describe('OrderLoop', () => {
+  it('polls at start, then at each due moment, wide once an hour', async () => {
+    const { clock, calls, stop } = setUp(async () => report);
+    await clock.advance(2 * 3_600_000 - 1);
+    expect(calls).toHaveLength(60);
+    expect(calls.filter((call) => call.wide).map((call) => call.atMs - (calls[0]?.atMs ?? 0))).toEqual([
+      0, 3_600_000,
+    ]);
+    await stop();
+  });
+
+  it('is neither stalled nor hurried by a wall clock that jumps an hour', async () => {
+    for (const jumpMs of [-3_600_000, 3_600_000, -50 * 365 * 86_400_000]) {
+      const { clock, calls, stop } = setUp(async () => report);
+      await clock.advance(TWO_MINUTES_MS * 2 + 1_000);
+      const before = calls.length;
+      clock.jumpWall(jumpMs);
+      await clock.advance(TWO_MINUTES_MS * 5);
+      expect(calls.length - before).toBeGreaterThanOrEqual(4);
+      expect(calls.length - before).toBeLessThanOrEqual(6);
+      await stop();
+    }
+  });
+
+  it('polls sooner when woken, and again wide after a gap in the order numbers', async () => {
+    const { clock, calls, gaps, loop, stop } = setUp(async () => report);
+    await clock.advance(10_000);
+    gaps.push([17]);
+    loop.wake();
+    await clock.advance(1_000);
+    expect(calls).toHaveLength(2);
+    await clock.advance(TWO_MINUTES_MS);
+    expect(calls.map((call) => call.wide)).toEqual([true, false, true]);
+    await stop();
+  });
+
+  it('tries again after a failure, and tells a person when it lasts', async () => {
+    const failing = { yes: true };
+    const { clock, calls, alarms, stop } = setUp(async () => {
+      if (failing.yes) throw new TillsyncError('platform-failed', 'The platform answered 500.');
+      return report;
+    });
+    await clock.advance(60_000);
+    expect(calls.length).toBeGreaterThanOrEqual(3);
+    expect(alarms).toEqual([]);
+    await clock.advance(900_000);
+    expect(alarms).toContain('orders.stale');
+    const before = calls.length;
+    failing.yes = false;
+    await clock.advance(TWO_MINUTES_MS * 3);
+    expect(calls.length - before).toBeGreaterThanOrEqual(2);
+    await stop();
+  });
+
+  it('stops asking while only a person can bring tokens, and goes on by itself when they are there', async () => {
+    let locked = false;
+    const { clock, calls, usable, stop } = setUp(async () => {
+      if (locked) throw new TillsyncError('auth-required', 'The platform refused the refresh token.');
+      return report;
+    });
+    locked = true;
+    usable.yes = false;
+    await clock.advance(3_600_000);
+    expect(calls).toHaveLength(2);
+    locked = false;
+    usable.yes = true;
+    await clock.advance(10_000);
+    expect(calls).toHaveLength(3);
+    await stop();
+  });
+
+  it('tells that the orders are stale also while a poll only waits for its turn', async () => {
+    const { clock, alarms, stop } = setUp(async ({ onWait, signal }) => {
+      await Promise.resolve();
+      while (!signal?.aborted) {
+        onWait?.({ endpoint: 'order.all', reason: 'blocked', waitMs: 60_000 });
+        await clock.sleep(60_000, signal);
+      }
+      return report;
+    });
+    await clock.advance(540_000);
+    expect(alarms).toEqual([]);
+    await clock.advance(60_000);
+    expect(alarms[0]).toBe('orders.stale');
+    await stop();
+  });
+
+  it('leaves it to the keeper of the tokens to tell of refused ones, and tells once that there are none', async () => {
+    const refused = setUp(async () => {
+      throw new TillsyncError('auth-required', 'Refused.', { httpStatus: 401 });
+    });
+    await refused.clock.advance(600_000);
+    expect(refused.errors).toEqual([]);
+    await refused.stop();
+    const none = setUp(async () => {
+      throw new TillsyncError('auth-required', 'No tokens have been handed in yet.');
+    });
+    await none.clock.advance(600_000);
+    expect(none.errors).toEqual(['No tokens have been handed in yet.']);
+    await none.stop();
+  });
+});

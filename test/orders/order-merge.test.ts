@@ -1,0 +1,261 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { ORDER_STATUSES } from '../../src/orders/order.ts';
+import { observation, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
+
+const ID = '65a100000000000000000001';
+const order = (changes: Record<string, unknown> = {}) => sampleNotification(1, changes);
+
+describe('keeping a notification', () => {
+  it('fills the tables a POS reads, with amounts as they were sent', async () => {
+    const { mirror } = openTestMirror();
+    expect(
+      await receive(mirror, order({ amountToPay: '15990.50', scheduledDate: '2026-01-20T10:00:00Z' })),
+    ).toEqual(['created']);
+    const row = mirror.read(({ db }) => db.prepare('SELECT * FROM orders').get());
+    expect(row).toMatchObject({
+      order_id: ID,
+      code: 1,
+      status: 'pending',
+      store_external_id: 'B1',
+      website_id: 'company-1',
+      created_at: '2026-01-10T12:00:00.000Z',
+      amount_to_pay: '15990.50',
+      amount: 12990,
+      is_scheduled: 0,
+      scheduled_for: '2026-01-20T10:00:00.000Z',
+      address_lat: -33.4372,
+      address_phone_number: '+56911111111',
+      customer_email: 'ana@example.com',
+      seq: 1,
+      updated_at: '2026-01-15T12:00:00.000Z',
+    });
+    const types = mirror.read(({ db }) =>
+      db.prepare('SELECT typeof(amount_to_pay), typeof(amount), typeof(code) FROM orders').raw().get(),
+    );
+    expect(types).toEqual(['text', 'integer', 'integer']);
+    const items = mirror.read(({ db }) =>
+      db
+        .prepare('SELECT line, product_external_id, quantity, unit_price, typeof(quantity) FROM order_items')
+        .raw()
+        .all(),
+    );
+    expect(items).toEqual([
+      [1, 'P1', 2, 2500.5, 'integer'],
+      [2, 'P2', 1, 2500.5, 'integer'],
+      [3, null, 1, 5000, 'integer'],
+    ]);
+    const modifiers = mirror.read(({ db }) =>
+      db
+        .prepare('SELECT line, modifier, name, option_id, option_price, quantity FROM order_item_modifiers')
+        .raw()
+        .all(),
+    );
+    expect(modifiers).toEqual([
+      [3, 1, 'Sauces', 'm1', 300, 2],
+      [3, 2, 'Sauces', 'm2', 200, 1],
+      [3, 3, 'Gift wrap', null, null, 1],
+    ]);
+  });
+
+  it('gives back the same order that was read', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order());
+    const { reading, raw } = observation('webhook', order());
+    expect(mirror.order(ID)).toEqual({
+      orderId: ID,
+      seq: 1,
+      updatedAt: '2026-01-15T12:00:00.000Z',
+      scheduledFor: null,
+      ...reading.fields,
+      items: reading.items,
+    });
+    expect(mirror.orderPayload(ID)).toBe(raw);
+    expect(mirror.order('nothing')).toBeUndefined();
+  });
+
+  it('makes an event of each change, and none of a repetition', async () => {
+    const { mirror } = openTestMirror();
+    const sent = [order(), order(), order({ status: 'ready' }), order({ status: 'ready' })];
+    expect(await receive(mirror, ...sent)).toEqual(['created', 'confirmed', 'changed', 'confirmed']);
+    expect(mirror.eventsAfter(0, 10)).toEqual([
+      {
+        seq: 1,
+        orderId: ID,
+        status: 'pending',
+        previousStatus: null,
+        source: 'webhook',
+        observedAt: '2026-01-15T12:00:00.000Z',
+      },
+      {
+        seq: 2,
+        orderId: ID,
+        status: 'ready',
+        previousStatus: 'pending',
+        source: 'webhook',
+        observedAt: '2026-01-15T12:00:00.000Z',
+      },
+    ]);
+    expect(mirror.eventsAfter(1, 10).map(({ seq }) => seq)).toEqual([2]);
+    expect(mirror.order(ID)).toMatchObject({ seq: 2, status: 'ready' });
+  });
+
+  it('keeps what a notification does not speak of', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order(), { internalOrderId: ID, status: 'ready', deliveryTime: '' });
+    expect(mirror.order(ID)).toMatchObject({
+      status: 'ready',
+      deliveryTime: '',
+      amountToPay: 15990,
+      code: 1,
+    });
+    expect(mirror.order(ID)?.items).toHaveLength(3);
+    await receive(mirror, { internalOrderId: ID, name: null, items: [] });
+    expect(mirror.order(ID)).toMatchObject({ name: null, status: 'ready', items: [] });
+  });
+
+  it('sees a change within a modifier', async () => {
+    const { mirror } = openTestMirror();
+    const changed = order();
+    const combo = (changed.items as { modifiers: { countById: Record<string, number> }[] }[])[2]!;
+    combo.modifiers[0]!.countById.m1 = 3;
+    expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
+    expect(mirror.order(ID)?.items[2]?.modifiers[0]?.quantity).toBe(3);
+  });
+
+  it.each([
+    ['an item more', (items: unknown[]) => [...items, items[0]]],
+    [
+      'a modifier more',
+      ([...items]: unknown[]) => {
+        const combo = items[2] as { modifiers: unknown[] };
+        return [...items.slice(0, 2), { ...combo, modifiers: [...combo.modifiers, combo.modifiers[1]] }];
+      },
+    ],
+    ['an item less', (items: unknown[]) => items.slice(0, 2)],
+    [
+      'a modifier less',
+      ([...items]: unknown[]) => {
+        const combo = items[2] as { modifiers: unknown[] };
+        return [...items.slice(0, 2), { ...combo, modifiers: combo.modifiers.slice(0, 1) }];
+      },
+    ],
+  ])('sees %s', async (_what, change) => {
+    const { mirror } = openTestMirror();
+    const changed = order({ items: change(order().items as unknown[]) });
+    expect(await receive(mirror, order(), changed)).toEqual(['created', 'changed']);
+    expect(mirror.order(ID)?.items).toEqual(observation('webhook', changed).reading.items);
+  });
+
+  it('writes all of a group or, when the process dies in it, nothing', async () => {
+    const { mirror } = openTestMirror();
+    const broken = observation('webhook', order());
+    const entries = [2, 3].map((n) => ({
+      kind: 'order' as const,
+      observation: observation('webhook', sampleNotification(n)),
+    }));
+    const wrong = { ...broken, reading: { ...broken.reading, fields: { status: {} as never } } };
+    await expect(mirror.keeper.keep([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
+    expect(mirror.orders({ limit: 9 })).toEqual([]);
+    expect(mirror.eventsAfter(0, 9)).toEqual([]);
+    expect(await mirror.keeper.keep(entries)).toEqual(['created', 'created']);
+  });
+});
+
+describe('a webhook that would take an order back', () => {
+  it('is noted once and not applied, until a poll decides against it', async () => {
+    const { mirror } = openTestMirror();
+    const outcomes = await receive(
+      mirror,
+      order({ status: 'ready' }),
+      order({ status: 'inProcess' }),
+      order({ status: 'inProcess' }),
+    );
+    expect(outcomes).toEqual(['created', 'held', 'held']);
+    expect(mirror.order(ID)?.status).toBe('ready');
+    expect(mirror.heldNotifications(9)).toEqual([
+      expect.objectContaining({ orderId: ID, status: 'inProcess', knownStatus: 'ready', resolution: null }),
+    ]);
+    await poll(mirror, [order({ status: 'ready' })]);
+    expect(mirror.heldNotifications(9, ID)).toMatchObject([{ resolution: 'refuted' }]);
+    expect(mirror.newestSeq()).toBe(1);
+  });
+
+  it('is applied by the poll that says the same', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
+    expect(await poll(mirror, [order({ status: 'inProcess' })])).toMatchObject({ changed: 1 });
+    expect(mirror.order(ID)?.status).toBe('inProcess');
+    expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: 'confirmed' }]);
+  });
+
+  it('makes the next poll read the order again, although its record is the same as before', async () => {
+    const { mirror } = openTestMirror();
+    await poll(mirror, [order({ status: 'ready' })]);
+    await receive(mirror, order({ status: 'pending' }));
+    expect(await poll(mirror, [order({ status: 'ready' })])).toMatchObject({ confirmed: 1 });
+    expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: 'refuted' }]);
+  });
+
+  it('is not decided by a poll that is older than what is known, nor by one that is read again', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
+    expect(await poll(mirror, [order({ status: 'inProcess' })], 0)).toMatchObject({ superseded: 1 });
+    const again = observation('poll', order({ status: 'ready' }), { isReplay: true });
+    await mirror.keeper.keep([{ kind: 'order', observation: again }]);
+    expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: null }]);
+  });
+
+  it('is kept among at most a thousand', async () => {
+    const { mirror } = openTestMirror();
+    await receive(mirror, order({ status: 'ready' }));
+    const entries = Array.from({ length: 1_005 }, (_, i) => ({
+      kind: 'order' as const,
+      observation: observation('webhook', order({ status: 'pending', name: `n${i}` })),
+    }));
+    await mirror.keeper.keep(entries);
+    expect(mirror.heldNotifications(2_000)).toHaveLength(1_000);
+    expect(mirror.heldNotifications(1)[0]?.payload).toContain('n1004');
+  });
+});
+
+describe('any true history', () => {
+  it('ends equal to the platform after a poll, with a feed that tells every step', async () => {
+    const statuses = fc.array(fc.oneof(fc.constantFrom(...ORDER_STATUSES), fc.constant('unheard-of')), {
+      minLength: 1,
+      maxLength: 6,
+    });
+    const plan = statuses.chain((history) =>
+      fc.record({
+        history: fc.constant(history),
+        delivered: fc.array(fc.nat({ max: history.length - 1 }), { maxLength: 12 }),
+      }),
+    );
+    const { mirror } = openTestMirror();
+    let number = 100;
+    await fc.assert(
+      fc.asyncProperty(plan, async ({ history, delivered }) => {
+        const id = ++number;
+        const snapshots = history.map((status, step) =>
+          sampleNotification(id, { status, amountToPay: 1000 + step }),
+        );
+        await receive(mirror, ...delivered.map((step) => snapshots[step]!));
+        const truth = snapshots.at(-1)!;
+        await poll(mirror, [truth]);
+        const { reading } = observation('poll', truth);
+        expect(mirror.order(reading.orderId)).toMatchObject(reading.fields);
+        expect(mirror.order(reading.orderId)?.items).toEqual(reading.items);
+        const events = mirror.eventsAfter(0, 100_000).filter(({ orderId }) => orderId === reading.orderId);
+        for (const [i, event] of events.entries()) {
+          expect(event.previousStatus).toBe(events[i - 1]?.status ?? null);
+        }
+        expect(events.at(-1)?.status).toBe(history.at(-1));
+        expect(mirror.order(reading.orderId)?.seq).toBe(events.at(-1)?.seq);
+        const before = mirror.newestSeq();
+        expect(await poll(mirror, [truth])).toMatchObject({ confirmed: 1 });
+        expect(mirror.newestSeq()).toBe(before);
+      }),
+      { numRuns: 60 },
+    );
+  });
+});

@@ -1,0 +1,88 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { addDays, dateIn, isDate, liesWithin, pollWindow } from '../../src/orders/poll-window.ts';
+
+const zones = [
+  'Etc/GMT+12',
+  'America/Santiago',
+  'Pacific/Kiritimati',
+  'Pacific/Pago_Pago',
+  'UTC',
+  'Australia/Lord_Howe',
+];
+const moment = fc.integer({ min: Date.UTC(2024, 0, 1), max: Date.UTC(2030, 0, 1) });
+
+describe('pollWindow', () => {
+  it('is one date wider at both ends than the look-back', () => {
+    expect(
+      pollWindow({
+        nowMs: Date.UTC(2026, 2, 10, 15),
+        timezone: 'America/Santiago',
+        lookbackDays: 1,
+        reachBackToMs: null,
+        lookbackDaysMax: 30,
+      }),
+    ).toEqual({ startDate: '2026-03-08', endDate: '2026-03-11' });
+  });
+
+  it('reaches back over an outage, but not beyond its cap', () => {
+    const base = { nowMs: Date.UTC(2026, 2, 31, 15), timezone: 'UTC', lookbackDays: 1, lookbackDaysMax: 10 };
+    expect(pollWindow({ ...base, reachBackToMs: Date.UTC(2026, 2, 25) }).startDate).toBe('2026-03-24');
+    expect(pollWindow({ ...base, reachBackToMs: Date.UTC(2025, 2, 25) }).startDate).toBe('2026-03-20');
+  });
+
+  it('holds the dates of both sides of the date line, which are two apart for an hour', () => {
+    const base = { lookbackDays: 0, reachBackToMs: null, lookbackDaysMax: 10 };
+    const nowMs = Date.UTC(2028, 2, 8, 10, 30);
+    expect(dateIn('Pacific/Pago_Pago', nowMs)).toBe('2028-03-07');
+    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Pago_Pago' })).toEqual({
+      startDate: '2028-03-06',
+      endDate: '2028-03-09',
+    });
+    expect(dateIn('Pacific/Kiritimati', nowMs)).toBe('2028-03-09');
+    expect(pollWindow({ ...base, nowMs, timezone: 'Pacific/Kiritimati' })).toEqual({
+      startDate: '2028-03-07',
+      endDate: '2028-03-10',
+    });
+  });
+
+  it('holds, in whatever calendar the platform reads the dates, all orders of the look-back', () => {
+    fc.assert(
+      fc.property(
+        moment,
+        fc.constantFrom(...zones),
+        fc.constantFrom(...zones),
+        fc.integer({ min: 0, max: 20 }),
+        fc.double({ min: 0, max: 1, noNaN: true }),
+        (nowMs, ours, theirs, lookbackDays, share) => {
+          const window = pollWindow({
+            nowMs,
+            timezone: ours,
+            lookbackDays,
+            reachBackToMs: null,
+            lookbackDaysMax: 30,
+          });
+          const createdMs = nowMs - share * lookbackDays * 86_400_000;
+          const theirDate = dateIn(theirs, createdMs);
+          expect(theirDate >= window.startDate && theirDate <= window.endDate).toBe(true);
+        },
+      ),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it('says of a moment whether every calendar has it within', () => {
+    const window = { startDate: '2026-03-09', endDate: '2026-03-10' };
+    expect(liesWithin(window, Date.UTC(2026, 2, 9, 12))).toBe(true);
+    expect(liesWithin(window, Date.UTC(2026, 2, 9, 11, 59))).toBe(false);
+    expect(liesWithin(window, Date.UTC(2026, 2, 10, 9, 59))).toBe(true);
+    expect(liesWithin(window, Date.UTC(2026, 2, 10, 10))).toBe(false);
+  });
+
+  it('knows dates that exist', () => {
+    expect(isDate('2024-02-29')).toBe(true);
+    expect(isDate('2026-02-29')).toBe(false);
+    expect(isDate('2026-2-1')).toBe(false);
+    expect(addDays('2026-02-28', 1)).toBe('2026-03-01');
+  });
+});

@@ -1,0 +1,72 @@
+import { describe, expect, it } from 'vitest';
+import type { Unreadable } from '../../src/orders/order.ts';
+import { OBSERVED_MS, openTestMirror } from './open-test-mirror.ts';
+
+const unreadable = (payload: string | Uint8Array, source: Unreadable['source'] = 'webhook') => ({
+  kind: 'unreadable' as const,
+  unreadable: { source, receivedAtMs: OBSERVED_MS, reason: 'No order id was found.', payload },
+});
+
+describe('quarantine', () => {
+  it('keeps text and bytes as they came, once each, and counts', async () => {
+    const { mirror } = openTestMirror();
+    const bytes = new Uint8Array([0xff, 0x00, 0x7b]);
+    const outcomes = await mirror.keeper.keep([
+      unreadable('{"a":1}'),
+      unreadable(bytes),
+      unreadable('{"a":1}'),
+    ]);
+    expect(outcomes).toEqual(['quarantined', 'quarantined', 'quarantined']);
+    const list = mirror.quarantineList(9);
+    expect(list).toEqual([
+      {
+        quarantineId: 2,
+        source: 'webhook',
+        receivedAt: '2026-01-15T12:00:00.000Z',
+        reason: 'No order id was found.',
+        seen: 1,
+        bytes: 3,
+      },
+      {
+        quarantineId: 1,
+        source: 'webhook',
+        receivedAt: '2026-01-15T12:00:00.000Z',
+        reason: 'No order id was found.',
+        seen: 2,
+        bytes: 7,
+      },
+    ]);
+    expect(mirror.quarantineGet(1)?.payload).toBe('{"a":1}');
+    expect(Buffer.from(mirror.quarantineGet(2)?.payload as Uint8Array)).toEqual(Buffer.from(bytes));
+  });
+
+  it('tells sources apart', async () => {
+    const { mirror } = openTestMirror();
+    await mirror.keeper.keep([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
+    expect(mirror.quarantineList(9).map(({ source, seen }) => [source, seen])).toEqual([
+      ['webhook', 1],
+      ['poll', 1],
+    ]);
+  });
+
+  it('lets go of what was settled', async () => {
+    const { mirror } = openTestMirror();
+    await mirror.keeper.keep([unreadable('x')]);
+    expect(await mirror.quarantineRemove(1)).toBe(true);
+    expect(await mirror.quarantineRemove(1)).toBe(false);
+    expect(mirror.quarantineGet(1)).toBeUndefined();
+  });
+
+  it('is bounded: huge payloads are cut, and the oldest go', async () => {
+    const { mirror } = openTestMirror();
+    for (let i = 0; i < 5; i++) await mirror.keeper.keep([unreadable(`${i}${'x'.repeat(33 * 1024 * 1024)}`)]);
+    const list = mirror.quarantineList(9);
+    expect(list.map(({ quarantineId }) => quarantineId)).toEqual([5, 4, 3]);
+    expect(list[0]).toMatchObject({
+      bytes: 32 * 1024 * 1024,
+      reason: expect.stringContaining(`of its ${33 * 1024 * 1024 + 1} bytes`),
+    });
+    await mirror.keeper.keep(Array.from({ length: 10_005 }, (_, i) => unreadable(`small ${i}`)));
+    expect(mirror.quarantineList(20_000).length).toBeLessThanOrEqual(10_000);
+  });
+});

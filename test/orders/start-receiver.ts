@@ -1,0 +1,43 @@
+import { silentLog } from '../../src/core/log.ts';
+import type { OrderReading } from '../../src/orders/order.ts';
+import { createReceiver, type Receiver, type ReceiverOptions } from '../../src/orders/receiver.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { SECRET } from './http-client.ts';
+import { MemoryKeeper } from './memory-keeper.ts';
+
+export interface Started {
+  url: string;
+  port: number;
+  receiver: Receiver;
+  keeper: MemoryKeeper;
+  clock: FakeClock;
+  unreadable: string[];
+}
+
+/** Reads the one field these tests care for. */
+export function readId(value: unknown): OrderReading | { unreadable: string } {
+  const id = typeof value === 'object' && value !== null ? Reflect.get(value, 'internalOrderId') : undefined;
+  return typeof id === 'string' ? { orderId: id, fields: {} } : { unreadable: 'No internalOrderId.' };
+}
+
+/** A receiver on a free port; the caller closes it. */
+export async function startReceiver(options: Partial<ReceiverOptions> = {}): Promise<Started> {
+  const keeper = new MemoryKeeper();
+  const clock = new FakeClock();
+  const unreadable: string[] = [];
+  const receiver = createReceiver({
+    host: '127.0.0.1',
+    port: 0,
+    path: '/webhook',
+    secrets: () => [SECRET],
+    keeper,
+    read: readId,
+    clock,
+    log: silentLog,
+    bodyLimitBytes: 64 * 1024,
+    onUnreadable: (reason) => unreadable.push(reason),
+    ...options,
+  });
+  const { url, port } = await receiver.listen();
+  return { url, port, receiver, keeper, clock, unreadable };
+}

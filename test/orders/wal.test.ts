@@ -1,0 +1,92 @@
+import { spawn } from 'node:child_process';
+import Database from 'better-sqlite3';
+import { expect, it, onTestFinished } from 'vitest';
+import { readerPids } from '../../src/db/wal.ts';
+import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
+
+it('commits are synced: every connection runs FULL', () => {
+  const { mirror } = openTestMirror();
+  expect(
+    mirror.read(({ db }) => [
+      db.pragma('synchronous', { simple: true }),
+      db.pragma('journal_mode', { simple: true }),
+    ]),
+  ).toEqual([2, 'wal']);
+});
+
+it('readers are told from the kernel table of locks', () => {
+  const locks = [
+    '1: POSIX  ADVISORY  READ 812 fe:01:1311 124 124',
+    '2: POSIX  ADVISORY  READ 813 fe:01:1311 128 128',
+    '3: POSIX  ADVISORY  WRITE 814 fe:01:1311 120 120',
+    '4: POSIX  ADVISORY  READ 815 fe:01:1312 124 124',
+    '4: -> POSIX  ADVISORY  READ 816 fe:01:1311 123 127',
+    '5: FLOCK  ADVISORY  READ 817 fe:01:1311 0 EOF',
+    '',
+  ].join('\n');
+  expect(readerPids(locks, 1311)).toEqual([812, 816]);
+});
+
+it('a reader that holds the log is named in an alarm, which ends with it', async () => {
+  const { mirror, path, clock } = openTestMirror();
+  await receive(mirror, sampleNotification(1));
+  const database = new URL('../../node_modules/better-sqlite3', import.meta.url).pathname;
+  const program = `
+    const db = new (require(${JSON.stringify(database)}))(${JSON.stringify(path)}, { readonly: true });
+    db.exec('BEGIN'); db.prepare('SELECT count(*) FROM orders').get();
+    console.log('reading'); setInterval(() => {}, 1000);`;
+  const reader = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void reader.kill('SIGKILL'));
+  await new Promise((resolve) => reader.stdout.once('data', resolve));
+
+  const grow = Array.from({ length: 60 }, (_, i) => sampleNotification(1, { name: `${i},`.repeat(150_000) }));
+  await receive(mirror, ...grow);
+  await clock.advance(1_000);
+  await receive(mirror, sampleNotification(1));
+  expect(mirror.walBytes()).toBeGreaterThan(16 * 1024 * 1024);
+  expect(mirror.findWalReaders()).toEqual([{ pid: reader.pid, program: expect.any(String) }]);
+  expect(mirror.raisedAlarms()).toMatchObject([
+    { key: 'mirror.reader-holds-wal', message: expect.stringContaining(`process ${reader.pid}`) },
+  ]);
+
+  reader.kill('SIGKILL');
+  await new Promise((resolve) => reader.on('exit', resolve));
+  await clock.advance(1_000);
+  await receive(mirror, sampleNotification(2));
+  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
+  expect(mirror.findWalReaders()).toEqual([]);
+});
+
+it('a store without callbacks is told of a reader that holds the log as well', async () => {
+  const { mirror, path, clock } = openTestMirror();
+  const reader = new Database(path, { readonly: true });
+  reader.exec('BEGIN');
+  reader.prepare('SELECT count(*) FROM orders').get();
+  const grow = async (letter: string) => {
+    await clock.advance(1_000);
+    const unreadable = { source: 'inbox' as const, receivedAtMs: 0, reason: 'test' };
+    const payload = letter.repeat(9 * 1024 * 1024);
+    await mirror.write(({ quarantine }) => quarantine.add({ ...unreadable, payload }));
+  };
+  await grow('a');
+  await grow('b');
+  expect(mirror.raisedAlarms()).toMatchObject([{ key: 'mirror.reader-holds-wal' }]);
+  reader.close();
+  await grow('c');
+  expect(mirror.raisedAlarms()).toEqual([]);
+  expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
+});
+
+it('an import leaves the log empty', async () => {
+  const { mirror, path } = openTestMirror();
+  const report = await poll(
+    mirror,
+    Array.from({ length: 3_000 }, (_, i) => sampleNotification(i)),
+  );
+  expect(report.createdIds).toHaveLength(1_000);
+  expect(mirror.walBytes()).toBe(0);
+  const db = new Database(path, { readonly: true });
+  expect(db.prepare('SELECT count(*) FROM orders').pluck().get()).toBe(3_000);
+  db.close();
+});

@@ -1,0 +1,264 @@
+import { describe, expect, it } from 'vitest';
+import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { WebhookWatch } from '../../src/orders/order-loop.ts';
+import {
+  NO_WEBHOOK_MEMORY,
+  type WebhookMemory,
+  WebhookRegistration,
+  WebhookSecrets,
+} from '../../src/orders/webhook.ts';
+import type { WebhookChange, WebhookState } from '../../src/platform/platform.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const URL_HERE = 'https://store.example/webhook';
+
+function memoryStore() {
+  let memory: WebhookMemory = NO_WEBHOOK_MEMORY;
+  return {
+    read: () => memory,
+    update(change: (memory: WebhookMemory) => WebhookMemory) {
+      memory = change(memory);
+    },
+  };
+}
+
+function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = null) {
+  const clock = new FakeClock();
+  const store = memoryStore();
+  const secrets = new WebhookSecrets({ handedIn, store, clock });
+  const puts: WebhookChange[] = [];
+  const alarms = new Set<string>();
+  const platform = {
+    there,
+    loseAnswer: false,
+    ignoresActive: false,
+    readFault: undefined as TillsyncError | undefined,
+    async webhookGet() {
+      if (platform.readFault) throw platform.readFault;
+      return platform.there;
+    },
+    async webhookPut(change: WebhookChange): Promise<WebhookState> {
+      puts.push(change);
+      const before = platform.there === 'unsupported' ? null : platform.there;
+      const state: WebhookState = {
+        callbackUrl: change.callbackUrl ?? before?.callbackUrl ?? null,
+        active: platform.ignoresActive ? false : (change.active ?? true),
+        hasSecret: change.secret === undefined ? (before?.hasSecret ?? false) : change.secret !== '',
+      };
+      if (platform.there !== 'unsupported') platform.there = state;
+      if (platform.loseAnswer) throw new Error('the answer was lost');
+      return state;
+    },
+  };
+  const registration = new WebhookRegistration({
+    platform,
+    secrets,
+    store,
+    callbackUrl: URL_HERE,
+    alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+    clock,
+    log: silentLog,
+  });
+  return { clock, store, secrets, puts, alarms, platform, registration };
+}
+
+describe('WebhookRegistration', () => {
+  it('registers once, and finds it equal from then on', async () => {
+    const { registration, puts } = setUp(['s1']);
+    expect(await registration.ensure()).toBe('registered');
+    expect(puts).toEqual([{ callbackUrl: URL_HERE, active: true, secret: 's1' }]);
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+  });
+
+  it.each<[ErrorCode, number]>([
+    ['platform-refused', 400],
+    ['platform-garbled', 200],
+    ['platform-failed', 501],
+    ['forbidden', 403],
+  ])('registers also where the read is not offered and answers %s', async (code, httpStatus) => {
+    const { registration, puts, platform } = setUp(['s1']);
+    platform.readFault = new TillsyncError(code, 'Cannot GET /webhook', { httpStatus });
+    expect(await registration.ensure()).toBe('registered');
+    expect(await registration.ensure()).toBe('equal');
+    expect(puts).toHaveLength(1);
+    await registration.compare();
+  });
+
+  it('registers nothing while it cannot know what is there', async () => {
+    const { registration, puts, platform } = setUp(['s1']);
+    platform.readFault = new TillsyncError('platform-failed', 'down', { httpStatus: 503 });
+    await expect(registration.ensure()).rejects.toMatchObject({ code: 'platform-failed' });
+    expect(puts).toEqual([]);
+  });
+
+  it('registers again after the handed-in secret changed, or somebody changed the address', async () => {
+    const { registration, puts, platform, store, clock } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
+    expect(await registration.ensure()).toBe('registered');
+    const later = new WebhookRegistration({
+      platform,
+      secrets: new WebhookSecrets({ handedIn: ['s2'], store, clock }),
+      store,
+      callbackUrl: URL_HERE,
+      alarms: { raise() {}, lower() {} },
+      clock,
+      log: silentLog,
+    });
+    expect(await later.ensure()).toBe('registered');
+    expect(puts.at(-1)?.secret).toBe('s2');
+  });
+
+  it('switches callbacks on again that somebody switched off', async () => {
+    const { registration, puts, platform } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: URL_HERE, active: false, hasSecret: true };
+    expect(await registration.ensure()).toBe('registered');
+    expect(puts.at(-1)).toMatchObject({ active: true });
+  });
+
+  it('does not write at each start where the platform offers no read', async () => {
+    const { registration, puts } = setUp(['s1'], 'unsupported');
+    await registration.ensure();
+    await registration.ensure();
+    expect(puts).toHaveLength(1);
+  });
+
+  it('says so when the enable flag had no effect', async () => {
+    const { registration, platform, alarms } = setUp(['s1']);
+    platform.ignoresActive = true;
+    await expect(registration.ensure()).rejects.toMatchObject({ code: 'platform-refused' });
+    expect(alarms).toContain('webhook.mismatch');
+  });
+
+  it('raises an alarm, and changes nothing, when somebody redirected the callbacks', async () => {
+    const { registration, platform, alarms, puts } = setUp(['s1']);
+    await registration.ensure();
+    platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
+    await registration.compare();
+    expect(alarms).toContain('webhook.mismatch');
+    expect(puts).toHaveLength(1);
+  });
+});
+
+describe('rotating the secret', () => {
+  it('accepts both from before the platform is told, and the old one for an hour after', async () => {
+    const { registration, secrets, clock, puts } = setUp(['old']);
+    await registration.ensure();
+    const rotating = registration.rotateSecret();
+    await clock.advance(499);
+    expect(puts).toHaveLength(1);
+    expect(secrets.accepted()).toHaveLength(2);
+    await clock.advance(1_000);
+    await rotating;
+    const fresh = puts.at(-1)?.secret as string;
+    expect(secrets.current()).toBe(fresh);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', fresh]));
+    await clock.advance(3_600_000);
+    expect(secrets.accepted()).toEqual([fresh]);
+  });
+
+  it('goes on accepting both when the answer was lost', async () => {
+    const { registration, secrets, clock, puts, platform } = setUp(['old']);
+    platform.loseAnswer = true;
+    const rotating = registration.rotateSecret();
+    const refused = expect(rotating).rejects.toThrow();
+    await clock.advance(1_000);
+    await refused;
+    await clock.advance(24 * 3_600_000);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', puts.at(-1)?.secret]));
+  });
+
+  it('goes on accepting the one of a lost answer through the next rotation', async () => {
+    const { registration, secrets, clock, puts, platform } = setUp(['old']);
+    platform.loseAnswer = true;
+    for (let i = 0; i < 2; i++) {
+      const refused = expect(registration.rotateSecret()).rejects.toThrow();
+      await clock.advance(1_000);
+      await refused;
+    }
+    const sent = puts.map(({ secret }) => secret);
+    expect(new Set(secrets.accepted())).toEqual(new Set(['old', ...sent]));
+    platform.loseAnswer = false;
+    const rotating = registration.rotateSecret();
+    await clock.advance(1_000);
+    await rotating;
+    expect(secrets.accepted()[0]).toBe(puts.at(-1)?.secret);
+    expect(secrets.accepted()).not.toContain(sent[0]);
+  });
+
+  it('goes on accepting what it knows while state.db is out of reach', async () => {
+    const { secrets, store, clock } = setUp(['s1']);
+    expect(secrets.accepted()).toEqual(['s1']);
+    const read = store.read;
+    store.read = () => {
+      throw new TillsyncError('storage-busy', 'The database is locked by another process.');
+    };
+    await clock.advance(60_000);
+    expect(secrets.accepted()).toEqual(['s1']);
+    store.read = read;
+    expect(secrets.accepted()).toEqual(['s1']);
+  });
+
+  it('lets a different secret handed in later win', async () => {
+    const { registration, store, clock } = setUp(['old']);
+    const rotating = registration.rotateSecret();
+    await clock.advance(1_000);
+    await rotating;
+    const later = new WebhookSecrets({ handedIn: ['by hand'], store, clock });
+    expect(later.current()).toBe('by hand');
+    expect(later.accepted()).toEqual(['by hand']);
+  });
+});
+
+describe('WebhookWatch', () => {
+  function watchSetUp() {
+    const reports: string[] = [];
+    const alarms = new Set<string>();
+    const watch = new WebhookWatch({
+      enabled: true,
+      freshness: {
+        ok: (subject) => void reports.push(`${subject} ok`),
+        report: (subject, state) => void reports.push(`${subject} ${state}`),
+      },
+      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+      log: silentLog,
+    });
+    return { watch, reports, alarms };
+  }
+
+  it('is silent about the first poll and about orders whose notification comes late', () => {
+    const { watch, reports } = watchSetUp();
+    watch.polled(['a', 'b']);
+    watch.polled(['c']);
+    watch.announced('c');
+    watch.polled([]);
+    expect(reports).toEqual([]);
+  });
+
+  it('tells when polls bring orders that no webhook announced, and when that is over', () => {
+    const { watch, reports, alarms } = watchSetUp();
+    watch.polled([]);
+    watch.polled(['a']);
+    watch.polled(['b', 'c']);
+    expect(reports).toEqual(['orders.webhook degraded']);
+    watch.polled([]);
+    expect(alarms).toContain('webhook.silent');
+    watch.polled(['lost too']);
+    watch.announced('d');
+    expect(alarms.size).toBe(0);
+    watch.polled(['e']);
+    expect(reports.at(-1)).toBe('orders.webhook ok');
+    watch.polled([]);
+    expect(reports.at(-1)).toBe('orders.webhook degraded');
+  });
+
+  it('ends an alarm of an earlier run with the first callback', () => {
+    const { watch, alarms } = watchSetUp();
+    alarms.add('webhook.silent');
+    watch.announced('a');
+    expect(alarms.size).toBe(0);
+  });
+});

@@ -1,0 +1,65 @@
+import { setImmediate } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import { expect, it } from 'vitest';
+import { WriteGate } from '../../src/db/mirror-connection.ts';
+
+/** A worker that works in turns until it is aborted, counting them in cell 0 and overlaps in cell 1. */
+function startWorker(gate: WriteGate, counts: Int32Array<SharedArrayBuffer>): Promise<void> {
+  const url = new URL('../../src/db/mirror-connection.ts', import.meta.url);
+  const program = `
+    const { workerData } = require('node:worker_threads');
+    import(workerData.url).then(({ WriteGate }) => {
+      const gate = new WriteGate(workerData.memory);
+      const counts = new Int32Array(workerData.counts);
+      while (!gate.aborted) {
+        gate.beginWork();
+        Atomics.add(counts, 2, 1);
+        for (let i = 0; i < 2000 && !gate.wanted; i++) if (Atomics.load(counts, 3) > 0) Atomics.add(counts, 1, 1);
+        Atomics.sub(counts, 2, 1);
+        Atomics.add(counts, 0, 1);
+        gate.endWork();
+      }
+    });`;
+  const worker = new Worker(program, {
+    eval: true,
+    workerData: { url: url.href, memory: gate.memory, counts: counts.buffer },
+  });
+  return new Promise((resolve, reject) => worker.on('exit', () => resolve()).on('error', reject));
+}
+
+it('never lets both sides in, and starves neither', async () => {
+  const gate = new WriteGate();
+  const counts = new Int32Array(new SharedArrayBuffer(16));
+  const ended = startWorker(gate, counts);
+  while (Atomics.load(counts, 0) < 3) await setImmediate();
+  const before = Atomics.load(counts, 0);
+  for (let i = 0; i < 5_000; i++) {
+    await gate.enter();
+    Atomics.add(counts, 3, 1);
+    expect(Atomics.load(counts, 2)).toBe(0);
+    Atomics.sub(counts, 3, 1);
+    gate.leave();
+  }
+  const turns = Atomics.load(counts, 0) - before;
+  gate.abort();
+  await ended;
+  expect(Atomics.load(counts, 1)).toBe(0);
+  // Without its turns the worker would get in only by luck while the main thread comes and goes like this.
+  expect(turns).toBeGreaterThan(300);
+});
+
+it('lets the main thread go on when the worker died in the middle of its work', async () => {
+  const gate = new WriteGate();
+  const counts = new Int32Array(new SharedArrayBuffer(16));
+  const ended = startWorker(gate, counts);
+  while (Atomics.load(counts, 0) < 1) await setImmediate();
+  gate.abort();
+  await ended;
+  gate.beginWork();
+  const entered = gate.enter();
+  gate.reset();
+  await entered;
+  expect(gate.wanted).toBe(true);
+  gate.leave();
+  expect(gate.wanted).toBe(false);
+});

@@ -1,0 +1,66 @@
+import { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { FakeClock } from '../support/fake-clock.ts';
+
+/** What was synced, in its order, as its path was then. */
+const synced: string[] = [];
+let openInboxFile: typeof import('../../src/outbox/inbox-file.ts').openInboxFile;
+let setAside: typeof import('../../src/outbox/inbox-file.ts').setAside;
+let makeDirectory: typeof import('../../src/db/sqlite.ts').makeDirectory;
+
+// Modules are shared between the files of a run, so these are loaded anew, and nobody else gets them.
+beforeAll(async () => {
+  vi.resetModules();
+  vi.doMock('node:fs', async (original) => {
+    const real = await original<typeof import('node:fs')>();
+    const fsyncSync = (file: number) => {
+      synced.push(readlinkSync(`/proc/self/fd/${file}`));
+      real.fsyncSync(file);
+    };
+    return { ...real, fsyncSync };
+  });
+  ({ openInboxFile, setAside } = await import('../../src/outbox/inbox-file.ts'));
+  ({ makeDirectory } = await import('../../src/db/sqlite.ts'));
+});
+afterAll(() => {
+  vi.doUnmock('node:fs');
+  vi.resetModules();
+});
+
+let directory: string;
+let inbox: string;
+beforeEach(() => {
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-inbox-'));
+  inbox = path.join(directory, 'inbox', 'inbox.db');
+  synced.length = 0;
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+// A power cut itself is among the slow tests; these say at once which step of it was taken out.
+it('an inbox is there after a power cut: the file, its directory and that one’s entry are synced', () => {
+  openInboxFile({ path: inbox }).db.close();
+  expect(statSync(inbox).size).toBeGreaterThan(0);
+  expect(synced).toEqual([directory, inbox, path.dirname(inbox)]);
+});
+
+it('every new directory on the way is synced into the one above', () => {
+  makeDirectory(path.join(directory, 'a', 'b'), 0o700);
+  expect(synced).toEqual([directory, path.join(directory, 'a')]);
+});
+
+it('a taken row stays gone: a commit syncs the removal of its journal too', () => {
+  const { db } = openInboxFile({ path: inbox });
+  // 3: EXTRA. FULL leaves the directory, in which the journal is deleted, to the system.
+  expect(db.pragma('synchronous', { simple: true })).toBe(3);
+  expect(db.pragma('journal_mode', { simple: true })).toBe('delete');
+  db.close();
+});
+
+it('a damaged inbox that was moved away stays there', () => {
+  openInboxFile({ path: inbox }).db.close();
+  synced.length = 0;
+  setAside(inbox, new FakeClock());
+  expect(synced).toEqual([path.dirname(inbox)]);
+});

@@ -1,0 +1,77 @@
+import { expect, it } from 'vitest';
+import type { Alarms } from '../../src/core/alarm.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { type InboxTaken, inboxLoop } from '../../src/outbox/inbox-loop.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const NOTHING: InboxTaken = {
+  taken: 0,
+  rejected: 0,
+  acknowledged: 0,
+  unheard: [],
+  more: false,
+  trouble: null,
+};
+const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (process 812).', {
+  hint: 'Close it.',
+});
+
+/** Runs the loop over these looks; gives what was told and logged, in its order. */
+async function told(looks: (InboxTaken | Error)[]) {
+  const clock = new FakeClock();
+  const words: string[] = [];
+  const stop = new AbortController();
+  const alarms: Alarms = {
+    raise: (key, message) => words.push(`${key} up: ${message}`),
+    lower: (key) => words.push(`${key} down`),
+  };
+  const log = {
+    ...silentLog,
+    error: (_fields: object, message: string) => words.push(`error: ${message}`),
+    info: (fields: object, message: string) => words.push(`${message} ${JSON.stringify(fields)}`),
+  };
+  const takeIn = async () => {
+    const look = looks.shift();
+    if (looks.length === 0) stop.abort();
+    if (look instanceof Error) throw look;
+    return look ?? NOTHING;
+  };
+  // Time passes by itself: a look every half second.
+  const own = {
+    ...clock,
+    nowMs: () => clock.nowMs(),
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: async (ms: number) => clock.advance(ms),
+  };
+  await inboxLoop({ takeIn, alarms, onLine: () => {}, clock: own, log, beat: () => {} }, stop.signal);
+  return words;
+}
+
+const times = <T>(count: number, each: T): T[] => Array.from({ length: count }, () => each);
+
+it('a lock is told after half a minute, once, with who holds it, and is over when it is', async () => {
+  expect(await told([NOTHING, ...times(55, LOCKED), NOTHING])).toEqual([
+    'inbox.locked down',
+    'inbox.damaged down',
+  ]);
+  expect(await told([NOTHING, ...times(200, LOCKED), NOTHING])).toEqual([
+    'inbox.locked down',
+    'inbox.damaged down',
+    'error: the inbox cannot be used; everything else goes on',
+    'inbox.locked up: The inbox is locked by php (process 812). Close it.',
+    'inbox.locked down',
+  ]);
+});
+
+it('trouble that stays is told once, and no line of what was taken repeats it', async () => {
+  const kept = { ...NOTHING, taken: 1, trouble: 'It was damaged and made anew.' };
+  expect(await told([kept, kept, { ...NOTHING, taken: 1 }, NOTHING])).toEqual([
+    'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
+    'inbox.locked down',
+    'inbox.damaged up: It was damaged and made anew.',
+    'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
+    'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
+    'inbox.damaged down',
+  ]);
+});

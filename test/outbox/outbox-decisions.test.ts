@@ -1,0 +1,231 @@
+import { describe, expect, it } from 'vitest';
+import { hasCode } from '../../src/core/errors.ts';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { done, many, swept, TEA } from './swept-outbox.ts';
+
+describe('guard rails', () => {
+  it('hold all of a hand-over that sets too much to zero, and let it go on a word', () => {
+    const out = swept(many);
+    const zeros = many.slice(0, 20).map((_, i) => ({ externalId: `M${i}`, qty: 0 }));
+    const answers = out.accept('stock', [...zeros, { externalId: 'M50', qty: 4 }], { zeroItemsMax: 10 });
+    expect(answers.filter((each) => each.state === 'held')).toHaveLength(20);
+    expect(answers[0]?.message).toContain('20 stocks');
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    out.accept('stock', [{ externalId: 'M3', qty: 6 }], { zeroItemsMax: 10 });
+    expect(out.queries.counts()).toMatchObject({ held: 19, pending: 1 });
+    expect(out.decisions.release({ guard: 'zero-items' })).toBe(19);
+    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
+  });
+
+  it('count a trickle of zeros within the window, but none twice and none that is zero already', () => {
+    const out = swept(many);
+    const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
+    const zero = (i: number) => out.accept('stock', [{ externalId: `M${i}`, qty: 0 }], guards)[0]?.state;
+    expect([zero(0), zero(0), zero(1), zero(1)]).toEqual(['pending', 'pending', 'pending', 'pending']);
+    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    expect(zero(1)).toBe('pending');
+    out.settlement.settle(callId ?? 0, done(items));
+    expect(zero(0)).toBe('pending');
+    expect(zero(2)).toBe('held');
+    out.clock.jumpWall(60_001);
+    expect(zero(3)).toBe('pending');
+  });
+
+  it('hold a price beyond its factor beside what waits, until it is dropped or overruled', () => {
+    const out = swept();
+    out.accept('product', [{ sku: 10, price: 1100 }], { priceFactorMax: 2 });
+    const [held] = out.accept('product', [{ sku: 10, price: 10, name: 'x' }], { priceFactorMax: 2 });
+    expect(held).toMatchObject({ state: 'held' });
+    expect(out.queries.list({ state: 'held', limit: 9 })).toMatchObject([{ heldGuard: 'price-factor' }]);
+    out.accept('product', [{ sku: 10, price: 1200 }], { priceFactorMax: 2 });
+    expect(out.queries.get(held?.changeId ?? 0)?.body).toEqual({ sku: 10, name: 'x' });
+    out.decisions.release({ changeId: held?.changeId ?? 0 });
+    expect(out.claims.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+      { sku: 10, price: 1200, name: 'x' },
+    ]);
+  });
+});
+
+describe('what was refused', () => {
+  it('is what is wrong now: a newer change for the same target takes its place once it has ended', () => {
+    const out = outgoing();
+    const tea = product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }]);
+    out.sweep([tea]);
+    const ambiguous = () => out.accept('stock', [{ externalId: 'E', qty: 1 }])[0]?.changeId ?? 0;
+    const refusals = () => out.queries.list({ state: 'rejected', limit: 9 }).map(({ changeId }) => changeId);
+    out.sweep([tea, product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
+    const first = ambiguous();
+    const second = ambiguous();
+    expect(refusals()).toEqual([second]);
+    expect(out.queries.get(first)).toMatchObject({ state: 'superseded', supersededBy: second });
+
+    const send = (kind: 'stock' | 'product', state: 'done' | 'rejected') => {
+      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
+      out.settlement.settle(
+        callId ?? 0,
+        items.map(({ changeId }) => ({ changeId, state, message: 'no' })),
+      );
+      return items[0]?.changeId ?? 0;
+    };
+    out.accept('stock', [{ externalId: 'A', qty: 9 }]);
+    const refused = send('stock', 'rejected');
+    out.accept('stock', [{ externalId: 'A', qty: 8 }]);
+    expect(refusals()).toEqual([refused, second]);
+    send('stock', 'done');
+    expect(refusals()).toEqual([second]);
+
+    out.accept('product', [{ sku: 10, price: 1100, name: 'Tee' }]);
+    const both = send('product', 'rejected');
+    out.accept('product', [{ sku: 10, price: 1200 }]);
+    send('product', 'done');
+    expect(refusals()).toEqual([both, second]);
+    expect(out.queries.counts().rejected).toBe(2);
+  });
+});
+
+describe('what was refused and what was not', () => {
+  it('ends when the platform turns out to have a newer value already', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.sweep([TEA]);
+    out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    expect(out.claims.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
+    expect(out.queries.counts().rejected).toBe(0);
+  });
+
+  it('is not hidden by an older change that arrives later', () => {
+    const out = outgoing();
+    out.accept('stock', [{ externalId: 'E', qty: 1 }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    out.sweep([product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
+    const [refused] = out.accept('stock', [{ externalId: 'E', qty: 2 }]);
+    expect(refused?.state).toBe('rejected');
+    out.settlement.settle(callId ?? 0, done(items));
+    expect(out.queries.get(refused?.changeId ?? 0)?.state).toBe('rejected');
+  });
+});
+
+describe("a person's decisions", () => {
+  it('let a change go once, and not what it has overruled', () => {
+    const out = swept();
+    const hold = { guard: 'missing-share' as const, message: 'too much is missing' };
+    const held = ([10, 11] as const).map((sku) => {
+      const change = { sku: String(sku), name: `by ${sku}` };
+      const resolution = out.resolve({ kind: 'product', change });
+      const options = { source: 'cli' as const, guards: GUARDS_OFF, hold };
+      return out.intake.accept([{ kind: 'product', change, resolution }], options)[0]?.changeId ?? 0;
+    });
+    expect(out.queries.counts().held).toBe(2);
+    expect(out.decisions.release({ guard: null })).toBe(1);
+    const { items } = out.claims.claim('product', 9, SEND_ALL);
+    expect(items).toHaveLength(1);
+    expect(held.map((changeId) => out.queries.get(changeId)?.state).sort()).toEqual([
+      'sending',
+      'superseded',
+    ]);
+  });
+
+  it('do not let go by a retry what a guard rail holds', () => {
+    const out = swept();
+    out.accept('stock', [{ externalId: 'B', qty: 4, show: true }]);
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const changeId = items[0]?.changeId ?? 0;
+    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    const guards = { zeroItemsMax: 1 };
+    const zeros = [
+      { externalId: 'B', qty: 0 },
+      { externalId: 'A', subsidiaryId: 's1', qty: 0 },
+    ];
+    expect(out.accept('stock', zeros, guards).map(({ state }) => state)).toEqual(['held', 'held']);
+    const failure = catchError(() => out.decisions.retry(changeId, (kept) => out.resolve(kept)));
+    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+    expect(out.queries.counts()).toMatchObject({ held: 2, pending: 0 });
+  });
+
+  it('retry a rejected change, but never over a newer one', () => {
+    const out = outgoing();
+    out.sweep([TEA]);
+    const [rejected] = out.accept('stock', [{ externalId: 'A', qty: 1 }]);
+    const id = rejected?.changeId ?? 0;
+    expect(out.decisions.retry(id, (kept) => out.resolve(kept))).toMatchObject({ state: 'rejected' });
+    const [again] = out.queries.list({ state: 'rejected', limit: 1 });
+    out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }])]);
+    const retried = out.decisions.retry(again?.changeId ?? 0, (kept) => out.resolve(kept));
+    expect(retried).toMatchObject({ state: 'pending' });
+    expect(out.queries.follow(id)).toMatchObject({ changeId: retried.changeId });
+
+    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    out.settlement.settle(callId ?? 0, [
+      { changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' },
+    ]);
+    out.accept('stock', [{ externalId: 'A', qty: 2 }]);
+    const failure = catchError(() => out.decisions.retry(retried.changeId, (kept) => out.resolve(kept)));
+    expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
+  });
+
+  it('retry of a rejected change what no newer one has overruled', () => {
+    const out = swept();
+    const send = (kind: 'stock' | 'product', change: object, state: 'done' | 'rejected') => {
+      const [taken] = out.accept(kind, [change as never]);
+      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
+      const ends = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
+      out.settlement.settle(callId ?? 0, ends);
+      return taken?.changeId ?? 0;
+    };
+    const retry = (id: number) => out.decisions.retry(id, (kept) => out.resolve(kept)).changeId ?? 0;
+    const older = send('product', { sku: 10, price: 7, name: 'x' }, 'rejected');
+    send('product', { sku: 10, price: 8 }, 'done');
+    expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });
+
+    // Of two that were refused the newer one's quantity counts, and show goes only with a quantity.
+    const shown = send('stock', { externalId: 'B', qty: 0, show: true }, 'rejected');
+    send('stock', { externalId: 'B', qty: 5 }, 'done');
+    const counted = send('stock', { externalId: 'B', qty: 6 }, 'rejected');
+    const again = retry(shown);
+    expect(out.queries.get(again)?.body).toMatchObject({ externalId: 'B', qty: 6, show: true });
+    const failure = catchError(() => retry(counted));
+    expect(hasCode(failure, 'usage') && failure.message).toContain(`older than change ${again}`);
+
+    const name = send('product', { sku: 10, name: 'y' }, 'rejected');
+    const sibling = send('product', { sku: 11, name: 'z' }, 'rejected');
+    const outdated = catchError(() => retry(name));
+    expect(hasCode(outdated, 'usage') && outdated.message).toContain(`older than change ${sibling}`);
+  });
+
+  it('cannot drop what is under way, nor decide on what is not there', () => {
+    const out = swept();
+    const [change] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
+    out.claims.claim('stock', 9, SEND_ALL);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.drop(change?.changeId ?? 0)),
+        'usage',
+      ),
+    ).toBe(true);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.drop(99)),
+        'not-found',
+      ),
+    ).toBe(true);
+    expect(
+      hasCode(
+        catchError(() => out.decisions.release({ changeId: change?.changeId ?? 0 })),
+        'usage',
+      ),
+    ).toBe(true);
+  });
+});
+
+function catchError(action: () => unknown): unknown {
+  try {
+    action();
+    return undefined;
+  } catch (error) {
+    return error;
+  }
+}

@@ -1,0 +1,153 @@
+import { mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type Database from 'better-sqlite3';
+import { onTestFinished } from 'vitest';
+import { CatalogStore, MirrorCatalog } from '../../src/catalog/catalog-store.ts';
+import { type Branch, branchDirectory } from '../../src/catalog/product.ts';
+import { openConnection } from '../../src/db/mirror-connection.ts';
+import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
+import { OutboxClaims } from '../../src/outbox/claims.ts';
+import { OutboxDecisions } from '../../src/outbox/decisions.ts';
+import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts';
+import { type Acceptance, type IntakeItem, OutboxIntake } from '../../src/outbox/intake.ts';
+import { OrderTakings } from '../../src/outbox/order-takings.ts';
+import { OutboxQueries } from '../../src/outbox/outbox-queries.ts';
+import { type NamedChange, resolveChange } from '../../src/outbox/resolve.ts';
+import { OutboxSettlement } from '../../src/outbox/settlement.ts';
+import type { ProductRecord } from '../../src/platform/platform.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+export const BRANCHES = [
+  { subsidiaryId: 's1', externalId: 'B1' },
+  { subsidiaryId: 's2', externalId: 'B2' },
+];
+
+/** A mirror of its own, closed after the test. */
+export function tempMirror(): Database.Database {
+  const directory = mkdtempSync(join(tmpdir(), 'tillsync-mirror-'));
+  const db = openConnection({ path: join(directory, 'mirror.db'), readonly: false, group: undefined });
+  onTestFinished(() => {
+    db.close();
+  });
+  return db;
+}
+
+export interface Shelf {
+  sku: string;
+  price?: number;
+  /** Branch to [externalId, qty]. */
+  stocks: Record<string, [externalId: string, qty: number]>;
+}
+
+/** A product record as the platform would send it. */
+export function product(id: string, name: string, shelves: Shelf[], extra: object = {}): ProductRecord {
+  const children = shelves.map(({ sku, price = 1000, stocks }) => ({
+    sku,
+    barcode: null,
+    price,
+    withDiscount: false,
+    discount: 0,
+    show: true,
+    stocks: Object.entries(stocks).map(([subsidiaryId, [, qty]]) => ({ subsidiaryId, qty, show: true })),
+    integrations: Object.entries(stocks).map(([subsidiaryId, [extId]]) => ({
+      subsidiaryId,
+      productIdPosA: null,
+      productCodePosB: null,
+      extId,
+    })),
+  }));
+  const content = { id, name, category: 'all', show: true, children };
+  return { ...content, raw: JSON.stringify({ ...content, ...extra }) };
+}
+
+/** Everything of the outgoing direction on one mirror. */
+export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES) {
+  const clock = new FakeClock();
+  const directory = branchDirectory(branches);
+  const skew = { ms: 0 };
+  const options = { db, clock, branches: directory, skewMs: () => skew.ms };
+  const catalog = new MirrorCatalog({ db, branches });
+  const store = new CatalogStore({ db, clock });
+  const intake = new OutboxIntake(options);
+  const resolve = (named: NamedChange, alreadyRead = false) =>
+    resolveChange(named, { catalog, branches: directory, alreadyRead });
+
+  const accept = (
+    kind: 'stock' | 'product',
+    values: unknown[],
+    guards: Partial<GuardSettings> = {},
+    source: 'http' | 'cli' = 'http',
+  ): Acceptance[] => {
+    const items = values.map((value): IntakeItem => {
+      if (kind === 'stock') {
+        const reading = readStockChange(value);
+        if ('fault' in reading) return { kind, fault: reading.fault, value };
+        return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+      }
+      const reading = readProductChange(value);
+      if ('fault' in reading) return { kind, fault: reading.fault, value };
+      return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+    });
+    return intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
+  };
+
+  /** Mirrors a whole sweep of every branch. */
+  const sweep = (records: ProductRecord[]) => {
+    for (const branch of branches) {
+      const mark = store.readMark();
+      store.applyPage(branch, records, mark);
+      const seen = new Set(records.map((record) => record.id));
+      store.completeSweep({ branch, mark, startedAtMs: clock.nowMs(), pages: 1, seen });
+    }
+  };
+
+  /** What a process makes anew when it starts. */
+  const parts = () => ({
+    claims: new OutboxClaims(options),
+    settlement: new OutboxSettlement(options),
+    decisions: new OutboxDecisions(options),
+    queries: new OutboxQueries(db),
+    takings: new OrderTakings(options),
+  });
+
+  const out = {
+    ...{ db, clock, catalog, store, intake, accept, sweep, resolve, skew },
+    ...parts(),
+    restart: () => void Object.assign(out, parts()),
+  };
+  return out;
+}
+
+/** Mirrors an order as the order store does: its row, its items, an event. */
+export function order(
+  out: ReturnType<typeof outgoing>,
+  orderId: string,
+  store: string,
+  items: [externalId: string | null, quantity: number, name?: string][],
+  status = 'pending',
+  { createdAt = null }: { createdAt?: string | null } = {},
+) {
+  const { db } = out;
+  const at = new Date(out.clock.nowMs()).toISOString();
+  const seq = db
+    .prepare(
+      `INSERT INTO order_events (order_id, status, previous_status, source, observed_at)
+       VALUES (?, ?, (SELECT status FROM orders WHERE order_id = ?), 'poll', ?)`,
+    )
+    .run(orderId, status, orderId, at).lastInsertRowid;
+  db.prepare(
+    `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
+       created_at, payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, ?, 'poll', '{}')`,
+  ).run(orderId, status, seq, at, store, createdAt);
+  db.prepare('DELETE FROM order_items WHERE order_id = ?').run(orderId);
+  for (const [line, [externalId, quantity, name = null]] of items.entries()) {
+    db.prepare(
+      `INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity, product_name)
+       VALUES (?, ?, ?, ?, ?)`,
+    ).run(orderId, line, externalId, quantity, name);
+  }
+}
+
+/** Whatever waits may leave. */
+export const SEND_ALL = { skipUnchanged: true, holdBack: false, sendAsIs: true };

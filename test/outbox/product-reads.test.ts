@@ -1,0 +1,62 @@
+import { expect, it } from 'vitest';
+import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
+import { ProductReads } from '../../src/outbox/maintenance.ts';
+import type { ProductRecord } from '../../src/platform/platform.ts';
+
+/** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
+function setUp(fates: (ErrorCode | null)[]) {
+  const waiting = new Set(fates.map((_, i) => i + 1));
+  const asked: number[] = [];
+  const reads = new ProductReads({
+    platform: {
+      async productGet(query) {
+        const id = Number('externalId' in query ? query.externalId : query.sku);
+        asked.push(id);
+        const code = fates[id - 1];
+        if (code) throw new TillsyncError(code, 'no');
+        return null as ProductRecord | null;
+      },
+    },
+    changes: {
+      count: () => waiting.size,
+      async next(passedOver) {
+        const changeId = [...waiting].find((id) => !passedOver.has(id));
+        return changeId === undefined ? undefined : { changeId, query: { externalId: `${changeId}` } };
+      },
+      readMark: () => ({ push: 0, orderSeq: 0 }),
+      async resolved(changeId) {
+        waiting.delete(changeId);
+      },
+      judgeByCatalog: () => Promise.resolve(true),
+    },
+    wantCatalog() {},
+    onLine() {},
+  });
+  const steps = async (count: number) => {
+    for (let i = 0; i < count; i++) await reads.step({}).catch(() => {});
+  };
+  return { waiting, asked, steps };
+}
+
+it('a product whose answer cannot be read waits behind the others, and is asked for again', async () => {
+  const { waiting, asked, steps } = setUp(['platform-garbled', null, null]);
+  await steps(3);
+  expect([...waiting]).toEqual([1]);
+  await steps(2);
+  expect(asked).toEqual([1, 2, 3, 1]);
+});
+
+it('a product that the platform refuses to show three times is taken for unknown', async () => {
+  const { waiting, asked, steps } = setUp(['platform-refused', null]);
+  await steps(5);
+  expect([...waiting]).toEqual([1]);
+  await steps(1);
+  expect(waiting.size).toBe(0);
+  expect(asked).toEqual([1, 2, 1, 1]);
+});
+
+it('an outage is about no product: the oldest stays the first', async () => {
+  const { asked, steps } = setUp(['platform-unreachable', null]);
+  await steps(2);
+  expect(asked).toEqual([1, 1]);
+});

@@ -1,0 +1,190 @@
+import { describe, expect, it } from 'vitest';
+import type { FreshnessState } from '../../src/core/alarm.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { PushFreshness, PushLoop, type SentItem, type SentOutcome } from '../../src/outbox/sender.ts';
+import type { BatchAnswer, StockChangeItem } from '../../src/platform/platform.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+const DOWN = new TillsyncError('platform-failed', 'HTTP 500.');
+
+/** A sender with a line in memory and a platform that takes everything, unless told otherwise. */
+function setUp(how: { lingerMs?: number } = {}) {
+  const clock = new FakeClock();
+  const waiting: (SentItem & { urgent?: boolean })[] = [];
+  const calls: { atMs: number; qtys: number[] }[] = [];
+  const settled: SentOutcome[] = [];
+  const told: (FreshnessState | 'answered')[] = [];
+  const trouble: { call?: TillsyncError; settle?: number } = {};
+  const standing: { now: 'sends' | 'elsewhere' | 'locked-out' } = { now: 'sends' };
+  const underWay = new Map<number, SentItem[]>();
+  const startMs = clock.monotonicMs();
+  const send = (items: StockChangeItem[]) => {
+    calls.push({ atMs: clock.monotonicMs() - startMs, qtys: items.map(({ qty }) => qty) });
+    if (trouble.call) return Promise.reject(trouble.call);
+    const answer: BatchAnswer = { updated: items.length, total: items.length, errors: [] };
+    return Promise.resolve(answer);
+  };
+  const loop = new PushLoop({
+    kind: 'stock',
+    platform: {
+      productStockBatch: send,
+      productStockPut: async (item) => {
+        await send([item]);
+        return 'applied';
+      },
+      productBatch: () => Promise.reject(new Error('not stock')),
+      productPut: () => Promise.reject(new Error('not stock')),
+      productGet: () => Promise.resolve(null),
+      delayMs: () => Promise.resolve(0),
+    },
+    line: {
+      outlook: () => ({ waiting: waiting.length, urgent: waiting.some(({ urgent }) => urgent) }),
+      async claim(_kind, max) {
+        const items = waiting.splice(0, max);
+        underWay.set(calls.length, items);
+        return { callId: items.length === 0 ? null : calls.length, items };
+      },
+      async settle(callId, outcomes) {
+        if ((trouble.settle ?? 0) > 0) {
+          trouble.settle = (trouble.settle ?? 0) - 1;
+          throw new TillsyncError('storage-full', 'The disk is full.');
+        }
+        settled.push(...outcomes);
+        const again = outcomes.filter(({ state }) => state === 'retry').map(({ changeId }) => changeId);
+        waiting.unshift(...(underWay.get(callId) ?? []).filter(({ changeId }) => again.includes(changeId)));
+        return { done: outcomes.length - again.length, rejected: 0, waiting: again.length };
+      },
+    },
+    standing: () => standing.now,
+    freshness: new PushFreshness({
+      ok: () => void told.push('answered'),
+      report: (_subject, state) => void told.push(state),
+    }),
+    clock,
+    random: seededRandom(1),
+    log: silentLog,
+    lingerMs: how.lingerMs ?? 250,
+    beat() {},
+  });
+  const put = (qty: number, more: object = {}) => {
+    waiting.push({ changeId: qty, body: { externalId: `E${qty}`, qty }, attempts: 0, ...more });
+    loop.wake();
+  };
+  const controller = new AbortController();
+  const ended = loop.run(controller.signal);
+  const stop = async () => {
+    controller.abort();
+    await clock.advance(20_000);
+    await ended;
+  };
+  return { clock, waiting, calls, settled, told, trouble, standing, put, stop };
+}
+
+describe('the sender', () => {
+  it('waits a little for company, not at all for a full call or when something is sold out', async () => {
+    const { clock, calls, put, stop } = setUp({ lingerMs: 10_000 });
+    put(1);
+    await clock.advance(4_000);
+    put(2);
+    await clock.advance(5_000);
+    expect(calls).toEqual([]);
+    await clock.advance(1_500);
+    expect(calls.map(({ qtys }) => qtys)).toEqual([[1, 2]]);
+    put(3);
+    await clock.advance(100);
+    put(0, { urgent: true });
+    await clock.advance(1);
+    expect(calls[1]?.qtys).toEqual([3, 0]);
+    for (let qty = 10; qty < 110; qty++) put(qty);
+    await clock.advance(1);
+    expect(calls[2]?.qtys).toHaveLength(100);
+    await stop();
+  });
+
+  it('rests longer and longer in an outage, whatever is handed over, and keeps everything', async () => {
+    const { clock, waiting, calls, trouble, put, stop } = setUp();
+    trouble.call = DOWN;
+    for (let i = 0; i < 3_600; i++) {
+      put(1_000 + i);
+      await clock.advance(1_000);
+    }
+    expect(calls.length).toBeLessThan(30);
+    expect(waiting).toHaveLength(3_600);
+    delete trouble.call;
+    await clock.advance(400_000);
+    expect(waiting).toEqual([]);
+    await stop();
+  });
+
+  it('writes what a call brought as soon as the disk takes it, and sends it no second time', async () => {
+    const { clock, calls, settled, trouble, put, stop } = setUp();
+    trouble.settle = 5;
+    put(7);
+    await clock.advance(60_000);
+    expect(settled).toMatchObject([{ changeId: 7, state: 'done' }]);
+    expect(calls).toHaveLength(1);
+    await stop();
+  });
+
+  it('ends in time while the disk takes nothing', async () => {
+    const { clock, trouble, put, stop } = setUp();
+    trouble.settle = 100_000;
+    put(7);
+    await clock.advance(5_000);
+    await stop();
+    expect(trouble.settle).toBeGreaterThan(99_980);
+  });
+
+  it('tells how it fares: failing, well again, well when what failed is gone, and who is waited for', async () => {
+    const { clock, waiting, told, trouble, standing, put, stop } = setUp();
+    trouble.call = DOWN;
+    put(1);
+    await clock.advance(1_000);
+    expect(told).toEqual(['failing']);
+    delete trouble.call;
+    await clock.advance(20_000);
+    expect(told.slice(1)).toEqual(['answered']);
+    trouble.call = DOWN;
+    put(2);
+    await clock.advance(1_000);
+    waiting.length = 0;
+    await clock.advance(20_000);
+    expect(told.slice(2)).toEqual(['failing', 'ok']);
+    standing.now = 'locked-out';
+    await clock.advance(20_000);
+    expect(told.slice(4)).toEqual([]);
+    put(3);
+    await clock.advance(60_000);
+    expect(told.slice(4)).toEqual(['locked-out']);
+    standing.now = 'elsewhere';
+    await clock.advance(60_000);
+    expect(waiting).toHaveLength(1);
+    await stop();
+  });
+
+  it('is silent while another process sends', async () => {
+    const { clock, waiting, calls, told, standing, put, stop } = setUp();
+    standing.now = 'elsewhere';
+    put(1);
+    await clock.advance(60_000);
+    expect([calls, told, waiting.length]).toEqual([[], [], 1]);
+    await stop();
+  });
+});
+
+describe('how sending fares', () => {
+  it('is not well while one kind of changes is in trouble', () => {
+    const told: string[] = [];
+    const freshness = new PushFreshness({
+      ok: () => void told.push('ok'),
+      report: (_subject, state) => void told.push(state),
+    });
+    freshness.failed('stock', DOWN);
+    freshness.answered('product');
+    freshness.idle('product');
+    expect(told).toEqual(['failing']);
+    freshness.answered('stock');
+    expect(told).toEqual(['failing', 'ok']);
+  });
+});

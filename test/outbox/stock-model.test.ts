@@ -1,0 +1,31 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { seededRandom } from '../support/fake-clock.ts';
+import { PLATFORMS, StockModel } from './stock-model.ts';
+
+const STEPS = 200;
+const REST_EVERY = 8;
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 8);
+
+/** `TILLSYNC_RUNS` makes it longer. */
+it.each(PLATFORMS)(
+  'a platform that %s ends with each last count less what is sold and not part of it',
+  {
+    timeout: 60_000 + RUNS * 2_000,
+  },
+  async (kind) => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(), async (seed) => {
+        const model = new StockModel(seededRandom(seed), kind);
+        for (let step = 1; step <= STEPS; step++) {
+          await model.act();
+          if (step % REST_EVERY > 0) continue;
+          const { got, wanted, calls } = await model.rest();
+          expect(got, model.steps.join('\n')).toEqual(wanted);
+          expect(calls, model.steps.join('\n')).toBeLessThanOrEqual(1);
+        }
+      }),
+      { numRuns: RUNS, endOnFailure: true },
+    );
+  },
+);

@@ -1,0 +1,336 @@
+import type { Random } from '../../src/core/time.ts';
+import { takesNothing } from '../../src/orders/order.ts';
+import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
+
+const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];
+const RULES = { holdBack: true, sendAsIs: false, trustMs: 600_000 };
+/** What the platform does of its own accord when it sells, and when a sale is cancelled. The document does not say. */
+export const PLATFORMS = ['takes-off', 'takes-off-and-gives-back', 'neither'] as const;
+export type PlatformKind = (typeof PLATFORMS)[number];
+const LATER = ['cancel', 'dispatched', 'inProcess', 'cancel'] as const;
+
+interface ModelOrder {
+  id: string;
+  createdAt: string;
+  status: string;
+  /** As tillsync knows it; null: not at all. */
+  heard: string | null;
+  /** The event by which it began to take, as tillsync hears of it. */
+  firstSeq: number;
+  isBooked: boolean;
+  isNews: boolean;
+  lines: { item: number; qty: number; byName: boolean }[];
+}
+
+interface Word {
+  qty: number;
+  asOfSeq: number;
+}
+
+interface Call {
+  id: number;
+  items: { changeId: number; item: number; qty: number }[];
+  isApplied: boolean;
+}
+
+/**
+ * Two stocks at a platform, a POS that counts and books, orders that are heard of late or never in order, calls whose
+ * outcome is lost or refused, guard rails, restarts and sweeps, drawn from `random`; and what the platform must have of
+ * it in the end: each last count less what is ordered and not part of it.
+ */
+export class StockModel {
+  /** What was done, for whoever looks for the reason. */
+  readonly steps: string[] = [];
+  readonly #random: Random;
+  readonly #skipUnchanged: boolean;
+  readonly #out = outgoing();
+  readonly #platform = [40, 40];
+  readonly #words: (Word | null)[] = [null, null];
+  readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
+  readonly #orders: ModelOrder[] = [];
+  #call: Call | undefined;
+  #sweep: { mark: ReturnType<ReturnType<typeof outgoing>['store']['readMark']>; seen?: number[] } | undefined;
+  #calls = 0;
+
+  readonly #kind: PlatformKind;
+  /** By how much the platform's clock is ahead, and whether its answers tell. */
+  readonly #skewMs: number;
+
+  readonly #followsEdits: boolean;
+
+  constructor(random: Random, kind: PlatformKind) {
+    this.#random = random;
+    this.#kind = kind;
+    // Crashes are played between transactions; the disk is not what is tried here.
+    this.#out.db.pragma('synchronous = off');
+    this.#out.db.pragma('journal_mode = memory');
+    this.#skipUnchanged = this.#below(4) > 0;
+    this.#followsEdits = this.#below(2) === 0;
+    const isTold = this.#below(2) === 0;
+    // What nobody tells has to stay within what two clocks may differ.
+    this.#skewMs =
+      this.#below(isTold ? (this.#below(2) ? 7_200_000 : 120_000) : 25_000) * (this.#below(2) ? 1 : -1);
+    if (isTold) this.#out.skew.ms = this.#skewMs;
+    this.#out.sweep(this.#records(this.#platform));
+    this.#out.takings.begin(true);
+    this.steps.push(`${kind}, skew ${this.#skewMs} ms${isTold ? ' told' : ''}`);
+  }
+
+  async act(): Promise<void> {
+    const acts = [
+      ...[() => this.#count(), () => this.#count(), () => this.#place(), () => this.#place()],
+      ...[() => this.#hearOne(), () => this.#moveOn(), () => this.#book(), () => this.#edit()],
+      ...[() => this.#stepCall(), () => this.#stepCall(), () => this.#refuse(), () => this.#restart()],
+      ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
+    ];
+    await this.#out.clock.advance(200 + this.#below(20_000));
+    acts[this.#below(acts.length)]?.();
+  }
+
+  /** All is heard of, decided and sent, and it can go on from there; gives what the platform has and what it must have, null where it was refused. */
+  async rest(): Promise<{ got: unknown[]; wanted: unknown[]; calls: number }> {
+    if (this.#held.some(Boolean)) this.#decide();
+    await this.#out.clock.advance(5_000);
+    for (const each of this.#orders) if (each.isNews) this.#hear(each);
+    if (this.#call) this.#answer();
+    const before = this.#calls;
+    for (let times = 0; times < 8; times++) {
+      this.#catchUp();
+      this.#claim();
+      if (this.#call) this.#answer();
+      await this.#out.clock.advance(1_000);
+    }
+    const refused = new Set(
+      this.#out.queries.list({ state: 'rejected', limit: 9 }).map(({ target }) => target),
+    );
+    const isTold = (item: number) => this.#words[item] !== null && !refused.has(`sku:1${item}@s1`);
+    return {
+      got: this.#platform.map((qty, item) => (isTold(item) ? qty : null)),
+      wanted: this.#words.map((word, item) => (word && isTold(item) ? this.#wanted(word, item) : null)),
+      calls: this.#calls - before,
+    };
+  }
+
+  #wanted({ qty, asOfSeq }: Word, wanted: number): number {
+    const taken = this.#orders
+      .filter(({ status, isBooked, firstSeq }) => !takesNothing(status) && (!isBooked || firstSeq > asOfSeq))
+      .flatMap(({ lines }) => lines.filter(({ item }) => item === wanted));
+    return Math.max(0, qty - taken.reduce((sum, line) => sum + line.qty, 0));
+  }
+
+  #count(): void {
+    const item = this.#below(2);
+    const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
+    this.#out.accept('stock', [{ externalId: ITEMS[item], qty }]);
+    this.#words[item] = { qty, asOfSeq: this.#seq() };
+    this.#held[item] = null;
+    this.steps.push(`count ${ITEMS[item]} ${qty}`);
+  }
+
+  /** The platform takes off what is ordered, where it is of that kind. */
+  #place(): void {
+    const byName = this.#below(4) === 0;
+    const both = [0, 1].map((item) => ({ item, qty: 1 + item, byName }));
+    const lines = this.#below(4) === 0 ? both : [{ item: this.#below(2), qty: 1 + this.#below(2), byName }];
+    if (this.#kind !== 'neither') this.#move(lines, -1);
+    const createdAt = new Date(this.#out.clock.nowMs() + this.#skewMs).toISOString();
+    const facts = { id: `o${this.#orders.length}`, createdAt, status: 'pending', lines };
+    const placed = { ...facts, heard: null, firstSeq: 0, isBooked: false, isNews: true };
+    this.#orders.push(placed);
+    this.steps.push(`order ${placed.id} ${JSON.stringify(lines)}, platform ${this.#platform}`);
+    if (this.#below(2)) this.#hear(placed);
+  }
+
+  #hear(heard: ModelOrder): void {
+    const { id, status, createdAt, lines } = heard;
+    const items = lines.map(({ item, qty, byName }): [string | null, number, string] => {
+      return [byName ? null : (ITEMS[item] ?? ''), qty, `Name of ${ITEMS[item]}`];
+    });
+    order(this.#out, id, 'B1', items, status, { createdAt });
+    if (heard.heard === null || takesNothing(heard.heard)) heard.firstSeq = this.#seq();
+    heard.heard = status;
+    heard.isNews = false;
+    this.steps.push(`hear ${id} ${status}`);
+  }
+
+  #hearOne(): void {
+    const news = this.#orders.find(({ isNews }) => isNews);
+    if (news) this.#hear(news);
+  }
+
+  #moveOn(): void {
+    const moved = this.#orders[this.#below(this.#orders.length)];
+    if (!moved) return;
+    const before = moved.status;
+    moved.status = LATER[this.#below(LATER.length)] ?? 'cancel';
+    if (moved.status === before) return;
+    moved.isNews = true;
+    if (this.#kind === 'takes-off-and-gives-back' && takesNothing(before) !== takesNothing(moved.status)) {
+      this.#move(moved.lines, takesNothing(moved.status) ? 1 : -1);
+    }
+    this.steps.push(`${moved.id} becomes ${moved.status}, platform ${this.#platform}`);
+    if (this.#below(2)) this.#hear(moved);
+  }
+
+  /**
+   * Nobody knows whether the platform follows with its stock when somebody edits an order. Where it does not, and the
+   * order was not heard of before, nobody can tell: what is heard first is taken for what was taken off.
+   */
+  #edit(): void {
+    const pending = this.#orders.filter(({ status }) => status === 'pending');
+    const edited = pending[this.#below(pending.length)];
+    if (!edited) return;
+    const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
+    if (follows) this.#move(edited.lines, 1);
+    edited.lines = edited.lines.map((line) => ({ ...line, qty: 1 + this.#below(3) }));
+    if (follows) this.#move(edited.lines, -1);
+    edited.isNews = true;
+    this.steps.push(`edit ${edited.id} ${JSON.stringify(edited.lines)}, platform ${this.#platform}`);
+    if (this.#below(2)) this.#hear(edited);
+  }
+
+  #move(lines: ModelOrder['lines'], sign: 1 | -1): void {
+    for (const { item, qty } of lines) {
+      this.#platform[item] = Math.max(0, (this.#platform[item] ?? 0) + sign * qty);
+    }
+  }
+
+  #book(): void {
+    const booked = this.#orders[this.#below(this.#orders.length)];
+    if (!booked) return;
+    booked.isBooked = true;
+    this.#out.takings.acknowledge([booked.id], 'http');
+    this.steps.push(`book ${booked.id}`);
+  }
+
+  #catchUp(): void {
+    while (this.#out.claims.catchUp({ holdBack: true }));
+    if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.takings.collect()}`);
+  }
+
+  #stepCall(): void {
+    if (!this.#call) this.#claim();
+    else if (!this.#call.isApplied) this.#apply(this.#call);
+    else this.#settle(this.#below(5) ? 'done' : 'retry');
+  }
+
+  #claim(): void {
+    const { callId, items } = this.#out.claims.claim('stock', 100, {
+      ...RULES,
+      skipUnchanged: this.#skipUnchanged,
+      platformDeducts: this.#kind !== 'neither',
+    });
+    if (callId === null) return;
+    this.#calls += 1;
+    const sent = items.map(({ changeId, body }) => {
+      const item = ITEMS.indexOf(body.externalId);
+      return { changeId, item, qty: 'qty' in body ? body.qty : Number.NaN };
+    });
+    this.#call = { id: callId, isApplied: false, items: sent };
+    this.steps.push(`claim ${JSON.stringify(sent)}`);
+  }
+
+  #apply(call: Call): void {
+    for (const { item, qty } of call.items) this.#platform[item] = qty;
+    call.isApplied = true;
+    this.steps.push(`apply, platform ${this.#platform}`);
+  }
+
+  #answer(): void {
+    if (this.#call) this.#apply(this.#call);
+    this.#settle('done');
+  }
+
+  #settle(state: 'done' | 'retry' | 'rejected'): void {
+    const { id, items = [] } = this.#call ?? {};
+    this.#call = undefined;
+    if (id === undefined) return;
+    this.#out.settlement.settle(
+      id,
+      items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
+    );
+    this.steps.push(`settle ${state}`);
+  }
+
+  #refuse(): void {
+    if (!this.#call || this.#below(2)) return;
+    this.#settle('rejected');
+  }
+
+  #restart(): void {
+    if (this.#below(3)) return;
+    if (this.#call && !this.#call.isApplied && this.#below(2)) this.#apply(this.#call);
+    this.#call = undefined;
+    this.#sweep = undefined;
+    this.#out.restart();
+    this.#out.settlement.reclaim();
+    this.steps.push('restart');
+  }
+
+  /** Read for a while, so that what is mirrored is older than what is so. */
+  #stepSweep(): void {
+    const { store, clock } = this.#out;
+    const [branch] = BRANCHES;
+    if (!branch) return;
+    if (!this.#sweep) this.#sweep = { mark: store.readMark() };
+    else if (!this.#sweep.seen) this.#sweep.seen = [...this.#platform];
+    else {
+      const { mark, seen } = this.#sweep;
+      const records = this.#records(seen);
+      store.applyPage(branch, records, mark);
+      const whole = {
+        branch,
+        mark,
+        startedAtMs: clock.nowMs(),
+        pages: 1,
+        seen: new Set(records.map(({ id }) => id)),
+      };
+      if (this.#below(2)) store.completeSweep(whole);
+      this.steps.push(`sweep ${seen}`);
+      this.#sweep = undefined;
+    }
+  }
+
+  /** So many at once that the guard rail holds them, where neither was zero. */
+  #zeros(): void {
+    const zeros = ITEMS.map((externalId) => ({ externalId, qty: 0 }));
+    const accepted = this.#out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
+    for (const [item, { state, changeId }] of accepted.entries()) {
+      const word = { qty: 0, asOfSeq: this.#seq() };
+      this.#held[item] = state === 'held' ? { ...word, changeId } : null;
+      if (state !== 'held') this.#words[item] = word;
+    }
+    this.steps.push(`zeros ${accepted.map(({ state }) => state)}`);
+  }
+
+  #decide(): void {
+    for (const [item, held] of this.#held.entries()) {
+      this.#held[item] = null;
+      if (held && this.#below(2)) {
+        this.#out.decisions.drop(held.changeId);
+      } else if (held) {
+        this.#out.decisions.release({ changeId: held.changeId });
+        this.#words[item] = held;
+      }
+      if (held)
+        this.steps.push(`decide about ${ITEMS[item]}: ${this.#words[item] === held ? 'release' : 'drop'}`);
+    }
+  }
+
+  #records(qtys: readonly number[]) {
+    return ITEMS.map((id, item) => {
+      return product(`p${id}`, `Name of ${id}`, [
+        { sku: `1${item}`, stocks: { s1: [id ?? '', qtys[item] ?? 0] } },
+      ]);
+    });
+  }
+
+  #seq(): number {
+    const newest = this.#out.db.prepare<[], number>('SELECT coalesce(max(seq), 0) FROM order_events').pluck();
+    return newest.get() ?? 0;
+  }
+
+  #below(count: number): number {
+    return Math.floor(this.#random.next() * count);
+  }
+}

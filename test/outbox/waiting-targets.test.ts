@@ -1,0 +1,219 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ChangeDesk, type HandedOver, unresolvedChanges } from '../../src/app/change-desk.ts';
+import { pushLine } from '../../src/app/outbox-wiring.ts';
+import { MirrorStores } from '../../src/app/stores.ts';
+import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import type { PushLine } from '../../src/outbox/sender.ts';
+import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { BRANCHES, product } from './outbox-fixture.ts';
+
+const COFFEE = product('p1', 'Coffee', [{ sku: '1', stocks: { s1: ['C', 50], s2: ['C', 50] } }]);
+const TEA = product('p2', 'Tea', [{ sku: '2', stocks: { s1: ['T', 50] } }]);
+
+let directory: string;
+let clock: FakeClock;
+let mirror: Mirror;
+let stores: MirrorStores;
+let desk: ChangeDesk;
+let line: PushLine;
+
+beforeEach(() => {
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-targets-'));
+  clock = new FakeClock();
+  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
+  desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
+  line = pushLine(stores, desk, { holdBack: false, ...sending() });
+});
+afterEach(async () => {
+  await mirror.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+let polledMs: number | null;
+const sending = () => {
+  polledMs = clock.nowMs();
+  return {
+    skipUnchanged: true,
+    trustMs: 600_000,
+    platformDeducts: true,
+    hasBranches: true,
+    lastPollOkMs: () => polledMs,
+    clock,
+  };
+};
+const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
+  kind: 'stock',
+  change: { externalId, qty, ...more },
+});
+const page = (...records: (typeof COFFEE)[]) =>
+  stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, records, catalog.readMark()));
+
+async function sweep(...records: (typeof COFFEE)[]): Promise<void> {
+  for (const branch of BRANCHES) {
+    const startedAtMs = clock.nowMs();
+    await clock.advance(10);
+    await stores.write(({ catalog }) => {
+      const mark = catalog.readMark();
+      catalog.applyPage(branch, records, mark);
+      const seen = new Set(records.map(({ id }) => id));
+      catalog.completeSweep({ branch, mark, startedAtMs, pages: 1, seen });
+    });
+  }
+}
+
+/** Sends what is in line; gives what the platform has of it in the end. */
+async function send(sent = new Map<string, number>()): Promise<Map<string, number>> {
+  for (;;) {
+    const { callId, items } = await line.claim('stock', 100);
+    if (callId === null) return sent;
+    for (const { body } of items) {
+      if ('qty' in body) sent.set(`${body.externalId}@${body.subsidiaryId ?? ''}`, body.qty);
+    }
+    await line.settle(
+      callId,
+      items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
+    );
+  }
+}
+
+describe('a change that was handed over before the catalogue was known', () => {
+  it('joins a newer one for the same stock before either is sent', async () => {
+    await desk.take([stock('C', 5, { subsidiaryId: 's2' }), stock('T', 6)], 'http');
+    await page(COFFEE, TEA);
+    expect(await send()).toEqual(new Map());
+    await desk.take([stock('C', 0, { subsidiaryId: 's2' })], 'http');
+    await sweep(COFFEE, TEA);
+    const [claim] = [await line.claim('stock', 100)];
+    expect(claim.items.map(({ body }) => body)).toEqual([
+      { externalId: 'C', subsidiaryId: 's2', qty: 0 },
+      { externalId: 'T', qty: 6 },
+    ]);
+  });
+
+  it('never arrives after a newer one that was sent meanwhile', async () => {
+    await desk.take([stock('C', 5, { subsidiaryId: 's2' })], 'http');
+    await page(COFFEE, TEA);
+    await desk.take([stock('C', 3, { subsidiaryId: 's2' })], 'http');
+    const sent = await send();
+    expect(sent).toEqual(new Map([['C@s2', 3]]));
+    await sweep(COFFEE, TEA);
+    expect(await send(sent)).toEqual(new Map([['C@s2', 3]]));
+    expect(desk.get(1)).toMatchObject({ state: 'superseded', supersededBy: 2 });
+  });
+
+  it('still brings the fields that no newer one has', async () => {
+    await desk.take([{ kind: 'product', change: { externalId: 'C', name: 'Espresso', price: 900 } }], 'http');
+    await page(COFFEE);
+    await desk.take([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
+    const first = await line.claim('product', 100);
+    expect(first.items.map(({ body }) => body)).toEqual([{ sku: 1, price: 950 }]);
+    await line.settle(first.callId ?? 0, [{ changeId: 2, state: 'done' }]);
+    await sweep(COFFEE);
+    const second = await line.claim('product', 100);
+    expect(second.items.map(({ body }) => body)).toEqual([{ sku: 1, name: 'Espresso' }]);
+  });
+
+  it('finds its target though there are thousands of them', async () => {
+    const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1));
+    await desk.takeMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
+    await sweep(COFFEE);
+    const { items } = await line.claim('stock', 100);
+    expect(items).toHaveLength(100);
+    expect(desk.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'pending' });
+  });
+});
+
+describe('changes of products that the mirror does not know', () => {
+  const unresolved = (readsCatalog = true) => unresolvedChanges(stores, desk, { readsCatalog });
+  const states = (...ids: number[]) => ids.map((changeId) => desk.get(changeId)?.state);
+
+  it('are not asked for when the mirror has learned of them meanwhile', async () => {
+    await sweep(COFFEE);
+    await desk.take([stock('T', 6), stock('X', 7)], 'http');
+    const changes = unresolved();
+    expect(await changes.next(new Set())).toEqual({ changeId: 1, query: { externalId: 'T' } });
+    await page(TEA);
+    expect(await changes.next(new Set())).toEqual({ changeId: 2, query: { externalId: 'X' } });
+    expect(desk.get(1)).toMatchObject({ target: 'sku:2@s1', state: 'pending' });
+    await changes.resolved(2, null, changes.readMark());
+    expect(states(1, 2)).toEqual(['pending', 'rejected']);
+    expect(changes.count()).toBe(0);
+    expect(await changes.next(new Set())).toBeUndefined();
+  });
+
+  it('are judged by a young reading of the catalogue, and wait for a new one otherwise', async () => {
+    await sweep(COFFEE);
+    await desk.take([stock('X1', 1), stock('C', 2, { subsidiaryId: 's1' })], 'http');
+    const changes = unresolved();
+    expect(await changes.judgeByCatalog()).toBe(true);
+    expect(desk.get(1)).toMatchObject({
+      state: 'rejected',
+      message: 'No configured branch lists a product with externalId X1.',
+    });
+    await clock.advance(3_600_000);
+    await desk.take([stock('X2', 1), stock('T', 4)], 'http');
+    expect(await changes.judgeByCatalog()).toBe(false);
+    expect(states(3, 4)).toEqual(['pending', 'pending']);
+    await sweep(COFFEE, TEA);
+    expect(await changes.judgeByCatalog()).toBe(true);
+    expect(states(3, 4)).toEqual(['rejected', 'pending']);
+    expect(desk.get(4)?.target).toBe('sku:2@s1');
+  });
+
+  it('are judged by what there is where nobody reads the catalogue', async () => {
+    await sweep(COFFEE);
+    await clock.advance(3_600_000);
+    await desk.take([stock('X2', 1)], 'http');
+    expect(await unresolved(false).judgeByCatalog()).toBe(true);
+    expect(states(1)).toEqual(['rejected']);
+  });
+});
+
+describe('a count under way while its order is booked', () => {
+  it('is corrected as soon as the call is settled', async () => {
+    const holding = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+    const sender = pushLine(stores, holding, { holdBack: true, ...sending() });
+    await sweep(COFFEE);
+    const { reading } = observation('webhook', {
+      ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
+      items: [{ product: { externalId: 'C', name: 'Coffee' }, amount: 3 }],
+    });
+    await mirror.keeper.keep([
+      {
+        kind: 'order',
+        observation: { source: 'webhook', observedAtMs: clock.nowMs(), raw: '{}', reading },
+      },
+    ]);
+    await holding.take([stock('C', 20, { subsidiaryId: 's1' })], 'http');
+    const { callId, items } = await sender.claim('stock', 100);
+    expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
+    await holding.acknowledge([reading.orderId], 'http');
+    await sender.settle(
+      callId ?? 0,
+      items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
+    );
+    expect(sender.outlook('stock').waiting).toBe(1);
+    expect((await sender.claim('stock', 100)).items).toMatchObject([{ body: { qty: 20 } }]);
+  });
+});
+
+describe('a count that says what the mirror has', () => {
+  it('is sent all the same while orders may have come of which the mirror has not heard', async () => {
+    await sweep(COFFEE);
+    await clock.advance(1_000);
+    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    expect(await send()).toEqual(new Map());
+    polledMs = clock.nowMs() - 86_400_000;
+    await desk.take([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
+    expect(await send()).toEqual(new Map([['C@s2', 50]]));
+    polledMs = null;
+    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    expect(await send()).toEqual(new Map([['C@s1', 50]]));
+  });
+});

@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { PlatformAlarms } from '../../src/app/parts.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import type { Endpoint } from '../../src/platform/platform.ts';
+import type { BlockRecord } from '../../src/platform/rate-budget.ts';
+
+const error = new TillsyncError('blocked', 'The platform blocked the token.', { hint: 'Wait.' });
+
+function setUp() {
+  const up = new Map<string, string>();
+  const own = new Map<Endpoint, BlockRecord>();
+  const process = () =>
+    new PlatformAlarms({
+      alarms: { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
+      ledger: {
+        blockHistory: (endpoint) => ({ requests: 0, orders: 0, all: null, own: own.get(endpoint) ?? null }),
+      },
+      limits: {
+        endpointIntervalMs: 1_000,
+        ordersIntervalMs: 120_000,
+        windowMs: 300_000,
+        requestsPerWindow: 1_000,
+        ordersPerWindow: 100,
+      },
+    });
+  return { up, own, process };
+}
+
+describe('PlatformAlarms', () => {
+  it('tells of a block until any call gets through, also in a process that did not meet it', () => {
+    const { up, process } = setUp();
+    process().forbidden({ kind: 'block', endpoint: 'order.all', error });
+    expect(up.get('platform.blocked')).toBe('The platform blocked the token. Wait.');
+    process().answered('webhook.get');
+    expect(up.size).toBe(0);
+  });
+
+  it('tells of a forbidden endpoint until that one answers, whatever others do', () => {
+    const { up, own, process } = setUp();
+    const first = process();
+    own.set('webhook.get', {
+      endpoint: 'webhook.get',
+      durationMs: 1,
+      endedMsAgo: 1,
+      message: '',
+      othersAnswered: true,
+      endpointAnswered: false,
+    });
+    first.answered('webhook.get');
+    first.forbidden({ kind: 'forbidden', endpoint: 'webhook.get', error });
+    first.answered('order.all');
+    expect([...up.keys()]).toEqual(['platform.forbidden']);
+    process().answered('webhook.get');
+    expect(up.size).toBe(0);
+  });
+});
