@@ -7,7 +7,7 @@ import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { openState, type State } from '../app/stores.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { giveToGroup, groupId, openWhenFree } from '../core/files.ts';
+import { freeName, giveToGroup, groupId, openWhenFree, stampOf } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
@@ -154,7 +154,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   try {
     await readBackup(path, { file, into: staging, signal });
     const at = isoUtc(clock.nowMs());
-    const stamp = at.replace(/[-:]/g, '').replace(/\..*/, 'Z');
+    const stamp = stampOf(Date.parse(at));
     const fresh = join(staging, MIRROR_FILE);
     const { continueAfterSeq, feedJumped, ackedOrderIds } = planFrom(
       paths.mirror,
@@ -227,13 +227,6 @@ function refuseWithoutRoom(directory: string, { files }: Manifest): void {
     `${directory} has room for ${mib(bavail * bsize)}; the restore needs ${mib(neededBytes)}. Nothing was changed.`,
     { hint: 'Free some space and restore again.', retryable: false },
   );
-}
-
-/** What was kept a moment ago stays, too. */
-function freeName(path: string): string {
-  let free = path;
-  for (let n = 2; existsSync(free); n++) free = `${path}-${n}`;
-  return free;
 }
 
 const STAGING = '.restore-';

@@ -1,26 +1,13 @@
-import {
-  closeSync,
-  existsSync,
-  fchmodSync,
-  fchownSync,
-  fsyncSync,
-  linkSync,
-  openSync,
-  readFileSync,
-  realpathSync,
-  renameSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { serviceUserOf } from '../app/installation.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { configError, configPath, isSetUp } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { type Clock, isoUtc } from '../core/time.ts';
-import { makeDirectory, storing, syncPath } from '../db/sqlite.ts';
+import { replaceText } from '../core/files.ts';
+import type { Clock } from '../core/time.ts';
+import { makeDirectory, storing } from '../db/sqlite.ts';
 import { CONFIG_FILE, readBackup } from './backup.ts';
 
 /** Readable by the service's group alone; addresses in it may carry passwords. */
@@ -77,7 +64,13 @@ export async function configForRestore(options: ConfigForRestoreOptions): Promis
   if ('faults' in result) throw configError(result.faults);
   const { config } = result;
   const origin = takesIt && isThere ? 'replaced' : isThere ? 'set-up' : 'restored';
-  return { config, file, origin, write: () => storing(() => put(text, file, isoUtc(clock.nowMs()))) };
+  const write = () =>
+    storing(() => {
+      makeDirectory(dirname(file), 0o755);
+      const owner = { mode: MODE, uid: 0, gid: serviceUserOf(file)?.gid ?? 0 };
+      return replaceText({ path: file, text, owner, nowMs: clock.nowMs() }).keptAt;
+    });
+  return { config, file, origin, write };
 }
 
 function nothingToTake(file: string, isThere: boolean): TillsyncError {
@@ -89,37 +82,4 @@ function nothingToTake(file: string, isThere: boolean): TillsyncError {
   return new TillsyncError('config-invalid', `There is no configuration ${file}, and none in the backup.`, {
     hint: 'Write one ({tillsync} init), then restore again. Nothing was changed.',
   });
-}
-
-/** All or nothing, and the one before stays under a name that nothing else has. */
-function put(text: string, path: string, at: string): string | null {
-  const before = statSync(path, { throwIfNoEntry: false });
-  const file = before ? realpathSync(path) : path;
-  makeDirectory(dirname(file), 0o755);
-  const part = `${file}.part-${process.pid}`;
-  rmSync(part, { force: true });
-  const descriptor = openSync(part, 'wx', 0o600);
-  try {
-    writeFileSync(descriptor, text);
-    if (process.geteuid?.() === 0) {
-      fchownSync(descriptor, before?.uid ?? 0, before?.gid ?? serviceUserOf(path)?.gid ?? 0);
-    }
-    fchmodSync(descriptor, before ? before.mode & 0o7777 : MODE);
-    fsyncSync(descriptor);
-    const keptAt = before ? freeName(file, at) : null;
-    if (keptAt !== null) linkSync(file, keptAt);
-    renameSync(part, file);
-    syncPath(dirname(file));
-    return keptAt;
-  } finally {
-    closeSync(descriptor);
-    rmSync(part, { force: true });
-  }
-}
-
-function freeName(file: string, at: string): string {
-  const stamp = at.replace(/[-:]/g, '').replace(/\..*/, 'Z');
-  let free = `${file}.bak-${stamp}`;
-  for (let n = 2; existsSync(free); n++) free = `${file}.bak-${stamp}-${n}`;
-  return free;
 }

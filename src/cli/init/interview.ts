@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
-import type { AskedKey, ConfigDraft, Replaced } from '../../config/edit.ts';
+import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE, SAMPLE_BASE_URL } from '../../config/source.ts';
 import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import type { Replaced } from '../../core/files.ts';
 import { parseTokenInput, readTokenInput } from '../auth.ts';
 import { type Cli, type GlobalOptions, type JsonOption, printable } from '../cli.ts';
 import { fields } from '../table.ts';
