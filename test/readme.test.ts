@@ -3,11 +3,27 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../config/package/command-tree.ts';
+import { referenceNow } from '../config/package/reference.ts';
+import { FINDING_SENTENCES } from '../src/health/finding.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
-const README = read('README.md');
-const PROSE = README.replace(/^```.*?^```$/gms, '');
+const DOCS = readdirSync(path.join(ROOT, 'docs')).map((name) => `docs/${name}`);
+const POS = read('docs/pos.md');
+const FILES = ['README.md', ...DOCS];
+const ALL = FILES.filter((file) => file !== 'docs/reference.md')
+  .map(read)
+  .join('\n');
+const prose = (file: string) => read(file).replace(/^```.*?^```$/gms, '');
+
+function slugsOf(file: string): string[] {
+  return [...prose(file).matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replaceAll(/[^\p{L}\p{N}_\- ]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+}
 
 /** What the mirror has for tillsync itself: a POS that relied on it would break one day. */
 const OWN_TABLES =
@@ -50,9 +66,9 @@ function columnsMadeBy(...files: string[]): string[] {
   return rows;
 }
 
-/** `table.column` of the README's table under this mark: the first cell names it, the last lists the columns. */
+/** `table.column` of the table in docs/pos.md under this mark: the first cell names it, the last lists the columns. */
 function columnsTold(mark: string): string[] {
-  const table = README.split(`<!-- tables: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
+  const table = POS.split(`<!-- tables: ${mark} -->\n`)[1]?.split('\n\n')[0] ?? '';
   return table
     .split('\n')
     .slice(2)
@@ -64,7 +80,7 @@ function columnsTold(mark: string): string[] {
     });
 }
 
-describe('the README', () => {
+describe('README and docs', () => {
   it.each([
     [
       'mirror',
@@ -73,7 +89,7 @@ describe('the README', () => {
       ),
     ],
     ['inbox', ['src/outbox/inbox-schema.sql']],
-  ])('lists the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
+  ])('list the columns of the %s as they are, all but those of tillsync itself', (mark, files) => {
     const own = (name: string) =>
       OWN_COLUMNS.includes(name) || OWN_TABLES.includes(name.split('.')[0] as string);
     const made = columnsMadeBy(...files.filter((file) => file.endsWith('.sql')).sort());
@@ -81,47 +97,58 @@ describe('the README', () => {
     expect(columnsTold(mark).sort()).toEqual(made.filter((name) => !own(name)).sort());
   });
 
-  it('names constraints of the inbox as they are', () => {
+  it('name constraints of the inbox as they are', () => {
     const schema = read('src/outbox/inbox-schema.sql');
-    const told = /name of the constraint says why: (.*?), and so on/s.exec(README)?.[1] ?? '';
+    const told = /name of the constraint says why: (.*?), and so on/s.exec(POS)?.[1] ?? '';
     const names = [...told.matchAll(/`([^`]+)`/g)].map(([, name]) => name?.replaceAll('\n', ' '));
     expect(names.length).toBeGreaterThan(2);
     for (const name of names) expect(schema).toContain(`CONSTRAINT "${name}"`);
   });
 
-  it('quotes recipes and proxies as they are tried', () => {
-    const quoted = [...README.matchAll(/<!-- file: (\S+) -->\n```\w*\n(.*?)\n```\n/gs)];
-    expect(quoted.length).toBeGreaterThan(10);
-    for (const [, file = '', text] of quoted) expect(`${text}\n`, file).toBe(read(file));
+  it('link each recipe and proxy that is tried', () => {
     const tried = ['php', 'csharp', 'pascal', 'proxy'].flatMap((folder) =>
       readdirSync(path.join(ROOT, 'test/recipes', folder)).map((name) => `test/recipes/${folder}/${name}`),
     );
-    expect(quoted.map(([, file]) => file).sort()).toEqual(tried.sort());
+    expect(tried.length).toBe(12);
+    for (const file of tried) expect(ALL).toContain(`](../${file})`);
   });
 
-  it('links to headings and files that are there', () => {
-    const slugs = [...PROSE.matchAll(/^#+ (.*)$/gm)].map(
-      ([, heading = '']) =>
-        `#${heading
-          .toLowerCase()
-          .replaceAll(/[^\w\- ]/g, '')
-          .replaceAll(' ', '-')}`,
-    );
-    const links = [...PROSE.matchAll(/\]\(([^)]+)\)|src="([^"]+)"/g)].map(
+  it.each(FILES)('link to headings and files that are there: %s', (file) => {
+    const links = [...prose(file).matchAll(/\]\(([^)]+)\)|src="([^"]+)"/g)].map(
       ([, link, src]) => link ?? src ?? '',
     );
-    expect(links.length).toBeGreaterThan(20);
     for (const link of links.filter((each) => !each.startsWith('http'))) {
-      expect(link.startsWith('#') ? slugs.includes(link) : existsSync(path.join(ROOT, link)), link).toBe(
-        true,
-      );
+      const [target = '', heading] = link.split('#');
+      const place = target === '' ? file : path.join(path.dirname(file), target);
+      expect(existsSync(path.join(ROOT, place)), link).toBe(true);
+      if (heading !== undefined) expect(slugsOf(place), link).toContain(heading);
     }
   });
 
-  it('names commands, options and scripts that there are', () => {
+  it('keep the README to a few screens', () => {
+    expect(read('README.md').split('\n').length).toBeLessThanOrEqual(250);
+  });
+
+  it('have a heading for each finding and each code of an error', () => {
+    const headings = [...read('docs/troubleshooting.md').matchAll(/^### (.*)$/gm)].map(([, text]) => text);
+    for (const [code, { message }] of Object.entries(FINDING_SENTENCES)) {
+      expect(headings).toContain(message.replace(/: \{count\}\.$/, ''));
+      expect(read('docs/troubleshooting.md'), code).toContain(`Code \`${code}\``);
+    }
+    const codes = /export type ErrorCode =(.*?);/s.exec(read('src/core/errors.ts'))?.[1] ?? '';
+    const names = [...codes.matchAll(/'([\w-]+)'/g)].map(([, name]) => name);
+    expect(names.length).toBeGreaterThan(10);
+    for (const name of names) expect(headings).toContain(name);
+  });
+
+  it('have the reference as the program has it: npm run reference', () => {
+    expect(read('docs/reference.md')).toBe(referenceNow());
+  });
+
+  it('name commands, options and scripts that there are', () => {
     const program = commandTree();
     const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
-    const calls = [...README.matchAll(/(?<![\w/@.-])tillsync(?: --)? ([a-z][^`\n|#]*)/g)].map(
+    const calls = [...ALL.matchAll(/(?<![\w/@.-])tillsync(?: --)? ([a-z][^`\n|#]*)/g)].map(
       ([, words = '']) => words,
     );
     const known = calls.filter((words) =>
@@ -135,7 +162,7 @@ describe('the README', () => {
         expect(options, call).toContain(option);
       expect(command.commands.length === 0, `tillsync ${call} is a command, not a group`).toBe(true);
     }
-    for (const [, script = ''] of README.matchAll(/npm run (?:-s )?([\w:]+)/g)) {
+    for (const [, script = ''] of ALL.matchAll(/npm run (?:-s )?([\w:]+)/g)) {
       expect(Object.keys(scripts)).toContain(script);
     }
   });

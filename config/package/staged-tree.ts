@@ -1,4 +1,4 @@
-import { chmodSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
@@ -72,7 +72,25 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   }
   put('usr/share/lintian/overrides/tillsync', OVERRIDES);
   copy('README.md', 'usr/share/doc/tillsync/README.md');
+  for (const name of readdirSync(path.join(root, 'docs'))) {
+    put(
+      `usr/share/doc/tillsync/docs/${name}`,
+      Buffer.from(packagedLinks(readFileSync(path.join(root, 'docs', name), 'utf8'))),
+    );
+  }
+  for (const folder of ['php', 'csharp', 'pascal', 'proxy']) {
+    for (const name of readdirSync(path.join(root, 'test/recipes', folder))) {
+      copy(`test/recipes/${folder}/${name}`, `usr/share/doc/tillsync/recipes/${folder}/${name}`);
+    }
+  }
   return billOfMaterials(facts, packages);
+}
+
+/** Programs and the sample lie elsewhere in the package than in the repository. */
+function packagedLinks(text: string): string {
+  return text
+    .replaceAll('](../test/recipes/', '](../recipes/')
+    .replaceAll('](../config/tillsync.sample.toml', '](../config.sample.toml');
 }
 
 function zipped(text: string): Uint8Array {

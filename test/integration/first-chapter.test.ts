@@ -17,10 +17,10 @@ afterEach(async () => {
   rmSync(directory, { recursive: true, force: true });
 });
 
-/** What stands in the README, with ports that are free here and without the start of npm. */
+/** What stands in docs/pos.md, with ports that are free here and without the start of npm. */
 function chapter(): { first: string; second: string } {
-  const text = readFileSync(path.join(ROOT, 'README.md'), 'utf8');
-  const [, part = ''] = text.split('### Develop without an account\n');
+  const text = readFileSync(path.join(ROOT, 'docs/pos.md'), 'utf8');
+  const [, part = ''] = text.split('## Develop without an account\n');
   const [first = '', second = ''] = [...part.matchAll(/```sh\n(.*?)```/gs)].map(([, script = '']) =>
     script
       .replaceAll('npm run -s tillsync --', `${NODE} ${MAIN}`)
@@ -97,7 +97,7 @@ async function followChapter(): Promise<string> {
 }
 
 it(
-  'the chapter of the README for those without an account works, and works the next morning',
+  'the chapter of the POS vendor for those without an account works, and works the next morning',
   async () => {
     const first = await followChapter();
     expect(await followChapter()).toBe(first);

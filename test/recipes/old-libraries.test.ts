@@ -124,7 +124,7 @@ describe('libraries of other years', () => {
         expect(ask(version, 'write', inbox, count), version).toEqual({ status: 0, rows: [], stderr: '' });
         await until('it arrives', () => place.sandbox.control.stockOf(1001, 'sub-1') === 20 + i);
       }
-      // What the README says of one that is too old.
+      // What docs/pos.md says of one that is too old.
       expect(ask(TOO_OLD.version, 'read', mirror, FEED)).toMatchObject({
         status: 1,
         stderr: 'unable to open database file\n',

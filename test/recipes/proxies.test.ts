@@ -14,7 +14,7 @@ const APACHE_MODULES = ['mpm_event', 'authz_core', 'socache_shmcb', 'ssl', 'prox
 interface Proxy {
   name: string;
   program: string;
-  /** As the README shows it. */
+  /** As the operator's guide links it. */
   shown: string;
   /** All of its configuration, around what is shown, and how to start it with that in `file`. */
   around: (shown: string, directory: string, port: number) => string;

@@ -1,6 +1,6 @@
 import { defineConfig } from 'vitest/config';
 
-/** `npm run test:recipes`: what the README shows, with the compilers and proxies of this machine. */
+/** `npm run test:recipes`: what the docs link, with the compilers and proxies of this machine. */
 export default defineConfig({
   test: {
     include: ['test/recipes/*.test.ts'],
