@@ -41,7 +41,7 @@ const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly To
 export function mirrorFamilies(mirror: Mirror): MetricFamily[] {
   const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
   const byStatus = new Map<string, number>();
-  for (const { status, orders: count } of mirror.read(({ db }) => openOrdersByStatus(db))) {
+  for (const { status, orders: count } of mirror.read((db) => openOrdersByStatus(db))) {
     const label = statusLabel(status);
     byStatus.set(label, (byStatus.get(label) ?? 0) + count);
   }
@@ -200,9 +200,9 @@ export class Metrics {
     };
     await read('mirror', () => [
       ...mirrorFamilies(mirror),
-      mirror.read(({ db }) => this.#quarantine.family(db)),
+      mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(changeDesk, clock),
-      ...mirror.read(({ db }) => this.#events.families(db, mirror.newestSeq())),
+      ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
     await read('state', () => tokenFamilies(platform.tokens.describe()));
     await read('mirror', () => verdictFamilies(this.#verdict(disk)));

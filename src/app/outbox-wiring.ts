@@ -14,7 +14,7 @@ const PRUNED_AT_ONCE = 250;
 /** The mirror's catalogue as a sweep wants it. */
 export function catalogKeeper(
   stores: MirrorStores,
-  mirror: Pick<Mirror, 'keeper'>,
+  mirror: Pick<Mirror, 'keep'>,
   clock: Clock,
 ): CatalogKeeper {
   return {
@@ -27,7 +27,7 @@ export function catalogKeeper(
     async quarantine(payload) {
       const reason = 'An entry of GET /product/list could not be read whole as a product.';
       const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
-      await mirror.keeper.keep([{ kind: 'unreadable', unreadable }]);
+      await mirror.keep([{ kind: 'unreadable', unreadable }]);
     },
   };
 }

@@ -232,7 +232,7 @@ function createOrderPoll(
 ): OrderPoll {
   return new OrderPoll({
     platform,
-    importer: mirror.importer,
+    importer: mirror,
     memory: mirror,
     leases: state.leases,
     platformSkewMs: () => platform.clock.skewMs(),

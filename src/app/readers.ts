@@ -10,6 +10,7 @@ import type { DiskSpace } from '../health/disk-space.ts';
 import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts';
 import type { KeptCallback } from '../orders/callbacks.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
+import { IS_OPEN } from '../orders/order.ts';
 import type { OutboxFilter } from '../outbox/outbox-queries.ts';
 import type { OutboxEntry } from '../outbox/queue.ts';
 import type { Wait } from '../platform/platform.ts';
@@ -27,15 +28,12 @@ export interface MirrorCounts {
   quarantine: number;
 }
 
-/** Word for word the condition of the index `orders_open`. */
-const OPEN = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";
-
 export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>): MirrorCounts {
-  const counts = mirror.read(({ db }) =>
+  const counts = mirror.read((db) =>
     db
       .prepare<[], Omit<MirrorCounts, 'events'>>(
         `SELECT (SELECT count(*) FROM orders) AS orders,
-           (SELECT count(*) FROM orders WHERE ${OPEN}) AS openOrders,
+           (SELECT count(*) FROM orders WHERE ${IS_OPEN}) AS openOrders,
            (SELECT count(*) FROM quarantine) AS quarantine`,
       )
       .get(),

@@ -134,12 +134,12 @@ export class MirrorStores {
 
   /** One or a few short reads, at once. */
   read<T>(action: (stores: Stores) => T): T {
-    return this.#options.mirror.read(({ db }) => action(this.#of(db)));
+    return this.#options.mirror.read((db) => action(this.#of(db)));
   }
 
   /** One durable transaction; may run more than once, each time from the start. */
   write<T>(action: (stores: Stores) => T): Promise<T> {
-    return this.#options.mirror.write(({ db }) => action(this.#of(db)));
+    return this.#options.mirror.write((db) => action(this.#of(db)));
   }
 
   #of(db: Database.Database): Stores {

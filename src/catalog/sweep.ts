@@ -1,4 +1,4 @@
-import type { Alarms, FreshnessBoard } from '../core/alarm.ts';
+import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
@@ -359,7 +359,7 @@ export async function sweepAll(
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
       const text = [message, hint].filter(Boolean).join(' ');
-      const state = code === 'auth-required' ? 'locked-out' : code === 'blocked' ? 'blocked' : 'failing';
+      const state = freshnessOfFailure(code);
       freshness.report('catalog.sweep', state, text);
       alarms.raise('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
     }

@@ -1,3 +1,5 @@
+import type { ErrorCode } from './errors.ts';
+
 /** Things a person must hear of once, and once more when they are over. */
 export type AlarmKey =
   | 'auth.locked-out'
@@ -61,6 +63,12 @@ export type FreshnessState =
   | 'blocked'
   | 'locked-out'
   | 'off';
+
+/** What a call that failed for `code` says of its flow. */
+export function freshnessOfFailure(code: ErrorCode): FreshnessState {
+  if (code === 'auth-required') return 'locked-out';
+  return code === 'blocked' ? 'blocked' : 'failing';
+}
 
 export interface Freshness {
   subject: FreshnessSubject;

@@ -216,7 +216,7 @@ export function callbackReceiver(
     path,
     bodyLimitBytes,
     secrets: () => webhookSecrets.accepted(),
-    keeper: mirror.keeper,
+    keeper: mirror,
     read: (value, raw) => readSentOrder(value, raw, spellings),
     clock,
     log,

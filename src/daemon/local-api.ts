@@ -57,8 +57,8 @@ export function localApiPlugin(wiring: LocalApiWiring): FastifyPluginAsync {
     boardRoutes({
       source: {
         newestSeq: () => mirror.newestSeq(),
-        board: (limits) => mirror.read(({ db }) => readBoard(db, limits)),
-        trends: (nowMs, hours) => mirror.read(({ db }) => readTrends(db, nowMs, hours)),
+        board: (limits) => mirror.read((db) => readBoard(db, limits)),
+        trends: (nowMs, hours) => mirror.read((db) => readTrends(db, nowMs, hours)),
       },
       clock,
     }),

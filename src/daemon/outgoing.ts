@@ -35,10 +35,10 @@ export function retentionStore(
   };
   return {
     families: RETENTION_FAMILIES,
-    look: (family, cuts, from) => mirror.read(({ db }) => rowsOf(db).look(family, cuts, from)),
+    look: (family, cuts, from) => mirror.read((db) => rowsOf(db).look(family, cuts, from)),
     dropsAtOnce: (family) => DROP_ROWS[family],
-    drop: (family, cuts, keys) => mirror.write(({ db }) => rowsOf(db).drop(family, cuts, keys)),
-    usedBytes: () => mirror.read(({ db }) => rowsOf(db).usedBytes()),
+    drop: (family, cuts, keys) => mirror.write((db) => rowsOf(db).drop(family, cuts, keys)),
+    usedBytes: () => mirror.read((db) => rowsOf(db).usedBytes()),
     isLogHeld: () => mirror.walBytes() > WAL_BYTES_MAX,
   };
 }

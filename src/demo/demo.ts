@@ -211,5 +211,5 @@ function figures(control: SandboxControl) {
 }
 
 function rowsOf(daemon: Daemon): MirroredRow[] {
-  return daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+  return daemon.parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
 }

@@ -130,14 +130,20 @@ export interface MirrorTables {
   board: BoardRows;
 }
 
+const made = new WeakMap<Database.Database, MirrorTables>();
+
 export function mirrorTables(db: Database.Database): MirrorTables {
-  return {
+  const known = made.get(db);
+  if (known) return known;
+  const tables = {
     db,
     merge: new OrderMerge(db),
     queries: new OrderQueries(db),
     quarantine: new QuarantineRows(db),
     board: new BoardRows(db),
   };
+  made.set(db, tables);
+  return tables;
 }
 
 const REOPEN_AFTER_MS = 500;

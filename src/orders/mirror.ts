@@ -13,7 +13,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { walBytes } from '../db/sqlite.ts';
 import { findWalReaders, type LockHolder, LockWatch, WalCare } from '../db/wal.ts';
 import { PollDigests } from './answer-import.ts';
-import { MirrorFile, type MirrorTables, type RaisedAlarm } from './mirror-file.ts';
+import { MirrorFile, type RaisedAlarm } from './mirror-file.ts';
 import type {
   FeedMemory,
   MirroredOrder,
@@ -219,9 +219,7 @@ export interface MirrorOptions {
 }
 
 /** The mirror as one open thing; its parts are the ports that the others wait for. */
-export interface Mirror {
-  readonly keeper: OrderKeeper;
-  readonly importer: OrderImporter;
+export interface Mirror extends OrderKeeper, OrderImporter {
   readonly freshnessBoard: FreshnessBoard;
   readonly alarms: Alarms;
 
@@ -265,8 +263,8 @@ export interface Mirror {
   walBytes(): number;
   findWalReaders(): LockHolder[];
   /** For other table families of the same file: short reads, and one durable transaction. */
-  read<T>(action: (tables: MirrorTables) => T): T;
-  write<T>(action: (tables: MirrorTables) => T, signal?: AbortSignal): Promise<T>;
+  read<T>(action: (db: Database.Database) => T): T;
+  write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T>;
 
   /** Ends an import between two transactions, writes what is pending and closes; the mirror stays readable. */
   close(): Promise<void>;
@@ -288,13 +286,14 @@ export function openMirror(options: MirrorOptions): Mirror {
   const boards = new Boards(file);
   const lockWatch = new LockWatch({ path, clock, alarms: boards, tryAgain: () => boards.flush() });
   const walCare = new WalCare({ path, clock, alarms: boards });
+  const intake = new OrderIntake({ file, digests });
   const importer = new OrderImport({ file, spellings, listPath, workerUrl });
   const { queries, held, quarantine } = readers(file);
   const lastPollOkMs = () =>
     epochMs(boards.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
   return {
-    keeper: new OrderIntake({ file, digests }),
-    importer,
+    keep: (entries) => intake.keep(entries),
+    importAnswer: (body, how) => importer.importAnswer(body, how),
     freshnessBoard: boards,
     alarms: boards,
     ...queries,
@@ -315,8 +314,8 @@ export function openMirror(options: MirrorOptions): Mirror {
     flushBoards: () => boards.flush(),
     walBytes: () => walBytes(path),
     findWalReaders: () => findWalReaders(path),
-    read: (action) => file.read(action),
-    write: (action, signal) => file.write(action, signal),
+    read: (action) => file.read(({ db }) => action(db)),
+    write: (action, signal) => file.write(({ db }) => action(db), signal),
     async close() {
       lockWatch.close();
       await importer.stop();

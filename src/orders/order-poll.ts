@@ -1,5 +1,5 @@
-import type { Alarms, FreshnessBoard, FreshnessState } from '../core/alarm.ts';
-import { asTillsyncError, counted, type ErrorCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
+import { asTillsyncError, counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
@@ -249,14 +249,9 @@ export class OrderPoll {
     if (known.code === 'aborted') return;
     const message = [known.message, known.hint].filter(Boolean).join(' ');
     if (known.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
-    freshness.report('orders.poll', STATE_OF[known.code] ?? 'failing', message);
+    freshness.report('orders.poll', freshnessOfFailure(known.code), message);
   }
 }
-
-const STATE_OF: Partial<Record<ErrorCode, FreshnessState>> = {
-  'auth-required': 'locked-out',
-  blocked: 'blocked',
-};
 
 function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   return {

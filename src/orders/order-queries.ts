@@ -4,6 +4,8 @@ import { isoUtc } from '../core/time.ts';
 import {
   type BoardOrder,
   HOUR_MS,
+  IS_OPEN,
+  IS_TO_BOOK,
   lastHours,
   type MirroredOrder,
   type OrderEvent,
@@ -20,12 +22,9 @@ import { ORDER_COLUMNS } from './order-rows.ts';
 
 const ORDER = `SELECT order_id AS orderId, seq, updated_at AS updatedAt,
   ${ORDER_COLUMNS.map(([field, column]) => `${column} AS ${field}`)} FROM orders`;
-/** Word for word the condition of the index `orders_open`. */
-const OPEN = "(status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))";
-
 const CUSTOMER =
   "coalesce(customer_first_name, '') || ' ' || coalesce(customer_last_name, '') || ' ' || coalesce(customer_phone_number, '') || ' ' || coalesce(customer_email, '')";
-const UNBOOKED = `(status IS NULL OR status NOT IN ('pending', 'payment-pending', 'payment-canceled', 'cancel', 'refund'))
+const UNBOOKED = `${IS_TO_BOOK}
   AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
 const EVENT = `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, source,
   observed_at AS observedAt FROM order_events`;
@@ -72,7 +71,7 @@ export class OrderQueries {
       .pluck();
     this.#oldestOpen = db
       .prepare<[], string>(
-        `SELECT created_at FROM orders WHERE ${OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
+        `SELECT created_at FROM orders WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
          ORDER BY created_at LIMIT 1`,
       )
       .pluck();
@@ -92,7 +91,7 @@ export class OrderQueries {
     const { status, open, limit, createdBefore, createdFrom, code, stores, customer, unbooked } = filter;
     const conditions = [
       ...(status === undefined ? [] : ['status = @status']),
-      ...(open ? [OPEN] : []),
+      ...(open ? [IS_OPEN] : []),
       ...(createdBefore === undefined ? [] : ['created_at < @createdBefore']),
       ...(createdFrom === undefined ? [] : ['created_at >= @createdFrom']),
       ...(code === undefined ? [] : ['code = @code']),
@@ -159,7 +158,6 @@ export class OrderQueries {
   }
 }
 
-/** Word for word the condition of the index `orders_open`. */
 const BOARD_COLUMNS = `order_id AS orderId, seq, code, status, store_external_id AS storeExternalId,
   customer_first_name AS customerFirstName, customer_last_name AS customerLastName,
   delivery_type AS deliveryType, amount_to_pay AS amountToPay, created_at AS createdAt, updated_at AS updatedAt`;
@@ -176,13 +174,13 @@ export interface BoardLimits {
 export function readBoard(db: Database.Database, limits: BoardLimits): BoardOrder[] {
   const open = db
     .prepare<[number], BoardOrder>(
-      `SELECT ${BOARD_COLUMNS} FROM orders WHERE ${OPEN} ORDER BY created_at DESC LIMIT ?`,
+      `SELECT ${BOARD_COLUMNS} FROM orders WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`,
     )
     .all(limits.open);
   const ended = db
     .prepare<[number, number], BoardOrder>(
       `SELECT ${BOARD_COLUMNS} FROM orders
-       WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${OPEN}
+       WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
        ORDER BY seq DESC LIMIT ?`,
     )
     .all(EVENTS_BACK, limits.ended);
@@ -226,7 +224,6 @@ function delayMs({ createdAt, settledAt }: Settled): number {
   return Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0);
 }
 
-/** Word for word the condition of the index `orders_open`. */
 /** Bounds the time this takes where orders are never closed. */
 const OPEN_MAX = 500;
 
@@ -235,7 +232,7 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
   return db
     .prepare<[number], { status: string | null; orders: number }>(
       `SELECT status, count(*) AS orders FROM
-         (SELECT status FROM orders INDEXED BY orders_open WHERE ${OPEN} ORDER BY created_at DESC LIMIT ?)
+         (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
        GROUP BY status`,
     )
     .all(OPEN_MAX);

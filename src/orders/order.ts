@@ -157,7 +157,20 @@ const RANK: Record<OrderStatus, number> = {
   refund: 10,
 };
 
-const ENDED: ReadonlySet<string> = new Set(['dispatched', 'payment-canceled', 'cancel', 'refund']);
+/** No further change is expected. */
+const ENDED: readonly string[] = ['dispatched', 'payment-canceled', 'cancel', 'refund'];
+/** Cancelled or paid back: nothing of any stock is taken. */
+const TAKES_NOTHING: readonly string[] = ['cancel', 'refund', 'payment-canceled'];
+const UNPAID: readonly string[] = ['pending', 'payment-pending'];
+
+/** SQL that an order's life has not ended: word for word the condition of the index `orders_open`. */
+export const IS_OPEN = statusNotIn(ENDED);
+/** SQL that an order is to be booked by the POS: neither unpaid nor cancelled. */
+export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
+
+function statusNotIn(statuses: readonly string[]): string {
+  return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
+}
 
 /** Place of a status in the life cycle; undefined for a status the document does not name. */
 export function statusRank(status: string | null | undefined): number | undefined {
@@ -173,7 +186,7 @@ export function isBackwards(from: string | null | undefined, to: string | null |
 
 /** Whether no further change is expected; an unknown status counts as open. */
 export function isEnded(status: string | null | undefined): boolean {
-  return status != null && ENDED.has(status);
+  return status != null && ENDED.includes(status);
 }
 
 /** Whether the document names it. */
@@ -181,11 +194,9 @@ export function isKnownStatus(status: string): status is OrderStatus {
   return Object.hasOwn(RANK, status);
 }
 
-const TAKES_NOTHING: ReadonlySet<string> = new Set(['cancel', 'refund', 'payment-canceled']);
-
 /** Whether an order of this status takes nothing of any stock: it was cancelled or paid back. */
 export function takesNothing(status: string | null): boolean {
-  return status !== null && TAKES_NOTHING.has(status);
+  return status !== null && TAKES_NOTHING.includes(status);
 }
 
 /** An order as the mirror has it now; null where nothing is known. */

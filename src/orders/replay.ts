@@ -1,9 +1,10 @@
 import { setImmediate } from 'node:timers/promises';
+import type Database from 'better-sqlite3';
 import { type RecordList, recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import { neverBackwards, type ReplayResult, replay } from './merge.ts';
 import type { Mirror } from './mirror.ts';
-import type { MirrorTables } from './mirror-file.ts';
+import { type MirrorTables, mirrorTables } from './mirror-file.ts';
 import type { OrderKeeper, OrderObservation, OrderReading, OrderSource, Unreadable } from './order.ts';
 import {
   getReceived,
@@ -62,11 +63,11 @@ interface Plan {
 
 /** What a replay of the order would do now; only reads. */
 export function previewReplay(
-  tables: MirrorTables,
+  db: Database.Database,
   orderId: string,
   options: { spellings: OrderSpellings; found?: readonly FoundPayload[] },
 ): OrderReplayReport {
-  return plan(tables, orderId, options).report;
+  return plan(mirrorTables(db), orderId, options).report;
 }
 
 /**
@@ -74,12 +75,12 @@ export function previewReplay(
  * changes nothing; the event of a change has the time of what brought it.
  */
 export function replayOrder(
-  tables: MirrorTables,
+  db: Database.Database,
   orderId: string,
   options: { spellings: OrderSpellings; found?: readonly FoundPayload[] },
 ): OrderReplayReport {
-  const { report, known, result, reading, steps } = plan(tables, orderId, options);
-  const { merge } = tables;
+  const { report, known, result, reading, steps } = plan(mirrorTables(db), orderId, options);
+  const { merge } = mirrorTables(db);
   for (const step of result.held.filter(({ found }) => found)) {
     merge.held.hold(observationOf(step, step.reading), (known?.values[STATUS_AT] ?? null) as string | null);
     if (known) merge.rows.updateDigest(orderId, null);
@@ -194,14 +195,14 @@ export interface QuarantineRetryOptions {
 
 /** The mirror as `retryQuarantined` wants it. */
 export function retryInto(
-  mirror: Pick<Mirror, 'keeper' | 'order' | 'write'>,
+  mirror: Pick<Mirror, 'keep' | 'order' | 'write'>,
   { spellings, listPath }: Pick<QuarantineRetryOptions, 'spellings' | 'listPath'>,
 ): QuarantineRetryOptions {
   return {
-    keeper: mirror.keeper,
+    keeper: mirror,
     find: (orderId) => mirror.order(orderId),
     mergeUnder: (found) =>
-      mirror.write((tables) => replayOrder(tables, found.reading.orderId, { spellings, found: [found] })),
+      mirror.write((db) => replayOrder(db, found.reading.orderId, { spellings, found: [found] })),
     ...{ spellings, listPath },
   };
 }
@@ -351,7 +352,7 @@ class EventsReplay {
     const { mirror, filter } = this.#options;
     // Which order an entry is of shows only when it is read.
     const { orderId: _any, ...rest } = filter;
-    for (const quarantineId of mirror.read(({ db }) => quarantinedOrders(db, rest))) {
+    for (const quarantineId of mirror.read((db) => quarantinedOrders(db, rest))) {
       if (this.#isStopped()) return;
       await this.#entry(quarantineId);
     }
@@ -360,7 +361,7 @@ class EventsReplay {
   async recorded(): Promise<void> {
     const { mirror, filter } = this.#options;
     for (let after = 0; ; ) {
-      const page = mirror.read(({ db }) => ordersReceived(db, filter, { after, limit: PAGE }));
+      const page = mirror.read((db) => ordersReceived(db, filter, { after, limit: PAGE }));
       for (const { orderId } of page) {
         if (this.#isStopped()) return;
         if (!this.#done.has(orderId)) await this.#order(orderId);
@@ -399,8 +400,8 @@ class EventsReplay {
     const { mirror, spellings, dryRun, clock } = this.#options;
     const each = payloads.map((one) => ({ orderId: one.reading.orderId, at: { spellings, found: [one] } }));
     const reports = dryRun
-      ? mirror.read((tables) => each.map(({ orderId, at }) => previewReplay(tables, orderId, at)))
-      : await mirror.write((tables) => each.map(({ orderId, at }) => replayOrder(tables, orderId, at)));
+      ? mirror.read((db) => each.map(({ orderId, at }) => previewReplay(db, orderId, at)))
+      : await mirror.write((db) => each.map(({ orderId, at }) => replayOrder(db, orderId, at)));
     for (const report of reports) {
       this.#done.add(report.orderId);
       this.#count(report);
@@ -410,9 +411,9 @@ class EventsReplay {
 
   async #order(orderId: string): Promise<void> {
     const { mirror, spellings, dryRun, clock } = this.#options;
-    let report = mirror.read((tables) => previewReplay(tables, orderId, { spellings }));
+    let report = mirror.read((db) => previewReplay(db, orderId, { spellings }));
     if (report.outcome !== 'unchanged' && !dryRun) {
-      report = await mirror.write((tables) => replayOrder(tables, orderId, { spellings }));
+      report = await mirror.write((db) => replayOrder(db, orderId, { spellings }));
       await clock.sleep(PAUSE_MS);
     }
     this.#count(report);
@@ -445,10 +446,10 @@ export function listEvents(
   filter: ReceivedFilter,
   options: { limit: number; quarantinedOnly: boolean },
 ): ReceivedEntry[] {
-  return mirror.read(({ db }) => listReceived(db, filter, options));
+  return mirror.read((db) => listReceived(db, filter, options));
 }
 
 /** undefined: nothing has this id, or no longer. */
 export function getEvent(mirror: Pick<Mirror, 'read'>, id: string): ReceivedDetail | undefined {
-  return mirror.read(({ db }) => getReceived(db, id));
+  return mirror.read((db) => getReceived(db, id));
 }

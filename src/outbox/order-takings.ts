@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { takesNothing } from '../orders/order.ts';
+import { IS_OPEN, takesNothing } from '../orders/order.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -102,7 +102,7 @@ export class OrderTakings {
       SELECT order_id AS orderId,
         coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
       FROM orders INDEXED BY orders_open
-      WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund')`);
+      WHERE ${IS_OPEN}`);
     this.#known = db.prepare('SELECT takes FROM ledger_orders WHERE order_id = ?');
     this.#isBooked = db.prepare<[string], number>('SELECT 1 FROM order_acks WHERE order_id = ?').pluck();
     this.#put = db.prepare(`

@@ -1,4 +1,4 @@
-import type { FreshnessBoard, FreshnessState } from '../core/alarm.ts';
+import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { patientSignal, pieceMs, retryDelayMs, Waker } from '../core/loop.ts';
@@ -39,7 +39,7 @@ export class PushFreshness {
   failed(kind: ChangeKind, error: unknown): void {
     const { code, message, hint } = asTillsyncError(error);
     if (code === 'aborted') return;
-    const state = code === 'auth-required' ? 'locked-out' : code === 'blocked' ? 'blocked' : 'failing';
+    const state = freshnessOfFailure(code);
     this.#tell(kind, { state, message: [message, hint].filter(Boolean).join(' ') });
   }
 

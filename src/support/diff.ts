@@ -165,7 +165,7 @@ function missingOf(
 ): OrderDifference[] {
   const from = addDays(window.startDate, -1);
   const before = new Date(askedAtMs).toISOString();
-  const stored = mirror.read(({ db }) =>
+  const stored = mirror.read((db) =>
     db
       .prepare<{ from: string; before: string }, StoredOrder>(
         `SELECT order_id AS orderId, status, created_at AS createdAt FROM orders

@@ -101,7 +101,7 @@ async function keepOrder(number: number): Promise<string> {
     raw: JSON.stringify(raw),
     reading,
   } as const;
-  await mirror.keeper.keep([{ kind: 'order', observation }]);
+  await mirror.keep([{ kind: 'order', observation }]);
   return reading.orderId;
 }
 

@@ -9,7 +9,7 @@ const mirrorPath = (directory: string) => path.join(directory, 'mirror.db');
 /** The mirror as the daemon opens it. */
 export function openBenchKeeper(directory: string): { keeper: OrderKeeper; close(): Promise<void> } {
   const mirror = openMirror({ path: mirrorPath(directory), clock: systemClock });
-  return { keeper: mirror.keeper, close: () => mirror.close() };
+  return { keeper: mirror, close: () => mirror.close() };
 }
 
 /** Orders that a reader finds in the mirror. */

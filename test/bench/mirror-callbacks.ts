@@ -21,7 +21,7 @@ export async function measureCallbacks({ quick, progress }: BenchOptions): Promi
       await deliver(mirror, 1_000_000, (elapsedMs) => elapsedMs < 500);
       idle.push(await deliver(mirror, 2_000_000, (elapsedMs) => elapsedMs < (quick ? 3_000 : 8_000)));
       let importing = true;
-      const run = mirror.importer
+      const run = mirror
         .importAnswer(body, { observedAtMs: Date.UTC(2026, 5, 1), asOfSeq: mirror.newestSeq() })
         .finally(() => {
           importing = false;
@@ -58,7 +58,7 @@ async function deliver(
     await systemClock.sleep(Math.max(0, dueMs - performance.now()));
     // A timer may fire a little early; what comes late, because the thread was busy, counts as waiting.
     const sentMs = Math.min(dueMs, performance.now());
-    running.push(mirror.keeper.keep([entry]).then(() => void latencies.push(performance.now() - sentMs)));
+    running.push(mirror.keep([entry]).then(() => void latencies.push(performance.now() - sentMs)));
   }
   await Promise.all(running);
   return latencies;

@@ -24,7 +24,7 @@ export async function measureImport({ quick, progress }: BenchOptions): Promise<
       progress(`mirroring ${orders} orders, bare and whole, ${round} of ${rounds}`);
       const path = join(directory, `round-${round}`, 'mirror.db');
       const mirror = openMirror({ path, clock: systemClock });
-      const pageBytes = mirror.read(({ db }) => String(db.pragma('page_size', { simple: true })));
+      const pageBytes = mirror.read((db) => String(db.pragma('page_size', { simple: true })));
       const bare = [PIPELINE, pages, join(directory, `bare-${round}.db`), pageBytes];
       bareMs.push(Number(execFileSync(process.execPath, bare)));
       firstMs.push(await timeImport(mirror, orders));
@@ -62,7 +62,7 @@ export async function measureImport({ quick, progress }: BenchOptions): Promise<
 async function timeImport(mirror: Mirror, orders: number): Promise<number> {
   const body = benchAnswer(orders);
   const startMs = performance.now();
-  await mirror.importer.importAnswer(body, {
+  await mirror.importAnswer(body, {
     observedAtMs: Date.UTC(2026, 5, 1),
     asOfSeq: mirror.newestSeq(),
   });

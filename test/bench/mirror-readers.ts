@@ -23,7 +23,7 @@ export async function measureReaders({ quick, progress }: BenchOptions): Promise
   await inDirectory(async (directory) => {
     const path = join(directory, 'data', 'mirror.db');
     const mirror = openMirror({ path, clock: systemClock });
-    await mirror.importer.importAnswer(benchAnswer(orders), {
+    await mirror.importAnswer(benchAnswer(orders), {
       observedAtMs: Date.UTC(2026, 5, 1),
       asOfSeq: 0,
     });
@@ -66,7 +66,7 @@ async function write(mirror: Mirror, first: number, signal: AbortSignal): Promis
   const startMs = performance.now();
   for (let group = 0; !signal.aborted; group++) {
     const entries = Array.from({ length: perGroup }, (_, i) => benchEntry(first + group * perGroup + i));
-    await mirror.keeper.keep(entries);
+    await mirror.keep(entries);
     await systemClock.sleep(Math.max(0, startMs + (group + 1) * GROUP_MS - performance.now()), signal);
   }
 }

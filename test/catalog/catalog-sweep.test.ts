@@ -69,7 +69,7 @@ function sweep(pageSize = 10) {
 }
 
 const mirrored = (state: 'there' | 'vanished' = 'there') =>
-  mirror.read(({ db }) =>
+  mirror.read((db) =>
     db
       .prepare<[], string>(
         `SELECT product_id FROM products WHERE vanished_at IS ${state === 'there' ? '' : 'NOT'} NULL
@@ -79,7 +79,7 @@ const mirrored = (state: 'there' | 'vanished' = 'there') =>
       .all(),
   );
 const ids = (records: ProductRecord[]) => records.map(({ id }) => id);
-const writes = () => mirror.read(({ db }) => Number(db.prepare('SELECT total_changes()').pluck().get()));
+const writes = () => mirror.read((db) => Number(db.prepare('SELECT total_changes()').pluck().get()));
 
 describe('a sweep', () => {
   it('takes one call a page, and a second one without changes writes nothing but its end', async () => {

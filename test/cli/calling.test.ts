@@ -200,7 +200,7 @@ describe('orders', () => {
     const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: systemClock });
     const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready' });
     const reason = 'No order id.';
-    await mirror.keeper.keep(
+    await mirror.keep(
       [payload, '{"colour":"red"}'].map((text) => ({
         kind: 'unreadable',
         unreadable: { source: 'webhook', receivedAtMs: systemClock.nowMs(), reason, payload: text },

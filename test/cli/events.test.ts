@@ -31,11 +31,11 @@ function webhook(receivedMs: number, sent: Record<string, unknown>): IntakeEntry
 beforeAll(async () => {
   const mirror = openMirror({ path: join(TEMPLATE, 'mirror.db'), clock: new FakeClock(TUESDAY) });
   const { user: _user, ...anonymous } = sampleNotification(1);
-  await mirror.keeper.keep([webhook(TUESDAY, { ...anonymous, clientMail: 'zoë@example.com' })]);
-  await mirror.keeper.keep([webhook(TUESDAY + DAY_MS, { ...anonymous, status: 'ready' })]);
-  await mirror.keeper.keep([webhook(TUESDAY + DAY_MS, sampleNotification(2))]);
-  await mirror.keeper.keep([webhook(TUESDAY, { bestellnummer: 'x-9', status: 'ready', amountToPay: 5 })]);
-  await mirror.keeper.keep([webhook(TUESDAY, { colour: 'red' })]);
+  await mirror.keep([webhook(TUESDAY, { ...anonymous, clientMail: 'zoë@example.com' })]);
+  await mirror.keep([webhook(TUESDAY + DAY_MS, { ...anonymous, status: 'ready' })]);
+  await mirror.keep([webhook(TUESDAY + DAY_MS, sampleNotification(2))]);
+  await mirror.keep([webhook(TUESDAY, { bestellnummer: 'x-9', status: 'ready', amountToPay: 5 })]);
+  await mirror.keep([webhook(TUESDAY, { colour: 'red' })]);
   await mirror.close();
 });
 afterAll(() => rmSync(ROOT, { recursive: true, force: true }));

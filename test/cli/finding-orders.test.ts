@@ -53,7 +53,7 @@ const observe = (told: Told) => ({
 beforeAll(async () => {
   const clock = new FakeClock(AT);
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock });
-  await mirror.keeper.keep([
+  await mirror.keep([
     observe({ orderId: 'ord-a', code: 1005, status: 'payment-approved' }),
     observe({ orderId: 'ord-a', code: 1005, status: 'ready' }),
     observe({ orderId: 'ord-b', code: 1006, status: 'dispatched', customer: ['Eva', 'Soto', '+569123'] }),

@@ -48,8 +48,8 @@ beforeAll(async () => {
       },
     },
   });
-  await mirror.keeper.keep([observe('1', 'pending'), observe('2', 'ready'), observe('1', 'dispatched')]);
-  await mirror.keeper.keep([
+  await mirror.keep([observe('1', 'pending'), observe('2', 'ready'), observe('1', 'dispatched')]);
+  await mirror.keep([
     {
       kind: 'unreadable',
       unreadable: { source: 'webhook', receivedAtMs: OBSERVED, reason: 'No order id.', payload: '{"x":1}' },

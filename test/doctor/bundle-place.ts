@@ -106,7 +106,7 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
     [CUSTOMER.customerEmail]: everything(),
     total: 12,
   });
-  await mirror.keeper.keep([
+  await mirror.keep([
     { kind: 'order', observation },
     {
       kind: 'unreadable',
@@ -116,7 +116,7 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
   mirror.freshnessBoard.report('orders.poll', 'failing', everything());
   mirror.alarms.raise('orders.stale', everything());
   await mirror.flushBoards();
-  await mirror.write(({ db }) =>
+  await mirror.write((db) =>
     db
       .prepare(
         `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, priority,

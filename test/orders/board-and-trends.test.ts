@@ -13,10 +13,10 @@ it('shows the newest open orders, then those that ended last', async () => {
   const orders = [order(1, 'ready'), order(2, 'pending'), order(3, 'inProcess'), order(4, 'ready')];
   await receive(mirror, ...orders, order(4, 'dispatched'), order(2, 'cancel'));
   const board = (open: number, ended: number) =>
-    mirror.read(({ db }) => readBoard(db, { open, ended })).map(({ code, status }) => `${code} ${status}`);
+    mirror.read((db) => readBoard(db, { open, ended })).map(({ code, status }) => `${code} ${status}`);
   expect(board(10, 10)).toEqual(['3 inProcess', '1 ready', '2 cancel', '4 dispatched']);
   expect(board(1, 1)).toEqual(['3 inProcess', '2 cancel']);
-  expect(mirror.read(({ db }) => readBoard(db, { open: 1, ended: 0 }))[0]).toMatchObject({
+  expect(mirror.read((db) => readBoard(db, { open: 1, ended: 0 }))[0]).toMatchObject({
     customerFirstName: 'Ana',
     deliveryType: 'delivery',
     amountToPay: 15990,
@@ -29,7 +29,7 @@ it('counts orders in the hour of their creation, the present one last', async ()
   const at = ['11:59:59.999', '12:00:00.000', '12:34:56.000', '13:00:00.000', '09:00:00.000'];
   const records = at.map((time, i) => order(i, 'ready', `2026-01-15T${time}Z`));
   await poll(mirror, [...records, order(8, 'ready', '15/01/2026 a las 12'), order(9, 'ready', '')]);
-  const hours = mirror.read(({ db }) => readTrends(db, NOW_MS, 4));
+  const hours = mirror.read((db) => readTrends(db, NOW_MS, 4));
   expect(hours.map(({ from, orders }) => [from, orders])).toEqual([
     ['2026-01-15T09:00:00.000Z', 1],
     ['2026-01-15T10:00:00.000Z', 0],
@@ -40,7 +40,7 @@ it('counts orders in the hour of their creation, the present one last', async ()
 
 it('tells how long changes took to the platform, of those that it took', async () => {
   const { mirror } = openTestMirror();
-  await mirror.write(({ db }) => {
+  await mirror.write((db) => {
     const insert = db.prepare(`
       INSERT INTO outbox (kind, target, conflict_key, body, fields, state, created_at, settled_at, priority,
         queue_seq, basis, source, version)
@@ -58,7 +58,7 @@ it('tells how long changes took to the platform, of those that it took', async (
       settled(i % 3 === 0 ? 'superseded' : 'done', '2026-01-15T11:20:00.000Z', 40);
     }
   });
-  const [before, last] = mirror.read(({ db }) => readTrends(db, NOW_MS, 2));
+  const [before, last] = mirror.read((db) => readTrends(db, NOW_MS, 2));
   expect(last).toMatchObject({ pushed: 100, pushMedianMs: 500, pushP95Ms: 950 });
   expect(before).toMatchObject({ pushMedianMs: 40, pushP95Ms: 40 });
   expect(before?.pushed).toBeGreaterThan(590);
@@ -68,7 +68,7 @@ it('tells how long changes took to the platform, of those that it took', async (
 it('goes by the indexes alone, however many orders and changes there are', () => {
   const { mirror } = openTestMirror();
   const plans: string[] = [];
-  mirror.read(({ db }) => {
+  mirror.read((db) => {
     const watched = new Proxy(db, {
       get(target, key) {
         if (key !== 'prepare') return Reflect.get(target, key);

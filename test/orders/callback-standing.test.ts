@@ -38,7 +38,7 @@ describe('CallbackStanding', () => {
   it('lowers the alarm for unreadable callbacks once the quarantine holds none', async () => {
     const { clock, mirror, standing, alarms } = setUp();
     const mine = standing();
-    await mirror.keeper.keep([unreadable(clock.nowMs())]);
+    await mirror.keep([unreadable(clock.nowMs())]);
     mine.unreadable('No order id was found.');
     mine.settle();
     expect(alarms()).toEqual(['webhook.unreadable']);
@@ -49,7 +49,7 @@ describe('CallbackStanding', () => {
 
   it('lowers it after a day without another one, counted from the start after a restart', async () => {
     const { clock, mirror, standing, alarms } = setUp();
-    await mirror.keeper.keep([unreadable(clock.nowMs())]);
+    await mirror.keep([unreadable(clock.nowMs())]);
     standing().unreadable('No order id was found.');
     const restarted = standing();
     await clock.advance(DAY_MS - 1);

@@ -148,7 +148,7 @@ describe('the feed of a reader that reads while it is written', () => {
     reader.close();
 
     const newest = mirror.newestSeq();
-    await mirror.write(({ db }) => db.exec('DELETE FROM order_events'));
+    await mirror.write((db) => db.exec('DELETE FROM order_events'));
     await receive(mirror, sampleNotification(200_000));
     expect(mirror.newestSeq()).toBe(newest + 1);
   });
@@ -158,7 +158,7 @@ describe('the files', () => {
   it('of a newer version are refused and left untouched', async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, sampleNotification(1));
-    await mirror.write(({ db }) =>
+    await mirror.write((db) =>
       db.prepare("INSERT INTO schema_migrations (name) VALUES ('9999-from-the-future')").run(),
     );
     await mirror.close();
@@ -204,10 +204,10 @@ describe('the files', () => {
       mirror,
       Array.from({ length: 50 }, (_, i) => sampleNotification(i)),
     );
-    mirror.read(({ db }) => db.pragma('wal_checkpoint(TRUNCATE)'));
+    mirror.read((db) => db.pragma('wal_checkpoint(TRUNCATE)'));
     await mirror.close();
     const damaged = openTestMirror({ path, clock }).mirror;
-    damaged.read(({ db }) =>
+    damaged.read((db) =>
       db
         .unsafeMode()
         .exec(
@@ -224,7 +224,7 @@ describe('the files', () => {
 
   it('that refuse to be written for a while are written again afterwards', async () => {
     const { mirror, clock } = openTestMirror();
-    mirror.read(({ db }) => db.pragma('query_only = ON'));
+    mirror.read((db) => db.pragma('query_only = ON'));
     await expect(receive(mirror, sampleNotification(1))).rejects.toMatchObject({ code: 'storage-readonly' });
     await clock.advance(1_000);
     expect(await receive(mirror, sampleNotification(1))).toEqual(['created']);

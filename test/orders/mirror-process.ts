@@ -18,7 +18,7 @@ async function keep(number: number): Promise<void> {
   const sent = sampleNotification(number);
   const reading = readOrder(sent, spellings) as OrderReading;
   const raw = JSON.stringify(sent);
-  await mirror.keeper.keep([
+  await mirror.keep([
     { kind: 'order', observation: { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } },
   ]);
   process.stdout.write(`${number}\n`);

@@ -46,9 +46,7 @@ export function observation(
 export async function receive(mirror: Mirror, ...sent: Record<string, unknown>[]): Promise<string[]> {
   const outcomes: string[] = [];
   for (const each of sent) {
-    outcomes.push(
-      ...(await mirror.keeper.keep([{ kind: 'order', observation: observation('webhook', each) }])),
-    );
+    outcomes.push(...(await mirror.keep([{ kind: 'order', observation: observation('webhook', each) }])));
   }
   return outcomes;
 }
@@ -68,7 +66,7 @@ export function importJson(
   asOfSeq = mirror.newestSeq(),
 ): Promise<ImportReport> {
   const body = new Uint8Array(Buffer.from(typeof answer === 'string' ? answer : JSON.stringify(answer)));
-  return mirror.importer.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq });
+  return mirror.importAnswer(body, { observedAtMs: OBSERVED_MS + 60_000, asOfSeq });
 }
 
 export { sampleNotification };

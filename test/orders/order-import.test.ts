@@ -88,7 +88,7 @@ describe.each([
     const abort = new AbortController();
     const all = orders(count * 5);
     const body = new Uint8Array(Buffer.from(JSON.stringify(all)));
-    const run = mirror.importer.importAnswer(body, {
+    const run = mirror.importAnswer(body, {
       observedAtMs: OBSERVED_MS,
       asOfSeq: 0,
       signal: abort.signal,
@@ -169,7 +169,7 @@ describe('a poll', () => {
     ];
     const record = Buffer.concat([Buffer.from(head), Buffer.of(0xf1), Buffer.from(tail)]);
     const body = Buffer.concat([Buffer.from('['), record, Buffer.from(']')]);
-    const report = await mirror.importer.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.newestSeq() });
+    const report = await mirror.importAnswer(body, { observedAtMs: 0, asOfSeq: mirror.newestSeq() });
     expect(report).toMatchObject({ unreadable: 1, changed: 0 });
     expect(mirror.quarantineGet(mirror.quarantineList(1)[0]?.quarantineId ?? 0)?.payload).toEqual(record);
     expect(mirror.orders({ limit: 9 })).toMatchObject([{ name: sampleNotification(1).name }]);

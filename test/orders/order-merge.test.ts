@@ -12,7 +12,7 @@ describe('keeping a notification', () => {
     expect(
       await receive(mirror, order({ amountToPay: '15990.50', scheduledDate: '2026-01-20T10:00:00Z' })),
     ).toEqual(['created']);
-    const row = mirror.read(({ db }) => db.prepare('SELECT * FROM orders').get());
+    const row = mirror.read((db) => db.prepare('SELECT * FROM orders').get());
     expect(row).toMatchObject({
       order_id: ID,
       code: 1,
@@ -30,11 +30,11 @@ describe('keeping a notification', () => {
       seq: 1,
       updated_at: '2026-01-15T12:00:00.000Z',
     });
-    const types = mirror.read(({ db }) =>
+    const types = mirror.read((db) =>
       db.prepare('SELECT typeof(amount_to_pay), typeof(amount), typeof(code) FROM orders').raw().get(),
     );
     expect(types).toEqual(['text', 'integer', 'integer']);
-    const items = mirror.read(({ db }) =>
+    const items = mirror.read((db) =>
       db
         .prepare('SELECT line, product_external_id, quantity, unit_price, typeof(quantity) FROM order_items')
         .raw()
@@ -45,7 +45,7 @@ describe('keeping a notification', () => {
       [2, 'P2', 1, 2500.5, 'integer'],
       [3, null, 1, 5000, 'integer'],
     ]);
-    const modifiers = mirror.read(({ db }) =>
+    const modifiers = mirror.read((db) =>
       db
         .prepare('SELECT line, modifier, name, option_id, option_price, quantity FROM order_item_modifiers')
         .raw()
@@ -155,10 +155,10 @@ describe('keeping a notification', () => {
       observation: observation('webhook', sampleNotification(n)),
     }));
     const wrong = { ...broken, reading: { ...broken.reading, fields: { status: {} as never } } };
-    await expect(mirror.keeper.keep([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
+    await expect(mirror.keep([...entries, { kind: 'order', observation: wrong }])).rejects.toThrow();
     expect(mirror.orders({ limit: 9 })).toEqual([]);
     expect(mirror.eventsAfter(0, 9)).toEqual([]);
-    expect(await mirror.keeper.keep(entries)).toEqual(['created', 'created']);
+    expect(await mirror.keep(entries)).toEqual(['created', 'created']);
   });
 });
 
@@ -202,7 +202,7 @@ describe('a webhook that would take an order back', () => {
     await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }));
     expect(await poll(mirror, [order({ status: 'inProcess' })], 0)).toMatchObject({ superseded: 1 });
     const again = observation('poll', order({ status: 'ready' }), { isReplay: true });
-    await mirror.keeper.keep([{ kind: 'order', observation: again }]);
+    await mirror.keep([{ kind: 'order', observation: again }]);
     expect(mirror.heldNotifications(9)).toMatchObject([{ resolution: null }]);
   });
 
@@ -213,7 +213,7 @@ describe('a webhook that would take an order back', () => {
       kind: 'order' as const,
       observation: observation('webhook', order({ status: 'pending', name: `n${i}` })),
     }));
-    await mirror.keeper.keep(entries);
+    await mirror.keep(entries);
     expect(mirror.heldNotifications(2_000)).toHaveLength(1_000);
     expect(mirror.heldNotifications(1)[0]?.payload).toContain('n1004');
   });

@@ -14,15 +14,15 @@ const withNote = compileSpellings({ customerEmail: ['clientMail'], addressDetail
 const at = (minute: number) => OBSERVED_MS + minute * 60_000;
 
 function keep(mirror: Mirror, source: OrderSource, minute: number, sent: Record<string, unknown>) {
-  return mirror.keeper.keep([
+  return mirror.keep([
     { kind: 'order', observation: observation(source, sent, { observedAtMs: at(minute) }) },
   ]);
 }
 
 const received = (mirror: Mirror) =>
-  mirror.read(({ db }) => listReceived(db, {}, { limit: 99, quarantinedOnly: false }));
+  mirror.read((db) => listReceived(db, {}, { limit: 99, quarantinedOnly: false }));
 const replayed = (mirror: Mirror, spellings = plain) =>
-  mirror.write((tables) => replayOrder(tables, ID, { spellings }));
+  mirror.write((db) => replayOrder(db, ID, { spellings }));
 const found = (source: OrderSource, minute: number, sent: Record<string, unknown>) => {
   const raw = JSON.stringify(sent);
   const reading = readOrderText(raw, plain) as OrderReading;
@@ -54,10 +54,10 @@ describe('what was received', () => {
     expect(list.map(({ receivedAt }) => receivedAt)).toEqual(
       [7, 5, 4, 2, 1, 0].map((minute) => new Date(at(minute)).toISOString()),
     );
-    expect(mirror.read(({ db }) => getReceived(db, 'p3'))?.payload).toBe(JSON.stringify(again));
+    expect(mirror.read((db) => getReceived(db, 'p3'))?.payload).toBe(JSON.stringify(again));
     for (const id of ['p9', 'x1', 'o2', 'p']) {
       expect(
-        mirror.read(({ db }) => getReceived(db, id)),
+        mirror.read((db) => getReceived(db, id)),
         id,
       ).toBeUndefined();
     }
@@ -76,7 +76,7 @@ describe('a replay', () => {
       ...sampleNotification(1, { status: 'ready', address: undefined }),
       clientMail: 'new@x',
     });
-    const preview = mirror.read((tables) => previewReplay(tables, ID, { spellings: withNote }));
+    const preview = mirror.read((db) => previewReplay(db, ID, { spellings: withNote }));
     expect(preview).toMatchObject({
       outcome: 'changed',
       payloads: 2,
@@ -114,9 +114,7 @@ describe('a replay', () => {
       sampleNotification(1, { status: 'ready', amount: 2, couponDiscount: undefined }),
     );
     const older = found('webhook', 1, sampleNotification(1, { amount: 1, couponDiscount: 77 }));
-    const result = await mirror.write((tables) =>
-      replayOrder(tables, ID, { spellings: plain, found: [older] }),
-    );
+    const result = await mirror.write((db) => replayOrder(db, ID, { spellings: plain, found: [older] }));
     expect(result).toMatchObject({ outcome: 'changed', fields: [{ field: 'couponDiscount', after: 77 }] });
     expect(mirror.order(ID)).toMatchObject({ status: 'ready', amount: 2, couponDiscount: 77 });
     expect(received(mirror).map(({ id }) => id)).toEqual(['o2', 'p1']);
@@ -127,13 +125,11 @@ describe('a replay', () => {
     const { mirror } = openTestMirror();
     const first = found('webhook', 1, sampleNotification(1, { status: 'ready' }));
     const options = { spellings: plain, found: [first] };
-    expect(await mirror.write((tables) => replayOrder(tables, ID, options))).toMatchObject({
+    expect(await mirror.write((db) => replayOrder(db, ID, options))).toMatchObject({
       outcome: 'created',
     });
     const back = found('webhook', 2, sampleNotification(1, { status: 'pending', amount: 3 }));
-    const report = await mirror.write((tables) =>
-      replayOrder(tables, ID, { spellings: plain, found: [back] }),
-    );
+    const report = await mirror.write((db) => replayOrder(db, ID, { spellings: plain, found: [back] }));
     expect(report).toMatchObject({ outcome: 'unchanged', held: 1 });
     expect(mirror.order(ID)).toMatchObject({ status: 'ready', amount: 12990 });
     expect(mirror.heldNotifications(9)).toMatchObject([{ status: 'pending', resolvedAt: null }]);

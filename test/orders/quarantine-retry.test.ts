@@ -78,7 +78,7 @@ describe('a payload from quarantine', () => {
     const { mirror } = openTestMirror();
     const { address, items, ...sent } = sampleNotification(1, { status: 'ready' });
     const newer = observation('poll', { ...sent, status: 'dispatched' }, { observedAtMs: OBSERVED_MS });
-    await mirror.keeper.keep([{ kind: 'order', observation: newer }]);
+    await mirror.keep([{ kind: 'order', observation: newer }]);
     const payload = JSON.stringify({ ...sent, address, items });
     const receivedAt = new Date(OBSERVED_MS - 60_000).toISOString();
     const options = retryInto(mirror, { spellings: compileSpellings(), listPath: '' });
@@ -90,7 +90,7 @@ describe('a payload from quarantine', () => {
       unreadable: [],
     });
     expect(mirror.order(orderId)).toMatchObject({ status: 'dispatched' });
-    const rows = mirror.read(({ db }) => ({
+    const rows = mirror.read((db) => ({
       lines: db.prepare('SELECT 1 FROM order_items').all().length,
       city: db.prepare('SELECT address_city FROM orders').pluck().get(),
       payloads: db.prepare('SELECT payload FROM order_payloads').pluck().all(),

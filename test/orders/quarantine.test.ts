@@ -11,11 +11,7 @@ describe('quarantine', () => {
   it('keeps text and bytes as they came, once each, and counts', async () => {
     const { mirror } = openTestMirror();
     const bytes = new Uint8Array([0xff, 0x00, 0x7b]);
-    const outcomes = await mirror.keeper.keep([
-      unreadable('{"a":1}'),
-      unreadable(bytes),
-      unreadable('{"a":1}'),
-    ]);
+    const outcomes = await mirror.keep([unreadable('{"a":1}'), unreadable(bytes), unreadable('{"a":1}')]);
     expect(outcomes).toEqual(['quarantined', 'quarantined', 'quarantined']);
     const list = mirror.quarantineList(9);
     expect(list).toEqual([
@@ -42,7 +38,7 @@ describe('quarantine', () => {
 
   it('tells sources apart', async () => {
     const { mirror } = openTestMirror();
-    await mirror.keeper.keep([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
+    await mirror.keep([unreadable('x', 'poll'), unreadable('x', 'webhook'), unreadable('x', 'poll')]);
     expect(mirror.quarantineList(9).map(({ source, seen }) => [source, seen])).toEqual([
       ['webhook', 1],
       ['poll', 1],
@@ -51,7 +47,7 @@ describe('quarantine', () => {
 
   it('lets go of what was settled', async () => {
     const { mirror } = openTestMirror();
-    await mirror.keeper.keep([unreadable('x')]);
+    await mirror.keep([unreadable('x')]);
     expect(await mirror.quarantineRemove(1)).toBe(true);
     expect(await mirror.quarantineRemove(1)).toBe(false);
     expect(mirror.quarantineGet(1)).toBeUndefined();
@@ -59,14 +55,14 @@ describe('quarantine', () => {
 
   it('is bounded: huge payloads are cut, and the oldest go', async () => {
     const { mirror } = openTestMirror();
-    for (let i = 0; i < 5; i++) await mirror.keeper.keep([unreadable(`${i}${'x'.repeat(33 * 1024 * 1024)}`)]);
+    for (let i = 0; i < 5; i++) await mirror.keep([unreadable(`${i}${'x'.repeat(33 * 1024 * 1024)}`)]);
     const list = mirror.quarantineList(9);
     expect(list.map(({ quarantineId }) => quarantineId)).toEqual([5, 4, 3]);
     expect(list[0]).toMatchObject({
       bytes: 32 * 1024 * 1024,
       reason: expect.stringContaining(`of its ${33 * 1024 * 1024 + 1} bytes`),
     });
-    await mirror.keeper.keep(Array.from({ length: 10_005 }, (_, i) => unreadable(`small ${i}`)));
+    await mirror.keep(Array.from({ length: 10_005 }, (_, i) => unreadable(`small ${i}`)));
     expect(mirror.quarantineList(20_000).length).toBeLessThanOrEqual(10_000);
   });
 });

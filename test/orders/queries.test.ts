@@ -47,7 +47,7 @@ it.each([
   ],
 ])('%s uses an index', (sql, index) => {
   const { mirror } = openTestMirror();
-  const plan = mirror.read(({ db }) => db.prepare<[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`).all());
+  const plan = mirror.read((db) => db.prepare<[], { detail: string }>(`EXPLAIN QUERY PLAN ${sql}`).all());
   expect(plan.map(({ detail }) => detail).join()).toContain(`INDEX ${index}`);
   expect(plan.map(({ detail }) => detail).join()).not.toContain('TEMP B-TREE');
 });

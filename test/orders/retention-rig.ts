@@ -69,11 +69,11 @@ export async function keep(
 ) {
   const sent = { ...sampleNotification(number, { status }), nonce: `${day}` };
   const extra = { observedAtMs: at(day) };
-  await mirror.keeper.keep([{ kind: 'order', observation: observation(source, sent, extra) }]);
+  await mirror.keep([{ kind: 'order', observation: observation(source, sent, extra) }]);
 }
 
 export function ack(mirror: Mirror, number: number) {
-  return mirror.write(({ db }) =>
+  return mirror.write((db) =>
     db
       .prepare("INSERT OR IGNORE INTO order_acks VALUES (?, '2026-01-01T00:00:00Z', 'test')")
       .run(idOf(number)),
@@ -81,11 +81,10 @@ export function ack(mirror: Mirror, number: number) {
 }
 
 export function rows<Row>(mirror: Mirror, sql: string): Row[] {
-  return mirror.read(({ db }) => db.prepare<[], Row>(sql).all());
+  return mirror.read((db) => db.prepare<[], Row>(sql).all());
 }
 export const seqs = (mirror: Mirror) => mirror.eventsAfter(0, 10_000).map(({ seq }) => seq);
-export const writes = (mirror: Mirror) =>
-  mirror.read(({ db }) => [mirror.walBytes(), db.pragma('data_version')]);
+export const writes = (mirror: Mirror) => mirror.read((db) => [mirror.walBytes(), db.pragma('data_version')]);
 
 interface Snapshot {
   newestSeq: number;

@@ -124,11 +124,11 @@ describe('retention', () => {
     }
     await ack(mirror, 1);
     await ack(mirror, 3);
-    await mirror.write(({ db }) =>
+    await mirror.write((db) =>
       db.prepare('INSERT INTO ledger_orders VALUES (?, 1, 0, 0, ?, 0, 0, 0)').run(idOf(3), 5),
     );
     const takenInTo = (seq: number) =>
-      mirror.write(({ db }) => {
+      mirror.write((db) => {
         db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.seen'").run(seq);
         db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.holds'").run(Number(seq >= 0));
       });
@@ -149,7 +149,7 @@ describe('retention', () => {
     for (let day = 0; day < 60; day++) {
       for (const status of ['pending', 'ready', 'dispatched']) {
         const sent = Array.from({ length: 20 }, (_, i) => sampleNotification(day * 20 + i, { status }));
-        await mirror.keeper.keep(
+        await mirror.keep(
           sent.map((each) => ({
             kind: 'order',
             observation: observation('webhook', each, { observedAtMs: at(day) }),
@@ -157,7 +157,7 @@ describe('retention', () => {
         );
       }
       await run(mirror, day, { settings });
-      sizes.push(mirror.read(({ db }) => Number(db.pragma('page_count', { simple: true }))));
+      sizes.push(mirror.read((db) => Number(db.pragma('page_count', { simple: true }))));
     }
     expect(mirror.orders({ limit: 2_000 })).toHaveLength(20 * 21);
     expect(sizes.at(-1)).toBeLessThanOrEqual((sizes[24] as number) * 1.02);
@@ -211,7 +211,7 @@ describe('retention', () => {
     for (const day of [0, 20, 99, 106]) {
       const payload = `${day}${'x'.repeat(100_000)}`;
       const unreadable = { source: 'webhook' as const, receivedAtMs: at(day), reason, payload };
-      await mirror.keeper.keep([{ kind: 'unreadable', unreadable }]);
+      await mirror.keep([{ kind: 'unreadable', unreadable }]);
       await keep(mirror, day, 1, day % 2 === 0 ? 'ready' : 'dispatched');
     }
     const left = () => mirror.quarantineList(9).map(({ receivedAt }) => receivedAt.slice(0, 10));
@@ -254,7 +254,7 @@ describe('retention', () => {
           day += days;
           if (action === 'keep') await keep(mirror, day, number, status, days % 2 === 0 ? 'poll' : 'webhook');
           else if (action === 'hold') {
-            await mirror.write(({ db }) =>
+            await mirror.write((db) =>
               db
                 .prepare(
                   'INSERT OR IGNORE INTO ledger_orders SELECT order_id, 1, 0, 0, seq, 0, 0, 0 FROM orders WHERE order_id = ?',

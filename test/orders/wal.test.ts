@@ -2,12 +2,13 @@ import { spawn } from 'node:child_process';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
 import { readerPids } from '../../src/db/wal.ts';
+import { mirrorTables } from '../../src/orders/mirror-file.ts';
 import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 it('commits are synced: every connection runs FULL', () => {
   const { mirror } = openTestMirror();
   expect(
-    mirror.read(({ db }) => [
+    mirror.read((db) => [
       db.pragma('synchronous', { simple: true }),
       db.pragma('journal_mode', { simple: true }),
     ]),
@@ -67,7 +68,7 @@ it('a store without callbacks is told of a reader that holds the log as well', a
     await clock.advance(1_000);
     const unreadable = { source: 'inbox' as const, receivedAtMs: 0, reason: 'test' };
     const payload = letter.repeat(9 * 1024 * 1024);
-    await mirror.write(({ quarantine }) => quarantine.add({ ...unreadable, payload }));
+    await mirror.write((db) => mirrorTables(db).quarantine.add({ ...unreadable, payload }));
   };
   await grow('a');
   await grow('b');

@@ -184,7 +184,7 @@ describe('a count under way while its order is booked', () => {
       ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
       items: [{ product: { externalId: 'C', name: 'Coffee' }, amount: 3 }],
     });
-    await mirror.keeper.keep([
+    await mirror.keep([
       {
         kind: 'order',
         observation: { source: 'webhook', observedAtMs: clock.nowMs(), raw: '{}', reading },

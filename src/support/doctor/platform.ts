@@ -454,8 +454,7 @@ export function platformChecks(options: PlatformChecksOptions): Check[] {
   }
   const { parts } = platform;
   const attempt = attempts({ ...options, hopeless: options.whyNot });
-  const anySku = () =>
-    parts.mirror.read(({ db }) => db.prepare('SELECT sku FROM skus LIMIT 1').pluck().get());
+  const anySku = () => parts.mirror.read((db) => db.prepare('SELECT sku FROM skus LIMIT 1').pluck().get());
   const registered = registeredCheck({
     wantedUrl: config.webhook.callbackUrl,
     show: (how) => parts.webhookRegistration.show(how),
@@ -513,7 +512,7 @@ function callbacks(options: PlatformChecksOptions, secret?: string): Check[] {
 
 function firstSights({ readers: { mirror } }: Stored, clock: Clock): FirstSights {
   const callbacks = mirror.freshness().find(({ subject }) => subject === 'orders.webhook');
-  return mirror.read(({ db }) => readFirstSights(db, clock.nowMs(), callbacks?.lastOkAt ?? null));
+  return mirror.read((db) => readFirstSights(db, clock.nowMs(), callbacks?.lastOkAt ?? null));
 }
 
 function unopened(

@@ -111,7 +111,7 @@ function secrets(): string[] {
 function expectNoSecret(where: string): void {
   const tables = ['outbox', 'freshness', 'alarms', 'quarantine'];
   const kept = tables.map((table) =>
-    JSON.stringify(rig.parts.mirror.read(({ db }) => db.prepare(`SELECT * FROM ${table}`).all())),
+    JSON.stringify(rig.parts.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all())),
   );
   for (const text of [rig.log(), ...kept]) {
     for (const secret of secrets()) expect(text.includes(secret), where).toBe(false);

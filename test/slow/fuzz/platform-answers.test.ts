@@ -76,7 +76,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     const { control } = place.sandbox;
     await parts.orderPoll.poll();
     const ids = () =>
-      parts.mirror.read(({ db }) => db.prepare<[], string>('SELECT order_id FROM orders').pluck().all());
+      parts.mirror.read((db) => db.prepare<[], string>('SELECT order_id FROM orders').pluck().all());
     for (let n = 0; n < rounds(150); n++) {
       const before = ids();
       transport.spoil('order.all', garbler(dice));
@@ -91,7 +91,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
       // No answer has this character: it would stand for bytes that were none.
       const isPatched = 'SELECT order_id FROM orders WHERE instr(payload, char(0xfffd))';
       expect(
-        parts.mirror.read(({ db }) => db.prepare(isPatched).all()),
+        parts.mirror.read((db) => db.prepare(isPatched).all()),
         where,
       ).toEqual([]);
       transport.stop();
@@ -105,7 +105,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   function judgeOrders(where: string): void {
     const wrong = new Set(wrongOrders().map((text) => /\((.+)\)/.exec(text)?.[1] ?? ''));
     const strange = parts.mirror
-      .read(({ db }) => db.prepare<[], Record<string, unknown>>('SELECT * FROM orders').all())
+      .read((db) => db.prepare<[], Record<string, unknown>>('SELECT * FROM orders').all())
       .filter(({ order_id }) => wrong.has(String(order_id)));
     for (const row of strange) {
       const payload = String(row.payload);
@@ -120,7 +120,7 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
   }
 
   function wrongOrders(): string[] {
-    const rows = parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+    const rows = parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
     const { differences } = compareOrders(place.sandbox.control.orders(), rows);
     return differences.filter((text) => !text.endsWith('alone'));
   }
@@ -130,12 +130,11 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     const [branch] = parts.branches;
     if (!branch) throw new Error('There is no branch.');
     await parts.catalogSweep.sweep(branch);
-    const count = (sql: string) =>
-      parts.mirror.read(({ db }) => db.prepare<[], number>(sql).pluck().get() ?? 0);
+    const count = (sql: string) => parts.mirror.read((db) => db.prepare<[], number>(sql).pluck().get() ?? 0);
     const skus = () => count('SELECT count(*) FROM skus');
     const vanished = (text: string) => {
       const sql = 'SELECT product_id FROM products WHERE vanished_at IS NOT NULL';
-      const gone = parts.mirror.read(({ db }) => db.prepare<[], string>(sql).pluck().all());
+      const gone = parts.mirror.read((db) => db.prepare<[], string>(sql).pluck().all());
       // One that only a spoiled answer spoke of may go again, and one whose SKUs it gave to another product.
       const others = ownersIn(text);
       return place.sandbox.control.products().filter(({ id, children }) => {
@@ -146,13 +145,13 @@ describe(`answers that are spoiled (TILLSYNC_SEED=${SEED})`, () => {
     const differences = () =>
       place.sandbox.control.products().flatMap(({ children }) =>
         children.flatMap(({ sku, price, stocks }) => {
-          const row = parts.mirror.read(({ db }) =>
+          const row = parts.mirror.read((db) =>
             db.prepare<[string], { price: unknown }>('SELECT price FROM skus WHERE sku = ?').get(String(sku)),
           );
           const wrong = stocks.filter(({ subsidiaryId, qty }) => {
             const select = 'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?';
             return (
-              parts.mirror.read(({ db }) => db.prepare(select).pluck().get(String(sku), subsidiaryId)) !== qty
+              parts.mirror.read((db) => db.prepare(select).pluck().get(String(sku), subsidiaryId)) !== qty
             );
           });
           return row?.price === price && wrong.length === 0 ? [] : [`${sku}: ${row?.price} for ${price}`];

@@ -35,7 +35,7 @@ export function faultsOf(
   excuses: Excuses,
 ): string[] {
   const { control } = store.sandbox;
-  const rows = daemon.parts.mirror.read(({ db }) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
+  const rows = daemon.parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
   return [
     ...compareOrders(control.orders(), rows).differences,
     ...productDifferences(daemon, control.products()),
@@ -69,7 +69,7 @@ export function digestOf(store: SimulatedStore, daemon: Daemon): string {
   hash.update(JSON.stringify(store.sandbox.control.calls()));
   hash.update(JSON.stringify(store.sandbox.control.deliveries()));
   for (const table of ['orders', 'order_items', 'order_events', 'stocks', 'skus', 'freshness', 'outbox']) {
-    const rows = daemon.parts.mirror.read(({ db }) => db.prepare(`SELECT * FROM ${table}`).all());
+    const rows = daemon.parts.mirror.read((db) => db.prepare(`SELECT * FROM ${table}`).all());
     hash.update(JSON.stringify(rows));
   }
   return hash.digest('hex').slice(0, 16);
