@@ -24,10 +24,8 @@ import { OutboxIntake } from '../outbox/intake.ts';
 import { OrderTakings } from '../outbox/order-takings.ts';
 import { OutboxQueries } from '../outbox/outbox-queries.ts';
 import { OutboxSettlement } from '../outbox/settlement.ts';
-import type { RateLedger } from '../platform/rate-budget.ts';
-import { RateRows } from '../platform/rate-rows.ts';
-import { TokenRows } from '../platform/token-rows.ts';
-import type { TokenStore } from '../platform/tokens.ts';
+import { RateLedger } from '../platform/rate-budget.ts';
+import { TokenRows, type TokenStore } from '../platform/tokens.ts';
 
 /** An object whose parts are made when each is first asked for, and kept. */
 export function lazily<T extends object>(makers: { readonly [K in keyof T]: () => T[K] }): T {
@@ -85,7 +83,7 @@ export function openState(options: StateOptions): State {
   const time = new BootTime({ db, clock });
   const leases = new LeaseRows({ db, time, holders });
   return {
-    ledger: new RateRows({ db, time, holders }),
+    ledger: new RateLedger({ db, time, holders }),
     tokens: new TokenRows({ db, clock, leases, onSecret }),
     leases,
     webhook: new WebhookRows({ db, onSecret }),

@@ -1,31 +1,8 @@
 import type { z } from 'zod';
-import { TillsyncError, whenFree } from '../core/errors.ts';
-import type { Log } from '../core/log.ts';
-import type { Clock, Random } from '../core/time.ts';
+import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
-import {
-  bounded,
-  expectJsonLike,
-  garbled,
-  PlatformClock,
-  readAs,
-  readData,
-  readEnvelope,
-} from './answers.ts';
-import { AuthorizedCall, type PlatformCall } from './authorized-call.ts';
-import type {
-  BatchAnswer,
-  CallOptions,
-  Endpoint,
-  Platform,
-  PlatformLimits,
-  ProductPage,
-  ProductRecord,
-  SingleAnswer,
-  Wait,
-  WebhookState,
-} from './platform.ts';
-import { type ForbiddenNote, RateBudget, type RateLedger } from './rate-budget.ts';
+import type { BatchAnswer, CallOptions, Endpoint, Platform, ProductPage, ProductRecord } from './platform.ts';
+import { type LaneTicket, RateBudget, type RateBudgetOptions } from './rate-budget.ts';
 import {
   batchData,
   orderAllQuery,
@@ -40,23 +17,32 @@ import {
   webhookData,
   webhookPutRequest,
 } from './schemas.ts';
-import { TokenKeeper } from './token-keeper.ts';
-import type { LockOut, TokenStore } from './tokens.ts';
-import type { CallAnswer, Transport } from './transport.ts';
+import { type AccessToken, TokenKeeper, type TokenKeeperOptions, unauthorized } from './token-keeper.ts';
+import { PlatformClock, type TokenStore } from './tokens.ts';
+import {
+  bounded,
+  type CallAnswer,
+  expectJsonLike,
+  expectSuccess,
+  garbled,
+  readAs,
+  readData,
+  readEnvelope,
+  sentMessage,
+  serverDateMs,
+  type TransportAnswer,
+} from './transport.ts';
 
 /** What is about to be sent, by the document's rules; `platform-refused` before anything leaves. */
-export function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
+function checkedToSend<T>(schema: z.ZodType<T>, value: unknown): T {
   const read = schema.safeParse(value);
   if (read.success) return read.data;
   const faults = read.error.issues
     .slice(0, 5)
-    .map((issue) => `${issue.path.length > 0 ? `${issue.path.join('.')}: ` : ''}${issue.message}`);
+    .map(({ path, message }) => (path.length > 0 ? `${path.join('.')}: ${message}` : message));
   throw new TillsyncError(
     'platform-refused',
     `Not sent, the platform would refuse it: ${faults.join('; ')}.`,
-    {
-      retryable: false,
-    },
   );
 }
 
@@ -103,7 +89,7 @@ function readBounded(answer: CallAnswer): unknown {
 }
 
 /** The answer of PUT /product and PUT /product/stock; throws `platform-refused`, `platform-garbled`. */
-export function readSingle(answer: CallAnswer): SingleAnswer {
+export function readSingle(answer: CallAnswer): 'applied' | 'unsaid' {
   return readEnvelope(answer).success === true ? 'applied' : 'unsaid';
 }
 
@@ -114,32 +100,16 @@ export function readBatchData(answer: CallAnswer): BatchAnswer {
   return { updated, total, errors: errors.map((error) => ({ ...error, message: told(error.message) })) };
 }
 
-export interface PlatformClientOptions {
-  transport: Transport;
-  ledger: RateLedger;
+export interface PlatformClientOptions
+  extends RateBudgetOptions,
+    Omit<TokenKeeperOptions, 'store' | 'budget' | 'platformClock'> {
   tokens: TokenStore;
-  limits: PlatformLimits;
-  clock: Clock;
-  random: Random;
-  log: Log;
   /** The webhook read, which the document does not show. */
   webhookRead?: { method: string; path: string };
   /** Request name of the webhook's enable flag, which the document does not show. */
   webhookEnableFlag?: string;
   /** Whole time of one call; GET /order/all may carry much and has its own. */
   timeoutMs?: number;
-  ordersTimeoutMs?: number;
-  refreshTimeoutMs?: number;
-  /** Told once when the platform refuses the tokens, and once when new ones have come. */
-  onLockOut?: (lockOut: LockOut) => void;
-  onHealed?: () => void;
-  /** Told once for each token pair that the platform has taken. */
-  onAccepted?: () => void;
-  /** Told of each 403 that holds something back, and of each 2xx. */
-  onForbidden?: (told: ForbiddenNote) => void;
-  onAnswered?: (endpoint: Endpoint) => void;
-  /** Told after each wait for the rate budget how long it really was. */
-  onWaited?: ((wait: Wait) => void) | undefined;
 }
 
 export interface PlatformClient extends Platform {
@@ -153,41 +123,147 @@ export interface PlatformClient extends Platform {
 const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
-const BODY_MAX_BYTES = 32 * MIB;
+const READ_MAX_BYTES = 32 * MIB;
 /** What a change is answered with is short: a message for each of 100 items. */
-const WRITTEN_BODY_MAX_BYTES = 4 * MIB;
-const ORDERS_BODY_MAX_BYTES = 512 * MIB;
+const WRITTEN_MAX_BYTES = 4 * MIB;
+const ORDERS_MAX_BYTES = 512 * MIB;
+
+interface PlatformCall {
+  endpoint: Endpoint;
+  method: string;
+  path: string;
+  query?: Record<string, string | undefined>;
+  /** Sent as JSON. */
+  body?: unknown;
+  /** Values that no message may repeat. */
+  secrets?: readonly string[];
+}
+
+/** Sends calls, each with a good token at an allowed moment. */
+class AuthorizedCalls {
+  readonly keeper: TokenKeeper;
+  readonly platformClock: PlatformClock;
+  readonly #budget: RateBudget;
+  readonly #o: PlatformClientOptions;
+
+  constructor(options: PlatformClientOptions) {
+    const { clock, tokens: store } = options;
+    this.#o = options;
+    this.#budget = new RateBudget(options);
+    this.platformClock = new PlatformClock({ clock, store });
+    const { platformClock } = this;
+    this.keeper = new TokenKeeper({ ...options, store, budget: this.#budget, platformClock });
+  }
+
+  /** Once, and once more with a fresh token after a 401. Throws for every answer that is not of status 2xx. */
+  async send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
+    const budget = this.#budget;
+    for (let attempt = 0; ; attempt++) {
+      const { ticket, access } = await this.#enter(call.endpoint, options);
+      const sent = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
+      const answer: CallAnswer = { ...sent, secrets: [...(call.secrets ?? []), access.token] };
+      const { status, headers } = answer;
+      const serverNowMs = serverDateMs(headers);
+      if (serverNowMs !== undefined) this.platformClock.observe(serverNowMs);
+      if (status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
+      if (status === 429) {
+        const header = headers['retry-after'];
+        throw await budget.rateLimited(ticket, { header, serverNowMs: serverNowMs ?? this.#o.clock.nowMs() });
+      }
+      if (status >= 200 && status < 300) {
+        await budget.answered(ticket);
+        this.keeper.accepted(access);
+        return answer;
+      }
+      await budget.failed(ticket);
+      if (status !== 401) expectSuccess(answer);
+      if (attempt > 0) {
+        throw unauthorized(`The platform answers 401 to ${call.endpoint} also with a fresh token.`);
+      }
+      this.keeper.reject(access);
+    }
+  }
+
+  /** A good token first, since a lane is held for the length of one call only. */
+  async #enter(
+    endpoint: Endpoint,
+    options: CallOptions,
+  ): Promise<{ ticket: LaneTicket; access: AccessToken }> {
+    for (;;) {
+      await this.keeper.ready(options);
+      const ticket = await this.#budget.enter(endpoint, options);
+      if (!ticket) continue;
+      let access: AccessToken | undefined;
+      try {
+        access = this.keeper.current();
+      } finally {
+        if (!access) await this.#budget.cancel(ticket);
+      }
+      if (access) return { ticket, access };
+    }
+  }
+
+  async #attempt(
+    call: PlatformCall,
+    options: CallOptions,
+    ticket: LaneTicket,
+    access: AccessToken,
+  ): Promise<TransportAnswer> {
+    const { transport, clock, log, timeoutMs = TIMEOUT_MS } = this.#o;
+    const { endpoint, method, path, query, body } = call;
+    const isOrders = endpoint === 'order.all';
+    const maxBytes = method === 'PUT' ? WRITTEN_MAX_BYTES : READ_MAX_BYTES;
+    const startMs = clock.monotonicMs();
+    try {
+      options.onSend?.();
+      const answer = await transport.send({
+        endpoint,
+        method,
+        path: path + queryText(query),
+        headers: {
+          accept: 'application/json',
+          authorization: `Bearer ${access.token}`,
+          ...(body !== undefined && { 'content-type': 'application/json' }),
+        },
+        ...(body !== undefined && { body: JSON.stringify(body) }),
+        timeoutMs: isOrders ? ORDERS_TIMEOUT_MS : timeoutMs,
+        bodyMaxBytes: isOrders ? ORDERS_MAX_BYTES : maxBytes,
+        ...(options.signal && { signal: options.signal }),
+      });
+      const durationMs = Math.round(clock.monotonicMs() - startMs);
+      log.debug({ endpoint, status: answer.status, durationMs }, 'The platform answered.');
+      return answer;
+    } catch (error) {
+      await this.#budget.failed(ticket);
+      if (!hasCode(error, 'aborted')) log.debug({ endpoint, err: error }, 'A call failed.');
+      throw error;
+    }
+  }
+}
+
+function queryText(query: PlatformCall['query'] = {}): string {
+  const sent = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) if (value !== undefined) sent.append(name, value);
+  return sent.size === 0 ? '' : `?${sent}`;
+}
 
 /** The document's endpoints over `transport`, each call within the shared rate budget and with a good token. */
 export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
-  const budget = new RateBudget(options);
-  const platformClock = new PlatformClock({ clock: options.clock, store: options.tokens });
-  const keeper = new TokenKeeper({ ...options, store: options.tokens, budget, platformClock });
-  const calls = new AuthorizedCall({ ...options, budget, keeper, platformClock });
-  const frame = { timeoutMs: options.timeoutMs ?? TIMEOUT_MS, bodyMaxBytes: BODY_MAX_BYTES };
-  const written = { ...frame, bodyMaxBytes: WRITTEN_BODY_MAX_BYTES };
-  const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'], how?: CallOptions) =>
-    calls.send({ ...frame, endpoint, method: 'GET', path, query }, how);
+  const calls = new AuthorizedCalls(options);
+  const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'] & {}, how?: CallOptions) =>
+    calls.send({ endpoint, method: 'GET', path, query }, how);
   const put = (endpoint: Endpoint, path: string, body: unknown, how?: CallOptions) =>
-    calls.send({ ...written, endpoint, method: 'PUT', path, body }, how);
+    calls.send({ endpoint, method: 'PUT', path, body }, how);
+  const flag = options.webhookEnableFlag ?? 'active';
+  const webhookRead = options.webhookRead ?? { method: 'GET', path: '/webhook' };
 
   return {
-    tokens: keeper,
-    clock: platformClock,
+    tokens: calls.keeper,
+    clock: calls.platformClock,
 
     async orderAll({ startDate, endDate, extra }, how) {
       const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;
-      const answer = await calls.send(
-        {
-          endpoint: 'order.all',
-          method: 'GET',
-          path: '/order/all',
-          query,
-          timeoutMs: options.ordersTimeoutMs ?? ORDERS_TIMEOUT_MS,
-          bodyMaxBytes: ORDERS_BODY_MAX_BYTES,
-        },
-        how,
-      );
+      const answer = await get('order.all', '/order/all', query, how);
       expectJsonLike(answer);
       return { body: answer.bytes };
     },
@@ -222,29 +298,6 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
       return readBatchData(await put('product.stock.batch', '/product/stock/batch', body, how));
     },
 
-    ...webhookCalls(options, calls, frame),
-
-    async delayMs(endpoint) {
-      const wait = await whenFree(options.clock, () => options.ledger.waitOf(endpoint, options.limits));
-      return wait?.waitMs ?? 0;
-    },
-
-    async close() {
-      await keeper.finish();
-      await options.transport.close();
-    },
-  };
-}
-
-/** PUT /webhook, and the read that the document mentions without showing it. */
-function webhookCalls(
-  options: PlatformClientOptions,
-  calls: AuthorizedCall,
-  frame: { timeoutMs: number; bodyMaxBytes: number },
-): Pick<Platform, 'webhookPut' | 'webhookGet'> {
-  const flag = options.webhookEnableFlag ?? 'active';
-  const read = options.webhookRead ?? { method: 'GET', path: '/webhook' };
-  return {
     async webhookPut({ callbackUrl, secret, active }, how) {
       const body = checkedToSend(webhookPutRequest(flag), {
         ...(callbackUrl !== undefined && { callbackUrl }),
@@ -252,16 +305,14 @@ function webhookCalls(
         ...(active !== undefined && { [flag]: active }),
       });
       const secrets = secret === undefined ? [] : [secret];
-      const answer = await calls.send(
-        { ...frame, endpoint: 'webhook.put', method: 'PUT', path: '/webhook', body, secrets },
-        how,
-      );
+      const call = { endpoint: 'webhook.put', method: 'PUT', path: '/webhook', body, secrets } as const;
+      const answer = await calls.send(call, how);
       return readAs(webhookData, readData(answer), answer);
     },
 
-    async webhookGet(how): Promise<WebhookState | null | 'unsupported'> {
+    async webhookGet(how) {
       try {
-        const answer = await calls.send({ ...frame, endpoint: 'webhook.get', ...read }, how);
+        const answer = await calls.send({ endpoint: 'webhook.get', ...webhookRead }, how);
         const data = readData(answer);
         return data === null || data === undefined ? null : readAs(webhookData, data, answer);
       } catch (error) {
@@ -269,6 +320,16 @@ function webhookCalls(
         if (status === 404 || status === 405) return 'unsupported';
         throw error;
       }
+    },
+
+    async delayMs(endpoint) {
+      const wait = await whenFree(options.clock, () => options.ledger.waitOf(endpoint, options.limits));
+      return wait?.waitMs ?? 0;
+    },
+
+    async close() {
+      await calls.keeper.finish();
+      await options.transport.close();
     },
   };
 }

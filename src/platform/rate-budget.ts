@@ -1,46 +1,28 @@
+import type Database from 'better-sqlite3';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, formatDuration, type Random } from '../core/time.ts';
-import { type CallOptions, type Endpoint, intervalMsOf, type PlatformLimits, type Wait } from './platform.ts';
+import type { BootTime, Holders } from '../db/lease.ts';
+import { storing } from '../db/sqlite.ts';
+import {
+  type CallOptions,
+  ENDPOINTS,
+  type Endpoint,
+  intervalMsOf,
+  type PlatformLimits,
+  type Wait,
+  type WaitReason,
+} from './platform.ts';
 
-/**
- * The durable, shared memory of the rate budget. Every process asks it before each call; each method is one
- * short immediate transaction and may throw `storage-busy`.
- */
-export interface RateLedger {
-  /**
-   * Takes the endpoint's lane when the interval since the last answer, the window caps and any block allow it,
-   * else says why not and for how long. A lane that was taken and never settled (its process died) frees
-   * itself after `holdMs` plus the interval.
-   */
-  acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant;
-  /** Keeps a lane for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
-  extend(ticket: LaneTicket, holdMs: number): void;
-  /**
-   * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer also
-   * ends what is left of a block, for it proves that the platform lets calls through again.
-   */
-  settle(ticket: LaneTicket, limits: PlatformLimits, outcome?: 'answered' | 'failed'): void;
-  /** Gives a lane back whose call was never sent, as if it had not been taken. */
-  cancel(ticket: LaneTicket): void;
-  /** The platform answered 429: nobody calls `endpoint` for `waitMs`. */
-  holdBack(endpoint: Endpoint, waitMs: number): void;
-  /**
-   * The platform answered 403 to `endpoint`: nobody calls anything (or only not `scope`) for `waitMs`. After a
-   * block of all, one call at a time probes until a 2xx answer comes.
-   */
-  block(scope: 'all' | Endpoint, waitMs: number, message: string, endpoint?: Endpoint): void;
-  /** What a 403 answer to `endpoint` is judged by. */
-  blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory;
-  /** Ends a block before its time, after a call got through. */
-  unblock(scope: 'all' | Endpoint): void;
-  /** What holds `endpoint` back now; undefined: nothing. */
-  waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined;
-  /** For status: what is held back now. */
-  waits(limits: PlatformLimits): Wait[];
-}
-
-export type LaneGrant = { granted: true; ticket: LaneTicket } | { granted: false; wait: Wait };
+/** Timers and two processes' readings of one clock may differ by a little; never be early. */
+const MARGIN_MS = 1;
+/** Places of the general cap that only order.all and token.refresh may use, and how much of a small cap. */
+const RESERVED_PLACES = 20;
+const RESERVED_SHARE = 0.2;
+/** After a block, whoever brought it on lets others probe first: a 2xx of theirs tells a permission matter. */
+const PROBE_GRACE_MS = 15_000;
+/** How soon to look again while another call probes. */
+const PROBE_RECHECK_MS = 500;
 
 export interface LaneTicket {
   endpoint: Endpoint;
@@ -50,14 +32,9 @@ export interface LaneTicket {
   callId: number;
 }
 
-export interface BlockHistory {
-  /** Calls in the current window, of all endpoints and of `order.all`. */
-  requests: number;
-  orders: number;
-  /** The last block of everything, and the last of this endpoint alone; null when there was none. */
-  all: BlockRecord | null;
-  own: BlockRecord | null;
-}
+export type LaneGrant = { granted: true; ticket: LaneTicket } | { granted: false; wait: Wait };
+
+type BlockScope = 'all' | Endpoint;
 
 export interface BlockRecord {
   /** Whose 403 began it. */
@@ -71,6 +48,312 @@ export interface BlockRecord {
   endpointAnswered: boolean;
 }
 
+export interface BlockHistory {
+  /** Calls in the current window, of all endpoints and of `order.all`. */
+  requests: number;
+  orders: number;
+  /** The last block of everything, and the last of this endpoint alone; null when there was none. */
+  all: BlockRecord | null;
+  own: BlockRecord | null;
+}
+
+interface LaneRow {
+  generation: number;
+  takenMs: number | null;
+  takenUntilMs: number | null;
+  settledMs: number | null;
+  heldFromMs: number | null;
+  heldMs: number | null;
+}
+
+interface BlockRow {
+  scope: BlockScope;
+  endpoint: Endpoint;
+  fromMs: number;
+  durationMs: number;
+  message: string;
+  othersAnswered: number;
+  endpointAnswered: number;
+}
+
+type Named = [Record<string, unknown>];
+
+function statements(db: Database.Database) {
+  const count = 'SELECT count(*) FROM calls WHERE counts_from_mono_ms > ?';
+  const nth = (where: string) =>
+    `SELECT counts_from_mono_ms FROM calls ${where} ORDER BY counts_from_mono_ms DESC LIMIT 1 OFFSET ?`;
+  const ofOrders = "endpoint = 'order.all'";
+  return {
+    lane: db.prepare<[string], LaneRow>(
+      `SELECT generation, taken_mono_ms AS takenMs, taken_until_mono_ms AS takenUntilMs,
+         settled_mono_ms AS settledMs, held_from_mono_ms AS heldFromMs, held_ms AS heldMs
+       FROM lanes WHERE endpoint = ?`,
+    ),
+    newestTime: db
+      .prepare<[], number>(
+        `SELECT max(t) FROM (
+           SELECT max(max(coalesce(taken_mono_ms, 0), coalesce(settled_mono_ms, 0), coalesce(held_from_mono_ms, 0)))
+             AS t FROM lanes
+           UNION ALL SELECT max(from_mono_ms) FROM blocks)`,
+      )
+      .pluck(),
+    othersInFlight: db
+      .prepare<[number, string], number>(
+        'SELECT 1 FROM lanes WHERE taken_until_mono_ms > ? AND endpoint <> ?',
+      )
+      .pluck(),
+    takenLanes: db.prepare<[], { endpoint: string; holder: string }>(
+      'SELECT endpoint, holder FROM lanes WHERE taken_until_mono_ms IS NOT NULL AND holder IS NOT NULL',
+    ),
+    takeLane: db
+      .prepare<Named, number>(
+        `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms, holder)
+           VALUES (:endpoint, 1, :nowMs, :untilMs, :holder)
+         ON CONFLICT DO UPDATE SET generation = generation + 1, taken_mono_ms = :nowMs,
+           taken_until_mono_ms = :untilMs, holder = :holder
+         RETURNING generation`,
+      )
+      .pluck(),
+    extendLane: db.prepare<[number, string, number]>(
+      `UPDATE lanes SET taken_until_mono_ms = ?
+         WHERE endpoint = ? AND generation = ? AND taken_until_mono_ms IS NOT NULL`,
+    ),
+    leaveLane: db.prepare<[number, string]>(
+      'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = ? WHERE endpoint = ?',
+    ),
+    giveLaneBack: db.prepare<[string, number]>(
+      'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL WHERE endpoint = ? AND generation = ?',
+    ),
+    holdLane: db.prepare<Named>(
+      `INSERT INTO lanes (endpoint, generation, held_from_mono_ms, held_ms) VALUES (:endpoint, 0, :nowMs, :waitMs)
+         ON CONFLICT DO UPDATE SET held_from_mono_ms = :nowMs, held_ms = :waitMs`,
+    ),
+    addCall: db.prepare<[string, number]>('INSERT INTO calls (endpoint, counts_from_mono_ms) VALUES (?, ?)'),
+    dateCall: db.prepare<[number, number]>('UPDATE calls SET counts_from_mono_ms = ? WHERE call_id = ?'),
+    dropCall: db.prepare<[number]>('DELETE FROM calls WHERE call_id = ?'),
+    pruneCalls: db.prepare<[number]>('DELETE FROM calls WHERE counts_from_mono_ms < ?'),
+    countCalls: db.prepare<[number], number>(count).pluck(),
+    countOrders: db.prepare<[number], number>(`${count} AND ${ofOrders}`).pluck(),
+    nthCall: db.prepare<[number], number>(nth('')).pluck(),
+    nthOrder: db.prepare<[number], number>(nth(`WHERE ${ofOrders}`)).pluck(),
+    blocks: db.prepare<[], BlockRow>(
+      `SELECT scope, endpoint, from_mono_ms AS fromMs, duration_ms AS durationMs, message,
+         others_answered AS othersAnswered, endpoint_answered AS endpointAnswered FROM blocks`,
+    ),
+    block: db.prepare<Named>(
+      `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
+         VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
+    ),
+    othersAnswered: db.prepare<[string]>('UPDATE blocks SET others_answered = 1 WHERE scope = ?'),
+    endpointAnswered: db.prepare<[string]>('UPDATE blocks SET endpoint_answered = 1 WHERE scope = ?'),
+  };
+}
+
+/**
+ * The durable, shared memory of the rate budget in state.db. Every process asks it before each call; each method is
+ * one short immediate transaction and may throw `storage-busy`. A refused call writes nothing, a granted one commits
+ * before it is sent, so that no crash can make it uncounted.
+ */
+export class RateLedger {
+  readonly #transaction: Database.Transaction<(action: (nowMs: number) => unknown) => unknown>;
+  readonly #sql: ReturnType<typeof statements>;
+  readonly #holders: Holders;
+
+  constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {
+    this.#sql = statements(db);
+    this.#holders = holders;
+    this.#transaction = db.transaction((action) => {
+      const nowMs = time.now();
+      if ((this.#sql.newestTime.get() ?? 0) > nowMs) time.clamp(nowMs);
+      return action(nowMs);
+    });
+  }
+
+  /**
+   * Takes the endpoint's lane when the interval since the last answer, the window caps and any block allow it,
+   * else says why not and for how long. A lane that was taken and never settled (its process died) frees
+   * itself after `holdMs` plus the interval.
+   */
+  acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant {
+    return this.#immediately((nowMs) => {
+      this.#leaveForTheDead(nowMs);
+      const wait = this.#wait(endpoint, limits, nowMs);
+      if (wait) return { granted: false, wait };
+      this.#sql.pruneCalls.run(nowMs - limits.windowMs - 1000);
+      const untilMs = nowMs + holdMs;
+      // Unsettled, it counts as if answered at the end of its hold.
+      const callId = Number(this.#sql.addCall.run(endpoint, untilMs).lastInsertRowid);
+      const lane = { endpoint, nowMs, untilMs, holder: this.#holders.self };
+      const generation = this.#sql.takeLane.get(lane) as number;
+      return { granted: true, ticket: { endpoint, generation, callId } };
+    });
+  }
+
+  /** Keeps a lane for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
+  extend(ticket: LaneTicket, holdMs: number): void {
+    this.#immediately((nowMs) => {
+      const untilMs = nowMs + holdMs;
+      const kept = this.#sql.extendLane.run(untilMs, ticket.endpoint, ticket.generation);
+      if (kept.changes === 1) this.#sql.dateCall.run(untilMs, ticket.callId);
+    });
+  }
+
+  /**
+   * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer to a call
+   * that was sent after a block's end is noted with that block.
+   */
+  settle({ endpoint, generation, callId }: LaneTicket, outcome: 'answered' | 'failed' = 'failed'): void {
+    this.#immediately((nowMs) => {
+      this.#sql.dateCall.run(nowMs, callId);
+      const lane = this.#sql.lane.get(endpoint);
+      if (lane?.generation !== generation) return;
+      this.#sql.leaveLane.run(nowMs, endpoint);
+      const { takenMs } = lane;
+      if (outcome === 'failed' || takenMs === null) return;
+      for (const block of this.#sql.blocks.all()) {
+        if (takenMs < block.fromMs + block.durationMs) continue;
+        if (block.endpoint === endpoint) {
+          if (!block.endpointAnswered) this.#sql.endpointAnswered.run(block.scope);
+        } else if (block.scope === 'all' && !block.othersAnswered) {
+          this.#sql.othersAnswered.run(block.scope);
+        }
+      }
+    });
+  }
+
+  /** Gives a lane back whose call was never sent, as if it had not been taken. */
+  cancel(ticket: LaneTicket): void {
+    this.#immediately(() => {
+      this.#sql.dropCall.run(ticket.callId);
+      this.#sql.giveLaneBack.run(ticket.endpoint, ticket.generation);
+    });
+  }
+
+  /** The platform answered 429: nobody calls `endpoint` for `waitMs`. */
+  holdBack(endpoint: Endpoint, waitMs: number): void {
+    this.#immediately((nowMs) => {
+      const lane = this.#sql.lane.get(endpoint);
+      const heldUntilMs = (lane?.heldFromMs ?? 0) + (lane?.heldMs ?? 0);
+      if (heldUntilMs < nowMs + waitMs) this.#sql.holdLane.run({ endpoint, nowMs, waitMs });
+    });
+  }
+
+  /**
+   * The platform answered 403 to `endpoint`: nobody calls anything (or only not `scope`) for `waitMs`. After a
+   * block of all, one call at a time probes until a 2xx answer comes.
+   */
+  block(scope: BlockScope, waitMs: number, message: string, endpoint: Endpoint): void {
+    this.#immediately((nowMs) => {
+      this.#sql.block.run({ scope, endpoint, nowMs, waitMs, message });
+    });
+  }
+
+  /** What a 403 answer to `endpoint` is judged by. */
+  blockHistory(endpoint: Endpoint, limits: PlatformLimits): BlockHistory {
+    return this.#immediately((nowMs) => {
+      const blocks = this.#sql.blocks.all();
+      const lastOf = (scope: BlockScope): BlockRecord | null => {
+        const row = blocks.find((block) => block.scope === scope);
+        if (!row) return null;
+        return {
+          endpoint: row.endpoint,
+          durationMs: row.durationMs,
+          endedMsAgo: nowMs - row.fromMs - row.durationMs,
+          message: row.message,
+          othersAnswered: row.othersAnswered === 1,
+          endpointAnswered: row.endpointAnswered === 1,
+        };
+      };
+      const sinceMs = nowMs - limits.windowMs;
+      return {
+        requests: this.#sql.countCalls.get(sinceMs) ?? 0,
+        orders: this.#sql.countOrders.get(sinceMs) ?? 0,
+        all: lastOf('all'),
+        own: lastOf(endpoint),
+      };
+    });
+  }
+
+  /** What holds `endpoint` back now; undefined: nothing. */
+  waitOf(endpoint: Endpoint, limits: PlatformLimits): Wait | undefined {
+    return this.waits(limits, [endpoint])[0];
+  }
+
+  /** What is held back now. */
+  waits(limits: PlatformLimits, endpoints: readonly Endpoint[] = ENDPOINTS): Wait[] {
+    return this.#immediately((nowMs) => {
+      this.#leaveForTheDead(nowMs);
+      return endpoints.flatMap((endpoint) => this.#wait(endpoint, limits, nowMs) ?? []);
+    });
+  }
+
+  /**
+   * A process that died during a call sends nothing any more, and what it sent has left before now: the interval
+   * counts from here, not from the end of its hold. Its call keeps its place in the window for longer.
+   */
+  #leaveForTheDead(nowMs: number): void {
+    for (const { endpoint, holder } of this.#sql.takenLanes.all()) {
+      if (this.#holders.isAlive(holder) === false) this.#sql.leaveLane.run(nowMs, endpoint);
+    }
+  }
+
+  /** Why `endpoint` may not be called now, by the reason that lasts longest. */
+  #wait(endpoint: Endpoint, limits: PlatformLimits, nowMs: number): Wait | undefined {
+    let longest: Wait | undefined;
+    for (const [reason, waitMs] of this.#reasons(endpoint, limits, nowMs)) {
+      if (waitMs > (longest?.waitMs ?? 0)) longest = { endpoint, reason, waitMs };
+    }
+    return longest;
+  }
+
+  *#reasons(
+    endpoint: Endpoint,
+    limits: PlatformLimits,
+    nowMs: number,
+  ): Generator<[reason: WaitReason, waitMs: number]> {
+    const lane = this.#sql.lane.get(endpoint);
+    const intervalMs = intervalMsOf(endpoint, limits) + MARGIN_MS;
+    if (lane && lane.takenUntilMs !== null) {
+      // The earliest case: it is answered right now, or its holder died and the hold has run out.
+      yield ['in-flight', Math.min(nowMs, lane.takenUntilMs) + intervalMs - nowMs];
+    } else if (lane && lane.settledMs !== null) {
+      yield ['interval', lane.settledMs + intervalMs - nowMs];
+    }
+    if (lane && lane.heldFromMs !== null) {
+      yield ['retry-after', lane.heldFromMs + (lane.heldMs ?? 0) - nowMs];
+    }
+    for (const block of this.#sql.blocks.all()) {
+      if (block.scope !== 'all' && block.scope !== endpoint) continue;
+      const isProbed = block.scope === 'all' && !block.othersAnswered && !block.endpointAnswered;
+      const isOwn = block.endpoint === endpoint;
+      const graceMs = isProbed && isOwn ? Math.min(PROBE_GRACE_MS, block.durationMs / 4) : 0;
+      yield ['blocked', block.fromMs + block.durationMs + graceMs - nowMs];
+      if (isProbed && this.#sql.othersInFlight.get(nowMs, endpoint)) yield ['blocked', PROBE_RECHECK_MS];
+    }
+    // A place is free once the oldest of as many calls as there are places has left the window.
+    const { nthCall, nthOrder } = this.#sql;
+    const freeInMs = (nth: typeof nthCall, places: number) => {
+      const countsFromMs = nth.get(Math.max(1, places) - 1);
+      return countsFromMs === undefined ? 0 : countsFromMs + limits.windowMs + MARGIN_MS - nowMs;
+    };
+    const all = limits.requestsPerWindow;
+    const mayUseAll = endpoint === 'order.all' || endpoint === 'token.refresh';
+    const reserved = mayUseAll ? 0 : Math.min(RESERVED_PLACES, Math.floor(all * RESERVED_SHARE));
+    yield ['window', freeInMs(nthCall, all - reserved)];
+    if (endpoint === 'order.all') yield ['window', freeInMs(nthOrder, limits.ordersPerWindow)];
+  }
+
+  #immediately<T>(action: (nowMs: number) => T): T {
+    return storing(() => this.#transaction.immediate(action) as T);
+  }
+}
+
+const FIRST_MS = 60_000;
+const LONGEST_MS = 3_600_000;
+const FORBIDDEN_MS = 3_600_000;
+/** A 403 within this time of a block's end means that it came again. */
+const AGAIN_MS = 3_600_000;
+
 /**
  * What follows from a 403.
  *
@@ -82,43 +365,33 @@ export interface BlockRecord {
  * Servers also answer 403 when a token may not use one endpoint. A blocked token is blocked everywhere, so the
  * two differ in what other endpoints answer: when another one answered 2xx after the block had ended and the
  * same endpoint gives 403 again, it is a matter of permission, and only that endpoint is held back.
+ *
+ * `known`: the block that is on already; the answer belongs to a call that was sent before it.
  */
-export type BlockVerdict =
-  /** The block that is on already; the answer belongs to a call that was sent before it. */
-  | { kind: 'known'; waitMs: number }
-  | { kind: 'block'; waitMs: number }
-  | { kind: 'forbidden'; waitMs: number };
-
-const FIRST_MS = 60_000;
-const LONGEST_MS = 3_600_000;
-const FORBIDDEN_MS = 3_600_000;
-/** A 403 within this time of a block's end means that it came again. */
-const AGAIN_MS = 3_600_000;
-
-export function judgeForbidden(
-  history: BlockHistory,
+function judgeForbidden(
+  { requests, orders, all, own }: BlockHistory,
   limits: PlatformLimits,
-  endpoint: string,
-): BlockVerdict {
-  const { all, own } = history;
+  endpoint: Endpoint,
+): { kind: 'known' | 'block' | 'forbidden'; waitMs: number } {
   if (all && all.endedMsAgo < 0) return { kind: 'known', waitMs: -all.endedMsAgo };
   const deniedBefore = own !== null && !own.endpointAnswered;
   const othersGoOn = all !== null && all.endpoint === endpoint && all.othersAnswered && !all.endpointAnswered;
   if (deniedBefore || othersGoOn) return { kind: 'forbidden', waitMs: FORBIDDEN_MS };
-  const explained =
-    history.requests >= limits.requestsPerWindow / 2 || history.orders >= limits.ordersPerWindow / 2;
-  const firstMs = explained ? limits.windowMs : FIRST_MS;
-  const again = all !== null && all.endedMsAgo < AGAIN_MS;
-  const waitMs = again
-    ? Math.min(Math.max(firstMs, all.durationMs * 2), Math.max(firstMs, LONGEST_MS))
-    : firstMs;
-  return { kind: 'block', waitMs };
+  const isExplained = requests >= limits.requestsPerWindow / 2 || orders >= limits.ordersPerWindow / 2;
+  const firstMs = isExplained ? limits.windowMs : FIRST_MS;
+  if (all === null || all.endedMsAgo >= AGAIN_MS) return { kind: 'block', waitMs: firstMs };
+  const longestMs = Math.max(firstMs, LONGEST_MS);
+  return { kind: 'block', waitMs: Math.min(Math.max(firstMs, all.durationMs * 2), longestMs) };
 }
 
 const RETRY_AFTER_MAX_MS = 600_000;
 const RETRY_JITTER_SHARE = 0.1;
 
-export interface RetryAfter {
+/**
+ * How long to leave an endpoint alone after a 429. The header is believed between the endpoint's interval and
+ * ten minutes, since a proxy may invent anything; without one the interval doubles each time. Jitter only adds.
+ */
+export function retryAfterMs(answer: {
   /** The header as sent; undefined when there was none. */
   header: string | undefined;
   /** The platform's wall clock when it answered. */
@@ -127,20 +400,15 @@ export interface RetryAfter {
   /** How many 429 in a row came before this one. */
   before: number;
   random: Random;
-}
-
-/**
- * How long to leave an endpoint alone after a 429. The header is believed between the endpoint's interval and
- * ten minutes, since a proxy may invent anything; without one the interval doubles each time. Jitter only adds.
- */
-export function retryAfterMs({ header, serverNowMs, intervalMs, before, random }: RetryAfter): number {
-  const asked = parse(header, serverNowMs) ?? intervalMs * 2 ** Math.min(before, 16);
+}): number {
+  const { header, serverNowMs, intervalMs, before, random } = answer;
+  const asked = parseRetryAfter(header, serverNowMs) ?? intervalMs * 2 ** Math.min(before, 16);
   const longestMs = Math.max(RETRY_AFTER_MAX_MS, intervalMs);
   const clamped = Math.min(Math.max(asked, intervalMs), longestMs);
   return Math.round(clamped * (1 + RETRY_JITTER_SHARE * random.next()));
 }
 
-function parse(header: string | undefined, serverNowMs: number): number | undefined {
+function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
   const text = header?.trim() ?? '';
   if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
   const dateMs = /[a-z]/i.test(text) ? Date.parse(text) : Number.NaN;
@@ -153,6 +421,7 @@ export interface RateBudgetOptions {
   clock: Clock;
   random: Random;
   log: Log;
+  /** Told of each 403 that holds something back, and of each 2xx. */
   onForbidden?: (told: ForbiddenNote) => void;
   onAnswered?: (endpoint: Endpoint) => void;
   /** Told after each wait how long it really was. */
@@ -164,11 +433,6 @@ export interface ForbiddenNote {
   kind: 'block' | 'forbidden';
   endpoint: Endpoint;
   error: TillsyncError;
-}
-
-export interface EnterOptions extends Pick<CallOptions, 'signal' | 'onWait'> {
-  /** Asked before each try; true ends the waiting without a lane. */
-  giveUp?: () => boolean;
 }
 
 /**
@@ -194,20 +458,26 @@ export class RateBudget {
 
   /**
    * Takes the endpoint's lane, waiting as long as it must. Throws `aborted`, or `forbidden` at once while the
-   * platform refuses this endpoint alone. Undefined only after `giveUp`.
+   * platform refuses this endpoint alone. Undefined only after `giveUp`, which is asked before each try.
    */
-  async enter(endpoint: Endpoint, options: EnterOptions): Promise<LaneTicket | undefined> {
-    const { clock, ledger, limits } = this.#o;
-    const { signal, onWait, giveUp } = options;
+  async enter(
+    endpoint: Endpoint,
+    { signal, onWait, giveUp }: Pick<CallOptions, 'signal' | 'onWait'> & { giveUp?: () => boolean },
+  ): Promise<LaneTicket | undefined> {
+    const { clock, ledger, limits, random } = this.#o;
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the call was sent.');
       if (giveUp?.()) return undefined;
       const grant = await whenFree(clock, () => ledger.acquire(endpoint, limits, HOLD_MS), undefined, signal);
       if (grant.granted) return grant.ticket;
       const { wait } = grant;
-      if (wait.reason === 'blocked') await this.#throwIfForbidden(endpoint, signal);
+      if (wait.reason === 'blocked') {
+        const history = () => ledger.blockHistory(endpoint, limits);
+        const { own } = await whenFree(clock, history, undefined, signal);
+        if (own && own.endedMsAgo < 0) throw forbiddenError(endpoint, -own.endedMsAgo, own.message);
+      }
       onWait?.(wait);
-      const jitterMs = Math.min(JITTER_MAX_MS, wait.waitMs * JITTER_SHARE) * this.#o.random.next();
+      const jitterMs = Math.min(JITTER_MAX_MS, wait.waitMs * JITTER_SHARE) * random.next();
       const startMs = clock.monotonicMs();
       await clock.sleep(Math.min(wait.waitMs + jitterMs, LOOK_AGAIN_MS), signal);
       this.#o.onWaited?.({ ...wait, waitMs: clock.monotonicMs() - startMs });
@@ -228,13 +498,13 @@ export class RateBudget {
   /** The answer is whole and was a success. */
   async answered(ticket: LaneTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
-    await this.#settle(ticket, 'answered');
+    await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
     this.#o.onAnswered?.(ticket.endpoint);
   }
 
   /** The call ended in any other way. */
   async failed(ticket: LaneTicket): Promise<void> {
-    await this.#settle(ticket, 'failed');
+    await this.#note(() => this.#o.ledger.settle(ticket, 'failed'));
   }
 
   /** The call was never sent. */
@@ -251,14 +521,10 @@ export class RateBudget {
     const { endpoint } = ticket;
     const before = this.#limited.get(endpoint) ?? 0;
     this.#limited.set(endpoint, before + 1);
-    const waitMs = retryAfterMs({
-      ...retryAfter,
-      intervalMs: intervalMsOf(endpoint, limits),
-      before,
-      random,
-    });
+    const intervalMs = intervalMsOf(endpoint, limits);
+    const waitMs = retryAfterMs({ ...retryAfter, intervalMs, before, random });
     await this.#note(() => ledger.holdBack(endpoint, waitMs));
-    await this.#settle(ticket, 'failed');
+    await this.failed(ticket);
     return new TillsyncError('rate-limited', `The platform asks to wait with ${endpoint} (HTTP 429).`, {
       httpStatus: 429,
       retryAfterMs: waitMs,
@@ -267,29 +533,21 @@ export class RateBudget {
   }
 
   /** The platform answered 403: stops what must stop, for every process, and says how that is to be told. */
-  async forbidden(ticket: LaneTicket, message: string | undefined): Promise<TillsyncError> {
+  async forbidden(ticket: LaneTicket, message = 'HTTP 403'): Promise<TillsyncError> {
     const { ledger, limits, log } = this.#o;
     const { endpoint } = ticket;
-    const text = message ?? 'HTTP 403';
     let waitMs = 0;
     let kind = 'block';
     await this.#note(() => {
-      const verdict = judgeForbidden(ledger.blockHistory(endpoint, limits), limits, endpoint);
-      ({ waitMs, kind } = verdict);
-      if (kind !== 'known') ledger.block(kind === 'block' ? 'all' : endpoint, waitMs, text, endpoint);
+      ({ waitMs, kind } = judgeForbidden(ledger.blockHistory(endpoint, limits), limits, endpoint));
+      if (kind !== 'known') ledger.block(kind === 'block' ? 'all' : endpoint, waitMs, message, endpoint);
     });
-    await this.#settle(ticket, 'failed');
+    await this.failed(ticket);
     log.warn({ endpoint, kind, waitMs }, 'The platform answered 403.');
-    const error =
-      kind === 'forbidden' ? forbiddenError(endpoint, waitMs, text) : blockedError(endpoint, waitMs, text);
-    this.#o.onForbidden?.({ kind: kind === 'forbidden' ? kind : 'block', endpoint, error });
+    const isForbidden = kind === 'forbidden';
+    const error = (isForbidden ? forbiddenError : blockedError)(endpoint, waitMs, message);
+    this.#o.onForbidden?.({ kind: isForbidden ? 'forbidden' : 'block', endpoint, error });
     return error;
-  }
-
-  async #throwIfForbidden(endpoint: Endpoint, signal: AbortSignal | undefined): Promise<void> {
-    const { clock, ledger, limits } = this.#o;
-    const { own } = await whenFree(clock, () => ledger.blockHistory(endpoint, limits), undefined, signal);
-    if (own && own.endedMsAgo < 0) throw forbiddenError(endpoint, -own.endedMsAgo, own.message);
   }
 
   async #keep(ticket: LaneTicket, over: AbortSignal): Promise<void> {
@@ -300,10 +558,6 @@ export class RateBudget {
         if (!over.aborted) this.#o.ledger.extend(ticket, HOLD_MS);
       });
     }
-  }
-
-  #settle(ticket: LaneTicket, outcome: 'answered' | 'failed'): Promise<void> {
-    return this.#note(() => this.#o.ledger.settle(ticket, this.#o.limits, outcome));
   }
 
   /** A call's result is not lost because its pacing could not be written: the lane then frees itself later. */

@@ -1,119 +1,41 @@
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { awakeFor, retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import type { PlatformClock } from './answers.ts';
 import type { CallOptions, Wait } from './platform.ts';
-import type { RateBudget } from './rate-budget.ts';
-import { lockedOutError, noTokensError, TokenRefresh } from './token-refresh.ts';
+import type { LaneTicket, RateBudget } from './rate-budget.ts';
+import { tokenRefreshData, tokenRefreshRequest } from './schemas.ts';
 import {
   accessLifeMs,
   accessRestMs,
   companyOf,
+  datedPair,
   describeTokens,
+  type HandedInTokens,
   handedInPair,
   isDue,
   type LockOut,
+  lockedOutError,
+  type NewTokenPair,
+  noTokensError,
   otherCompanyOf,
+  type PlatformClock,
   refuseOtherCompany,
   type TokenPair,
   type TokenStatus,
   type TokenStore,
 } from './tokens.ts';
-import type { Transport } from './transport.ts';
-
-/** Tokens that a person obtained from the platform's support or panel. */
-export interface HandedInTokens {
-  refreshToken: string;
-  accessToken?: string | null;
-  /** They may be of another company than this store. */
-  otherCompany?: boolean;
-}
-
-export interface HandInOptions {
-  store: TokenStore;
-  clock: Clock;
-}
-
-/**
- * Offers tokens from the environment or from credentials. They are taken when the store has none, or when it
- * is locked out and this refresh token was never handed in before: a rotated token in the store is newer. Those of
- * another company are never taken.
- */
-export function seedTokens(options: HandInOptions, tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
-  const { store, clock } = options;
-  return whenFree(clock, () => {
-    const held = store.read();
-    if (held && !(held.lockedOut && isUnknown(store, held.refreshToken, tokens.refreshToken))) return 'kept';
-    if (otherCompanyOf(store, tokens.accessToken, tokens.refreshToken)) return 'kept';
-    return store.save(handedInPair(tokens), held?.generation ?? 0) ? 'adopted' : 'kept';
-  });
-}
-
-/** Stores tokens on a person's word, whatever is there. */
-export async function setTokens({ store, clock }: HandInOptions, tokens: HandedInTokens): Promise<void> {
-  const { refreshToken, accessToken, otherCompany } = tokens;
-  const company = companyOf(accessToken) ?? companyOf(refreshToken);
-  await whenFree(clock, () => {
-    if (!otherCompany) refuseOtherCompany(store, accessToken, refreshToken);
-    store.save(handedInPair(tokens), null);
-    if (company !== undefined) store.setCompany(company);
-  });
-}
-
-function isUnknown(store: TokenStore, held: string, offered: string): boolean {
-  return held !== offered && !store.wasHandedIn(offered);
-}
-
-const FIRST_MS = 5_000;
-const LONGEST_MS = 300_000;
-
-/** Spaces the tries to renew one generation of tokens after a network fault or a fault of the platform. */
-export class RefreshBackoff {
-  readonly #clock: Clock;
-  readonly #random: Random;
-  #generation = -1;
-  #count = 0;
-  #untilMonoMs = 0;
-  #error: TillsyncError | undefined;
-
-  constructor(options: { clock: Clock; random: Random }) {
-    this.#clock = options.clock;
-    this.#random = options.random;
-  }
-
-  /** Milliseconds until the next try; 0 when it is welcome. */
-  restMs(generation: number): number {
-    return generation === this.#generation ? Math.max(0, this.#untilMonoMs - this.#clock.monotonicMs()) : 0;
-  }
-
-  /** Notes a failed try and returns how long the next one has to wait. */
-  failed(generation: number, error: TillsyncError): number {
-    this.#count = generation === this.#generation ? this.#count + 1 : 1;
-    const plainMs = Math.min(FIRST_MS * 2 ** Math.min(this.#count - 1, 10), LONGEST_MS);
-    const waitMs = Math.round(
-      Math.max(plainMs * (0.75 + 0.5 * this.#random.next()), error.retryAfterMs ?? 0),
-    );
-    this.#generation = generation;
-    this.#untilMonoMs = this.#clock.monotonicMs() + waitMs;
-    this.#error = error;
-    return waitMs;
-  }
-
-  /** Why the last try failed, for a caller that cannot go on without it. */
-  error(generation: number): TillsyncError {
-    const last = this.#error;
-    return new TillsyncError(
-      last?.code ?? 'platform-unreachable',
-      last?.message ?? 'The tokens could not be renewed yet.',
-      {
-        cause: last,
-        retryAfterMs: Math.ceil(this.restMs(generation)),
-        retryable: true,
-        ...(last?.hint && { hint: last.hint }),
-      },
-    );
-  }
-}
+import {
+  type CallAnswer,
+  expectSuccess,
+  neverSent,
+  noAnswerWithin,
+  readAs,
+  readData,
+  sentMessage,
+  serverDateMs,
+  type Transport,
+} from './transport.ts';
 
 export interface TokenKeeperOptions {
   store: TokenStore;
@@ -123,9 +45,7 @@ export interface TokenKeeperOptions {
   random: Random;
   log: Log;
   platformClock: PlatformClock;
-  /** How long the answer to a refresh is waited for before the call that needs it fails; it is saved also later. */
-  refreshTimeoutMs?: number;
-  /** Told once when a lock-out is met, and once when new tokens have ended it. */
+  /** Told once when the platform refuses the tokens, and once when new ones have come. */
   onLockOut?: (lockOut: LockOut) => void;
   onHealed?: () => void;
   /** Told once for each pair whose access token the platform has taken. */
@@ -140,8 +60,6 @@ export interface AccessToken {
 
 type Waiting = Pick<CallOptions, 'signal' | 'onWait'>;
 
-/** Until then nobody else tries with the same token, so it is longer than an answer that still comes may take. */
-const REFRESH_TIMEOUT_MS = 60_000;
 /** Part of an access token's life after which it is renewed; spread, so that processes do not do it at once. */
 const DUE_SHARE = 0.45;
 const DUE_SPREAD = 0.1;
@@ -161,10 +79,10 @@ const JUST_RENEWED_MS = 60_000;
 export class TokenKeeper {
   readonly #o: TokenKeeperOptions;
   readonly #refresh: TokenRefresh;
-  readonly #backoff: RefreshBackoff;
-  readonly #platformClock: PlatformClock;
   readonly #onWaits = new Set<(wait: Wait) => void>();
   #underWay: { sinceMonoMs: number; done: Promise<void> } | undefined;
+  /** The last failed try to renew, and when the next one is welcome. */
+  #failed: { generation: number; count: number; untilMonoMs: number; error: TillsyncError } | undefined;
   /** Generation whose access token got a 401. */
   #rejected = 0;
   /** Generation whose access token got a 2xx. */
@@ -176,12 +94,7 @@ export class TokenKeeper {
 
   constructor(options: TokenKeeperOptions) {
     this.#o = options;
-    this.#backoff = new RefreshBackoff(options);
-    this.#platformClock = options.platformClock;
-    this.#refresh = new TokenRefresh({
-      ...options,
-      timeoutMs: options.refreshTimeoutMs ?? REFRESH_TIMEOUT_MS,
-    });
+    this.#refresh = new TokenRefresh(options);
   }
 
   /**
@@ -192,9 +105,10 @@ export class TokenKeeper {
     const pair = this.#pair();
     const usable = this.#isUsable(pair);
     if (usable && !this.#isDue(pair)) return;
-    if (this.#finished || this.#backoff.restMs(pair.generation) > 0) {
+    const resting = this.#resting(pair.generation);
+    if (this.#finished || resting) {
       if (usable) return;
-      throw this.#finished ? stopped() : this.#backoff.error(pair.generation);
+      throw resting && !this.#finished ? resting : stopped();
     }
     try {
       await this.#join(pair.generation, options, usable ? PATIENCE_MS : undefined);
@@ -214,7 +128,12 @@ export class TokenKeeper {
   reject(access: AccessToken): void {
     const pair = this.#pair();
     if (pair.generation !== access.generation) return;
-    if (this.#wasJustRenewed(pair)) throw uselessRenewal();
+    const { generation, atMonoMs } = this.#renewed;
+    const ageMs = this.#o.clock.monotonicMs() - atMonoMs;
+    const isJustRenewed = ageMs < Math.min(JUST_RENEWED_MS, accessLifeMs(pair) * DUE_SHARE);
+    if (pair.generation === generation && isJustRenewed) {
+      throw unauthorized('The platform answers 401 to an access token it issued just now.');
+    }
     this.#rejected = access.generation;
   }
 
@@ -231,14 +150,33 @@ export class TokenKeeper {
     this.#pair();
   }
 
-  /** `seedTokens`: tokens from the environment or from credentials. */
+  /**
+   * Offers tokens from the environment or from credentials. They are taken when the store has none, or when it
+   * is locked out and this refresh token was never handed in before: a rotated token in the store is newer. Those of
+   * another company are never taken.
+   */
   seed(tokens: HandedInTokens): Promise<'adopted' | 'kept'> {
-    return seedTokens(this.#o, tokens);
+    const { store, clock } = this.#o;
+    const { refreshToken, accessToken } = tokens;
+    return whenFree(clock, () => {
+      const held = store.read();
+      const isNews = held?.refreshToken !== refreshToken && !store.wasHandedIn(refreshToken);
+      if (held && !(held.lockedOut && isNews)) return 'kept';
+      if (otherCompanyOf(store, accessToken, refreshToken)) return 'kept';
+      return store.save(handedInPair(tokens), held?.generation ?? 0) ? 'adopted' : 'kept';
+    });
   }
 
-  /** `setTokens`: tokens on a person's word. */
-  set(tokens: HandedInTokens): Promise<void> {
-    return setTokens(this.#o, tokens);
+  /** Stores tokens on a person's word, whatever is there. Throws `usage` for those of another company. */
+  async set({ otherCompany = false, ...tokens }: HandedInTokens & { otherCompany?: boolean }): Promise<void> {
+    const { store, clock } = this.#o;
+    const { refreshToken, accessToken } = tokens;
+    const company = companyOf(accessToken) ?? companyOf(refreshToken);
+    await whenFree(clock, () => {
+      if (!otherCompany) refuseOtherCompany(store, accessToken, refreshToken);
+      store.save(handedInPair(tokens), null);
+      if (company !== undefined) store.setCompany(company);
+    });
   }
 
   /**
@@ -260,20 +198,16 @@ export class TokenKeeper {
   }
 
   describe(): TokenStatus {
-    const { store } = this.#o;
+    const { store, platformClock } = this.#o;
     const pair = store.read();
-    return describeTokens(
-      pair,
-      store.readIntent()?.startedAtMs ?? null,
-      pair ? this.#platformClock.ofPair(pair) : 0,
-    );
+    const intentAtMs = store.readIntent()?.startedAtMs ?? null;
+    return describeTokens(pair, intentAtMs, pair ? platformClock.ofPair(pair) : 0);
   }
 
   /** Begins no refresh any more and waits for what was sent. */
   async finish(): Promise<void> {
     this.#finished = true;
-    this.#refresh.stop();
-    const late = this.#refresh.lateAnswers();
+    const late = this.#refresh.finish();
     await this.#underWay?.done.catch(() => undefined);
     await late;
   }
@@ -307,29 +241,32 @@ export class TokenKeeper {
   #isUsable(pair: TokenPair): boolean {
     if (pair.accessToken === null || pair.generation === this.#rejected) return false;
     const restMinMs = Math.min(REST_MIN_MS, accessLifeMs(pair) * REST_MIN_SHARE);
-    return accessRestMs(pair, this.#platformClock.ofPair(pair)) > restMinMs;
-  }
-
-  #wasJustRenewed(pair: TokenPair): boolean {
-    const { generation, atMonoMs } = this.#renewed;
-    const ageMs = this.#o.clock.monotonicMs() - atMonoMs;
-    return (
-      pair.generation === generation && ageMs < Math.min(JUST_RENEWED_MS, accessLifeMs(pair) * DUE_SHARE)
-    );
+    return accessRestMs(pair, this.#o.platformClock.ofPair(pair)) > restMinMs;
   }
 
   #isDue(pair: TokenPair): boolean {
     if (this.#due.generation !== pair.generation) {
       this.#due = { generation: pair.generation, share: DUE_SHARE + DUE_SPREAD * this.#o.random.next() };
     }
-    return isDue(pair, this.#platformClock.ofPair(pair), this.#due.share);
+    return isDue(pair, this.#o.platformClock.ofPair(pair), this.#due.share);
+  }
+
+  /** Why the last try failed, while the next one has to wait. */
+  #resting(generation: number): TillsyncError | undefined {
+    if (this.#failed?.generation !== generation) return undefined;
+    const { untilMonoMs, error } = this.#failed;
+    const restMs = untilMonoMs - this.#o.clock.monotonicMs();
+    if (restMs <= 0) return undefined;
+    const { code, message, hint } = error;
+    const details = { cause: error, retryAfterMs: Math.ceil(restMs), retryable: true };
+    return new TillsyncError(code, message, { ...details, ...(hint && { hint }) });
   }
 
   /** Waits for the one refresh of this process, beginning it if there is none; leaving early does not end it. */
   async #join(
     generation: number,
     { signal, onWait }: Waiting,
-    patienceMs: number | undefined,
+    patienceMs = Number.POSITIVE_INFINITY,
   ): Promise<void> {
     if (this.#finished) throw stopped();
     const { clock } = this.#o;
@@ -339,8 +276,7 @@ export class TokenKeeper {
     const leaving = signal ? AbortSignal.any([signal, left.signal]) : left.signal;
     if (onWait) this.#onWaits.add(onWait);
     try {
-      const endMonoMs = patienceMs === undefined ? Number.POSITIVE_INFINITY : sinceMonoMs + patienceMs;
-      const waitMs = Math.min(endMonoMs - clock.monotonicMs(), LONGEST_WAIT_MS);
+      const waitMs = Math.min(sinceMonoMs + patienceMs - clock.monotonicMs(), LONGEST_WAIT_MS);
       await Promise.race([done, clock.sleep(waitMs, leaving)]);
       if (signal?.aborted) throw stopped();
     } finally {
@@ -350,41 +286,310 @@ export class TokenKeeper {
   }
 
   async #replace(generation: number): Promise<void> {
-    const { clock, log, store } = this.#o;
+    const { clock, log, random, store } = this.#o;
     try {
       const rotated = await this.#refresh.replace(generation, (wait) => {
         for (const onWait of this.#onWaits) onWait(wait);
       });
       if (rotated) this.#renewed = { generation: generation + 1, atMonoMs: clock.monotonicMs() };
-    } catch (error) {
-      const told = asTillsyncError(error);
-      if (told.code === 'auth-required') {
+    } catch (thrown) {
+      const error = asTillsyncError(thrown);
+      if (error.code === 'auth-required') {
         this.#meetLockOut(generation, store.read()?.lockedOut ?? { atMs: clock.nowMs(), cause: 'refused' });
-      } else if (told.code !== 'aborted') {
-        const waitMs = this.#backoff.failed(generation, told);
+      } else if (error.code !== 'aborted') {
+        const count = this.#failed?.generation === generation ? this.#failed.count + 1 : 1;
+        const waitMs = Math.round(retryDelayMs(count, error, random));
+        this.#failed = { generation, count, untilMonoMs: clock.monotonicMs() + waitMs, error };
         log.warn(
-          { err: told, waitMs },
+          { err: error, waitMs },
           'The tokens could not be renewed; the same token is tried again later.',
         );
       }
-      throw told;
+      throw error;
     } finally {
       this.#underWay = undefined;
     }
   }
 }
 
-function stopped(): TillsyncError {
-  return new TillsyncError('aborted', 'Stopped while waiting for the tokens.');
+const BODY_MAX_BYTES = 1024 * 1024;
+/** How long an answer is waited for; one that comes later is saved all the same. */
+const TIMEOUT_MS = 60_000;
+/**
+ * A holder that lives gives the lease back itself, and that of a dead one ends at once; so this is for one that stands
+ * still. While it does, the answer to its refresh may lie unread in its socket.
+ */
+const LEASE_HOLD_MS = 600_000;
+/** How long a stopping process still waits for an answer, and keeps trying to save a pair. */
+const ANSWER_WHILE_STOPPING_MS = 20_000;
+const SAVE_WHILE_STOPPING_MS = 8_000;
+const LEASE_POLL_MS = 100;
+const SAVE_RETRY_FIRST_MS = 50;
+const SAVE_RETRY_LONGEST_MS = 5_000;
+
+/**
+ * One rotation of the pair, with all processes in mind. Between the platform's answer and the save lies the one
+ * moment whose loss cannot be mended, so the order is: prove that the disk takes writes by an intent, send on a
+ * connection of its own, save, and only then do anything else.
+ */
+class TokenRefresh {
+  readonly #o: TokenKeeperOptions;
+  readonly #stopping = new AbortController();
+  /** Requests that nobody waits for any more, each to the end of its save. */
+  readonly #late = new Set<Promise<void>>();
+
+  constructor(options: TokenKeeperOptions) {
+    this.#o = options;
+  }
+
+  /** Ends waits, and waits within reason for the answers that are still to come. */
+  async finish(): Promise<void> {
+    this.#stopping.abort();
+    const over = new AbortController();
+    const limit = awakeFor(this.#o.clock, ANSWER_WHILE_STOPPING_MS, over.signal);
+    await Promise.race([Promise.all(this.#late), limit]);
+    over.abort();
+  }
+
+  /**
+   * Returns once the pair of `generation` is replaced or locked out: true when this call rotated it. Throws
+   * `auth-required` when the platform refuses the token, else why it did not work this time.
+   */
+  async replace(generation: number, onWait: (wait: Wait) => void): Promise<boolean> {
+    const isOver = () => {
+      const pair = this.#o.store.read();
+      return pair?.generation !== generation || pair.lockedOut !== null;
+    };
+    return (await this.#underLease(onWait, isOver, (ticket) => this.#rotate(generation, ticket))) ?? false;
+  }
+
+  /**
+   * Exchanges a refresh token that a person offers. The stored pair stays as it is until the platform has taken the
+   * offered one, so a wrong one costs nothing. Throws `auth-required` when the platform refuses it.
+   */
+  async tryOut(refreshToken: string, onWait: (wait: Wait) => void): Promise<void> {
+    const isNeverOver = () => false;
+    await this.#underLease(onWait, isNeverOver, async (ticket) => {
+      const save = (pair: NewTokenPair) => this.#save(pair, null, refreshToken);
+      if (await this.#exchange(ticket, refreshToken, save, async () => {})) return;
+      throw new TillsyncError(
+        'auth-required',
+        'The platform refuses this refresh token; nothing was changed.',
+        {
+          hint: 'Get a new one from the company panel. A token that any program has used once is used up.',
+          httpStatus: 401,
+        },
+      );
+    });
+  }
+
+  /** Undefined only after `giveUp`. Getting the lease is a durable write, so it proves that the disk takes one. */
+  async #underLease<T>(
+    onWait: (wait: Wait) => void,
+    giveUp: () => boolean,
+    action: (ticket: LaneTicket) => Promise<T>,
+  ): Promise<T | undefined> {
+    const { store, budget, clock } = this.#o;
+    const signal = this.#stopping.signal;
+    for (;;) {
+      const ticket = await budget.enter('token.refresh', { signal, onWait, giveUp });
+      if (!ticket) return undefined;
+      let fence: number | undefined;
+      try {
+        fence = await whenFree(clock, () => store.acquireLease(LEASE_HOLD_MS));
+      } finally {
+        if (fence === undefined) await budget.cancel(ticket);
+      }
+      if (fence === undefined) {
+        onWait({ endpoint: 'token.refresh', reason: 'refreshing', waitMs: LEASE_POLL_MS });
+        await clock.sleep(LEASE_POLL_MS, signal);
+        continue;
+      }
+      const held = fence;
+      try {
+        return await budget.during(ticket, () => action(ticket));
+      } finally {
+        // A lease that cannot be released ends by itself.
+        await whenFree(clock, () => store.releaseLease(held)).catch(() => undefined);
+      }
+    }
+  }
+
+  async #rotate(generation: number, ticket: LaneTicket): Promise<boolean> {
+    const { store, budget, clock } = this.#o;
+    let pair: TokenPair | null;
+    let hasOpenIntent: boolean;
+    try {
+      pair = store.read();
+      hasOpenIntent = store.readIntent()?.generation === generation;
+      if (pair?.generation !== generation || pair.lockedOut) {
+        await budget.cancel(ticket);
+        return false;
+      }
+      await whenFree(clock, () => store.writeIntent(generation));
+    } catch (error) {
+      await budget.cancel(ticket);
+      throw error;
+    }
+    const dropIntent = async () => {
+      if (hasOpenIntent) return;
+      await whenFree(clock, () => store.clearIntent(generation)).catch(() => undefined);
+    };
+    const save = (fresh: NewTokenPair) => this.#save(fresh, generation);
+    if (await this.#exchange(ticket, pair.refreshToken, save, dropIntent)) return true;
+    await this.#lockOut(generation, hasOpenIntent ? 'reply-lost' : 'refused');
+    return false;
+  }
+
+  /** Has the answer's pair saved, also when it comes late. False: the platform refuses the token for good. */
+  async #exchange(
+    ticket: LaneTicket,
+    refreshToken: string,
+    save: (pair: NewTokenPair) => Promise<void>,
+    onUnused: () => Promise<void>,
+  ): Promise<boolean> {
+    const { budget, clock } = this.#o;
+    let exchange: Exchange;
+    try {
+      exchange = await this.#inTime(this.#send(refreshToken), save);
+    } catch (error) {
+      if (neverSent(error)) await onUnused();
+      await budget.failed(ticket);
+      throw error;
+    }
+    const { answer, pair } = exchange;
+    if (pair) {
+      await save(pair);
+      await budget.answered(ticket);
+      return true;
+    }
+    if (answer.status === 401) {
+      await budget.failed(ticket);
+      return false;
+    }
+    await onUnused();
+    if (answer.status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
+    const header = answer.headers['retry-after'];
+    const serverNowMs = serverDateMs(answer.headers) ?? clock.nowMs();
+    throw await budget.rateLimited(ticket, { header, serverNowMs });
+  }
+
+  /**
+   * POST /token/refresh, once, and never cut short: the answer may carry the only pair that is still good. What it
+   * throws leaves open whether the token was used up, unless `neverSent` says that nothing left this machine.
+   */
+  async #send(refreshToken: string): Promise<Exchange> {
+    const { transport, clock } = this.#o;
+    const sent = await transport.send({
+      endpoint: 'token.refresh',
+      method: 'POST',
+      path: '/token/refresh',
+      headers: { 'content-type': 'application/json', accept: 'application/json' },
+      body: JSON.stringify(tokenRefreshRequest.parse({ refreshToken })),
+      bodyMaxBytes: BODY_MAX_BYTES,
+      freshConnection: true,
+    });
+    const answer = { ...sent, secrets: [refreshToken] };
+    if ([401, 403, 429].includes(answer.status)) return { answer };
+    const nowMs = clock.nowMs();
+    const clockSkewMs = (serverDateMs(answer.headers) ?? nowMs) - nowMs;
+    expectSuccess(answer);
+    const { token: accessToken, ...data } = readAs(tokenRefreshData, readData(answer), answer);
+    return { answer, pair: datedPair({ ...data, accessToken, nowMs, clockSkewMs }) };
+  }
+
+  /** Waits for the answer as long as may be; `save` takes the pair of one that comes later. */
+  async #inTime(exchange: Promise<Exchange>, save: (pair: NewTokenPair) => Promise<void>): Promise<Exchange> {
+    const over = new AbortController();
+    const limit = this.#patience(over.signal).then(() => undefined);
+    const result = await Promise.race([exchange, limit]).finally(() => over.abort());
+    if (result) return result;
+    const late = exchange
+      .then(({ pair }) => pair && save(pair))
+      .catch((error: unknown) =>
+        this.#o.log.debug({ err: error }, 'A refresh that nobody waited for any more failed.'),
+      )
+      .finally(() => this.#late.delete(late));
+    this.#late.add(late);
+    throw noAnswerWithin(TIMEOUT_MS);
+  }
+
+  async #patience(over: AbortSignal): Promise<void> {
+    const { clock } = this.#o;
+    const stopping = this.#stopping.signal;
+    await awakeFor(clock, TIMEOUT_MS, AbortSignal.any([over, stopping]));
+    if (stopping.aborted) await awakeFor(clock, ANSWER_WHILE_STOPPING_MS, over);
+  }
+
+  /** The pair exists only in this process now: no fault of the disk is a reason to give it up. */
+  async #save(pair: NewTokenPair, generation: number | null, offered?: string): Promise<void> {
+    const { store, clock, log } = this.#o;
+    let stopAtMs: number | undefined;
+    for (let attempt = 0; ; attempt++) {
+      try {
+        if (await whenFree(clock, () => store.save(pair, generation, offered))) {
+          log.info(generation === null ? {} : { generation: generation + 1 }, 'The tokens were renewed.');
+          this.#noteCompany(pair, offered !== undefined);
+        } else {
+          log.warn({ generation }, 'Renewed tokens were dropped: newer ones are in the store.');
+        }
+        return;
+      } catch (error) {
+        if (!(error instanceof TillsyncError) || !error.code.startsWith('storage-')) throw error;
+        if (attempt === 0) {
+          log.error({ err: error }, 'Renewed tokens cannot be saved yet; they are kept in memory.');
+        }
+        if (this.#stopping.signal.aborted) stopAtMs ??= clock.monotonicMs() + SAVE_WHILE_STOPPING_MS;
+        if (stopAtMs !== undefined && clock.monotonicMs() >= stopAtMs) throw error;
+      }
+      const pauseMs = Math.min(SAVE_RETRY_FIRST_MS * 2 ** Math.min(attempt, 10), SAVE_RETRY_LONGEST_MS);
+      await clock.sleep(stopAtMs === undefined ? pauseMs : Math.min(pauseMs, 250));
+    }
+  }
+
+  /** A person's word decides whose the store is; a rotation only tells it where nothing is known yet. */
+  #noteCompany({ accessToken, refreshToken }: NewTokenPair, isOffered: boolean): void {
+    const { store, log } = this.#o;
+    try {
+      const company = companyOf(accessToken) ?? companyOf(refreshToken);
+      const known = store.company();
+      if (company !== undefined && company !== known && (isOffered || known === null)) {
+        store.setCompany(company);
+      }
+    } catch (error) {
+      // The next rotation tells it again.
+      log.debug({ err: error }, 'The company of the tokens could not be noted.');
+    }
+  }
+
+  async #lockOut(generation: number, cause: LockOut['cause']): Promise<void> {
+    const { store, clock, log } = this.#o;
+    // A holder that was frozen beyond its lease may have rotated and saved meanwhile.
+    if ((await whenFree(clock, () => store.read()))?.generation !== generation) return;
+    const lockOut: LockOut = { atMs: clock.nowMs(), cause };
+    try {
+      await whenFree(clock, () => store.markLockedOut(generation, lockOut));
+    } catch (error) {
+      if (!hasCode(error, 'storage-busy', 'storage-full', 'storage-readonly', 'storage-failed')) throw error;
+      log.error({ err: error }, 'The lock-out could not be written.');
+    }
+    throw lockedOutError(lockOut);
+  }
 }
 
-function uselessRenewal(): TillsyncError {
-  return new TillsyncError(
-    'unauthorized',
-    'The platform answers 401 to an access token it issued just now.',
-    {
-      httpStatus: 401,
-      hint: 'Check that the tokens belong to this company, and ask the platform for help.',
-    },
-  );
+/** `pair`: undefined for 401, 403 and 429; any other failure is thrown. */
+interface Exchange {
+  answer: CallAnswer;
+  pair?: NewTokenPair;
+}
+
+export function unauthorized(message: string): TillsyncError {
+  return new TillsyncError('unauthorized', message, {
+    httpStatus: 401,
+    hint: 'Check that the tokens belong to this company, and ask the platform for help.',
+  });
+}
+
+function stopped(): TillsyncError {
+  return new TillsyncError('aborted', 'Stopped while waiting for the tokens.');
 }

@@ -1,23 +1,30 @@
-import { decodeJwt } from 'jose';
+import { createHash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import { decodeJwt, type JWTPayload } from 'jose';
 import { TillsyncError } from '../core/errors.ts';
-import { parseDurationMs } from '../core/time.ts';
+import { type Clock, isoUtc, parseDurationMs } from '../core/time.ts';
+import type { Leases } from '../db/lease.ts';
+import { storing } from '../db/sqlite.ts';
 
 /** The token pair as state.db keeps it. Never logged, never part of an error. */
-export interface TokenPair {
-  refreshToken: string;
-  accessToken: string | null;
+export interface TokenPair extends NewTokenPair {
   /** Rises with each stored pair; the fencing number of saves. */
   generation: number;
   /** Wall clock, when this pair was stored. */
   savedAtMs: number;
+  /** Why no refresh is tried any more; null while all is well. */
+  lockedOut: LockOut | null;
+}
+
+export interface NewTokenPair {
+  refreshToken: string;
+  accessToken: string | null;
   /** Wall clock of the platform at which the access token ends; null: unknown. */
   accessExpiresAtMs: number | null;
   accessIssuedAtMs: number | null;
   refreshExpiresAtMs: number | null;
   /** Platform's wall clock minus ours when last seen. */
   clockSkewMs: number;
-  /** Why no refresh is tried any more; null while all is well. */
-  lockedOut: LockOut | null;
 }
 
 export interface LockOut {
@@ -29,39 +36,16 @@ export interface LockOut {
   cause: 'refused' | 'reply-lost';
 }
 
-/** Where the pair lives. Each method is one short durable transaction and may throw `storage-busy`. */
-export interface TokenStore {
-  read(): TokenPair | null;
-  /** Notes durably that the token of `generation` is about to be used up. Also proves that the disk takes writes. */
-  writeIntent(generation: number): void;
-  /** The intent left behind by a refresh that never came to its end; null when there is none. */
-  readIntent(): { generation: number; startedAtMs: number } | null;
-  /** Drops the intent of `generation`: its request never left, so the token is unused. */
-  clearIntent(generation: number): void;
-  /** Whether a person handed in this refresh token before; only a fingerprint of it is kept. */
-  wasHandedIn(refreshToken: string): boolean;
-  /**
-   * Stores a new pair if the store still holds `expectedGeneration` (0: nothing; null: whatever it holds, a
-   * person's word), drops the intent and ends a lock-out. False: another process was first, nothing is changed.
-   * `offered`: the refresh token that a person handed in and that was exchanged for this pair.
-   */
-  save(pair: NewTokenPair, expectedGeneration: number | null, offered?: string): boolean;
-  /** Id of the company whose tokens were taken here first; null: no token has told. */
-  company(): string | null;
-  setCompany(companyId: string): void;
-  markLockedOut(generation: number, lockOut: LockOut): void;
-  /** Takes the refresh lease; undefined while another process has it. */
-  acquireLease(holdMs: number): number | undefined;
-  releaseLease(fence: number): void;
-}
-
-export type NewTokenPair = Omit<TokenPair, 'generation' | 'savedAtMs' | 'lockedOut'>;
-
 /** An access token that is said to end sooner than this after its issue was read against a wrong clock. */
 const IMPLAUSIBLE_REST_MS = 5_000;
 const FUTURE_MAX_MS = 10 * 365 * 86_400_000;
 
-export interface IssuedPair {
+/**
+ * A pair just issued by the platform, dated on its clock. Its life counts from its receipt, since the platform may have
+ * several servers whose clocks differ: the JWT's own lifetime, or else the answer's `expiresIn`, or else what the JWT
+ * says of its end.
+ */
+export function datedPair(issued: {
   accessToken: string;
   refreshToken: string;
   /** Lifetime text such as `1h`. */
@@ -70,48 +54,48 @@ export interface IssuedPair {
   nowMs: number;
   /** The platform's wall clock minus ours. */
   clockSkewMs: number;
-}
-
-/**
- * A pair just issued by the platform, dated on its clock. Its life counts from its receipt, since the platform may have
- * several servers whose clocks differ: the JWT's own lifetime, or else the answer's `expiresIn`, or else what the JWT
- * says of its end.
- */
-export function datedPair(issued: IssuedPair): NewTokenPair {
-  const serverNowMs = issued.nowMs + issued.clockSkewMs;
-  const { issuedAtMs, expiresAtMs } = jwtTimes(issued.accessToken);
+}): NewTokenPair {
+  const { accessToken, refreshToken, expiresIn, clockSkewMs } = issued;
+  const serverNowMs = issued.nowMs + clockSkewMs;
+  const { issuedAtMs, expiresAtMs } = jwtTimes(accessToken);
   const lifetimeMs =
     issuedAtMs !== null && expiresAtMs !== null && expiresAtMs > issuedAtMs
       ? expiresAtMs - issuedAtMs
-      : (parseDurationMs(issued.expiresIn ?? '') ?? null);
-  const believable = expiresAtMs !== null && expiresAtMs - serverNowMs >= IMPLAUSIBLE_REST_MS;
+      : (parseDurationMs(expiresIn ?? '') ?? null);
+  const isBelievable = expiresAtMs !== null && expiresAtMs - serverNowMs >= IMPLAUSIBLE_REST_MS;
   return {
-    refreshToken: issued.refreshToken,
-    accessToken: issued.accessToken,
+    refreshToken,
+    accessToken,
     accessIssuedAtMs: serverNowMs,
-    accessExpiresAtMs: lifetimeMs !== null ? serverNowMs + lifetimeMs : believable ? expiresAtMs : null,
-    refreshExpiresAtMs: jwtTimes(issued.refreshToken).expiresAtMs,
-    clockSkewMs: issued.clockSkewMs,
+    accessExpiresAtMs: lifetimeMs !== null ? serverNowMs + lifetimeMs : isBelievable ? expiresAtMs : null,
+    refreshExpiresAtMs: jwtTimes(refreshToken).expiresAtMs,
+    clockSkewMs,
   };
 }
 
+/** Tokens that a person obtained from the platform's support or panel. */
+export interface HandedInTokens {
+  refreshToken: string;
+  accessToken?: string | null;
+}
+
 /** A pair that a person handed in: of unknown age, so only what its own times say. */
-export function handedInPair(handedIn: { refreshToken: string; accessToken?: string | null }): NewTokenPair {
-  const times = jwtTimes(handedIn.accessToken ?? '');
+export function handedInPair({ refreshToken, accessToken = null }: HandedInTokens): NewTokenPair {
+  const times = jwtTimes(accessToken);
   return {
-    refreshToken: handedIn.refreshToken,
-    accessToken: handedIn.accessToken ?? null,
+    refreshToken,
+    accessToken,
     accessIssuedAtMs: times.issuedAtMs,
     accessExpiresAtMs: times.expiresAtMs,
-    refreshExpiresAtMs: jwtTimes(handedIn.refreshToken).expiresAtMs,
+    refreshExpiresAtMs: jwtTimes(refreshToken).expiresAtMs,
     clockSkewMs: 0,
   };
 }
 
 /** Milliseconds the access token is still good for; Infinity when nobody knows its end. */
-export function accessRestMs(pair: TokenPair, serverNowMs: number): number {
-  if (pair.accessToken === null) return 0;
-  return pair.accessExpiresAtMs === null ? Number.POSITIVE_INFINITY : pair.accessExpiresAtMs - serverNowMs;
+export function accessRestMs({ accessToken, accessExpiresAtMs }: TokenPair, serverNowMs: number): number {
+  if (accessToken === null) return 0;
+  return accessExpiresAtMs === null ? Number.POSITIVE_INFINITY : accessExpiresAtMs - serverNowMs;
 }
 
 /** How long the access token lives from its issue; Infinity when that is not known. */
@@ -122,19 +106,22 @@ export function accessLifeMs({ accessIssuedAtMs, accessExpiresAtMs }: TokenPair)
 
 /** Whether `share` of the access token's life is over; never, when its life is not known. */
 export function isDue(pair: TokenPair, serverNowMs: number, share: number): boolean {
-  const { accessExpiresAtMs, accessIssuedAtMs } = pair;
-  if (accessExpiresAtMs === null || accessIssuedAtMs === null) return false;
-  return serverNowMs >= accessIssuedAtMs + (accessExpiresAtMs - accessIssuedAtMs) * share;
+  return serverNowMs >= (pair.accessIssuedAtMs ?? 0) + accessLifeMs(pair) * share;
+}
+
+function claimsOf(token: string | null | undefined): JWTPayload {
+  try {
+    return decodeJwt(token ?? '');
+  } catch {
+    // Not a JWT: nothing is known.
+    return {};
+  }
 }
 
 /** `iat` and `exp` of a JWT in milliseconds; null where there are none or the text is no JWT. */
-function jwtTimes(token: string): { issuedAtMs: number | null; expiresAtMs: number | null } {
-  try {
-    const { iat, exp } = decodeJwt(token);
-    return { issuedAtMs: asMs(iat), expiresAtMs: asMs(exp) };
-  } catch {
-    return { issuedAtMs: null, expiresAtMs: null };
-  }
+function jwtTimes(token: string | null): { issuedAtMs: number | null; expiresAtMs: number | null } {
+  const { iat, exp } = claimsOf(token);
+  return { issuedAtMs: asMs(iat), expiresAtMs: asMs(exp) };
 }
 
 function asMs(seconds: unknown): number | null {
@@ -145,22 +132,25 @@ function asMs(seconds: unknown): number | null {
 }
 
 /** Where a token may name its company; the document shows no claims. The id may lie in a record of its own. */
-const CLAIMS = ['websiteId', 'companyId', 'company_id', 'company', 'website', 'tenantId', 'tenant'] as const;
-const RECORD_IDS = ['_id', 'id'] as const;
+const CLAIMS = ['websiteId', 'companyId', 'company_id', 'company', 'website', 'tenantId', 'tenant'];
 
 /** The company that a token speaks for, by its claims; undefined where it shows none. */
 export function companyOf(token: string | null | undefined): string | undefined {
-  if (!token) return undefined;
-  try {
-    const claims = decodeJwt(token);
-    for (const name of CLAIMS) {
-      const id = idOf(claims[name]);
-      if (id !== undefined) return id;
-    }
-  } catch {
-    // Not a JWT: nothing is known.
+  const claims = claimsOf(token);
+  return CLAIMS.map((name) => idOf(claims[name])).find((id) => id !== undefined);
+}
+
+function idOf(value: unknown): string | undefined {
+  if (typeof value === 'object' && value !== null) {
+    const { _id, id } = value as Record<string, unknown>;
+    return scalarId(_id) ?? scalarId(id);
   }
-  return undefined;
+  return scalarId(value);
+}
+
+function scalarId(value: unknown): string | undefined {
+  if (typeof value === 'number' && Number.isFinite(value)) return String(value);
+  return (typeof value === 'string' && value.trim()) || undefined;
 }
 
 /** Which company tokens are certainly of, where that is not the one this store belongs to. */
@@ -189,18 +179,6 @@ export function refuseOtherCompany(
         'To move this store to the other company: {tillsync} auth set --other-company',
     },
   );
-}
-
-function idOf(value: unknown): string | undefined {
-  if (typeof value === 'number' && Number.isFinite(value)) return String(value);
-  if (typeof value === 'string') return value.trim() === '' ? undefined : value.trim();
-  if (typeof value !== 'object' || value === null) return undefined;
-  const record = value as Record<string, unknown>;
-  for (const name of RECORD_IDS) {
-    const id = record[name];
-    if (typeof id === 'string' || typeof id === 'number') return idOf(id);
-  }
-  return undefined;
 }
 
 /** The state of the tokens without any secret, for `status` and `auth status`. */
@@ -238,4 +216,228 @@ export function describeTokens(
     lockedOut: pair?.lockedOut ?? null,
     openIntentAtMs,
   };
+}
+
+const HINT = 'Get a new token pair from the company panel or the support, then run: {tillsync} auth set';
+
+/** The lock-out as it is told to whoever wanted to call. */
+export function lockedOutError({ atMs, cause }: LockOut): TillsyncError {
+  const why =
+    cause === 'reply-lost'
+      ? 'an answer with new tokens was lost on its way, and the platform takes the old refresh token no more'
+      : 'the platform refused the refresh token as invalid, expired or revoked';
+  const since = isoUtc(atMs).slice(0, 16).replace('T', ' ');
+  return new TillsyncError('auth-required', `Since ${since} UTC the platform asks for new tokens: ${why}.`, {
+    hint: HINT,
+    httpStatus: 401,
+  });
+}
+
+export function noTokensError(): TillsyncError {
+  return new TillsyncError('auth-required', 'No tokens have been handed in yet.', { hint: HINT });
+}
+
+/** How many answers in a row must tell of a wrong clock here: one server of several may be wrong itself. */
+const AGREEING = 3;
+
+/** The platform's wall clock as its answers tell it, followed on our monotonic clock: a jump of ours is seen at once. */
+export class PlatformClock {
+  readonly #clock: Clock;
+  readonly #store: Pick<TokenStore, 'wasHandedIn'>;
+  /** Platform's wall clock minus our monotonic one, by the last answers, the newest first. */
+  #seen: number[] = [];
+  /** A moment of the present pair's life on both clocks, from which its age counts. */
+  #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
+
+  constructor(options: { clock: Clock; store: Pick<TokenStore, 'wasHandedIn'> }) {
+    this.#clock = options.clock;
+    this.#store = options.store;
+  }
+
+  /** Takes the Date of any answer. */
+  observe(serverMs: number): void {
+    const atMonoMs = this.#clock.monotonicMs();
+    this.#seen = [serverMs - atMonoMs, ...this.#seen].slice(0, AGREEING);
+    if (this.#pair?.isGuess) this.#pair = { ...this.#pair, serverMs, atMonoMs, isGuess: false };
+  }
+
+  /** Platform's wall clock minus ours, by the last answer; undefined: none came yet. */
+  skewMs(): number | undefined {
+    return this.#skews()[0];
+  }
+
+  /** How far ours is wrong at least, on which the last answers agree; undefined: too few came yet. */
+  agreedSkewMs(): number | undefined {
+    const skews = this.#skews();
+    if (skews.length < AGREEING) return undefined;
+    return skews.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
+  }
+
+  #skews(): number[] {
+    const aheadMs = this.#clock.monotonicMs() - this.#clock.nowMs();
+    return this.#seen.map((offsetMs) => offsetMs + aheadMs);
+  }
+
+  /**
+   * The clock of the server that issued `pair`, as it was at its receipt and has gone on since: later answers may come
+   * from servers with other clocks. For a pair that a person handed in, that of the first answer.
+   */
+  ofPair({ generation, clockSkewMs, refreshToken }: TokenPair): number {
+    const atMonoMs = this.#clock.monotonicMs();
+    if (this.#pair?.generation !== generation) {
+      const serverMs = this.#clock.nowMs() + clockSkewMs;
+      this.#pair = { generation, serverMs, atMonoMs, isGuess: this.#store.wasHandedIn(refreshToken) };
+    }
+    return this.#pair.serverMs + atMonoMs - this.#pair.atMonoMs;
+  }
+}
+
+const LEASE = 'token.refresh';
+
+interface Row extends Omit<TokenPair, 'lockedOut'> {
+  lockedOutAtMs: number | null;
+  lockedOutCause: LockOut['cause'] | null;
+}
+
+function statements(db: Database.Database) {
+  return {
+    pair: db.prepare<[], Row>(
+      `SELECT generation, refresh_token AS refreshToken, access_token AS accessToken, saved_at_ms AS savedAtMs,
+         access_expires_at_ms AS accessExpiresAtMs, access_issued_at_ms AS accessIssuedAtMs,
+         refresh_expires_at_ms AS refreshExpiresAtMs, clock_skew_ms AS clockSkewMs,
+         locked_out_at_ms AS lockedOutAtMs, locked_out_cause AS lockedOutCause
+       FROM tokens`,
+    ),
+    putPair: db.prepare<[Record<string, unknown>]>(
+      `INSERT OR REPLACE INTO tokens (one, generation, refresh_token, access_token, saved_at_ms,
+         access_expires_at_ms, access_issued_at_ms, refresh_expires_at_ms, clock_skew_ms)
+       VALUES (1, :generation, :refreshToken, :accessToken, :savedAtMs,
+         :accessExpiresAtMs, :accessIssuedAtMs, :refreshExpiresAtMs, :clockSkewMs)`,
+    ),
+    intent: db.prepare<[], { generation: number; startedAtMs: number }>(
+      `SELECT intent_generation AS generation, coalesce(intent_at_ms, 0) AS startedAtMs FROM tokens
+       WHERE intent_generation IS NOT NULL`,
+    ),
+    putIntent: db.prepare<[number, number, number]>(
+      'UPDATE tokens SET intent_generation = ?, intent_at_ms = ? WHERE generation = ?',
+    ),
+    clearIntent: db.prepare<[number]>(
+      'UPDATE tokens SET intent_generation = NULL, intent_at_ms = NULL WHERE intent_generation = ?',
+    ),
+    lockOut: db.prepare<[number, string, number]>(
+      'UPDATE tokens SET locked_out_at_ms = ?, locked_out_cause = ? WHERE generation = ?',
+    ),
+    noteHandedIn: db.prepare<[string]>('INSERT OR IGNORE INTO handed_in VALUES (?)'),
+    handedIn: db.prepare<[string], number>('SELECT 1 FROM handed_in WHERE fingerprint = ?').pluck(),
+    company: db.prepare<[], string>('SELECT company_id FROM company').pluck(),
+    putCompany: db.prepare<[string]>('INSERT OR REPLACE INTO company VALUES (1, ?)'),
+  };
+}
+
+interface TokenRowsOptions {
+  db: Database.Database;
+  clock: Clock;
+  leases: Leases;
+  onSecret?: ((value: string) => void) | undefined;
+}
+
+export type TokenStore = Pick<TokenRows, keyof TokenRows>;
+
+/**
+ * The token pair as one row of state.db: a save is one page, all or nothing. Each method is one short durable
+ * transaction and may throw `storage-busy`.
+ */
+export class TokenRows {
+  readonly #o: TokenRowsOptions;
+  readonly #sql: ReturnType<typeof statements>;
+  #toldGeneration = 0;
+
+  constructor(options: TokenRowsOptions) {
+    this.#o = options;
+    this.#sql = statements(options.db);
+  }
+
+  read(): TokenPair | null {
+    const row = storing(() => this.#sql.pair.get());
+    if (!row) return null;
+    const { lockedOutAtMs, lockedOutCause, ...pair } = row;
+    if (pair.generation !== this.#toldGeneration) {
+      this.#tellSecrets(pair);
+      this.#toldGeneration = pair.generation;
+    }
+    const lockedOut =
+      lockedOutAtMs === null ? null : { atMs: lockedOutAtMs, cause: lockedOutCause ?? 'refused' };
+    return { ...pair, lockedOut };
+  }
+
+  /** Notes durably that the token of `generation` is about to be used up. Also proves that the disk takes writes. */
+  writeIntent(generation: number): void {
+    storing(() => this.#sql.putIntent.run(generation, this.#o.clock.nowMs(), generation));
+  }
+
+  /** The intent left behind by a refresh that never came to its end; null when there is none. */
+  readIntent(): { generation: number; startedAtMs: number } | null {
+    return storing(() => this.#sql.intent.get()) ?? null;
+  }
+
+  /** Drops the intent of `generation`: its request never left, so the token is unused. */
+  clearIntent(generation: number): void {
+    storing(() => this.#sql.clearIntent.run(generation));
+  }
+
+  /**
+   * Stores a new pair if the store still holds `expectedGeneration` (0: nothing; null: whatever it holds, a
+   * person's word), drops the intent and ends a lock-out. False: another process was first, nothing is changed.
+   * `offered`: the refresh token that a person handed in and that was exchanged for this pair.
+   */
+  save(pair: NewTokenPair, expectedGeneration: number | null, offered = pair.refreshToken): boolean {
+    this.#tellSecrets(pair);
+    const saving = this.#o.db.transaction(() => {
+      const row = this.#sql.pair.get();
+      const generation = row?.generation ?? 0;
+      if (expectedGeneration !== null && expectedGeneration !== generation) return false;
+      // Only a rotation follows on a good pair of a known generation; all else came from a person.
+      const isHandedIn = expectedGeneration === null || !row || row.lockedOutAtMs !== null;
+      if (isHandedIn) this.#sql.noteHandedIn.run(fingerprintOf(offered));
+      this.#sql.putPair.run({ ...pair, generation: generation + 1, savedAtMs: this.#o.clock.nowMs() });
+      return true;
+    });
+    return storing(() => saving.immediate());
+  }
+
+  /** Whether a person handed in this refresh token before; only a fingerprint of it is kept. */
+  wasHandedIn(refreshToken: string): boolean {
+    return storing(() => this.#sql.handedIn.get(fingerprintOf(refreshToken))) === 1;
+  }
+
+  /** Id of the company whose tokens were taken here first; null: no token has told. */
+  company(): string | null {
+    return storing(() => this.#sql.company.get()) ?? null;
+  }
+
+  setCompany(companyId: string): void {
+    storing(() => this.#sql.putCompany.run(companyId));
+  }
+
+  markLockedOut(generation: number, { atMs, cause }: LockOut): void {
+    storing(() => this.#sql.lockOut.run(atMs, cause, generation));
+  }
+
+  /** Takes the refresh lease; undefined while another process has it. */
+  acquireLease(holdMs: number): number | undefined {
+    return this.#o.leases.acquire(LEASE, holdMs);
+  }
+
+  releaseLease(fence: number): void {
+    this.#o.leases.release(LEASE, fence);
+  }
+
+  #tellSecrets({ refreshToken, accessToken }: NewTokenPair): void {
+    this.#o.onSecret?.(refreshToken);
+    if (accessToken !== null) this.#o.onSecret?.(accessToken);
+  }
+}
+
+function fingerprintOf(token: string): string {
+  return createHash('sha256').update(token).digest('hex');
 }

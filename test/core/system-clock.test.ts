@@ -28,7 +28,7 @@ test('without a name of the boot, limits outlive a wall clock that is put right 
   const { path } = first;
   const limits = { ...documentLimits, ordersIntervalMs: 120_000 };
   const grant = first.ledger.acquire('order.all', limits, 20_000);
-  if (grant.granted) first.ledger.settle(grant.ticket, limits, 'answered');
+  if (grant.granted) first.ledger.settle(grant.ticket, 'answered');
   first.close();
   clock.jumpWall(3 * 3_600_000);
   clock.bootId = bootIdFrom({ readBootIdFile: hidden, fromEnvironment: undefined });

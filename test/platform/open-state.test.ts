@@ -40,7 +40,7 @@ test('token saves and rate slots need no room beyond the files as they are', asy
   const before = sizes();
   for (let i = 0; i < 500; i++) {
     const grant = state.ledger.acquire('product.list', documentLimits, 1000);
-    if (grant.granted) state.ledger.settle(grant.ticket, documentLimits);
+    if (grant.granted) state.ledger.settle(grant.ticket);
     expect(state.tokens.save(pair(`token ${i}`), i)).toBe(true);
     await clock.advance(1001);
   }

@@ -31,7 +31,7 @@ test('the interval counts from the answer, for every process', async () => {
   await clock.advance(5000);
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'in-flight', waitMs: 1001 });
   expect(waitOf(other, 'product.get')).toBe('granted');
-  ledger.settle(ticket, limits);
+  ledger.settle(ticket);
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'interval', waitMs: 1001 });
   clock.jumpWall(-3_600_000);
   await clock.advance(1000);
@@ -47,9 +47,9 @@ test('a lane whose process died frees itself after its hold and the interval', a
   expect(waitOf(other, 'order.all')).toEqual({ reason: 'in-flight', waitMs: 1 });
   await clock.advance(1);
   const fresh = take(other, 'order.all');
-  ledger.settle(dead, limits);
+  ledger.settle(dead);
   expect(waitOf(ledger, 'order.all')).toMatchObject({ reason: 'in-flight' });
-  other.settle(fresh, limits);
+  other.settle(fresh);
   expect(waitOf(ledger, 'order.all')).toEqual({ reason: 'interval', waitMs: 120_001 });
 });
 
@@ -63,7 +63,7 @@ test('a lane that is kept stays taken, one that was overtaken cannot be kept', a
   await clock.advance(1001);
   const fresh = take(other, 'product.list');
   ledger.extend(ticket, 10 * HOLD_MS);
-  other.settle(fresh, limits);
+  other.settle(fresh);
   ledger.extend(fresh, 10 * HOLD_MS);
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'interval', waitMs: 1001 });
 });
@@ -94,9 +94,9 @@ test('no call leaves the window before its time, whatever else is called', async
   const { clock, ledger } = setUp();
   const small = { ...limits, ordersPerWindow: 2 };
   for (let i = 0; i < 2; i++) {
-    ledger.settle(take(ledger, 'order.all'), limits);
+    ledger.settle(take(ledger, 'order.all'));
     await clock.advance(125_000);
-    ledger.settle(take(ledger, 'product.list'), limits);
+    ledger.settle(take(ledger, 'product.list'));
   }
   expect(ledger.acquire('order.all', small, HOLD_MS)).toMatchObject({ wait: { reason: 'window' } });
 });
@@ -104,10 +104,10 @@ test('no call leaves the window before its time, whatever else is called', async
 test('a call that was never sent leaves no trace', async () => {
   const { clock, ledger } = setUp();
   const first = take(ledger, 'product.list');
-  ledger.settle(first, limits);
+  ledger.settle(first);
   await clock.advance(1001);
   ledger.cancel(take(ledger, 'product.list'));
-  ledger.settle(take(ledger, 'product.list'), limits);
+  ledger.settle(take(ledger, 'product.list'));
   expect(ledger.blockHistory('product.list', limits).requests).toBe(2);
 });
 
@@ -117,14 +117,14 @@ test('the last places of the window are kept for orders and the tokens', async (
   for (let i = 0; i < 8; i++) {
     const grant = ledger.acquire('product.list', small, HOLD_MS);
     if (!grant.granted) throw new Error('early');
-    ledger.settle(grant.ticket, small);
+    ledger.settle(grant.ticket);
     await clock.advance(2);
   }
   expect(ledger.acquire('product.list', small, HOLD_MS)).toMatchObject({ wait: { reason: 'window' } });
   for (const endpoint of ['order.all', 'token.refresh'] as const) {
     const grant = ledger.acquire(endpoint, small, HOLD_MS);
     if (!grant.granted) throw new Error('the reserve is gone');
-    ledger.settle(grant.ticket, small);
+    ledger.settle(grant.ticket);
   }
   await clock.advance(2);
   expect(ledger.acquire('token.refresh', small, HOLD_MS)).toMatchObject({ wait: { reason: 'window' } });
@@ -142,7 +142,7 @@ test('429 holds back one endpoint; a shorter one does not shorten it', async () 
 
 test('after a block one call at a time probes, and whoever brought it on comes later', async () => {
   const { clock, ledger, other } = setUp();
-  ledger.settle(take(ledger, 'product.list'), limits, 'failed');
+  ledger.settle(take(ledger, 'product.list'), 'failed');
   ledger.block('all', 60_000, 'blocked', 'product.list');
   expect(waitOf(other, 'webhook.get')).toEqual({ reason: 'blocked', waitMs: 60_000 });
   expect(waitOf(other, 'token.refresh')).toMatchObject({ reason: 'blocked' });
@@ -151,9 +151,9 @@ test('after a block one call at a time probes, and whoever brought it on comes l
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'blocked', waitMs: 15_000 });
   const probe = take(ledger, 'product.get');
   expect(waitOf(other, 'webhook.get')).toMatchObject({ reason: 'blocked' });
-  ledger.settle(probe, limits, 'failed');
+  ledger.settle(probe, 'failed');
   const second = take(other, 'webhook.get');
-  other.settle(second, limits, 'answered');
+  other.settle(second, 'answered');
   take(ledger, 'product.stock.put');
   take(ledger, 'product.put');
   expect(ledger.blockHistory('product.list', limits).all).toEqual({
@@ -171,7 +171,7 @@ test('an answer to a call sent before a block ended says nothing of it', async (
   const early = take(ledger, 'order.all');
   ledger.block('all', 10_000, 'blocked', 'product.list');
   await clock.advance(11_000);
-  ledger.settle(early, limits, 'answered');
+  ledger.settle(early, 'answered');
   expect(ledger.blockHistory('product.list', limits).all).toMatchObject({ othersAnswered: false });
 });
 
@@ -179,8 +179,8 @@ test('after a reboot everything counts from the beginning of the boot', async ()
   const { clock, ledger } = setUp();
   const small = { ...limits, ordersPerWindow: 1 };
   take(ledger, 'product.list');
-  ledger.settle(take(ledger, 'order.all'), limits);
-  ledger.block('product.get', 600_000, 'no permission');
+  ledger.settle(take(ledger, 'order.all'));
+  ledger.block('product.get', 600_000, 'no permission', 'product.get');
   ledger.holdBack('webhook.get', 50_000);
   clock.reboot(3_600_000, 600);
   expect(waitOf(ledger, 'product.list')).toEqual({ reason: 'interval', waitMs: 401 });
@@ -194,7 +194,7 @@ test('after a reboot everything counts from the beginning of the boot', async ()
 
 test('a machine set back within its boot does not stall', async () => {
   const { clock, ledger } = setUp();
-  ledger.settle(take(ledger, 'order.all'), limits);
+  ledger.settle(take(ledger, 'order.all'));
   await clock.advance(-900_000);
   expect(waitOf(ledger, 'order.all')).toEqual({ reason: 'interval', waitMs: 120_001 });
   await clock.advance(120_001);

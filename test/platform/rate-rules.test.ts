@@ -63,13 +63,13 @@ async function run(steps: Step[]): Promise<Call[]> {
       realMs += each.ms;
       for (const { call, ticket } of underWay.filter(({ call }) => realMs >= call.endMs)) {
         call.endMs = Math.min(call.endMs, realMs);
-        first.ledger.settle(ticket, limits);
+        first.ledger.settle(ticket);
       }
       underWay = underWay.filter(({ call }) => realMs < call.endMs);
     } else if (each.do === 'answer' || each.do === 'die') {
       const [ended] = underWay.splice(each.nth % Math.max(1, underWay.length), 1);
       if (ended) ended.call.endMs = realMs;
-      if (ended && each.do === 'answer') first.ledger.settle(ended.ticket, limits, 'answered');
+      if (ended && each.do === 'answer') first.ledger.settle(ended.ticket, 'answered');
     } else if (each.do === 'jump') {
       clock.jumpWall(each.ms);
     } else {

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { SignJWT } from 'jose';
 import { expect, test } from 'vitest';
-import { expectJsonLike, expectSuccess, readData } from '../../src/platform/answers.ts';
 import { readBatchData, readSingle } from '../../src/platform/client.ts';
 import { retryAfterMs } from '../../src/platform/rate-budget.ts';
 import {
@@ -12,7 +11,7 @@ import {
   isDue,
   type TokenPair,
 } from '../../src/platform/tokens.ts';
-import type { CallAnswer } from '../../src/platform/transport.ts';
+import { type CallAnswer, expectJsonLike, expectSuccess, readData } from '../../src/platform/transport.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
 const HOUR_MS = 3_600_000;

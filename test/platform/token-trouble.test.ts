@@ -170,7 +170,7 @@ test('a caller that leaves does not end the refresh, and stopping waits for it',
 test('stopping does not wait for a refresh that is not sent yet', async () => {
   const r = await rig();
   const platform = r.client();
-  r.state.ledger.block('all', HOUR_MS, 'blocked');
+  r.state.ledger.block('all', HOUR_MS, 'blocked', 'order.all');
   const refresh = r.fault(platform.tokens.refresh());
   await r.clock.advance(1000);
   await r.run(platform.close(), 200);

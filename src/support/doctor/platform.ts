@@ -11,10 +11,9 @@ import { type Clock, formatDuration, isoUtc, type Random } from '../../core/time
 import { FINDING_SENTENCES } from '../../health/finding.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { WebhookMemory } from '../../orders/webhook.ts';
-import { serverDateMs } from '../../platform/answers.ts';
 import type { PlatformClient } from '../../platform/client.ts';
 import type { CallOptions, Wait, WebhookState } from '../../platform/platform.ts';
-import { createHttpTransport, type Transport } from '../../platform/transport.ts';
+import { createHttpTransport, serverDateMs, type Transport } from '../../platform/transport.ts';
 import {
   type Check,
   type CheckId,
