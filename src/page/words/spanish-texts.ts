@@ -46,7 +46,6 @@ export const SPANISH_TEXTS: readonly (readonly [english: string, spanish: string
   ['An entry that is nested too deeply to be kept.', 'Un registro con demasiados niveles para guardarlo.'],
   ['The platform sent a product without an id.', 'La plataforma envió un producto sin id.'],
   ['The platform gives no reason.', 'La plataforma no da un motivo.'],
-  ['The tokens could not be renewed yet.', 'Todavía no se pudieron renovar los tokens.'],
   ['Not sent, the platform would refuse it: {1}.', 'No se envió, la plataforma lo rechazaría: {1}.'],
   ['New tokens have ended the lock-out.', 'Con los tokens nuevos, la plataforma vuelve a aceptar llamadas.'],
   [
