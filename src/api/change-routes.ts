@@ -3,59 +3,19 @@ import { setImmediate } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { z } from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import type { Candidate, ChangeKind, ProductChange, StockChange } from '../outbox/change.ts';
+import {
+  type Candidate,
+  type ChangeKind,
+  type ProductChange,
+  productItem,
+  type StockChange,
+  stockItem,
+} from '../outbox/change.ts';
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
 import type { ApiFamily, RouteDoc } from './api.ts';
 import { errorBody, statusOf } from './server.ts';
 
 export const ITEMS_MAX = 100_000;
-
-const sound = /^[^\0\uFFFD]*$/;
-const id = z.string().max(200).regex(/\S/).regex(sound);
-const sku = z.union([
-  z.number().int().min(0),
-  z
-    .string()
-    .regex(/^(0|[1-9]\d*)$/)
-    .refine((digits) => Number.isSafeInteger(Number(digits)))
-    .describe('Digits without leading zeros'),
-]);
-const value = z.number().min(0).max(Number.MAX_SAFE_INTEGER);
-const oneName = {
-  error: 'sku or externalId says which product is meant; at least one is needed',
-};
-const names = (item: { sku?: unknown; externalId?: unknown }) =>
-  item.sku !== undefined || item.externalId !== undefined;
-
-/** Item of `POST /v1/stock`: the item of the platform's PUT /product/stock/batch, or one named by its sku. */
-export const stockItem = z
-  .strictObject({
-    externalId: id.optional().describe('Integration id of the product'),
-    sku: sku.optional(),
-    qty: value.describe('New stock quantity'),
-    show: z.boolean().optional().describe('Stock visibility in the branch; left as it is when missing'),
-    subsidiaryId: id.optional().describe('Branch, where the product is in several'),
-    subsidiaryExternalId: id.optional(),
-  })
-  .refine(names, oneName);
-
-/** Item of `POST /v1/products`: the item of the platform's PUT /product/batch. */
-export const productItem = z
-  .strictObject({
-    externalId: id.optional().describe('Integration id of the product'),
-    sku: sku.optional(),
-    price: value.optional(),
-    name: z.string().regex(/\S/).regex(sound).max(100_000).optional(),
-    description: z.string().regex(sound).max(100_000).optional().describe('An empty text clears it'),
-    show: z.boolean().optional().describe('Visibility of the whole product'),
-  })
-  .refine(names, oneName)
-  .refine(
-    ({ price, name, description, show }) => [price, name, description, show].some((v) => v !== undefined),
-    {
-      error: 'at least one of price, name, description and show is needed',
-    },
-  );
 
 const itemsText = `1 to ${ITEMS_MAX} items, each checked by itself. The same as NDJSON or as CSV with a header.`;
 export const stockItems = z.array(stockItem).min(1).max(ITEMS_MAX).describe(itemsText);

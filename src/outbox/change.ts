@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import type { MappingField } from '../catalog/product.ts';
 import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts';
@@ -5,33 +6,81 @@ import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts
 /** What a change is about; also which pair of endpoints carries it. */
 export type ChangeKind = 'product' | 'stock';
 
+/** Longest id and text that is taken; far above anything real, so that a broken export is named. */
+const ID_LENGTH_MAX = 200;
+const TEXT_LENGTH_MAX = 100_000;
+const NOT_UTF8 = 'is not valid UTF-8 text';
+
+/** A message of a schema below: the value and what is wrong with it. The reader puts the column before it. */
+const says = (why: string | ((input: unknown) => string)) => ({
+  error: ({ input }: { input?: unknown }) => `${show(input)} ${typeof why === 'string' ? why : why(input)}`,
+});
+
+const sound = (text: z.ZodString) =>
+  text
+    .regex(
+      /^[^\0\uFFFD]*$/,
+      says((input) => (String(input).includes('\0') ? 'contains a NUL character' : NOT_UTF8)),
+    )
+    .refine((value) => value.isWellFormed(), says(NOT_UTF8));
+
+/** Without the blanks around it, which a CHAR column always has. */
+const id = sound(
+  z
+    .string(says('is not a text; write it in quotes'))
+    .regex(/\S/, says('is empty'))
+    .trim()
+    .max(ID_LENGTH_MAX, says('is too long')),
+);
+const notWhole = says('is not a whole number that can be kept exactly');
+/** The platform's sku is a number; as text only its plain digits are taken. */
+const sku = z
+  .union(
+    [
+      z.number().int(notWhole).min(0, notWhole),
+      z
+        .string()
+        .trim()
+        .regex(/^(0|[1-9]\d*)$/, notWhole)
+        .refine((digits) => Number.isSafeInteger(Number(digits)), notWhole)
+        .describe('Digits without leading zeros'),
+    ],
+    notWhole,
+  )
+  .transform(String);
+const number = z
+  .number(says(whyNoNumber))
+  .min(0, says('is negative'))
+  .max(Number.MAX_SAFE_INTEGER, says('is too large to be kept exactly'))
+  .overwrite((value) => (value === 0 ? 0 : value));
+const text = sound(z.string(says('is not a text')).max(TEXT_LENGTH_MAX, says('is too long')));
+const flag = z.boolean(says('is neither true nor false'));
+
 /**
  * A quantity as a POS hands it over. Names at least one of `externalId` and `sku`; the platform's stock
  * endpoints take only externalId, so a sku is looked up in the mirror. The branch is needed only where the
  * product is in several.
  */
-export interface StockChange {
-  externalId?: string;
-  /** Decimal digits without leading zeros. */
-  sku?: string;
-  qty: number;
-  /** Stock visibility in the branch; left as it is when missing. */
-  show?: boolean;
-  subsidiaryId?: string;
-  subsidiaryExternalId?: string;
-}
+export const stockItem = z.strictObject({
+  externalId: id.exactOptional().describe('Integration id of the product'),
+  sku: sku.exactOptional(),
+  qty: number.describe('New stock quantity'),
+  show: flag.exactOptional().describe('Stock visibility in the branch; left as it is when missing'),
+  subsidiaryId: id.exactOptional().describe('Branch, where the product is in several'),
+  subsidiaryExternalId: id.exactOptional(),
+});
+export type StockChange = z.output<typeof stockItem>;
 
 /** Price, texts or visibility as a POS hands them over, with at least one of them present. */
-export interface ProductChange {
-  externalId?: string;
-  sku?: string;
-  price?: number;
-  name?: string;
-  /** An empty text clears it. */
-  description?: string;
-  /** Visibility of the whole product. */
-  show?: boolean;
-}
+export const productItem = z.strictObject({
+  externalId: id.exactOptional().describe('Integration id of the product'),
+  sku: sku.exactOptional(),
+  price: number.exactOptional(),
+  name: text.regex(/\S/, { error: 'is empty' }).exactOptional(),
+  description: text.exactOptional().describe('An empty text clears it'),
+  show: flag.exactOptional().describe('Visibility of the whole product'),
+});
+export type ProductChange = z.output<typeof productItem>;
 
 export type FaultCode =
   | 'not-an-object'
@@ -59,16 +108,6 @@ export type ChangeBody = ProductChangeItem | StockChangeItem;
 
 /** Keys of a body that say which product and branch; all others are values. */
 export const ADDRESS_KEYS = ['sku', 'externalId', 'subsidiaryId', 'subsidiaryExternalId'] as const;
-
-export const STOCK_COLUMNS = [
-  'externalId',
-  'sku',
-  'qty',
-  'show',
-  'subsidiaryId',
-  'subsidiaryExternalId',
-] as const;
-export const PRODUCT_COLUMNS = ['externalId', 'sku', 'price', 'name', 'description', 'show'] as const;
 
 /** What a change is for, once known: two changes of one kind with equal keys are for the same thing. */
 export interface Target {
@@ -155,172 +194,67 @@ export function literalAddress(change: StockChange | ProductChange): Address {
   return address;
 }
 
-const COLUMNS: Record<ChangeKind, ReadonlySet<string>> = {
-  stock: new Set(STOCK_COLUMNS),
-  product: new Set(PRODUCT_COLUMNS),
+const SCHEMAS: Record<ChangeKind, [column: string, schema: z.ZodType][]> = {
+  stock: Object.entries(stockItem.shape),
+  product: Object.entries(productItem.shape),
 };
-
-/** Longest id and text that is taken; far above anything real, so that a broken export is named. */
-const ID_LENGTH_MAX = 200;
-const TEXT_LENGTH_MAX = 100_000;
+/** The names that an item may have, by kind. */
+export const COLUMNS: Record<ChangeKind, readonly string[]> = {
+  stock: Object.keys(stockItem.shape),
+  product: Object.keys(productItem.shape),
+};
 
 /** A stock change from what a POS handed over; nothing is rounded, converted or guessed. */
 export function readStockChange(value: unknown): ChangeReading<StockChange> {
-  const reader = new Reader('stock', value);
-  const ids = readIds(reader);
-  const qty = reader.number('qty');
-  const show = reader.boolean('show');
-  const subsidiaryId = reader.id('subsidiaryId');
-  const subsidiaryExternalId = reader.id('subsidiaryExternalId');
-  if (qty === undefined && !reader.isBad('qty')) {
-    reader.fault(
-      'nothing-to-change',
-      'qty',
-      show === undefined
-        ? 'qty is missing.'
-        : 'qty is missing; the platform takes show only with a quantity.',
-    );
-  }
-  if (reader.faults.length > 0 || qty === undefined) return { fault: join(reader.faults) };
-  return {
-    change: {
-      ...ids,
-      qty,
-      ...(show === undefined ? {} : { show }),
-      ...(subsidiaryId === undefined ? {} : { subsidiaryId }),
-      ...(subsidiaryExternalId === undefined ? {} : { subsidiaryExternalId }),
-    },
-  };
+  return readChange<StockChange>('stock', value);
 }
 
 /** A product change from what a POS handed over; nothing is rounded, converted or guessed. */
 export function readProductChange(value: unknown): ChangeReading<ProductChange> {
-  const reader = new Reader('product', value);
-  const ids = readIds(reader);
-  const price = reader.number('price');
-  const name = reader.text('name');
-  const description = reader.text('description');
-  const show = reader.boolean('show');
-  if (name !== undefined && name.trim() === '') reader.fault('bad-value', 'name', 'name is empty.');
-  const saysSomething = [price, name, description, show].some((field) => field !== undefined);
-  if (!saysSomething && reader.faults.length === 0) {
-    reader.fault('nothing-to-change', null, 'None of price, name, description and show is there.');
-  }
-  if (reader.faults.length > 0) return { fault: join(reader.faults) };
-  return {
-    change: {
-      ...ids,
-      ...(price === undefined ? {} : { price }),
-      ...(name === undefined ? {} : { name }),
-      ...(description === undefined ? {} : { description }),
-      ...(show === undefined ? {} : { show }),
-    },
-  };
+  return readChange<ProductChange>('product', value);
 }
 
-function readIds(reader: Reader): { externalId?: string; sku?: string } {
-  const externalId = reader.id('externalId');
-  const sku = reader.sku();
-  if (externalId === undefined && sku === undefined && !reader.isBad('externalId') && !reader.isBad('sku')) {
-    reader.fault('no-product', null, 'Neither externalId nor sku says which product is meant.');
+/** Reads the columns one by one, so that every fault of the item is named. */
+function readChange<T>(kind: ChangeKind, value: unknown): ChangeReading<T> {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+    const message = `${show(value)} is not an object with columns.`;
+    return { fault: { code: 'not-an-object', column: null, message } };
   }
-  return { ...(externalId === undefined ? {} : { externalId }), ...(sku === undefined ? {} : { sku }) };
-}
-
-/** Takes the columns of one item one by one and collects what is wrong with them. */
-class Reader {
-  readonly faults: ChangeFault[] = [];
-  readonly #fields: Record<string, unknown>;
-
-  constructor(kind: ChangeKind, value: unknown) {
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      this.#fields = {};
-      this.fault('not-an-object', null, `${show(value)} is not an object with columns.`);
-      return;
+  const faults: ChangeFault[] = [];
+  const fault = (code: FaultCode, column: string | null, message: string) =>
+    faults.push({ code, column, message });
+  for (const column of Object.keys(value)) {
+    if (COLUMNS[kind].includes(column)) continue;
+    const message = `${show(column)} is no column of a ${kind} change (${COLUMNS[kind].join(', ')}).`;
+    fault('unknown-column', column, message);
+  }
+  const change: Record<string, unknown> = {};
+  const isMissing = (column: string) => !(column in change) && !faults.some((each) => each.column === column);
+  for (const [column, schema] of SCHEMAS[kind]) {
+    const given = Object.hasOwn(value, column) ? (value as Record<string, unknown>)[column] : undefined;
+    if (given === null) fault('bad-value', column, `${column} is null; leave it out to keep it as it is.`);
+    else if (given !== undefined) {
+      const { data, error } = schema.safeParse(given);
+      const why = error?.issues[0]?.message;
+      if (why === undefined) change[column] = data;
+      else fault(why.endsWith(NOT_UTF8) ? 'bad-text' : 'bad-value', column, `${column} ${why}.`);
     }
-    this.#fields = value as Record<string, unknown>;
-    for (const column of Object.keys(value)) {
-      if (COLUMNS[kind].has(column)) continue;
-      const known = [...COLUMNS[kind]].join(', ');
-      this.fault('unknown-column', column, `${show(column)} is no column of a ${kind} change (${known}).`);
+    if (column === 'sku' && isMissing('externalId') && isMissing('sku')) {
+      fault('no-product', null, 'Neither externalId nor sku says which product is meant.');
     }
   }
-
-  fault(code: FaultCode, column: string | null, message: string): void {
-    // An item that is no object has nothing else to say.
-    if (this.faults[0]?.code !== 'not-an-object') this.faults.push({ code, column, message });
+  if (kind === 'stock' && isMissing('qty')) {
+    const message =
+      'show' in change ? 'qty is missing; the platform takes show only with a quantity.' : 'qty is missing.';
+    fault('nothing-to-change', 'qty', message);
   }
-
-  isBad(column: string): boolean {
-    return this.faults.some((fault) => fault.column === column);
+  const says = ['price', 'name', 'description', 'show'].some((column) => column in change);
+  if (kind === 'product' && !says && faults.length === 0) {
+    fault('nothing-to-change', null, 'None of price, name, description and show is there.');
   }
-
-  number(column: 'qty' | 'price'): number | undefined {
-    const value = this.#take(column);
-    if (value === undefined) return undefined;
-    if (typeof value !== 'number' || !Number.isFinite(value)) {
-      return this.#bad(column, value, whyNoNumber(value));
-    }
-    if (value < 0) return this.#bad(column, value, 'is negative');
-    if (value > Number.MAX_SAFE_INTEGER) return this.#bad(column, value, 'is too large to be kept exactly');
-    return value === 0 ? 0 : value;
-  }
-
-  boolean(column: 'show'): boolean | undefined {
-    const value = this.#take(column);
-    if (value === undefined || typeof value === 'boolean') return value;
-    return this.#bad(column, value, 'is neither true nor false');
-  }
-
-  text(column: 'name' | 'description'): string | undefined {
-    const value = this.#take(column);
-    if (value === undefined) return undefined;
-    if (typeof value !== 'string') return this.#bad(column, value, 'is not a text');
-    if (value.length > TEXT_LENGTH_MAX) return this.#bad(column, value, 'is too long');
-    return this.#sound(column, value);
-  }
-
-  /** Without the blanks around it, which a CHAR column always has. */
-  id(column: 'externalId' | 'subsidiaryId' | 'subsidiaryExternalId'): string | undefined {
-    const value = this.#take(column);
-    if (value === undefined) return undefined;
-    if (typeof value !== 'string') return this.#bad(column, value, 'is not a text; write it in quotes');
-    const id = value.trim();
-    if (id === '') return this.#bad(column, value, 'is empty');
-    if (id.length > ID_LENGTH_MAX) return this.#bad(column, value, 'is too long');
-    return this.#sound(column, id);
-  }
-
-  /** The platform's sku is a number; as text only its plain digits are taken. */
-  sku(): string | undefined {
-    const taken = this.#take('sku');
-    if (taken === undefined) return undefined;
-    const value = typeof taken === 'string' ? taken.trim() : taken;
-    const number = typeof value === 'string' && /^(0|[1-9]\d*)$/.test(value) ? Number(value) : value;
-    if (typeof number === 'number' && Number.isSafeInteger(number) && number >= 0) return String(number);
-    return this.#bad('sku', value, 'is not a whole number that can be kept exactly');
-  }
-
-  #take(column: string): unknown {
-    const value = Object.hasOwn(this.#fields, column) ? this.#fields[column] : undefined;
-    if (value !== null) return value;
-    this.fault('bad-value', column, `${column} is null; leave it out to keep it as it is.`);
-    return undefined;
-  }
-
-  #sound(column: string, value: string): string | undefined {
-    if (value.includes('\0')) return this.#bad(column, value, 'contains a NUL character');
-    if (value.includes('\uFFFD') || !value.isWellFormed()) {
-      this.fault('bad-text', column, `${column} ${show(value)} is not valid UTF-8 text.`);
-      return undefined;
-    }
-    return value;
-  }
-
-  #bad(column: string, value: unknown, why: string): undefined {
-    this.fault('bad-value', column, `${column} ${show(value)} ${why}.`);
-    return undefined;
-  }
+  const [first] = faults;
+  if (!first) return { change: change as T };
+  return { fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 
 /** A comma is the decimal sign of half the world, and its point may group thousands. */
@@ -330,11 +264,6 @@ function whyNoNumber(value: unknown): string {
     return `is not a number; the decimal sign is a point: ${text.replace(',', '.')}`;
   if (!mayBeThousands(text)) return 'is not a number';
   return `may mean ${text.replace('.', '')} or ${Number(text)}; write ${text.replace('.', '')}, or ${text}0`;
-}
-
-function join(faults: ChangeFault[]): ChangeFault {
-  const [first = { code: 'bad-value', column: null, message: '' } satisfies ChangeFault] = faults;
-  return { ...first, message: faults.map((fault) => fault.message).join(' ') };
 }
 
 function show(value: unknown): string {

@@ -4,11 +4,10 @@ import {
   badText,
   type ChangeFault,
   type ChangeKind,
+  COLUMNS,
   cut,
   type ItemParser,
-  PRODUCT_COLUMNS,
   type RawItem,
-  STOCK_COLUMNS,
 } from './change.ts';
 
 /** Which sign of a file's numbers is the decimal one; the other then groups thousands. */
@@ -192,7 +191,7 @@ export function readCsvHeader(
   line: string,
   { kind, delimiter: said, mayIgnore }: CsvHeaderOptions,
 ): CsvHeader {
-  const known: readonly string[] = kind === 'stock' ? STOCK_COLUMNS : PRODUCT_COLUMNS;
+  const known = COLUMNS[kind];
   const byPlainName = new Map([
     ...Object.entries(ALIASES[kind]),
     ...known.map((column) => [plainName(column), column] as const),

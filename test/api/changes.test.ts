@@ -1,9 +1,7 @@
 import { connect } from 'node:net';
-import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
-import { changesAnswer, productItem, stockItem } from '../../src/api/change-routes.ts';
+import { changesAnswer } from '../../src/api/change-routes.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 
@@ -251,43 +249,3 @@ function raw(port: number, text: string): Promise<string> {
     socket.write(text);
   });
 }
-
-describe('the documented items', () => {
-  const value = fc.oneof(
-    fc.constantFrom(
-      '',
-      ' ',
-      'A1',
-      '007',
-      '7',
-      'x'.repeat(201),
-      'a\0',
-      'a\uFFFD',
-      '99999999999999999999',
-      true,
-      false,
-      null,
-    ),
-    fc.oneof(fc.integer(), fc.double(), fc.constantFrom(0, 1.5, 2 ** 53)),
-  );
-  const columns = (...names: string[]) =>
-    fc.dictionary(fc.constantFrom(...names, 'other'), value, { maxKeys: 5, noNullPrototype: true });
-
-  it('are exactly those that are taken', () => {
-    const names = ['externalId', 'sku', 'show'];
-    const stock = columns(...names, 'qty', 'subsidiaryId', 'subsidiaryExternalId');
-    const product = columns(...names, 'price', 'name', 'description');
-    fc.assert(
-      fc.property(stock, (item) => {
-        expect('change' in readStockChange(item)).toBe(stockItem.safeParse(item).success);
-      }),
-      { numRuns: 2000 },
-    );
-    fc.assert(
-      fc.property(product, (item) => {
-        expect('change' in readProductChange(item)).toBe(productItem.safeParse(item).success);
-      }),
-      { numRuns: 2000 },
-    );
-  });
-});
