@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import { isAbsolute } from 'node:path';
 import { createTask, type ParsedFields, parse, type ScheduledTask, validateDetailed } from 'node-cron';
-import { z } from 'zod';
+import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { canonicalZone, formatDuration, parseDurationMs, type Schedule, zoneCalendar } from '../core/time.ts';
 import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
