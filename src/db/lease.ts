@@ -133,10 +133,15 @@ export class LeaseRows implements Leases {
   readonly #free: Database.Statement<[string]>;
   readonly #renew: Database.Statement<[number, string, number]>;
   readonly #release: Database.Statement<[string, number]>;
+  /** Releases that the disk did not take, by name: their leases would stay held for as long as this process lives. */
+  readonly #owed = new Map<string, number>();
 
   constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
     const { db } = options;
-    this.#transaction = db.transaction((action) => action());
+    this.#transaction = db.transaction((action) => {
+      for (const [name, fence] of this.#owed) this.#release.run(name, fence);
+      return action();
+    });
     this.#time = options.time;
     this.#holders = options.holders;
     this.#acquire = db
@@ -190,11 +195,15 @@ export class LeaseRows implements Leases {
     });
   }
 
+  /** Where it cannot be written now, it is written before the next look at any lease. */
   release(name: string, fence: number): void {
-    storing(() => this.#release.run(name, fence));
+    this.#owed.set(name, fence);
+    this.#immediately(() => undefined);
   }
 
   #immediately<T>(action: () => T): T {
-    return storing(() => this.#transaction.immediate(action) as T);
+    const result = storing(() => this.#transaction.immediate(action) as T);
+    this.#owed.clear();
+    return result;
   }
 }

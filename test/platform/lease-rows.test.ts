@@ -1,4 +1,5 @@
-import { expect, test } from 'vitest';
+import Database from 'better-sqlite3';
+import { expect, onTestFinished, test } from 'vitest';
 import { FakeClock } from '../support/fake-clock.ts';
 import { tempState } from './temp-state.ts';
 
@@ -53,4 +54,17 @@ test('a lease is held while its holder lives and nobody took it, also beyond its
   expect(leases.isHeld('daemon')).toBe(true);
   clock.reboot(1000);
   expect(leases.isHeld('daemon')).toBe(false);
+});
+
+test('a release that could not be written does not keep the lease', () => {
+  const { leases, path } = tempState(new FakeClock());
+  const fence = leases.acquire('poll', 600_000) as number;
+  const other = new Database(path);
+  onTestFinished(() => {
+    other.close();
+  });
+  other.exec('BEGIN IMMEDIATE');
+  expect(() => leases.release('poll', fence)).toThrow(expect.objectContaining({ code: 'storage-busy' }));
+  other.exec('ROLLBACK');
+  expect(leases.acquire('poll', 600_000)).toBe(fence + 1);
 });
