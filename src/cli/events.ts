@@ -70,10 +70,10 @@ export function eventsListCommand(cli: Cli): Command {
 function list(cli: Cli, options: EventsListOptions): Promise<void> {
   return withReaders(cli, options, async ({ mirror }, config) => {
     const { timezone } = config.orders;
-    const { listEvents } = await import('../orders/replay.ts');
+    const { listReceived } = await import('../orders/order-queries.ts');
     const filter = await receivedFilter(options, timezone);
     const quarantinedOnly = options.quarantined ?? false;
-    const received = listEvents(mirror, filter, { limit: options.limit, quarantinedOnly });
+    const received = mirror.read((db) => listReceived(db, filter, { limit: options.limit, quarantinedOnly }));
     if (options.json) return writeJson(cli, { received });
     if (received.length === 0) return void cli.stderr.write('Nothing that was received matches.\n');
     cli.stdout.write(
@@ -109,8 +109,8 @@ export function eventsShowCommand(cli: Cli): Command {
 
 function show(cli: Cli, id: string, options: EventsShowOptions): Promise<void> {
   return withReaders(cli, options, async ({ mirror }, config) => {
-    const { getEvent } = await import('../orders/replay.ts');
-    const found = getEvent(mirror, id);
+    const { getReceived } = await import('../orders/order-queries.ts');
+    const found = mirror.read((db) => getReceived(db, id));
     if (found === undefined) {
       throw new TillsyncError('not-found', `Nothing that was received has the id "${id}", or no longer.`, {
         hint: 'A payload gets another id when a newer one takes its place. See the ids with: {tillsync} events list',

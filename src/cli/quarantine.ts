@@ -146,16 +146,13 @@ function idsOf({ parts }: CommandTools): number[] {
 }
 
 async function retryOne({ parts, config }: CommandTools, quarantineId: number): Promise<RetryReport> {
-  const { retryInto, retryQuarantined } = await import('../orders/replay.ts');
+  const { retryQuarantined } = await import('../orders/replay.ts');
   const { compileSpellings } = await import('../orders/spellings.ts');
   const { mirror } = parts;
   const entry = mirror.quarantineGet(quarantineId);
   if (entry === undefined) throw noSuchEntry(quarantineId);
   const spellings = compileSpellings(config.orders.fields);
-  const report = await retryQuarantined(
-    entry,
-    retryInto(mirror, { spellings, listPath: config.orders.listPath }),
-  );
+  const report = await retryQuarantined(entry, mirror, { spellings, listPath: config.orders.listPath });
   if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
   return report;
 }

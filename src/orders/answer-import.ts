@@ -1,16 +1,18 @@
 import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
+import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import {
   type RecordList,
   recordBytes,
-  type ScannedAnswer,
+  recordText,
   scanRecords,
   speaksOfMorePages,
 } from '../core/json-records.ts';
-import type { MirrorTables } from './mirror-file.ts';
-import type { ImportReport, OrderObservation, OrderOutcome, OrderReading, Unreadable } from './order.ts';
+import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
+import { quarantine, quarantinedAs } from './order-queries.ts';
 import { chooseOrderList, readOrderText } from './order-reader.ts';
+import { mergeOrder, polledOrder } from './order-rows.ts';
 import {
   type ExtraSpellings,
   ITEM_SPELLINGS,
@@ -20,103 +22,44 @@ import {
   type OrderSpellings,
 } from './spellings.ts';
 
+/** Ids and what stands before them differ in length from record to record. */
+const SLACK = 128;
+const ID_VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
+
 /**
  * Guesses a record's order id from its text, without parsing it, by where the id stood in an earlier record. A
  * guess only saves work: it is used to find a digest of the same bytes, and a wrong one finds none.
  */
-export class IdGuess {
+class IdGuess {
   #quotedName = '';
   #occurrence = 0;
-  #reach = 0;
-
   /** How much of a record's text has to be seen for a guess. */
-  get reach(): number {
-    return this.#reach;
-  }
+  #reach = 0;
 
   /** Remembers the first name in `text` that is followed by this id. */
   learn(text: string, orderId: string): void {
     for (const id of [`"${orderId}"`, orderId]) {
       const at = text.indexOf(id);
-      if (at === -1) continue;
-      const name = /("[^"\\]{1,64}")\s*:\s*$/.exec(text.slice(Math.max(0, at - 80), at))?.[1];
+      const name = /("[^"\\]{1,64}")\s*:\s*$/.exec(text.slice(Math.max(0, at - 80), Math.max(0, at)))?.[1];
       if (name === undefined) continue;
       this.#quotedName = name;
-      this.#occurrence = 0;
+      this.#occurrence = text.slice(0, at).split(name).length - 1;
       this.#reach = Math.max(this.#reach, at + id.length + SLACK);
-      for (let seen = text.indexOf(name); seen !== -1 && seen < at; seen = text.indexOf(name, seen + 1)) {
-        this.#occurrence++;
-      }
       return;
     }
   }
 
-  guess(text: string): string | undefined {
-    const name = this.#quotedName;
-    if (name === '') return undefined;
+  guess(record: Buffer): string | undefined {
+    if (this.#quotedName === '') return undefined;
+    const text = record.toString('latin1', 0, this.#reach);
     let at = -1;
     for (let i = 0; i < this.#occurrence; i++) {
-      at = text.indexOf(name, at + 1);
+      at = text.indexOf(this.#quotedName, at + 1);
       if (at === -1) return undefined;
     }
-    VALUE.lastIndex = at + name.length;
-    const match = VALUE.exec(text);
+    ID_VALUE.lastIndex = at + this.#quotedName.length;
+    const match = ID_VALUE.exec(text);
     return match?.[1] ?? match?.[2];
-  }
-}
-
-/** Ids and what stands before them differ in length from record to record. */
-const SLACK = 128;
-
-const VALUE = /\s*:\s*(?:"([^"\\]{1,512})"|(\d{1,40}))/y;
-
-/** What a record was found to be. */
-export interface SeenRecord {
-  digest: string;
-  /** undefined: it could not be read. */
-  orderId: string | undefined;
-}
-
-/**
- * The answer before, which the next one repeats for the most part: the same bytes need no second hash and no
- * second search for their id. What the mirror has of an order is asked anew each time.
- */
-export class SeenAnswer {
-  readonly scanned: ScannedAnswer;
-  readonly list: RecordList;
-  readonly #buffer: Buffer;
-  readonly #records: readonly (SeenRecord | undefined)[];
-
-  constructor(
-    buffer: Buffer,
-    scanned: ScannedAnswer,
-    list: RecordList,
-    records: readonly (SeenRecord | undefined)[],
-  ) {
-    this.#buffer = buffer;
-    this.scanned = scanned;
-    this.list = list;
-    this.#records = records;
-  }
-
-  isSame(buffer: Buffer): boolean {
-    return this.#buffer.equals(buffer);
-  }
-
-  /** The record of the same bytes; looked for where it is when records came or went before it, or behind it. */
-  find(buffer: Buffer, list: RecordList, index: number): SeenRecord | undefined {
-    const fromEnd = this.list.length - list.length + index;
-    return this.#at(fromEnd, buffer, list, index) ?? this.#at(index, buffer, list, index);
-  }
-
-  #at(place: number, buffer: Buffer, list: RecordList, index: number): SeenRecord | undefined {
-    if (place < 0 || place >= this.list.length) return undefined;
-    const from = list.starts[index] as number;
-    const to = list.ends[index] as number;
-    const seenFrom = this.list.starts[place] as number;
-    const seenTo = this.list.ends[place] as number;
-    if (to - from !== seenTo - seenFrom) return undefined;
-    return this.#buffer.compare(buffer, from, to, seenFrom, seenTo) === 0 ? this.#records[place] : undefined;
   }
 }
 
@@ -127,47 +70,24 @@ const READER_VERSION = 1;
  * Names a poll's record: SHA-256 of its bytes, behind a mark of the rules by which it was read. Equal names mean
  * that reading it again would bring nothing new.
  */
-export class PollDigests {
-  readonly #extra: ExtraSpellings;
-  #rules = '';
-
-  constructor(extra: ExtraSpellings) {
-    this.#extra = extra;
-  }
-
-  of(record: string | Uint8Array): string {
-    this.#rules ||= this.#digestOfRules();
-    return `${this.#rules}:${hash('sha256', record, 'hex')}`;
-  }
-
-  #digestOfRules(): string {
-    const rules = [
-      READER_VERSION,
-      ORDER_SPELLINGS,
-      ITEM_SPELLINGS,
-      MODIFIER_SPELLINGS,
-      OPTION_SPELLINGS,
-      this.#extra,
-    ];
-    return hash('sha256', JSON.stringify(rules), 'hex').slice(0, 8);
-  }
+export function pollDigests(extra: ExtraSpellings): (record: string | Uint8Array) => string {
+  const tables = [ORDER_SPELLINGS, ITEM_SPELLINGS, MODIFIER_SPELLINGS, OPTION_SPELLINGS];
+  const rules = hash('sha256', JSON.stringify([READER_VERSION, ...tables, extra]), 'hex').slice(0, 8);
+  return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }
 
 export interface AnswerImportOptions {
   body: Uint8Array;
-  tables: MirrorTables;
-  digests: PollDigests;
+  digestOf: (record: Uint8Array) => string;
   spellings: OrderSpellings;
   listPath: string;
   observedAtMs: number;
   asOfSeq: number;
-  /** The answer before, where it is remembered; read by the same rules. */
-  before?: SeenAnswer | undefined;
 }
 
 /** One record that has to be written. */
 export type PreparedRecord =
-  | { kind: 'order'; observation: OrderObservation; digest: string; known: boolean }
+  | { kind: 'order'; observation: OrderObservation; digest: string; isKnown: boolean }
   | { kind: 'unreadable'; unreadable: Unreadable };
 
 export interface WrittenRecord {
@@ -185,9 +105,7 @@ export class AnswerImport {
   readonly report: ImportReport;
   readonly #options: AnswerImportOptions;
   readonly #buffer: Buffer;
-  readonly #scanned: ScannedAnswer;
   readonly #list: RecordList | undefined;
-  readonly #found: (SeenRecord | undefined)[] = [];
   readonly #guess = new IdGuess();
   /** A list that names an order twice would otherwise change it to and fro with each poll. */
   readonly #seen = new Set<string>();
@@ -196,26 +114,20 @@ export class AnswerImport {
   /** Throws `platform-garbled` when the answer is cut off or is not JSON; nothing is written then. */
   constructor(options: AnswerImportOptions) {
     this.#options = options;
-    const { body, listPath, before } = options;
+    const { body, listPath, spellings } = options;
     this.#buffer = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-    const same = before?.isSame(this.#buffer) ? before : undefined;
-    const answer = same?.scanned ?? scanRecords(body);
-    this.#scanned = answer;
-    this.#list =
-      same?.list ??
-      chooseOrderList(answer, {
-        listPath,
-        read: (list, index) => this.#readable(this.#textOf(list, index)),
-      });
+    const answer = scanRecords(body);
+    this.#list = chooseOrderList(answer, {
+      listPath,
+      read(list, index) {
+        const reading = readOrderText(recordText(body, list, index), spellings);
+        return 'unreadable' in reading ? undefined : reading;
+      },
+    });
     const records = this.#list?.length ?? 0;
     this.report = {
       listFound: this.#list !== undefined,
-      records,
-      created: 0,
-      changed: 0,
-      confirmed: 0,
-      superseded: 0,
-      unreadable: 0,
+      ...{ records, created: 0, changed: 0, confirmed: 0, superseded: 0, unreadable: 0 },
       createdIds: [],
       morePages: this.#list !== undefined && speaksOfMorePages(answer.hints, records),
       codes: null,
@@ -228,7 +140,7 @@ export class AnswerImport {
       source: 'poll',
       receivedAtMs: this.#options.observedAtMs,
       reason: 'No list of orders was found in the answer of GET /order/all; its place can be configured.',
-      payload: textOrBytes(this.#buffer),
+      payload: isUtf8(this.#buffer) ? new TextDecoder().decode(this.#buffer) : this.#buffer,
     };
   }
 
@@ -240,106 +152,71 @@ export class AnswerImport {
     return this.#next >= this.report.records;
   }
 
-  /** To be remembered for the next answer; undefined: there was no list of orders. */
-  get seen(): SeenAnswer | undefined {
-    return this.#list && new SeenAnswer(this.#buffer, this.#scanned, this.#list, this.#found);
-  }
-
   /** Goes over the next `most` records and gives those that have to be written; only reads the database. */
-  prepare(most: number): PreparedRecord[] {
+  prepare(db: Database.Database, most: number): PreparedRecord[] {
     const end = Math.min(this.report.records, this.#next + most);
     const prepared: PreparedRecord[] = [];
     for (; this.#next < end; this.#next++) {
-      const record = this.#prepareOne(this.#list as RecordList, this.#next);
+      const record = this.#prepareOne(
+        db,
+        recordBytes(this.#buffer, this.#list as RecordList, this.#next) as Buffer,
+      );
       if (record) prepared.push(record);
     }
     return prepared;
   }
 
-  #prepareOne(list: RecordList, index: number): PreparedRecord | undefined {
-    const { tables, digests, before } = this.#options;
-    const { rows } = tables.merge;
-    const seen = before?.find(this.#buffer, list, index);
-    const digest = seen?.digest ?? digests.of(recordBytes(this.#buffer, list, index));
-    const from = list.starts[index] as number;
-    const to = list.ends[index] as number;
-    const guess = seen?.orderId ?? this.#guessed(from, to);
-    this.#found[index] = { digest, orderId: guess };
-    const guessed = guess === undefined ? undefined : rows.digestOf(guess);
-    if (guess !== undefined && guessed?.pollDigest === digest) {
-      this.#noteUnchanged(guess, guessed.code);
-      return undefined;
+  #prepareOne(db: Database.Database, bytes: Buffer): PreparedRecord | undefined {
+    const { digestOf, spellings, observedAtMs, asOfSeq } = this.#options;
+    const digest = digestOf(bytes);
+    const guess = this.#guess.guess(bytes);
+    let known = guess === undefined ? undefined : polledOrder(db, guess);
+    if (guess !== undefined && known?.pollDigest === digest) return this.#unchanged(guess, known.code);
+    if (!isUtf8(bytes)) return this.#unreadable(db, Buffer.from(bytes), 'The record is not UTF-8 text.');
+    const raw = bytes.toString('utf8');
+    const reading = readOrderText(raw, spellings);
+    if ('unreadable' in reading) return this.#unreadable(db, raw, reading.unreadable);
+    const { orderId, fields } = reading;
+    if (orderId !== guess) {
+      this.#guess.learn(raw, orderId);
+      known = polledOrder(db, orderId);
+      if (known?.pollDigest === digest) return this.#unchanged(orderId, known.code);
     }
-    const bytes = this.#buffer.subarray(from, to);
-    if (!isUtf8(bytes)) return this.#unreadable(Buffer.from(bytes), 'The record is not UTF-8 text.');
-    const raw = this.#textOf(list, index);
-    const reading = readOrderText(raw, this.#options.spellings);
-    this.#found[index] = { digest, orderId: 'unreadable' in reading ? undefined : reading.orderId };
-    if ('unreadable' in reading) return this.#unreadable(raw, reading.unreadable);
-    let known = guessed;
-    if (reading.orderId !== guess) {
-      this.#guess.learn(raw, reading.orderId);
-      known = rows.digestOf(reading.orderId);
-      if (known?.pollDigest === digest) {
-        this.#noteUnchanged(reading.orderId, known.code);
-        return undefined;
-      }
-    }
-    this.#noteCode(reading.fields.code ?? null);
-    if (this.#repeats(reading.orderId)) {
+    this.#noteCode(fields.code ?? null);
+    // The first of them counts.
+    if (this.#seen.has(orderId)) {
       this.report.superseded += 1;
       return undefined;
     }
-    const { observedAtMs, asOfSeq } = this.#options;
-    return {
-      kind: 'order',
-      digest,
-      known: known !== undefined,
-      observation: { source: 'poll', observedAtMs, asOfSeq, raw, reading },
-    };
+    this.#seen.add(orderId);
+    const observation: OrderObservation = { source: 'poll', observedAtMs, asOfSeq, raw, reading };
+    return { kind: 'order', digest, isKnown: known !== undefined, observation };
   }
 
-  #guessed(from: number, to: number): string | undefined {
-    const end = Math.min(to, from + this.#guess.reach);
-    return this.#guess.guess(this.#buffer.toString('latin1', from, end));
-  }
-
-  #noteUnchanged(orderId: string, code: number | null): void {
-    this.#repeats(orderId);
+  #unchanged(orderId: string, code: number | null): undefined {
+    this.#seen.add(orderId);
     this.#noteCode(code);
     this.report.confirmed += 1;
   }
 
-  /** Whether the id was in this answer before; the first of them counts. */
-  #repeats(orderId: string): boolean {
-    if (this.#seen.has(orderId)) return true;
-    this.#seen.add(orderId);
-    return false;
-  }
-
-  #unreadable(payload: string | Buffer, reason: string): PreparedRecord | undefined {
+  #unreadable(db: Database.Database, payload: string | Buffer, reason: string): PreparedRecord | undefined {
     this.report.unreadable += 1;
-    const unreadable: Unreadable = {
-      source: 'poll',
-      receivedAtMs: this.#options.observedAtMs,
-      reason,
-      payload,
-    };
-    return this.#options.tables.quarantine.has(unreadable) ? undefined : { kind: 'unreadable', unreadable };
+    const { observedAtMs: receivedAtMs } = this.#options;
+    const unreadable: Unreadable = { source: 'poll', receivedAtMs, reason, payload };
+    return quarantinedAs(db, unreadable) === undefined ? { kind: 'unreadable', unreadable } : undefined;
   }
 
   /**
    * Within a transaction: writes what was prepared and gives the outcome of each. `samePrepared`: it was prepared
    * within this very transaction, so an order that was not known then is not known now.
    */
-  write(prepared: readonly PreparedRecord[], samePrepared: boolean): WrittenRecord[] {
-    const { merge, quarantine } = this.#options.tables;
+  write(db: Database.Database, prepared: readonly PreparedRecord[], samePrepared: boolean): WrittenRecord[] {
     const written: WrittenRecord[] = [];
     for (const record of prepared) {
-      if (record.kind === 'unreadable') quarantine.add(record.unreadable);
+      if (record.kind === 'unreadable') quarantine(db, record.unreadable);
       else {
-        const { observation, digest, known } = record;
-        const outcome = merge.apply(observation, digest, samePrepared && !known);
+        const { observation, digest, isKnown } = record;
+        const outcome = mergeOrder(db, observation, digest, samePrepared && !isKnown);
         written.push({ outcome, orderId: observation.reading.orderId });
       }
     }
@@ -358,30 +235,11 @@ export class AnswerImport {
 
   #noteCode(code: number | null): void {
     if (code === null) return;
-    const { codes } = this.report;
-    this.report.codes = codes
-      ? { min: Math.min(codes.min, code), max: Math.max(codes.max, code) }
-      : { min: code, max: code };
-  }
-
-  #textOf(list: RecordList, index: number): string {
-    return this.#buffer.toString('utf8', list.starts[index], list.ends[index]);
-  }
-
-  #readable(raw: string): OrderReading | undefined {
-    const reading = readOrderText(raw, this.#options.spellings);
-    return 'unreadable' in reading ? undefined : reading;
+    const { min, max } = this.report.codes ?? { min: code, max: code };
+    this.report.codes = { min: Math.min(min, code), max: Math.max(max, code) };
   }
 }
 
 export function importAborted(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped while mirroring an answer; what was mirrored so far is kept.');
-}
-
-function textOrBytes(bytes: Buffer): string | Uint8Array {
-  try {
-    return new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    return bytes;
-  }
 }

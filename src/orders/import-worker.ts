@@ -1,11 +1,10 @@
 import { parentPort, workerData } from 'node:worker_threads';
 import type Database from 'better-sqlite3';
-import { asTillsyncError, type ErrorCode, hasCode, type TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, type ErrorCode, hasCode } from '../core/errors.ts';
 import { openSecondConnection, WriteGate } from '../db/mirror-connection.ts';
 import { storing, walBytes } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
-import { AnswerImport, importAborted, PollDigests, type PreparedRecord } from './answer-import.ts';
-import { mirrorTables } from './mirror-file.ts';
+import { AnswerImport, importAborted, type PreparedRecord, pollDigests } from './answer-import.ts';
 import type { ImportReport } from './order.ts';
 import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
@@ -37,106 +36,83 @@ const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
 /** Mirrors one large answer, on its own thread and connection. */
-class ImportWork {
-  readonly #task: ImportTask;
-  readonly #gate: WriteGate;
-  readonly #db: Database.Database;
-  readonly #answer: AnswerImport;
-  #told = 0;
-
-  constructor(task: ImportTask, db: Database.Database) {
-    this.#task = task;
-    this.#gate = new WriteGate(task.gate);
-    this.#db = db;
-    this.#answer = new AnswerImport({
-      ...task,
-      tables: mirrorTables(db),
-      digests: new PollDigests(task.spellings),
-      spellings: compileSpellings(task.spellings),
-    });
-  }
-
-  run(): void {
-    const answer = this.#answer;
-    const { report } = answer;
-    if (!report.listFound) this.#write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
-    // One read transaction for a chunk; longer ones would keep the log from being emptied.
-    const prepare = this.#db.transaction(() => answer.prepare(CHUNK_RECORDS));
-    while (!answer.finished) {
-      if (this.#gate.aborted) throw importAborted();
-      const prepared = this.#whenFree(() => prepare.deferred());
-      if (prepared.length > 0) this.#write(prepared);
-      if (walBytes(this.#task.path) > CHECKPOINT_BYTES) this.#checkpoint();
-      this.#progress();
-    }
-    truncateWal(this.#db);
-    post({ kind: 'report', report });
-  }
-
-  /** Begins with what was prepared and goes on as long as every chunk has something to write. */
-  #write(prepared: readonly PreparedRecord[]): void {
-    const answer = this.#answer;
-    const transaction = this.#db.transaction(() => {
-      const written = answer.write(prepared, false);
-      const end = answer.done + TRANSACTION_RECORDS;
-      while (!answer.finished && answer.done < end && !this.#gate.wanted && !this.#gate.aborted) {
-        const next = answer.prepare(CHUNK_RECORDS);
-        if (next.length === 0) break;
-        written.push(...answer.write(next, true));
-      }
-      return written;
-    });
-    const written = this.#whenFree(() => {
-      this.#gate.beginWork();
-      try {
-        return transaction.immediate();
-      } finally {
-        this.#gate.endWork();
-      }
-    });
-    answer.count(written);
-  }
-
-  #progress(): void {
-    const { done, report } = this.#answer;
-    if (done < this.#told + PROGRESS_RECORDS && done < report.records) return;
-    this.#told = done;
-    post({ kind: 'progress', done, total: report.records });
-  }
+function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
+  const gate = new WriteGate(task.gate);
+  const answer = new AnswerImport({
+    ...task,
+    digestOf: pollDigests(task.spellings),
+    spellings: compileSpellings(task.spellings),
+  });
+  const { report } = answer;
 
   /** Waits for other processes. Callbacks wait for them as well, but not for this thread's patience. */
-  #whenFree<T>(action: () => T): T {
+  const whenFree = <T>(action: () => T): T => {
     for (let tries = 0; ; tries++) {
       try {
         return storing(action);
       } catch (error) {
-        if (!hasCode(error, 'storage-busy') || tries >= BUSY_TRIES_MAX || this.#gate.aborted) throw error;
+        if (!hasCode(error, 'storage-busy') || tries >= BUSY_TRIES_MAX || gate.aborted) throw error;
       }
-      this.#gate.pause(BUSY_PAUSE_MS);
+      gate.pause(BUSY_PAUSE_MS);
+    }
+  };
+
+  /** Begins with what was prepared and goes on as long as every chunk has something to write. */
+  const write = (prepared: readonly PreparedRecord[]): void => {
+    const transaction = db.transaction(() => {
+      const written = answer.write(db, prepared, false);
+      const end = answer.done + TRANSACTION_RECORDS;
+      while (!answer.finished && answer.done < end && !gate.wanted && !gate.aborted) {
+        const next = answer.prepare(db, CHUNK_RECORDS);
+        if (next.length === 0) break;
+        written.push(...answer.write(db, next, true));
+      }
+      return written;
+    });
+    const written = whenFree(() => {
+      gate.beginWork();
+      try {
+        return transaction.immediate();
+      } finally {
+        gate.endWork();
+      }
+    });
+    answer.count(written);
+  };
+
+  if (!report.listFound) write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
+  // One read transaction for a chunk; longer ones would keep the log from being emptied.
+  const prepare = db.transaction(() => answer.prepare(db, CHUNK_RECORDS));
+  let told = 0;
+  while (!answer.finished) {
+    if (gate.aborted) throw importAborted();
+    const prepared = whenFree(() => prepare.deferred());
+    if (prepared.length > 0) write(prepared);
+    if (walBytes(task.path) > CHECKPOINT_BYTES) {
+      // What was committed during the first checkpoint is moved by the second, so that the log can start anew.
+      for (let i = 0; i < 2; i++) storing(() => db.pragma('wal_checkpoint(PASSIVE)'));
+    }
+    if (answer.finished || answer.done >= told + PROGRESS_RECORDS) {
+      told = answer.done;
+      post({ kind: 'progress', done: answer.done, total: report.records });
     }
   }
-
-  /** What was committed during the first checkpoint is moved by the second, so that the log can start anew. */
-  #checkpoint(): void {
-    for (let i = 0; i < 2; i++) storing(() => this.#db.pragma('wal_checkpoint(PASSIVE)'));
-  }
+  truncateWal(db);
+  return report;
 }
 
 function post(message: ImportMessage): void {
   parentPort?.postMessage(message);
 }
 
-function start(task: ImportTask): void {
-  let db: Database.Database | undefined;
-  try {
-    db = openSecondConnection(task.path);
-    new ImportWork(task, db).run();
-  } catch (error) {
-    const { code, message, hint }: TillsyncError = asTillsyncError(error);
-    post({ kind: 'error', code, message, hint });
-  } finally {
-    db?.close();
-  }
+const task = workerData as ImportTask;
+let db: Database.Database | undefined;
+try {
+  db = openSecondConnection(task.path);
+  post({ kind: 'report', report: importAnswer(task, db) });
+} catch (error) {
+  const { code, message, hint } = asTillsyncError(error);
+  post({ kind: 'error', code, message, hint });
+} finally {
+  db?.close();
 }
-
-start(workerData as ImportTask);

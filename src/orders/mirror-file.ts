@@ -1,14 +1,23 @@
 import { statSync } from 'node:fs';
 import type Database from 'better-sqlite3';
-import type { AlarmKey, Freshness } from '../core/alarm.ts';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { closeLeavingFiles, openConnection, openKeeper, WriteGate } from '../db/mirror-connection.ts';
-import { settleWal, storing, toStorageError } from '../db/sqlite.ts';
+import {
+  type ConnectionOptions,
+  closeLeavingFiles,
+  openConnection,
+  openKeeper,
+  WriteGate,
+} from '../db/mirror-connection.ts';
+import { settleWal, statement, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { FEED_JUMP, type FeedMemory } from './order.ts';
-import { OrderQueries, QuarantineRows } from './order-queries.ts';
-import { OrderMerge } from './order-rows.ts';
+
+/** The highest seq ever given, also when its event is gone; 0 when there was none. */
+export function newestSeq(db: Database.Database): number {
+  const sql = "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'";
+  return statement<[], number>(db, sql).pluck().get() ?? 0;
+}
 
 /** No event gets `seq` or a lower number any more. The caller's transaction. */
 export function continueFeedAfter(db: Database.Database, seq: number): void {
@@ -23,127 +32,22 @@ export function continueFeedAfter(db: Database.Database, seq: number): void {
 }
 
 /**
- * To be called before the first event is written to a mirror: goes on far after `highestSeq`, what was noted of
- * the mirror before, when this one is new, or an older copy that somebody put there. Returns the newest number that
- * is taken.
+ * Goes on far after `highestSeq`, what was noted of the mirror before, when this one is new, or an older copy that
+ * somebody put there. Called before the first event is written.
  */
-export function beginFeed(db: Database.Database, highestSeq: number | undefined): number {
-  const newestSeq = db
-    .prepare<[], number>("SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)")
-    .pluck();
-  const begun = db.prepare("SELECT 1 FROM marks WHERE name = 'feed.begun'").pluck();
+function beginFeed(db: Database.Database, highestSeq: number | undefined): void {
+  const begun = db.prepare("SELECT 1 FROM marks WHERE name = 'feed.begun'");
   const isSound = () => {
-    if (highestSeq === undefined) return begun.get() !== undefined;
-    const newest = newestSeq.get() ?? 0;
+    const hasBegun = begun.get() !== undefined;
+    const newest = newestSeq(db);
     // A mirror from before the mark has given numbers of its own.
-    return newest >= highestSeq && (newest > 0 || begun.get() !== undefined);
+    return highestSeq === undefined ? hasBegun : newest >= highestSeq && (newest > 0 || hasBegun);
   };
-  if (!isSound()) {
-    db.transaction(() => {
-      // Another process may have been first.
-      if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + FEED_JUMP);
-    }).immediate();
-  }
-  return newestSeq.get() ?? 0;
-}
-
-/** An alarm that is up. */
-export interface RaisedAlarm {
-  key: AlarmKey;
-  message: string;
-  raisedAt: string;
-  /** When its message last changed. */
-  changedAt: string;
-}
-
-/** Statements on `freshness` and `alarms`, and the mark of the last complete poll. */
-export class BoardRows {
-  readonly #setFreshness: Database.Statement;
-  readonly #freshness: Database.Statement<[], Freshness>;
-  readonly #raise: Database.Statement;
-  readonly #lower: Database.Statement;
-  readonly #alarms: Database.Statement<[], RaisedAlarm>;
-  readonly #notePoll: Database.Statement<[number]>;
-  readonly #lastPoll: Database.Statement<[], number>;
-
-  constructor(db: Database.Database) {
-    this.#setFreshness = db.prepare(`
-      INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message)
-      VALUES (@subject, @lastOkAt, @lastTryAt, @state, @message)
-      ON CONFLICT (subject) DO UPDATE SET last_ok_at = coalesce(excluded.last_ok_at, last_ok_at),
-        last_try_at = excluded.last_try_at, state = excluded.state, message = excluded.message`);
-    this.#freshness = db.prepare(`
-      SELECT subject, last_ok_at AS lastOkAt, last_try_at AS lastTryAt, state, message
-      FROM freshness`);
-    this.#raise = db.prepare(`
-      INSERT INTO alarms (key, message, raised_at, changed_at) VALUES (?, ?, ?, ?)
-      ON CONFLICT (key) DO UPDATE SET message = excluded.message, changed_at = excluded.changed_at
-        WHERE message <> excluded.message`);
-    this.#lower = db.prepare('DELETE FROM alarms WHERE key = ?');
-    this.#alarms = db.prepare(
-      'SELECT key, message, raised_at AS raisedAt, changed_at AS changedAt FROM alarms ORDER BY raised_at, key',
-    );
-    this.#notePoll = db.prepare(
-      "INSERT INTO marks (name, value) VALUES ('orders.asked-ms', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-    );
-    this.#lastPoll = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'orders.asked-ms'").pluck();
-  }
-
-  /** `askedMs`: on the platform's clock. */
-  notePoll(askedMs: number): void {
-    this.#notePoll.run(Math.round(askedMs));
-  }
-
-  lastPollAskedMs(): number | undefined {
-    return this.#lastPoll.get();
-  }
-
-  /** `lastOkAt` null leaves the one that is there. */
-  setFreshness(freshness: Freshness): void {
-    this.#setFreshness.run(freshness);
-  }
-
-  freshness(): Freshness[] {
-    return this.#freshness.all();
-  }
-
-  raise(key: AlarmKey, message: string, at: string): void {
-    this.#raise.run(key, message, at, at);
-  }
-
-  lower(key: AlarmKey): void {
-    this.#lower.run(key);
-  }
-
-  /** Oldest first. */
-  alarms(): RaisedAlarm[] {
-    return this.#alarms.all();
-  }
-}
-
-/** The statements of every table family on one connection; a connection that is opened anew gets new ones. */
-export interface MirrorTables {
-  db: Database.Database;
-  merge: OrderMerge;
-  queries: OrderQueries;
-  quarantine: QuarantineRows;
-  board: BoardRows;
-}
-
-const made = new WeakMap<Database.Database, MirrorTables>();
-
-export function mirrorTables(db: Database.Database): MirrorTables {
-  const known = made.get(db);
-  if (known) return known;
-  const tables = {
-    db,
-    merge: new OrderMerge(db),
-    queries: new OrderQueries(db),
-    quarantine: new QuarantineRows(db),
-    board: new BoardRows(db),
-  };
-  made.set(db, tables);
-  return tables;
+  if (isSound()) return;
+  db.transaction(() => {
+    // Another process may have been first.
+    if (!isSound()) continueFeedAfter(db, highestSeq === undefined ? 0 : highestSeq + FEED_JUMP);
+  }).immediate();
 }
 
 const REOPEN_AFTER_MS = 500;
@@ -154,25 +58,23 @@ const NOTE_EVERY_EVENTS = 10_000;
 /** Referenced here for the life of the process, so that no garbage collection closes them early. */
 const keepers = new Set<Database.Database>();
 
-export interface MirrorFileOptions {
-  path: string;
+export interface MirrorFileOptions extends ConnectionOptions {
   clock: Clock;
-  readonly: boolean;
-  group: string | undefined;
   /** Without it a mirror that is made anew begins at 1. */
   feed?: FeedMemory | undefined;
-  /** Told after each transaction of this process, whatever it was for. Must not throw. */
-  onWritten?: ((db: Database.Database) => void) | undefined;
-  /** Told when a transaction gave up waiting for another process. Must not throw. */
-  onLocked?: (() => void) | undefined;
+  /** Called after each transaction of this process, whatever it was for. Must not throw. */
+  onWritten: (db: Database.Database) => void;
+  /** Called when a transaction gave up waiting for another process. Must not throw. */
+  onLocked: () => void;
 }
 
+type Action = (db: Database.Database) => unknown;
+
 interface OpenFile {
-  tables: MirrorTables;
+  db: Database.Database;
   keeper: Database.Database | undefined;
   inode: number;
-  run: <T>(action: (tables: MirrorTables) => T) => T;
-  readTogether: <T>(action: (tables: MirrorTables) => T) => T;
+  transaction: Database.Transaction<(action: Action) => unknown>;
 }
 
 /**
@@ -183,7 +85,6 @@ export class MirrorFile {
   readonly gate = new WriteGate();
   readonly path: string;
   readonly clock: Clock;
-  readonly readonly: boolean;
   readonly #options: MirrorFileOptions;
   #open: OpenFile | undefined;
   #failure: { error: TillsyncError; untilMs: number } | undefined;
@@ -195,36 +96,36 @@ export class MirrorFile {
     this.#options = options;
     this.path = options.path;
     this.clock = options.clock;
-    this.readonly = options.readonly;
     this.#open = this.#openFile();
   }
 
   /** One or a few short reads, at once. */
-  read<T>(action: (tables: MirrorTables) => T): T {
-    return this.#guarded((file) => action(file.tables));
+  read<T>(action: (db: Database.Database) => T): T {
+    return this.#guarded(({ db }) => action(db));
   }
 
   /** Many short reads, at once and of one state: each by itself would lock the file and let it go again. */
-  readTogether<T>(action: (tables: MirrorTables) => T): T {
-    return this.#guarded((file) => file.readTogether(action));
+  readTogether<T>(action: (db: Database.Database) => T): T {
+    return this.#guarded(({ transaction }) => transaction.deferred(action) as T);
   }
 
   /**
    * One transaction, on the disk when the promise resolves. Waits, without blocking the event loop, for the
    * import's worker thread and for other processes. `action` may run more than once, each time from the start.
    */
-  async write<T>(action: (tables: MirrorTables) => T, signal?: AbortSignal): Promise<T> {
+  async write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
+    const run = () => this.#guarded(({ transaction }) => transaction.immediate(action) as T);
     await this.gate.enter();
     let result: T;
     try {
-      result = await whenFree(this.clock, () => this.#guarded((file) => file.run(action)), undefined, signal);
+      result = await whenFree(this.clock, run, undefined, signal);
     } catch (error) {
-      if (hasCode(error, 'storage-busy')) this.#options.onLocked?.();
+      if (hasCode(error, 'storage-busy')) this.#options.onLocked();
       throw error;
     } finally {
       this.gate.leave();
     }
-    if (this.#open) this.#options.onWritten?.(this.#open.tables.db);
+    if (this.#open) this.#options.onWritten(this.#open.db);
     this.noteFeed();
     return result;
   }
@@ -234,7 +135,7 @@ export class MirrorFile {
     const { feed } = this.#options;
     if (!feed || !this.#open) return;
     try {
-      const newest = this.#open.tables.queries.newestSeq();
+      const newest = newestSeq(this.#open.db);
       if (newest - this.#notedSeq < NOTE_EVERY_EVENTS) return;
       feed.noteSeq(newest);
       this.#notedSeq = newest;
@@ -285,28 +186,24 @@ export class MirrorFile {
   }
 
   #fail(error: TillsyncError): void {
-    if (this.readonly && hasCode(error, 'storage-readonly')) return;
+    if (this.#options.readonly && hasCode(error, 'storage-readonly')) return;
     this.#failure = { error, untilMs: this.clock.monotonicMs() + REOPEN_AFTER_MS };
     this.#release();
   }
 
   #openFile(): OpenFile {
+    const { readonly } = this.#options;
     const db = openConnection(this.#options);
     try {
-      const tables = mirrorTables(db);
-      tables.queries.newestSeq();
-      if (!this.readonly) settleWal(db);
-      if (!this.readonly) this.#beginFeed(db);
-      const keeper = this.readonly ? undefined : openKeeper(this.path);
+      newestSeq(db);
+      if (!readonly) {
+        settleWal(db);
+        this.#beginFeed(db);
+      }
+      const keeper = readonly ? undefined : openKeeper(this.path);
       if (keeper) keepers.add(keeper);
-      const transaction = db.transaction((action: (tables: MirrorTables) => unknown) => action(tables));
-      return {
-        tables,
-        keeper,
-        inode: inodeOf(this.path),
-        run: <T>(action: (tables: MirrorTables) => T) => transaction.immediate(action) as T,
-        readTogether: <T>(action: (tables: MirrorTables) => T) => transaction.deferred(action) as T,
-      };
+      const transaction = db.transaction((action: Action) => action(db));
+      return { db, keeper, inode: inodeOf(this.path), transaction };
     } catch (error) {
       closeLeavingFiles(db, this.#options);
       throw error;
@@ -317,21 +214,22 @@ export class MirrorFile {
     const { feed } = this.#options;
     if (!feed) return;
     const highestSeq = feed.highestSeq();
-    const newest = beginFeed(db, highestSeq);
+    beginFeed(db, highestSeq);
+    const newest = newestSeq(db);
     if (highestSeq === undefined || newest - highestSeq >= NOTE_EVERY_EVENTS) feed.noteSeq(newest);
     this.#notedSeq = feed.highestSeq() ?? 0;
   }
 
   /** The writer first, the keeper last; a failing disk must not keep either from being let go. */
   #release(): void {
-    const { tables, keeper } = this.#open ?? {};
+    const { db, keeper } = this.#open ?? {};
     this.#open = undefined;
+    if (keeper) keepers.delete(keeper);
     const actions = [
-      () => tables && !this.readonly && truncateWal(tables.db),
-      () => tables?.db.close(),
+      () => db && !this.#options.readonly && truncateWal(db),
+      () => db?.close(),
       () => keeper?.close(),
     ];
-    if (keeper) keepers.delete(keeper);
     for (const action of actions) {
       try {
         action();
@@ -346,23 +244,21 @@ function inodeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-/** How far the feed of the mirror has got, as one row. */
+/** How far the feed of the mirror has got, as one row of state.db. */
 export class FeedRows implements FeedMemory {
-  readonly #select: Database.Statement<[], number>;
-  readonly #raise: Database.Statement<[number]>;
+  readonly #db: Database.Database;
 
   constructor({ db }: { db: Database.Database }) {
-    this.#select = db.prepare<[], number>('SELECT seq FROM feed').pluck();
-    this.#raise = db.prepare(`
-      INSERT INTO feed (one, seq) VALUES (1, ?)
-      ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`);
+    this.#db = db;
   }
 
   highestSeq(): number | undefined {
-    return storing(() => this.#select.get());
+    return storing(() => statement<[], number>(this.#db, 'SELECT seq FROM feed').pluck().get());
   }
 
   noteSeq(seq: number): void {
-    storing(() => this.#raise.run(seq));
+    const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
+      ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
+    storing(() => statement(this.#db, sql).run(seq));
   }
 }

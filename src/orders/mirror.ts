@@ -10,23 +10,47 @@ import {
 } from '../core/alarm.ts';
 import { asTyped } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { walBytes } from '../db/sqlite.ts';
-import { findWalReaders, type LockHolder, LockWatch, WalCare } from '../db/wal.ts';
-import { PollDigests } from './answer-import.ts';
-import { MirrorFile, type RaisedAlarm } from './mirror-file.ts';
+import { statement, walBytes } from '../db/sqlite.ts';
+import { LockWatch, WalCare } from '../db/wal.ts';
+import { pollDigests } from './answer-import.ts';
+import { MirrorFile, newestSeq } from './mirror-file.ts';
 import type {
   FeedMemory,
+  ImportOptions,
+  ImportReport,
+  IntakeEntry,
+  IntakeOutcome,
   MirroredOrder,
   OrderEvent,
   OrderFilter,
   OrderHistory,
-  OrderImporter,
   OrderKeeper,
 } from './order.ts';
-import { OrderImport, OrderIntake } from './order-import.ts';
-import type { QuarantineDetail, QuarantineEntry } from './order-queries.ts';
-import type { HeldNotification } from './order-rows.ts';
+import { OrderImport } from './order-import.ts';
+import {
+  eventsAfter,
+  findOrders,
+  oldestOpenOrder,
+  orderById,
+  orderHistory,
+  type QuarantineDetail,
+  type QuarantineEntry,
+  quarantine,
+  quarantineGet,
+  quarantineList,
+  quarantineRemove,
+} from './order-queries.ts';
+import { mergeOrder } from './order-rows.ts';
 import type { ExtraSpellings } from './spellings.ts';
+
+/** An alarm that is up. */
+export interface RaisedAlarm {
+  key: AlarmKey;
+  message: string;
+  raisedAt: string;
+  /** When its message last changed. */
+  changedAt: string;
+}
 
 interface PendingAlarm {
   /** null: lowered. */
@@ -34,56 +58,89 @@ interface PendingAlarm {
   at: string;
 }
 
+/** `lastOkAt` null leaves the one that is there. */
+function setFreshness(db: Database.Database, freshness: Freshness): void {
+  statement<[Freshness]>(
+    db,
+    `INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message)
+     VALUES (@subject, @lastOkAt, @lastTryAt, @state, @message)
+     ON CONFLICT (subject) DO UPDATE SET last_ok_at = coalesce(excluded.last_ok_at, last_ok_at),
+       last_try_at = excluded.last_try_at, state = excluded.state, message = excluded.message`,
+  ).run(freshness);
+}
+
+function storedFreshness(db: Database.Database): Freshness[] {
+  const sql = `SELECT subject, last_ok_at AS lastOkAt, last_try_at AS lastTryAt, state, message FROM freshness`;
+  return statement<[], Freshness>(db, sql).all();
+}
+
+function setAlarm(db: Database.Database, key: AlarmKey, { message, at }: PendingAlarm): void {
+  if (message === null) {
+    statement(db, 'DELETE FROM alarms WHERE key = ?').run(key);
+    return;
+  }
+  statement(
+    db,
+    `INSERT INTO alarms (key, message, raised_at, changed_at) VALUES (?, ?, ?, ?)
+     ON CONFLICT (key) DO UPDATE SET message = excluded.message, changed_at = excluded.changed_at
+       WHERE message <> excluded.message`,
+  ).run(key, message, at, at);
+}
+
+/** Oldest first. */
+function storedAlarms(db: Database.Database): RaisedAlarm[] {
+  const sql = `SELECT key, message, raised_at AS raisedAt, changed_at AS changedAt FROM alarms
+    ORDER BY raised_at, key`;
+  return statement<[], RaisedAlarm>(db, sql).all();
+}
+
 /**
- * Freshness and alarms. Their ports are synchronous while the database may be busy, so a report counts at once
+ * Freshness and alarms. Reports are synchronous while the database may be busy, so a report counts at once
  * for whoever asks here, and goes to the disk right after; what cannot be written is tried again with the next.
  */
-export class Boards implements FreshnessBoard, Alarms {
+class Boards implements FreshnessBoard, Alarms {
   readonly #file: MirrorFile;
-  #freshness = new Map<FreshnessSubject, Freshness>();
-  #alarms = new Map<AlarmKey, PendingAlarm>();
+  readonly #freshness = new Map<FreshnessSubject, Freshness>();
+  readonly #alarms = new Map<AlarmKey, PendingAlarm>();
   #flushing: Promise<void> | undefined;
-
-  #onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
+  onUnwritten: (alarms: readonly RaisedAlarm[]) => void = () => {};
 
   constructor(file: MirrorFile) {
     this.#file = file;
   }
 
   ok(subject: FreshnessSubject, message = ''): void {
-    const now = isoUtc(this.#file.clock.nowMs());
+    const now = this.#now();
     this.#put({ subject, lastOkAt: now, lastTryAt: now, state: 'ok', message });
   }
 
   report(subject: FreshnessSubject, state: FreshnessState, message: string): void {
     const lastOkAt = this.#freshness.get(subject)?.lastOkAt ?? null;
-    this.#put({ subject, lastOkAt, lastTryAt: isoUtc(this.#file.clock.nowMs()), state, message });
+    this.#put({ subject, lastOkAt, lastTryAt: this.#now(), state, message });
   }
 
   raise(key: AlarmKey, text: string): void {
-    const message = asTyped(text);
-    if (this.#isUp(key) !== message) this.#putAlarm(key, message);
+    this.#putAlarm(key, asTyped(text));
   }
 
   lower(key: AlarmKey): void {
-    if (this.#isUp(key) !== null) this.#putAlarm(key, null);
+    this.#putAlarm(key, null);
   }
 
   /** One entry for each subject, those reported last included. */
   freshness(): Freshness[] {
-    const stored = new Map(
-      this.#file.read(({ board }) => board.freshness()).map((each) => [each.subject, each]),
-    );
-    return FRESHNESS_SUBJECTS.map((subject) => {
+    const stored = new Map(this.#file.read(storedFreshness).map((each) => [each.subject, each]));
+    return FRESHNESS_SUBJECTS.map((subject): Freshness => {
       const pending = this.#freshness.get(subject);
-      const before = stored.get(subject) ?? unknown(subject);
-      return pending ? { ...pending, lastOkAt: pending.lastOkAt ?? before.lastOkAt } : before;
+      const before = stored.get(subject);
+      if (pending) return { ...pending, lastOkAt: pending.lastOkAt ?? before?.lastOkAt ?? null };
+      return before ?? { subject, lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' };
     });
   }
 
   /** Alarms that are up, oldest first. */
   alarms(): RaisedAlarm[] {
-    const up = new Map(this.#file.read(({ board }) => board.alarms()).map((alarm) => [alarm.key, alarm]));
+    const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
     for (const [key, { message, at }] of this.#alarms) {
       if (message === null) up.delete(key);
       else up.set(key, { key, message, raisedAt: up.get(key)?.raisedAt ?? at, changedAt: at });
@@ -91,17 +148,12 @@ export class Boards implements FreshnessBoard, Alarms {
     return [...up.values()];
   }
 
-  /** Tells which raised alarms the disk did not take, from now on after each try; `listener` must not throw. */
-  onUnwritten(listener: (alarms: readonly RaisedAlarm[]) => void): void {
-    this.#onUnwritten = listener;
-  }
-
-  /** Tells the listener now; each try to write does so by itself. */
-  tellUnwritten(): void {
+  /** Tells of the raised alarms that the disk did not take; each try to write does so by itself. */
+  notifyUnwritten(): void {
     const raised = [...this.#alarms].flatMap(([key, { message, at }]) =>
       message === null ? [] : { key, message, raisedAt: at, changedAt: at },
     );
-    this.#onUnwritten(raised);
+    this.onUnwritten(raised);
   }
 
   /** Waits until what was reported is on the disk, or the disk refused it. */
@@ -110,24 +162,27 @@ export class Boards implements FreshnessBoard, Alarms {
     await this.#flushing;
   }
 
+  #now(): string {
+    return isoUtc(this.#file.clock.nowMs());
+  }
+
   #put({ message, ...rest }: Freshness): void {
     this.#freshness.set(rest.subject, { ...rest, message: asTyped(message) });
     void this.flush();
   }
 
   #putAlarm(key: AlarmKey, message: string | null): void {
-    this.#alarms.set(key, { message, at: isoUtc(this.#file.clock.nowMs()) });
+    if (this.#messageOf(key) === message) return;
+    this.#alarms.set(key, { message, at: this.#now() });
     void this.flush();
   }
 
-  /** Message of the alarm, null when it is down, undefined when the database cannot say. */
-  #isUp(key: AlarmKey): string | null | undefined {
+  /** null: the alarm is down; undefined: the database cannot say. */
+  #messageOf(key: AlarmKey): string | null | undefined {
     const pending = this.#alarms.get(key);
     if (pending) return pending.message;
     try {
-      return (
-        this.#file.read(({ board }) => board.alarms()).find((alarm) => alarm.key === key)?.message ?? null
-      );
+      return this.#file.read(storedAlarms).find((alarm) => alarm.key === key)?.message ?? null;
     } catch {
       return undefined;
     }
@@ -137,33 +192,28 @@ export class Boards implements FreshnessBoard, Alarms {
     // Everything reported in this turn of the event loop becomes one transaction.
     await Promise.resolve();
     while ((this.#freshness.size > 0 || this.#alarms.size > 0) && !this.#file.closed) {
-      const freshness = [...this.#freshness.values()];
+      const freshness = [...this.#freshness];
       const alarms = [...this.#alarms];
       try {
-        await this.#file.write(({ board }) => {
-          for (const each of freshness) board.setFreshness(each);
-          for (const [key, { message, at }] of alarms) {
-            if (message === null) board.lower(key);
-            else board.raise(key, message, at);
-          }
+        await this.#file.write((db) => {
+          for (const [, each] of freshness) setFreshness(db, each);
+          for (const [key, alarm] of alarms) setAlarm(db, key, alarm);
         });
       } catch {
         // They stay pending; whoever keeps orders learns of the failing disk and says so.
         break;
       }
-      for (const each of freshness) {
-        if (this.#freshness.get(each.subject) === each) this.#freshness.delete(each.subject);
-      }
-      for (const [key, each] of alarms) if (this.#alarms.get(key) === each) this.#alarms.delete(key);
+      deleteSame(this.#freshness, freshness);
+      deleteSame(this.#alarms, alarms);
     }
-    this.tellUnwritten();
+    this.notifyUnwritten();
     // In the same turn as the last look: what is reported from now on begins a write of its own.
     this.#flushing = undefined;
   }
 }
 
-function unknown(subject: FreshnessSubject): Freshness {
-  return { subject, lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' };
+function deleteSame<Key, Value>(map: Map<Key, Value>, written: readonly (readonly [Key, Value])[]): void {
+  for (const [key, value] of written) if (map.get(key) === value) map.delete(key);
 }
 
 /** Of which companies the orders are (document, `websiteId` of the notification): the oldest one here, and the newest. */
@@ -175,30 +225,26 @@ export interface OrderCompanies {
 /** Orders of these many looked at from either end: one that names no company says nothing. */
 const LOOKED_AT = 20;
 
-/** Undefined while no order says of which company it is. */
-export function orderCompanies(db: Database.Database): OrderCompanies | undefined {
-  const end = (order: 'ASC' | 'DESC') =>
-    db
-      .prepare<[], string>(
-        `SELECT website_id FROM (SELECT website_id FROM orders
-           WHERE seq > coalesce((SELECT value FROM marks WHERE name = 'orders.company-from'), 0)
-           ORDER BY seq ${order} LIMIT ${LOOKED_AT})
-         WHERE website_id IS NOT NULL LIMIT 1`,
-      )
-      .pluck()
-      .get();
-  const [oldest, newest] = [end('ASC'), end('DESC')];
-  return oldest === undefined || newest === undefined ? undefined : { oldest, newest };
+function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undefined {
+  const sql = `SELECT website_id FROM (SELECT website_id FROM orders
+      WHERE seq > coalesce((SELECT value FROM marks WHERE name = 'orders.company-from'), 0)
+      ORDER BY seq ${order} LIMIT ${LOOKED_AT})
+    WHERE website_id IS NOT NULL LIMIT 1`;
+  return statement<[], string>(db, sql).pluck().get();
 }
 
-/** This store belongs to another company from now on: what came before says nothing of it. To be used in a transaction. */
-export function beginOtherCompany(db: Database.Database): void {
-  db.prepare(
-    `INSERT INTO marks (name, value)
-     SELECT 'orders.company-from', coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) WHERE true
-     ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-  ).run();
+function mark(db: Database.Database, name: string): number | undefined {
+  return statement<[string], number>(db, 'SELECT value FROM marks WHERE name = ?').pluck().get(name);
 }
+
+function setMark(db: Database.Database, name: string, value: number): void {
+  const sql = `INSERT INTO marks (name, value) VALUES (?, ?)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value`;
+  statement(db, sql).run(name, value);
+}
+
+/** `freshness` may lag this much behind a burst of webhooks, so that each of them need not rewrite it. */
+const FRESHNESS_EVERY_MS = 1_000;
 
 export interface MirrorOptions {
   /** Of `mirror.db`. */
@@ -218,139 +264,212 @@ export interface MirrorOptions {
   workerUrl?: URL;
 }
 
-/** The mirror as one open thing; its parts are the ports that the others wait for. */
-export interface Mirror extends OrderKeeper, OrderImporter {
-  readonly freshnessBoard: FreshnessBoard;
-  readonly alarms: Alarms;
-
-  /** Of which companies the orders are; undefined while none says. */
-  orderCompanies(): OrderCompanies | undefined;
-  /** The store belongs to another company from now on. */
-  beginOtherCompany(): Promise<void>;
-  order(orderId: string): MirroredOrder | undefined;
-  /** JSON text as received. */
-  orderPayload(orderId: string): string | undefined;
-  orders(filter: OrderFilter): MirroredOrder[];
-  orderHistory(orderId: string): OrderHistory;
-  heldNotifications(limit: number, orderId?: string): HeldNotification[];
-  /** The change feed after `seq`, oldest first. */
-  eventsAfter(seq: number, limit: number): OrderEvent[];
-  newestSeq(): number;
-  /** Up to this seq only the newest event of each order, and those still needed, are there; 0: all are. */
-  trimmedTo(): number;
-  codesBetween(min: number, max: number): number[];
-  oldestOpenOrderCreatedAt(): string | null;
-  oldestOpenOrderMs(): number | null;
-  /** When the last complete poll was told as well, on this machine's clock. */
-  lastPollOkMs(): number | null;
-  /** When the last complete poll asked, on the platform's clock; null: never. */
-  lastPollAskedMs(): number | null;
-  notePoll(askedMs: number): Promise<void>;
-
-  freshness(): Freshness[];
-  raisedAlarms(): RaisedAlarm[];
-  /** Tells which raised alarms the disk did not take. */
-  onUnwrittenAlarms(listener: (alarms: readonly RaisedAlarm[]) => void): void;
-  /** Waits until freshness and alarms are on the disk, or the disk refused them. */
-  flushBoards(): Promise<void>;
-
-  quarantineList(limit: number): QuarantineEntry[];
-  quarantineGet(quarantineId: number): QuarantineDetail | undefined;
-  /** Whether there was something to remove. */
-  quarantineRemove(quarantineId: number): Promise<boolean>;
-
-  /** Size of the write-ahead log. */
-  walBytes(): number;
-  findWalReaders(): LockHolder[];
-  /** For other table families of the same file: short reads, and one durable transaction. */
-  read<T>(action: (db: Database.Database) => T): T;
-  write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T>;
-
-  /** Ends an import between two transactions, writes what is pending and closes; the mirror stays readable. */
-  close(): Promise<void>;
-}
-
 /** Opens the mirror, creating it or bringing its schema up to date. Throws `storage-…` errors. */
 export function openMirror(options: MirrorOptions): Mirror {
-  const { path, clock, group, readonly = false, spellings = {}, listPath = '', workerUrl, feed } = options;
-  const digests = new PollDigests(spellings);
-  const onWritten = (db: Database.Database) => {
-    walCare.tend(db);
-    lockWatch.free();
-  };
-  const onLocked = () => {
-    lockWatch.locked();
-    boards.tellUnwritten();
-  };
-  const file = new MirrorFile({ path, clock, readonly, group, onWritten, onLocked, feed });
-  const boards = new Boards(file);
-  const lockWatch = new LockWatch({ path, clock, alarms: boards, tryAgain: () => boards.flush() });
-  const walCare = new WalCare({ path, clock, alarms: boards });
-  const intake = new OrderIntake({ file, digests });
-  const importer = new OrderImport({ file, spellings, listPath, workerUrl });
-  const { queries, held, quarantine } = readers(file);
-  const lastPollOkMs = () =>
-    epochMs(boards.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
-  return {
-    keep: (entries) => intake.keep(entries),
-    importAnswer: (body, how) => importer.importAnswer(body, how),
-    freshnessBoard: boards,
-    alarms: boards,
-    ...queries,
-    ...held,
-    ...quarantine,
-    orderCompanies: () => file.read(({ db }) => orderCompanies(db)),
-    async beginOtherCompany() {
-      await file.write(({ db }) => beginOtherCompany(db));
-      boards.lower('auth.other-company');
-    },
-    lastPollOkMs,
-    // A mirror of before it was noted has only this machine's word.
-    lastPollAskedMs: () => file.read(({ board }) => board.lastPollAskedMs()) ?? lastPollOkMs(),
-    notePoll: (askedMs) => file.write(({ board }) => board.notePoll(askedMs)),
-    freshness: () => boards.freshness(),
-    raisedAlarms: () => boards.alarms(),
-    onUnwrittenAlarms: (listener) => boards.onUnwritten(listener),
-    flushBoards: () => boards.flush(),
-    walBytes: () => walBytes(path),
-    findWalReaders: () => findWalReaders(path),
-    read: (action) => file.read(({ db }) => action(db)),
-    write: (action, signal) => file.write(({ db }) => action(db), signal),
-    async close() {
-      lockWatch.close();
-      await importer.stop();
-      await boards.flush();
-      file.close();
-    },
-  };
+  return new Mirror(options);
 }
 
-function readers(file: MirrorFile) {
-  const oldestOpenOrderCreatedAt = () => file.read((tables) => tables.queries.oldestOpenOrderCreatedAt());
-  const queries = {
-    order: (orderId: string) => file.read((tables) => tables.queries.order(orderId)),
-    orderPayload: (orderId: string) => file.read((tables) => tables.queries.payload(orderId)),
-    orders: (filter: OrderFilter) => file.read((tables) => tables.queries.orders(filter)),
-    orderHistory: (orderId: string) => file.read((tables) => tables.queries.history(orderId)),
-    eventsAfter: (seq: number, limit: number) =>
-      file.read((tables) => tables.queries.eventsAfter(seq, limit)),
-    newestSeq: () => file.read((tables) => tables.queries.newestSeq()),
-    trimmedTo: () => file.read((tables) => tables.queries.trimmedTo()),
-    codesBetween: (min: number, max: number) => file.read((tables) => tables.queries.codesBetween(min, max)),
-    oldestOpenOrderCreatedAt,
-    oldestOpenOrderMs: () => epochMs(oldestOpenOrderCreatedAt()),
-  };
-  const held = {
-    heldNotifications: (limit: number, orderId?: string) =>
-      file.read((tables) => tables.merge.held.list(limit, orderId)),
-  };
-  const quarantine = {
-    quarantineList: (limit: number) => file.read((tables) => tables.quarantine.list(limit)),
-    quarantineGet: (quarantineId: number) => file.read((tables) => tables.quarantine.get(quarantineId)),
-    quarantineRemove: (quarantineId: number) =>
-      file.write((tables) => tables.quarantine.remove(quarantineId)),
-  };
-  return { queries, held, quarantine };
+/** The mirror of orders; other table families of the same file use `read` and `write`. */
+export class Mirror implements OrderKeeper {
+  readonly freshnessBoard: FreshnessBoard;
+  readonly alarms: Alarms;
+  readonly #file: MirrorFile;
+  readonly #boards: Boards;
+  readonly #lockWatch: LockWatch;
+  readonly #import: OrderImport;
+  readonly #digestOf: (record: string) => string;
+  #webhookFreshMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: MirrorOptions) {
+    const { path, clock, group, readonly = false, spellings = {}, listPath = '', workerUrl, feed } = options;
+    this.#file = new MirrorFile({
+      ...{ path, clock, readonly, group, feed },
+      onWritten: (db) => {
+        walCare.tend(db);
+        this.#lockWatch.free();
+      },
+      onLocked: () => {
+        this.#lockWatch.locked();
+        this.#boards.notifyUnwritten();
+      },
+    });
+    this.#boards = new Boards(this.#file);
+    const alarms = this.#boards;
+    const walCare = new WalCare({ path, clock, alarms });
+    this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
+    this.#import = new OrderImport({ file: this.#file, spellings, listPath, workerUrl });
+    this.#digestOf = pollDigests(spellings);
+    this.freshnessBoard = alarms;
+    this.alarms = alarms;
+  }
+
+  /** One or a few short reads, at once. */
+  read<T>(action: (db: Database.Database) => T): T {
+    return this.#file.read(action);
+  }
+
+  /** One durable transaction; `action` may run more than once, each time from the start. */
+  write<T>(action: (db: Database.Database) => T, signal?: AbortSignal): Promise<T> {
+    return this.#file.write(action, signal);
+  }
+
+  async keep(entries: readonly IntakeEntry[]): Promise<IntakeOutcome[]> {
+    if (entries.length === 0) return [];
+    const { clock } = this.#file;
+    const nowMs = clock.monotonicMs();
+    const isFresh =
+      nowMs - this.#webhookFreshMs >= FRESHNESS_EVERY_MS &&
+      entries.some((entry) => entry.kind === 'order' && entry.observation.source === 'webhook');
+    const outcomes = await this.#file.write((db) => {
+      const now = isoUtc(clock.nowMs());
+      const came = {
+        subject: 'orders.webhook',
+        lastOkAt: now,
+        lastTryAt: now,
+        state: 'ok',
+        message: '',
+      } as const;
+      if (isFresh) setFreshness(db, came);
+      return entries.map((entry) => this.#keepOne(db, entry));
+    });
+    if (isFresh) this.#webhookFreshMs = nowMs;
+    return outcomes;
+  }
+
+  #keepOne(db: Database.Database, entry: IntakeEntry): IntakeOutcome {
+    if (entry.kind === 'unreadable') {
+      quarantine(db, entry.unreadable);
+      return 'quarantined';
+    }
+    const { observation } = entry;
+    return mergeOrder(
+      db,
+      observation,
+      observation.source === 'poll' ? this.#digestOf(observation.raw) : null,
+    );
+  }
+
+  /**
+   * Mirrors a whole answer of GET /order/all, small or huge, without holding up callbacks. Takes a large `body` over:
+   * its memory is handed to another thread, and the array is empty afterwards.
+   */
+  importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
+    return this.#import.importAnswer(body, options);
+  }
+
+  order(orderId: string): MirroredOrder | undefined {
+    return this.read((db) => orderById(db, orderId));
+  }
+
+  /** JSON text as received. */
+  orderPayload(orderId: string): string | undefined {
+    const sql = 'SELECT payload FROM orders WHERE order_id = ?';
+    return this.read((db) => statement<[string], string>(db, sql).pluck().get(orderId));
+  }
+
+  orders(filter: OrderFilter): MirroredOrder[] {
+    return this.read((db) => findOrders(db, filter));
+  }
+
+  orderHistory(orderId: string): OrderHistory {
+    return this.read((db) => orderHistory(db, orderId));
+  }
+
+  /** The change feed after `seq`, oldest first. */
+  eventsAfter(seq: number, limit: number): OrderEvent[] {
+    return this.read((db) => eventsAfter(db, seq, limit));
+  }
+
+  newestSeq(): number {
+    return this.read(newestSeq);
+  }
+
+  /** Up to this seq only the newest event of each order, and those still needed, are there; 0: all are. */
+  trimmedTo(): number {
+    return this.read((db) => mark(db, 'events.trimmed')) ?? 0;
+  }
+
+  codesBetween(min: number, max: number): number[] {
+    const sql = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
+    return this.read((db) => statement<[number, number], number>(db, sql).pluck().all(min, max));
+  }
+
+  /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
+  oldestOpenOrderMs(): number | null {
+    return epochMs(this.read(oldestOpenOrder));
+  }
+
+  /** When the last complete poll was told as well, on this machine's clock. */
+  lastPollOkMs(): number | null {
+    return epochMs(this.freshness().find(({ subject }) => subject === 'orders.poll')?.lastOkAt);
+  }
+
+  /** When the last complete poll asked, on the platform's clock; null: never. */
+  lastPollAskedMs(): number | null {
+    // A mirror of before it was noted has only this machine's word.
+    return this.read((db) => mark(db, 'orders.asked-ms')) ?? this.lastPollOkMs();
+  }
+
+  /** Notes a complete poll durably; `askedMs`: on the platform's clock. */
+  notePoll(askedMs: number): Promise<void> {
+    return this.write((db) => setMark(db, 'orders.asked-ms', Math.round(askedMs)));
+  }
+
+  /** Of which companies the orders are; undefined while none says. */
+  orderCompanies(): OrderCompanies | undefined {
+    const [oldest, newest] = this.read((db) => [companyAt(db, 'ASC'), companyAt(db, 'DESC')]);
+    return oldest === undefined || newest === undefined ? undefined : { oldest, newest };
+  }
+
+  /** The store belongs to another company from now on: what came before says nothing of it. */
+  async beginOtherCompany(): Promise<void> {
+    await this.write((db) => setMark(db, 'orders.company-from', newestSeq(db)));
+    this.alarms.lower('auth.other-company');
+  }
+
+  freshness(): Freshness[] {
+    return this.#boards.freshness();
+  }
+
+  raisedAlarms(): RaisedAlarm[] {
+    return this.#boards.alarms();
+  }
+
+  /** Tells which raised alarms the disk did not take, from now on after each try; `listener` must not throw. */
+  onUnwrittenAlarms(listener: (alarms: readonly RaisedAlarm[]) => void): void {
+    this.#boards.onUnwritten = listener;
+  }
+
+  /** Waits until freshness and alarms are on the disk, or the disk refused them. */
+  flushBoards(): Promise<void> {
+    return this.#boards.flush();
+  }
+
+  quarantineList(limit: number): QuarantineEntry[] {
+    return this.read((db) => quarantineList(db, limit));
+  }
+
+  quarantineGet(quarantineId: number): QuarantineDetail | undefined {
+    return this.read((db) => quarantineGet(db, quarantineId));
+  }
+
+  /** Whether there was something to remove. */
+  quarantineRemove(quarantineId: number): Promise<boolean> {
+    return this.write((db) => quarantineRemove(db, quarantineId));
+  }
+
+  /** Size of the write-ahead log. */
+  walBytes(): number {
+    return walBytes(this.#file.path);
+  }
+
+  /** Ends an import between two transactions, writes what is pending and closes; the mirror stays readable. */
+  async close(): Promise<void> {
+    this.#lockWatch.close();
+    await this.#import.stop();
+    await this.#boards.flush();
+    this.#file.close();
+  }
 }
 
 function epochMs(iso: string | null | undefined): number | null {

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
+import { statement } from '../db/sqlite.ts';
 import {
   type BoardOrder,
   HOUR_MS,
@@ -18,210 +19,138 @@ import {
   type TrendHour,
   type Unreadable,
 } from './order.ts';
-import { ORDER_COLUMNS } from './order-rows.ts';
+import { ITEM_FIELDS, MODIFIER_FIELDS, ORDER_FIELDS } from './order-rows.ts';
+import { snakeCase } from './spellings.ts';
 
-const ORDER = `SELECT order_id AS orderId, seq, updated_at AS updatedAt,
-  ${ORDER_COLUMNS.map(([field, column]) => `${column} AS ${field}`)} FROM orders`;
-const CUSTOMER =
-  "coalesce(customer_first_name, '') || ' ' || coalesce(customer_last_name, '') || ' ' || coalesce(customer_phone_number, '') || ' ' || coalesce(customer_email, '')";
-const UNBOOKED = `${IS_TO_BOOK}
-  AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
-const EVENT = `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, source,
-  observed_at AS observedAt FROM order_events`;
+const columnsAs = (fields: readonly string[]) => fields.map((field) => `${snakeCase(field)} AS ${field}`);
+
+const ORDER = `SELECT ${columnsAs(['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS])} FROM orders`;
+const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ? ORDER BY line`;
+const MODIFIERS = `SELECT line, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
+  WHERE order_id = ? ORDER BY line, modifier`;
+const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
+  FROM order_events`;
 
 type OrderRow = Omit<MirroredOrder, 'isScheduled' | 'items'> & { isScheduled: number | null };
-type ItemRow = Omit<OrderItem, 'modifiers'> & { line: number };
-type ModifierRow = OrderModifier & { line: number };
 
-/** What is read of the orders and the feed; each method is one or a few short reads. */
-export class OrderQueries {
-  readonly #db: Database.Database;
-  readonly #one: Database.Statement<[string], OrderRow>;
-  readonly #payload: Database.Statement<[string], string>;
-  readonly #items: Database.Statement<[string], ItemRow>;
-  readonly #modifiers: Database.Statement<[string], ModifierRow>;
-  readonly #events: Database.Statement<[number, number], OrderEvent>;
-  readonly #newestSeq: Database.Statement<[], number>;
-  readonly #trimmedTo: Database.Statement<[], number>;
-  readonly #codes: Database.Statement<[number, number], number>;
-  readonly #oldestOpen: Database.Statement<[], string>;
-
-  constructor(db: Database.Database) {
-    this.#db = db;
-    this.#one = db.prepare(`${ORDER} WHERE order_id = ?`);
-    this.#payload = db.prepare<[string], string>('SELECT payload FROM orders WHERE order_id = ?').pluck();
-    this.#items = db.prepare(`
-      SELECT line, product_external_id AS productExternalId, product_name AS productName, quantity, comment,
-        unit_price AS unitPrice, base_unit_price AS baseUnitPrice, product_price AS productPrice,
-        product_base_price AS productBasePrice
-      FROM order_items WHERE order_id = ? ORDER BY line`);
-    this.#modifiers = db.prepare(`
-      SELECT line, name, short_name AS shortName, description, option_id AS optionId,
-        option_external_id AS optionExternalId, option_name AS optionName, option_price AS optionPrice, quantity
-      FROM order_item_modifiers WHERE order_id = ? ORDER BY line, modifier`);
-    this.#events = db.prepare(`${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`);
-    this.#newestSeq = db
-      .prepare<[], number>(
-        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
-      )
-      .pluck();
-    this.#trimmedTo = db.prepare<[], number>("SELECT value FROM marks WHERE name = 'events.trimmed'").pluck();
-    this.#codes = db
-      .prepare<[number, number], number>('SELECT code FROM orders WHERE code BETWEEN ? AND ?')
-      .pluck();
-    this.#oldestOpen = db
-      .prepare<[], string>(
-        `SELECT created_at FROM orders WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
-         ORDER BY created_at LIMIT 1`,
-      )
-      .pluck();
-  }
-
-  order(orderId: string): MirroredOrder | undefined {
-    const row = this.#one.get(orderId);
-    return row && this.#whole(row);
-  }
-
-  /** JSON text as received. */
-  payload(orderId: string): string | undefined {
-    return this.#payload.get(orderId);
-  }
-
-  orders(filter: OrderFilter): MirroredOrder[] {
-    const { status, open, limit, createdBefore, createdFrom, code, stores, customer, unbooked } = filter;
-    const conditions = [
-      ...(status === undefined ? [] : ['status = @status']),
-      ...(open ? [IS_OPEN] : []),
-      ...(createdBefore === undefined ? [] : ['created_at < @createdBefore']),
-      ...(createdFrom === undefined ? [] : ['created_at >= @createdFrom']),
-      ...(code === undefined ? [] : ['code = @code']),
-      ...(stores === undefined ? [] : ['store_external_id IN (SELECT value FROM json_each(@stores))']),
-      ...(customer === undefined ? [] : [`instr(lower(${CUSTOMER}), lower(@customer)) > 0`]),
-      ...(unbooked ? [UNBOOKED] : []),
-    ];
-    const where = conditions.length > 0 ? `WHERE ${conditions.join(' AND ')}` : '';
-    const statement = this.#db.prepare<[object], OrderRow>(
-      `${ORDER} ${where} ORDER BY created_at DESC LIMIT @limit`,
-    );
-    const values = { limit, status, createdBefore, createdFrom, code, customer };
-    return statement.all({ ...values, stores: JSON.stringify(stores) }).map((row) => this.#whole(row));
-  }
-
-  /** Reads the whole feed for the events of one order: for a person, not for a loop. */
-  history(orderId: string): OrderHistory {
-    const events = this.#db
-      .prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`)
-      .all(orderId);
-    const acknowledged = this.#db
-      .prepare<[string], { at: string; source: string }>(
-        'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?',
-      )
-      .get(orderId);
-    return { events, acknowledged: acknowledged ?? null };
-  }
-
-  #whole(row: OrderRow): MirroredOrder {
-    const items: OrderItem[] = [];
-    const lines = new Map<number, OrderItem>();
-    for (const { line, ...item } of this.#items.all(row.orderId)) {
-      const whole = { ...item, modifiers: [] };
-      lines.set(line, whole);
-      items.push(whole);
-    }
-    for (const { line, ...modifier } of this.#modifiers.all(row.orderId))
-      lines.get(line)?.modifiers.push(modifier);
-    return { ...row, isScheduled: row.isScheduled === null ? null : row.isScheduled !== 0, items };
-  }
-
-  /** The change feed after `seq`, oldest first. */
-  eventsAfter(seq: number, limit: number): OrderEvent[] {
-    return this.#events.all(seq, limit);
-  }
-
-  /** The highest seq ever given, also when its event is gone; 0 when there was none. */
-  newestSeq(): number {
-    return this.#newestSeq.get() ?? 0;
-  }
-
-  /** The highest seq of an event that was deleted for its age; 0: none was. */
-  trimmedTo(): number {
-    return this.#trimmedTo.get() ?? 0;
-  }
-
-  codesBetween(min: number, max: number): number[] {
-    return this.#codes.all(min, max);
-  }
-
-  /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
-  oldestOpenOrderCreatedAt(): string | null {
-    return this.#oldestOpen.get() ?? null;
-  }
+export function orderById(db: Database.Database, orderId: string): MirroredOrder | undefined {
+  const row = statement<[string], OrderRow>(db, `${ORDER} WHERE order_id = ?`).get(orderId);
+  return row && withItems(db, row);
 }
 
-const BOARD_COLUMNS = `order_id AS orderId, seq, code, status, store_external_id AS storeExternalId,
-  customer_first_name AS customerFirstName, customer_last_name AS customerLastName,
-  delivery_type AS deliveryType, amount_to_pay AS amountToPay, created_at AS createdAt, updated_at AS updatedAt`;
+/** What each part of a filter asks of an order, in SQL. */
+const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
+  status: 'status = @status',
+  open: IS_OPEN,
+  createdBefore: 'created_at < @createdBefore',
+  createdFrom: 'created_at >= @createdFrom',
+  code: 'code = @code',
+  stores: 'store_external_id IN (SELECT value FROM json_each(@stores))',
+  customer: `instr(lower(concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
+    customer_email)), lower(@customer)) > 0`,
+  unbooked: `${IS_TO_BOOK}
+    AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`,
+};
+
+export function findOrders(db: Database.Database, filter: OrderFilter): MirroredOrder[] {
+  const { limit, stores, open, unbooked, ...values } = filter;
+  const wanted = (Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[]).filter(
+    (name) => filter[name] !== undefined && filter[name] !== false,
+  );
+  const where = ['true', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
+  return db
+    .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY created_at DESC LIMIT @limit`)
+    .all({ ...values, limit, stores: JSON.stringify(stores) })
+    .map((row) => withItems(db, row));
+}
+
+function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
+  const items = new Map<number, OrderItem>();
+  const itemRows = statement<[string], OrderItem & { line: number }>(db, ITEMS).all(row.orderId);
+  for (const { line, ...item } of itemRows) items.set(line, { ...item, modifiers: [] });
+  const modifierRows = statement<[string], OrderModifier & { line: number }>(db, MODIFIERS).all(row.orderId);
+  for (const { line, ...modifier } of modifierRows) items.get(line)?.modifiers.push(modifier);
+  const isScheduled = row.isScheduled === null ? null : row.isScheduled !== 0;
+  return { ...row, isScheduled, items: [...items.values()] };
+}
+
+/** Reads the whole feed for the events of one order: for a person, not for a loop. */
+export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
+  const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
+  const acknowledged = db
+    .prepare<[string], { at: string; source: string }>(
+      'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?',
+    )
+    .get(orderId);
+  return { events, acknowledged: acknowledged ?? null };
+}
+
+/** The change feed after `seq`, oldest first. */
+export function eventsAfter(db: Database.Database, seq: number, limit: number): OrderEvent[] {
+  const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
+  return statement<[number, number], OrderEvent>(db, sql).all(seq, limit);
+}
+
+/** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
+export function oldestOpenOrder(db: Database.Database): string | null {
+  const sql = `SELECT created_at FROM orders WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
+    ORDER BY created_at LIMIT 1`;
+  return statement<[], string>(db, sql).pluck().get() ?? null;
+}
+
+const BOARD = `SELECT ${columnsAs([
+  ...['orderId', 'seq', 'code', 'status', 'storeExternalId', 'customerFirstName', 'customerLastName'],
+  ...['deliveryType', 'amountToPay', 'createdAt', 'updatedAt'],
+])} FROM orders`;
 
 /** Newest events among which orders that have ended are looked for. */
 const EVENTS_BACK = 300;
 
-export interface BoardLimits {
-  open: number;
-  ended: number;
-}
-
 /** The newest open orders, by creation, then those that ended last. Two short indexed reads. */
-export function readBoard(db: Database.Database, limits: BoardLimits): BoardOrder[] {
-  const open = db
-    .prepare<[number], BoardOrder>(
-      `SELECT ${BOARD_COLUMNS} FROM orders WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`,
-    )
-    .all(limits.open);
-  const ended = db
-    .prepare<[number, number], BoardOrder>(
-      `SELECT ${BOARD_COLUMNS} FROM orders
-       WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
-       ORDER BY seq DESC LIMIT ?`,
-    )
-    .all(EVENTS_BACK, limits.ended);
-  return [...open, ...ended];
+export function readBoard(db: Database.Database, limits: { open: number; ended: number }): BoardOrder[] {
+  const open = `${BOARD} WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`;
+  const ended = `${BOARD} WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
+    ORDER BY seq DESC LIMIT ?`;
+  return [
+    ...statement<[number], BoardOrder>(db, open).all(limits.open),
+    ...statement<[number, number], BoardOrder>(db, ended).all(EVENTS_BACK, limits.ended),
+  ];
 }
 
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
 const SAMPLE = 500;
 
-interface Settled {
-  createdAt: string;
-  settledAt: string;
-}
-
 /** Orders and pushed changes of the last hours, oldest first: reads by the indexes on their times. */
 export function readTrends(db: Database.Database, nowMs: number, hours: number): TrendHour[] {
-  const orders = db.prepare<[string, string], number>(
+  const orders = statement<[string, string], number>(
+    db,
     'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?',
-  );
-  const settled = db.prepare<[string, string, number], Settled & { state: string }>(
+  ).pluck();
+  const settled = statement<
+    [string, string, number],
+    { state: string; createdAt: string; settledAt: string }
+  >(
+    db,
     `SELECT state, created_at AS createdAt, settled_at AS settledAt FROM outbox
      WHERE settled_at >= ? AND settled_at < ? ORDER BY settled_at DESC LIMIT ?`,
   );
-  const settledCount = db.prepare<[string, string], number>(
+  const settledCount = statement<[string, string], number>(
+    db,
     'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?',
-  );
+  ).pluck();
   return lastHours(nowMs, hours).map((fromMs) => {
     const from = isoUtc(fromMs);
     const to = isoUtc(fromMs + HOUR_MS);
     const sample = settled.all(from, to, SAMPLE);
-    const delays = sample.filter(({ state }) => state === 'done').map(delayMs);
+    const delays = sample
+      .filter(({ state }) => state === 'done')
+      .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
     // Of more than the sample, its share of sent ones speaks for all.
-    const all = sample.length < SAMPLE ? sample.length : (settledCount.pluck().get(from, to) ?? 0);
+    const all = sample.length < SAMPLE ? sample.length : (settledCount.get(from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
-    return { from, orders: orders.pluck().get(from, to) ?? 0, pushed, pushMedianMs, pushP95Ms };
+    return { from, orders: orders.get(from, to) ?? 0, pushed, pushMedianMs, pushP95Ms };
   });
-}
-
-function delayMs({ createdAt, settledAt }: Settled): number {
-  return Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0);
 }
 
 /** Bounds the time this takes where orders are never closed. */
@@ -229,13 +158,10 @@ const OPEN_MAX = 500;
 
 /** Of the newest open orders, how many have each status; one indexed read. */
 export function openOrdersByStatus(db: Database.Database): { status: string | null; orders: number }[] {
-  return db
-    .prepare<[number], { status: string | null; orders: number }>(
-      `SELECT status, count(*) AS orders FROM
-         (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
-       GROUP BY status`,
-    )
-    .all(OPEN_MAX);
+  const sql = `SELECT status, count(*) AS orders FROM
+      (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
+    GROUP BY status`;
+  return statement<[number], { status: string | null; orders: number }>(db, sql).all(OPEN_MAX);
 }
 
 /**
@@ -243,23 +169,14 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
  * entry that comes or goes changes it.
  */
 export function quarantineBySource(db: Database.Database): { source: string; entries: number }[] {
-  return db
-    .prepare<[], { source: string; entries: number }>(
-      'SELECT source, count(*) AS entries FROM quarantine GROUP BY source',
-    )
-    .all();
+  const sql = 'SELECT source, count(*) AS entries FROM quarantine GROUP BY source';
+  return statement<[], { source: string; entries: number }>(db, sql).all();
 }
 
 export function quarantineMark(db: Database.Database): string {
-  return (
-    db
-      .prepare<[], string>(
-        `SELECT (SELECT count(*) FROM quarantine) || '/' ||
-           coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`,
-      )
-      .pluck()
-      .get() ?? ''
-  );
+  const sql = `SELECT (SELECT count(*) FROM quarantine) || '/' ||
+    coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`;
+  return statement<[], string>(db, sql).pluck().get() ?? '';
 }
 
 /** Which of what was received is meant; what is left out does not restrict. */
@@ -403,88 +320,76 @@ const PAYLOAD_BYTES_MAX = 32 * 1024 * 1024;
 const TOTAL_BYTES_MAX = 128 * 1024 * 1024;
 const ROWS_MAX = 10_000;
 
-const QUARANTINE_COLUMNS =
-  'quarantine_id AS quarantineId, source, received_at AS receivedAt, reason, seen, bytes';
+const QUARANTINE = columnsAs(['quarantineId', 'source', 'receivedAt', 'reason', 'seen', 'bytes']);
 
-/** Statements on `quarantine`: what nobody could read, once each, the oldest dropped when there is too much. */
-export class QuarantineRows {
-  readonly #seen: Database.Statement<[string], { id: number }>;
-  readonly #count: Database.Statement<[number]>;
-  readonly #insert: Database.Statement;
-  readonly #totals: Database.Statement<[], { rows: number; bytes: number }>;
-  readonly #oldest: Database.Statement<[], { id: number; bytes: number }>;
-  readonly #remove: Database.Statement<[number]>;
-  readonly #list: Database.Statement<[number], QuarantineEntry>;
-  readonly #get: Database.Statement<[number], QuarantineDetail>;
+/** Newest first. */
+export function quarantineList(db: Database.Database, limit: number): QuarantineEntry[] {
+  const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
+  return statement<[number], QuarantineEntry>(db, sql).all(limit);
+}
 
-  constructor(db: Database.Database) {
-    this.#seen = db.prepare<[string], { id: number }>(
-      'SELECT quarantine_id AS id FROM quarantine WHERE digest = ?',
-    );
-    this.#count = db.prepare<[number]>('UPDATE quarantine SET seen = seen + 1 WHERE quarantine_id = ?');
-    this.#insert = db.prepare(
-      'INSERT INTO quarantine (source, received_at, reason, digest, bytes, payload) VALUES (?, ?, ?, ?, ?, ?)',
-    );
-    this.#totals = db.prepare('SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes FROM quarantine');
-    this.#oldest = db.prepare(
-      'SELECT quarantine_id AS id, bytes FROM quarantine ORDER BY quarantine_id LIMIT 1000',
-    );
-    this.#remove = db.prepare('DELETE FROM quarantine WHERE quarantine_id = ?');
-    this.#list = db.prepare(
-      `SELECT ${QUARANTINE_COLUMNS} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`,
-    );
-    this.#get = db.prepare(`SELECT ${QUARANTINE_COLUMNS}, payload FROM quarantine WHERE quarantine_id = ?`);
+export function quarantineGet(db: Database.Database, quarantineId: number): QuarantineDetail | undefined {
+  const sql = `SELECT ${QUARANTINE}, payload FROM quarantine WHERE quarantine_id = ?`;
+  return statement<[number], QuarantineDetail>(db, sql).get(quarantineId);
+}
+
+/** Whether there was something to remove. */
+export function quarantineRemove(db: Database.Database, quarantineId: number): boolean {
+  const sql = 'DELETE FROM quarantine WHERE quarantine_id = ?';
+  return statement(db, sql).run(quarantineId).changes > 0;
+}
+
+/** The entry of exactly this, where it is in quarantine already. */
+export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
+  const digest = digestOf(source, payload);
+  const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';
+  return statement<[string], number>(db, sql).pluck().get(digest);
+}
+
+/** Keeps what nobody could read, once; the oldest entries are dropped when there is too much. */
+export function quarantine(db: Database.Database, unreadable: Unreadable): void {
+  const { source, payload, receivedAtMs } = unreadable;
+  const before = quarantinedAs(db, unreadable);
+  if (before !== undefined) {
+    const count = 'UPDATE quarantine SET seen = seen + 1 WHERE quarantine_id = ?';
+    if (source !== 'poll') statement(db, count).run(before);
+    return;
   }
+  const bytes = Buffer.byteLength(payload);
+  const isCut = bytes > PAYLOAD_BYTES_MAX;
+  const reason = isCut
+    ? `${unreadable.reason} Only the first of its ${bytes} bytes are kept.`
+    : unreadable.reason;
+  statement(
+    db,
+    'INSERT INTO quarantine (source, received_at, reason, digest, bytes, payload) VALUES (?, ?, ?, ?, ?, ?)',
+  ).run(
+    source,
+    isoUtc(receivedAtMs),
+    reason,
+    digestOf(source, payload),
+    Math.min(bytes, PAYLOAD_BYTES_MAX),
+    isCut ? Buffer.from(payload).subarray(0, PAYLOAD_BYTES_MAX) : payload,
+  );
+  trimQuarantine(db);
+}
 
-  /** Whether exactly this is in quarantine already. */
-  has(unreadable: Unreadable): boolean {
-    return this.#seen.get(digestOf(unreadable)) !== undefined;
-  }
-
-  add(unreadable: Unreadable): void {
-    const digest = digestOf(unreadable);
-    const before = this.#seen.get(digest);
-    if (before) {
-      if (unreadable.source !== 'poll') this.#count.run(before.id);
-      return;
-    }
-    const bytes = Buffer.byteLength(unreadable.payload);
-    const cut = bytes > PAYLOAD_BYTES_MAX;
-    const payload = cut ? Buffer.from(unreadable.payload).subarray(0, PAYLOAD_BYTES_MAX) : unreadable.payload;
-    const reason = cut
-      ? `${unreadable.reason} Only the first of its ${bytes} bytes are kept.`
-      : unreadable.reason;
-    const kept = Math.min(bytes, PAYLOAD_BYTES_MAX);
-    this.#insert.run(unreadable.source, isoUtc(unreadable.receivedAtMs), reason, digest, kept, payload);
-    this.#trim();
-  }
-
-  #trim(): void {
-    let { rows, bytes } = this.#totals.get() ?? { rows: 0, bytes: 0 };
-    if (rows <= ROWS_MAX && bytes <= TOTAL_BYTES_MAX) return;
-    for (const oldest of this.#oldest.all()) {
-      if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
-      this.#remove.run(oldest.id);
-      rows -= 1;
-      bytes -= oldest.bytes;
-    }
-  }
-
-  /** Whether there was something to remove. */
-  remove(quarantineId: number): boolean {
-    return this.#remove.run(quarantineId).changes > 0;
-  }
-
-  /** Newest first. */
-  list(limit: number): QuarantineEntry[] {
-    return this.#list.all(limit);
-  }
-
-  get(quarantineId: number): QuarantineDetail | undefined {
-    return this.#get.get(quarantineId);
+function trimQuarantine(db: Database.Database): void {
+  const totals = 'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes FROM quarantine';
+  let { rows, bytes } = statement<[], { rows: number; bytes: number }>(db, totals).get() ?? {
+    rows: 0,
+    bytes: 0,
+  };
+  if (rows <= ROWS_MAX && bytes <= TOTAL_BYTES_MAX) return;
+  const oldest = 'SELECT quarantine_id AS id, bytes FROM quarantine ORDER BY quarantine_id LIMIT 1000';
+  for (const entry of statement<[], { id: number; bytes: number }>(db, oldest).all()) {
+    if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
+    quarantineRemove(db, entry.id);
+    rows -= 1;
+    bytes -= entry.bytes;
   }
 }
 
-function digestOf({ source, payload }: Unreadable): string {
+function digestOf(source: string, payload: string | Uint8Array): string {
   return createHash('sha256').update(source).update('\0').update(payload).digest('hex');
 }

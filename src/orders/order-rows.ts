@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
+import { statement } from '../db/sqlite.ts';
 import { mergeOutcome } from './merge.ts';
 import type {
   OrderFields,
@@ -10,107 +11,69 @@ import type {
   OrderOutcome,
   OrderSource,
 } from './order.ts';
+import { ITEM_SPELLINGS, ORDER_SPELLINGS, snakeCase } from './spellings.ts';
 
-/** Every scalar field of an order with its column, in the order in which rows are read and written. */
-export const ORDER_COLUMNS: readonly (readonly [field: keyof OrderFields, column: string])[] = [
-  ['code', 'code'],
-  ['status', 'status'],
-  ['storeExternalId', 'store_external_id'],
-  ['websiteId', 'website_id'],
-  ['name', 'name'],
-  ['createdAt', 'created_at'],
-  ['deliveryType', 'delivery_type'],
-  ['amountToPay', 'amount_to_pay'],
-  ['amount', 'amount'],
-  ['deliveryFee', 'delivery_fee'],
-  ['couponDiscount', 'coupon_discount'],
-  ['deliveryTime', 'delivery_time'],
-  ['isScheduled', 'is_scheduled'],
-  ['scheduledFor', 'scheduled_for'],
-  ['addressLat', 'address_lat'],
-  ['addressLng', 'address_lng'],
-  ['addressAddress', 'address_address'],
-  ['addressStreetNumber', 'address_street_number'],
-  ['addressStreetAddress', 'address_street_address'],
-  ['addressCountry', 'address_country'],
-  ['addressState', 'address_state'],
-  ['addressCity', 'address_city'],
-  ['addressZipCode', 'address_zip_code'],
-  ['addressPhoneNumber', 'address_phone_number'],
-  ['addressDetails', 'address_details'],
-  ['customerFirstName', 'customer_first_name'],
-  ['customerLastName', 'customer_last_name'],
-  ['customerEmail', 'customer_email'],
-  ['customerPhoneNumber', 'customer_phone_number'],
-];
-
-export const STATUS_AT = ORDER_COLUMNS.findIndex(([field]) => field === 'status');
+/** Every scalar field of an order. Its column has the same name in snake_case. */
+export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
+  (name) => name !== 'orderId' && name !== 'items',
+) as (keyof OrderFields)[];
+/** The same of items and modifiers, in the order of their tables' columns. */
+export const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
+  keyof OrderItem,
+  'modifiers'
+>[];
+export const MODIFIER_FIELDS = [
+  'name',
+  'shortName',
+  'description',
+  'optionId',
+  'optionExternalId',
+  'optionName',
+  'optionPrice',
+  'quantity',
+] as const satisfies (keyof OrderModifier)[];
 
 /** What SQLite gives back for a column. */
 export type Value = string | number | null;
 
-/** The columns' values of what was read; what was not sent comes from `known`, else is null. */
+const STATUS_AT = ORDER_FIELDS.indexOf('status');
+
+/** The status among values in the order of ORDER_FIELDS. */
+export function statusIn(values: readonly Value[]): string | null {
+  return (values[STATUS_AT] ?? null) as string | null;
+}
+
+/** The values of what was read, in the order of ORDER_FIELDS; what was not sent comes from `known`, else is null. */
 export function fieldValues(fields: OrderFields, known?: readonly Value[]): Value[] {
-  const values: Value[] = new Array(ORDER_COLUMNS.length);
-  for (let i = 0; i < ORDER_COLUMNS.length; i++) {
-    const sent = fields[(ORDER_COLUMNS[i] as (typeof ORDER_COLUMNS)[number])[0]];
-    if (sent === undefined) values[i] = known?.[i] ?? null;
-    else values[i] = typeof sent === 'boolean' ? Number(sent) : sent;
-  }
-  return values;
+  return ORDER_FIELDS.map((field, i) => {
+    const sent = fields[field];
+    if (sent === undefined) return known?.[i] ?? null;
+    return typeof sent === 'boolean' ? Number(sent) : sent;
+  });
 }
 
-export function itemRow(orderId: string, line: number, item: OrderItem): Value[] {
-  return [
-    orderId,
-    line,
-    item.productExternalId,
-    item.productName,
-    item.quantity,
-    item.comment,
-    item.unitPrice,
-    item.baseUnitPrice,
-    item.productPrice,
-    item.productBasePrice,
-  ];
+function itemRow(orderId: string, line: number, item: OrderItem): Value[] {
+  return [orderId, line, ...ITEM_FIELDS.map((field) => item[field])];
 }
 
-export function modifierRow(orderId: string, line: number, modifier: number, sent: OrderModifier): Value[] {
-  return [
-    orderId,
-    line,
-    modifier,
-    sent.name,
-    sent.shortName,
-    sent.description,
-    sent.optionId,
-    sent.optionExternalId,
-    sent.optionName,
-    sent.optionPrice,
-    sent.quantity,
-  ];
+function modifierRow(orderId: string, line: number, number: number, modifier: OrderModifier): Value[] {
+  return [orderId, line, number, ...MODIFIER_FIELDS.map((field) => modifier[field])];
 }
 
 export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false;
-  return a.length === b.length;
+  return a.length === b.length && a.every((value, i) => value === b[i]);
 }
 
-/**
- * For binding, in place: numbers are bound as reals, which a reader in a column without a type would see as
- * `1500.0`.
- */
-export function bound(row: (Value | bigint)[]): (Value | bigint)[] {
-  for (let i = 0; i < row.length; i++) {
-    const value = row[i];
-    if (typeof value === 'number' && Number.isSafeInteger(value)) row[i] = BigInt(value);
-  }
-  return row;
+/** For binding: better-sqlite3 binds numbers as reals, which a column without a type would show as `1500.0`. */
+function bound(row: readonly Value[]): (Value | bigint)[] {
+  return row.map((value) =>
+    typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value,
+  );
 }
 
 /** What the mirror has of an order. */
 export interface KnownRow {
-  /** In the order of ORDER_COLUMNS. */
+  /** In the order of ORDER_FIELDS. */
   values: Value[];
   seq: number;
   eventSource: OrderSource;
@@ -122,149 +85,80 @@ export interface KnownRow {
   payloadAt: string | null;
 }
 
-export interface OrderWrite {
-  orderId: string;
-  values: Value[];
-  seq: number;
-  source: OrderSource;
-  updatedAt: string;
-  pollDigest: string | null;
-  payload: string;
+const WRITTEN = [
+  ...ORDER_FIELDS.map(snakeCase),
+  ...['seq', 'event_source', 'poll_digest', 'payload_source', 'payload', 'updated_at'],
+];
+const marks = (count: number) => Array.from({ length: count }, () => '?');
+
+const KNOWN = `SELECT ${WRITTEN}, payload_at FROM orders WHERE order_id = ?`;
+const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, order_id) VALUES (${marks(WRITTEN.length + 1)})`;
+const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)}, payload_at = NULL
+  WHERE order_id = ?`;
+// In no order: ORDER BY makes so small a query three times as long, even where there is nothing to sort.
+const ITEMS = 'SELECT * FROM order_items WHERE order_id = ?';
+const MODIFIERS = 'SELECT * FROM order_item_modifiers WHERE order_id = ?';
+const INSERT_ITEM = `INSERT INTO order_items VALUES (${marks(ITEM_FIELDS.length + 2)})`;
+const INSERT_MODIFIER = `INSERT INTO order_item_modifiers VALUES (${marks(MODIFIER_FIELDS.length + 3)})`;
+
+/** Digest of the poll's record last confirmed, and the code; undefined when the order is not known. */
+export function polledOrder(
+  db: Database.Database,
+  orderId: string,
+): { pollDigest: string | null; code: number | null } | undefined {
+  const sql = 'SELECT poll_digest AS pollDigest, code FROM orders WHERE order_id = ?';
+  return statement<[string], { pollDigest: string | null; code: number | null }>(db, sql).get(orderId);
 }
 
-const FIELD_COLUMNS = ORDER_COLUMNS.map(([, column]) => column);
-const OWN_COLUMNS = ['seq', 'event_source', 'poll_digest', 'payload_source', 'payload'];
-const WRITTEN = [...FIELD_COLUMNS, ...OWN_COLUMNS, 'updated_at'];
-const READ = [...WRITTEN, 'payload_at'];
-/** Where the rows of items and modifiers have what counts them, from 1. */
-const [LINE_AT, MODIFIER_AT] = [1, 2];
+export function knownOrder(db: Database.Database, orderId: string): KnownRow | undefined {
+  const row = statement<[string], Value[]>(db, KNOWN).raw().get(orderId);
+  if (!row) return undefined;
+  const own = row.splice(ORDER_FIELDS.length);
+  const [seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt] = own;
+  return {
+    values: row,
+    ...{ seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt },
+  } as KnownRow;
+}
 
-/** Statements on `orders` and the rows below it. Transactions are the caller's. */
-export class OrderRows {
-  readonly #digest: Database.Statement<[string], [string | null, number | null]>;
-  readonly #known: Database.Statement<[string], unknown[]>;
-  readonly #insert: Database.Statement;
-  readonly #update: Database.Statement;
-  readonly #updatePayload: Database.Statement;
-  readonly #updateDigest: Database.Statement;
-  readonly #items: Database.Statement<[string], Value[]>;
-  readonly #modifiers: Database.Statement<[string], Value[]>;
-  readonly #insertItem: Database.Statement;
-  readonly #insertModifier: Database.Statement;
-  readonly #deleteItems: Database.Statement;
-  readonly #deleteModifiers: Database.Statement;
+export function updateDigest(db: Database.Database, orderId: string, pollDigest: string | null): void {
+  statement(db, 'UPDATE orders SET poll_digest = ? WHERE order_id = ?').run(pollDigest, orderId);
+}
 
-  constructor(db: Database.Database) {
-    this.#digest = db
-      .prepare<[string], [string | null, number | null]>(
-        'SELECT poll_digest, code FROM orders WHERE order_id = ?',
-      )
-      .raw();
-    this.#known = db.prepare<[string], unknown[]>(`SELECT ${READ} FROM orders WHERE order_id = ?`).raw();
-    this.#insert = db.prepare(
-      `INSERT INTO orders (${WRITTEN}, order_id) VALUES (${WRITTEN.map(() => '?')}, ?)`,
-    );
-    this.#update = db.prepare(
-      `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)}, payload_at = NULL WHERE order_id = ?`,
-    );
-    this.#updatePayload = db.prepare(
-      'UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ? WHERE order_id = ?',
-    );
-    this.#updateDigest = db.prepare('UPDATE orders SET poll_digest = ? WHERE order_id = ?');
-    // In no order: ORDER BY makes so small a query three times as long, even where there is nothing to sort.
-    this.#items = db.prepare<[string], Value[]>('SELECT * FROM order_items WHERE order_id = ?').raw();
-    this.#modifiers = db
-      .prepare<[string], Value[]>('SELECT * FROM order_item_modifiers WHERE order_id = ?')
-      .raw();
-    const marks = (count: number) => Array.from({ length: count }, () => '?');
-    this.#insertItem = db.prepare(`INSERT INTO order_items VALUES (${marks(10)})`);
-    this.#insertModifier = db.prepare(`INSERT INTO order_item_modifiers VALUES (${marks(11)})`);
-    this.#deleteItems = db.prepare('DELETE FROM order_items WHERE order_id = ?');
-    this.#deleteModifiers = db.prepare('DELETE FROM order_item_modifiers WHERE order_id = ?');
-  }
-
-  /** Digest of the poll's record last confirmed, and the code; undefined when the order is not known. */
-  digestOf(orderId: string): { pollDigest: string | null; code: number | null } | undefined {
-    const row = this.#digest.get(orderId);
-    return row && { pollDigest: row[0], code: row[1] };
-  }
-
-  known(orderId: string): KnownRow | undefined {
-    const row = this.#known.get(orderId);
-    if (!row) return undefined;
-    const own = row.splice(FIELD_COLUMNS.length);
-    const [seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt] = own;
-    return {
-      values: row,
-      ...{ seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt },
-    } as KnownRow;
-  }
-
-  insert(order: OrderWrite): void {
-    this.#insert.run(...written(order));
-  }
-
-  update(order: OrderWrite): void {
-    this.#update.run(...written(order));
-  }
-
-  updatePayload(orderId: string, payload: string, receivedAt: string, pollDigest: string | null): void {
-    this.#updatePayload.run(payload, receivedAt, pollDigest, orderId);
-  }
-
-  updateDigest(orderId: string, pollDigest: string | null): void {
-    this.#updateDigest.run(pollDigest, orderId);
-  }
-
-  /** Whether the mirror has just these items of the order. */
-  hasItems(orderId: string, items: readonly OrderItem[]): boolean {
-    const rows = this.#items.all(orderId);
-    if (rows.length !== items.length) return false;
-    for (const row of rows) {
-      const line = row[LINE_AT] as number;
+/** Whether the mirror has just these items of the order. */
+export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
+  const rows = statement<[string], Value[]>(db, ITEMS).raw().all(orderId);
+  const modifierRows = statement<[string], Value[]>(db, MODIFIERS).raw().all(orderId);
+  const modifiers = items.reduce((sum, item) => sum + item.modifiers.length, 0);
+  return (
+    rows.length === items.length &&
+    modifierRows.length === modifiers &&
+    rows.every((row) => {
+      const line = row[1] as number;
       const item = items[line - 1];
-      if (!item || !sameRow(row, itemRow(orderId, line, item))) return false;
-    }
-    const modifiers = this.#modifiers.all(orderId);
-    if (modifiers.length !== items.reduce((sum, item) => sum + item.modifiers.length, 0)) return false;
-    for (const row of modifiers) {
-      const [line, number] = [row[LINE_AT] as number, row[MODIFIER_AT] as number];
+      return item !== undefined && sameRow(row, itemRow(orderId, line, item));
+    }) &&
+    modifierRows.every((row) => {
+      const [line, number] = [row[1] as number, row[2] as number];
       const modifier = items[line - 1]?.modifiers[number - 1];
-      if (!modifier || !sameRow(row, modifierRow(orderId, line, number, modifier))) return false;
-    }
-    return true;
-  }
-
-  insertItems(orderId: string, items: readonly OrderItem[]): void {
-    for (let i = 0; i < items.length; i++) {
-      const item = items[i] as OrderItem;
-      this.#insertItem.run(...bound(itemRow(orderId, i + 1, item)));
-      for (let j = 0; j < item.modifiers.length; j++) {
-        const modifier = item.modifiers[j] as OrderItem['modifiers'][number];
-        this.#insertModifier.run(...bound(modifierRow(orderId, i + 1, j + 1, modifier)));
-      }
-    }
-  }
-
-  replaceItems(orderId: string, items: readonly OrderItem[]): void {
-    this.#deleteItems.run(orderId);
-    this.#deleteModifiers.run(orderId);
-    this.insertItems(orderId, items);
-  }
+      return modifier !== undefined && sameRow(row, modifierRow(orderId, line, number, modifier));
+    })
+  );
 }
 
-function written(order: OrderWrite): unknown[] {
-  const { values, seq, source, pollDigest, payload, updatedAt, orderId } = order;
-  return bound([...values, seq, source, pollDigest, source, payload, updatedAt, orderId]);
+function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
+  for (const [i, item] of items.entries()) {
+    statement(db, INSERT_ITEM).run(...bound(itemRow(orderId, i + 1, item)));
+    for (const [j, modifier] of item.modifiers.entries()) {
+      statement(db, INSERT_MODIFIER).run(...bound(modifierRow(orderId, i + 1, j + 1, modifier)));
+    }
+  }
 }
 
 /** One payload of an order that is not, or no longer, the one in `orders`. */
 export interface EarlierPayload {
-  orderId: string;
   /** The order's newest event once this was merged. */
   seq: number;
-  /** Whether it brought that event; else it said what was known. */
-  applied: boolean;
   source: OrderSource;
   /** ISO 8601 UTC. */
   receivedAt: string;
@@ -272,217 +166,148 @@ export interface EarlierPayload {
   payload: string;
 }
 
-/** Statements on `order_payloads`. Transactions are the caller's. */
-export class PayloadRows {
-  readonly #has: Database.Statement<[string, number, string], number>;
-  readonly #insert: Database.Statement;
-  readonly #ofOrder: Database.Statement<[string], Omit<EarlierPayload, 'applied'> & { applied: number }>;
-
-  constructor(db: Database.Database) {
-    this.#has = db
-      .prepare<[string, number, string], number>(
-        'SELECT 1 FROM order_payloads WHERE order_id = ? AND seq = ? AND payload = ?',
-      )
-      .pluck();
-    this.#insert = db.prepare(
-      'INSERT INTO order_payloads (order_id, seq, applied, source, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)',
-    );
-    this.#ofOrder = db.prepare(`
-      SELECT order_id AS orderId, seq, applied, source, received_at AS receivedAt, payload
-      FROM order_payloads WHERE order_id = ? ORDER BY seq, received_at, payload_id`);
-  }
-
-  /** The same text beside the same event is kept once, however often it is delivered. */
-  add({ orderId, seq, applied, source, receivedAt, payload }: EarlierPayload): void {
-    if (!applied && this.#has.get(orderId, seq, payload) !== undefined) return;
-    this.#insert.run(orderId, seq, Number(applied), source, receivedAt, payload);
-  }
-
-  /** As they were merged, the oldest first. */
-  ofOrder(orderId: string): EarlierPayload[] {
-    return this.#ofOrder.all(orderId).map((row) => ({ ...row, applied: row.applied === 1 }));
-  }
+/**
+ * `applied`: it brought the event `seq`; else it said what was known, and the same text beside the same event is kept
+ * once, however often it is delivered.
+ */
+export function addPayload(
+  db: Database.Database,
+  orderId: string,
+  { seq, source, receivedAt, payload }: EarlierPayload,
+  applied: boolean,
+): void {
+  const has = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND seq = ? AND payload = ?';
+  if (!applied && statement(db, has).get(orderId, seq, payload) !== undefined) return;
+  const sql =
+    'INSERT INTO order_payloads (order_id, seq, applied, source, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)';
+  statement(db, sql).run(orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
-/** A webhook that was noted and not applied. */
-export interface HeldNotification {
-  heldId: number;
-  orderId: string;
-  /** The status it carried, and the one the mirror had. */
-  status: string | null;
-  knownStatus: string | null;
-  receivedAt: string;
-  /** null while no poll has said what is true. */
-  resolvedAt: string | null;
-  /** `confirmed`: a poll took the order to the held status; `refuted`: it did not. */
-  resolution: 'confirmed' | 'refuted' | null;
-  payload: string;
+/** As they were merged, the oldest first. */
+export function earlierPayloads(db: Database.Database, orderId: string): EarlierPayload[] {
+  const sql = `SELECT seq, source, received_at AS receivedAt, payload FROM order_payloads
+    WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
+  return statement<[string], EarlierPayload>(db, sql).all(orderId);
 }
 
-const KEPT_MAX = 1_000;
-
-/** Statements on `held_notifications`, of which the newest thousand are kept. */
-export class HeldRows {
-  readonly #insert: Database.Statement;
-  readonly #trim: Database.Statement;
-  readonly #resolve: Database.Statement;
-  readonly #list: Database.Statement<[string | null, number], HeldNotification>;
-
-  constructor(db: Database.Database) {
-    // The same webhook held again after a poll resolved it is open again.
-    this.#insert = db.prepare(`
-      INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
-      VALUES (?, ?, ?, ?, ?, ?)
-      ON CONFLICT (order_id, digest) DO UPDATE
-        SET resolved_at = NULL, resolution = NULL, known_status = excluded.known_status
-        WHERE resolved_at IS NOT NULL`);
-    this.#trim = db.prepare('DELETE FROM held_notifications WHERE held_id <= ?');
-    this.#resolve = db.prepare(`
-      UPDATE held_notifications SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
-      WHERE order_id = ? AND resolved_at IS NULL`);
-    this.#list = db.prepare(`
-      SELECT held_id AS heldId, order_id AS orderId, status, known_status AS knownStatus,
-        received_at AS receivedAt, resolved_at AS resolvedAt, resolution, payload
-      FROM held_notifications WHERE order_id = coalesce(?, order_id)
-      ORDER BY held_id DESC LIMIT ?`);
-  }
-
-  hold(observation: OrderObservation, knownStatus: string | null): void {
-    const { reading, raw, observedAtMs } = observation;
-    const digest = hash('sha256', raw, 'hex');
-    const status = reading.fields.status ?? null;
-    const { lastInsertRowid, changes } = this.#insert.run(
-      reading.orderId,
-      status,
-      knownStatus,
-      digest,
-      isoUtc(observedAtMs),
-      raw,
-    );
-    if (changes > 0) this.#trim.run(Number(lastInsertRowid) - KEPT_MAX);
-  }
-
-  /** A poll said that the order has `status`. */
-  resolve(orderId: string, status: string | null, atMs: number): void {
-    this.#resolve.run(isoUtc(atMs), status, orderId);
-  }
-
-  /** Newest first. */
-  list(limit: number, orderId?: string): HeldNotification[] {
-    return this.#list.all(orderId ?? null, limit);
-  }
+/** The payload that `orders` has of an order. */
+export function newestPayload({
+  seq,
+  payloadSource,
+  payloadAt,
+  updatedAt,
+  payload,
+}: KnownRow): EarlierPayload {
+  return { seq, source: payloadSource, receivedAt: payloadAt ?? updatedAt, payload };
 }
 
-/** Applies observations to the mirror's order tables by the merge rule, within the caller's transaction. */
-export class OrderMerge {
-  readonly rows: OrderRows;
-  readonly held: HeldRows;
-  readonly payloads: PayloadRows;
-  readonly #addEvent: Database.Statement;
-  #lastIso = { epochMs: Number.NaN, text: '' };
+const HELD_MAX = 1_000;
 
-  constructor(db: Database.Database) {
-    this.rows = new OrderRows(db);
-    this.held = new HeldRows(db);
-    this.payloads = new PayloadRows(db);
-    this.#addEvent = db.prepare(
+/** Notes a webhook that would take the order back; the newest thousand are kept. */
+export function holdNotification(
+  db: Database.Database,
+  { reading, raw, observedAtMs }: Pick<OrderObservation, 'reading' | 'raw' | 'observedAtMs'>,
+  knownStatus: string | null,
+): void {
+  // The same webhook held again after a poll resolved it is open again.
+  const insert = `INSERT INTO held_notifications (order_id, status, known_status, digest, received_at, payload)
+    VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT (order_id, digest) DO UPDATE
+      SET resolved_at = NULL, resolution = NULL, known_status = excluded.known_status
+      WHERE resolved_at IS NOT NULL`;
+  const status = reading.fields.status ?? null;
+  const { lastInsertRowid, changes } = statement(db, insert).run(
+    ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
+  );
+  if (changes === 0) return;
+  const trim = 'DELETE FROM held_notifications WHERE held_id <= ?';
+  statement(db, trim).run(Number(lastInsertRowid) - HELD_MAX);
+}
+
+/** A poll said that the order has `status`. */
+function resolveHeld(db: Database.Database, orderId: string, status: string | null, atMs: number): void {
+  const sql = `UPDATE held_notifications
+    SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
+    WHERE order_id = ? AND resolved_at IS NULL`;
+  statement(db, sql).run(isoUtc(atMs), status, orderId);
+}
+
+/**
+ * Applies an observation by the merge rule, within the caller's transaction. `pollDigest` names the record a poll
+ * read; see `pollDigests`. `isNew` spares the look for an order that this transaction has already looked for in vain.
+ */
+export function mergeOrder(
+  db: Database.Database,
+  observation: OrderObservation,
+  pollDigest: string | null,
+  isNew = false,
+): OrderOutcome {
+  const { reading, source, observedAtMs, raw } = observation;
+  const { orderId, items, fields } = reading;
+  const known = isNew ? undefined : knownOrder(db, orderId);
+  const knownStatus = known ? statusIn(known.values) : null;
+  const values = fieldValues(fields, known?.values);
+  const status = statusIn(values);
+  const sameItems = !known || !items || hasItems(db, orderId, items);
+  const outcome = mergeOutcome(known && { status: knownStatus, seq: known.seq, source: known.eventSource }, {
+    source,
+    status: fields.status,
+    asOfSeq: observation.asOfSeq,
+    sameContent: known !== undefined && sameItems && sameRow(values, known.values),
+  });
+  if (!known || outcome === 'created' || outcome === 'changed') {
+    const observedAt = isoUtc(observedAtMs);
+    const { lastInsertRowid: seq } = statement(
+      db,
       'INSERT INTO order_events (order_id, status, previous_status, source, observed_at) VALUES (?, ?, ?, ?, ?)',
+    ).run(orderId, status, knownStatus, source, observedAt);
+    if (known && known.payload !== raw) keepReplacedPayload(db, orderId, known);
+    statement(db, known ? UPDATE_ORDER : INSERT_ORDER).run(
+      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt, orderId]),
     );
-  }
-
-  /**
-   * `pollDigest` names the record a poll read, under the rules it was read by; see `PollDigests`. `isNew` spares the look for an order
-   * that this transaction has already looked for in vain.
-   */
-  apply(observation: OrderObservation, pollDigest: string | null, isNew = false): OrderOutcome {
-    const { reading, source } = observation;
-    const known = isNew ? undefined : this.rows.known(reading.orderId);
-    const values = fieldValues(reading.fields, known?.values);
-    const sameItems = !known || !reading.items || this.rows.hasItems(reading.orderId, reading.items);
-    const outcome = mergeOutcome(known && mergeView(known), {
-      source,
-      status: reading.fields.status,
-      asOfSeq: observation.asOfSeq,
-      sameContent: known !== undefined && sameItems && sameRow(values, known.values),
-    });
-    if (!known || outcome === 'created' || outcome === 'changed') {
-      const previousStatus = known ? known.values[STATUS_AT] : null;
-      const status = values[STATUS_AT] as string | null;
-      const observedAt = this.#iso(observation.observedAtMs);
-      const { lastInsertRowid } = this.#addEvent.run(
-        reading.orderId,
-        status,
-        previousStatus,
-        source,
-        observedAt,
-      );
-      const order = {
-        orderId: reading.orderId,
-        values,
-        seq: Number(lastInsertRowid),
-        source,
-        updatedAt: observedAt,
-        pollDigest,
-        payload: observation.raw,
-      };
-      if (!known) {
-        this.rows.insert(order);
-        if (reading.items) this.rows.insertItems(reading.orderId, reading.items);
-      } else {
-        if (known.payload !== observation.raw) this.#keepPayload(reading.orderId, known);
-        this.rows.update(order);
-        if (!sameItems && reading.items) this.rows.replaceItems(reading.orderId, reading.items);
-      }
-    } else if (outcome === 'confirmed') {
-      this.#noteConfirmed(observation, known, pollDigest);
-    } else if (outcome === 'held') {
-      this.held.hold(observation, known.values[STATUS_AT] as string | null);
-      // The next poll has to read this order again to say which of the two is true.
-      if (known.pollDigest !== null) this.rows.updateDigest(reading.orderId, null);
+    if (known && !sameItems) {
+      statement(db, 'DELETE FROM order_items WHERE order_id = ?').run(orderId);
+      statement(db, 'DELETE FROM order_item_modifiers WHERE order_id = ?').run(orderId);
     }
-    if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
-      this.held.resolve(reading.orderId, values[STATUS_AT] as string | null, observation.observedAtMs);
-    }
-    return outcome;
+    if (items && !(known && sameItems)) insertItems(db, orderId, items);
+  } else if (outcome === 'confirmed') {
+    noteConfirmed(db, observation, known, pollDigest);
+  } else if (outcome === 'held') {
+    holdNotification(db, observation, knownStatus);
+    // The next poll has to read this order again to say which of the two is true.
+    if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
-
-  /** All records of a poll have the same time. */
-  #iso(epochMs: number): string {
-    if (epochMs !== this.#lastIso.epochMs) this.#lastIso = { epochMs, text: isoUtc(epochMs) };
-    return this.#lastIso.text;
+  if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
+    resolveHeld(db, orderId, status, observedAtMs);
   }
+  return outcome;
+}
 
-  /**
-   * Same content: another spelling of it is kept when it comes from where the payload came from. Of polls only the
-   * last, for they repeat themselves; of webhooks all, for nobody sends them again.
-   */
-  #noteConfirmed(
-    { reading, source, raw, observedAtMs }: OrderObservation,
-    known: KnownRow,
-    pollDigest: string | null,
-  ): void {
-    const { orderId } = reading;
-    const digest = source === 'poll' ? pollDigest : known.pollDigest;
-    if (known.payloadSource === source && known.payload !== raw) {
-      if (source === 'webhook') this.#keepPayload(orderId, known);
-      this.rows.updatePayload(orderId, raw, this.#iso(observedAtMs), digest);
-    } else if (known.pollDigest !== digest) {
-      this.rows.updateDigest(orderId, digest);
-    }
-    if (source === 'webhook' && known.payloadSource === 'poll' && known.payload !== raw) {
-      const receivedAt = this.#iso(observedAtMs);
-      this.payloads.add({ orderId, seq: known.seq, applied: false, source, receivedAt, payload: raw });
-    }
+/**
+ * Same content: another spelling of it is kept when it comes from where the payload came from. Of polls only the
+ * last, for they repeat themselves; of webhooks all, for nobody sends them again.
+ */
+function noteConfirmed(
+  db: Database.Database,
+  { reading: { orderId }, source, raw, observedAtMs }: OrderObservation,
+  known: KnownRow,
+  pollDigest: string | null,
+): void {
+  const digest = source === 'poll' ? pollDigest : known.pollDigest;
+  const isOther = known.payload !== raw;
+  const receivedAt = isoUtc(observedAtMs);
+  if (known.payloadSource === source && isOther) {
+    if (source === 'webhook') keepReplacedPayload(db, orderId, known);
+    const sql = 'UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ? WHERE order_id = ?';
+    statement(db, sql).run(raw, receivedAt, digest, orderId);
+  } else if (known.pollDigest !== digest) {
+    updateDigest(db, orderId, digest);
   }
-
-  /** Keeps the payload that another is about to replace. */
-  #keepPayload(orderId: string, known: KnownRow): void {
-    const { seq, payload, payloadSource: source, payloadAt, updatedAt } = known;
-    const receivedAt = payloadAt ?? updatedAt;
-    this.payloads.add({ orderId, seq, applied: payloadAt === null, source, receivedAt, payload });
+  if (source === 'webhook' && known.payloadSource === 'poll' && isOther) {
+    addPayload(db, orderId, { seq: known.seq, source, receivedAt, payload: raw }, false);
   }
 }
 
-function mergeView(known: KnownRow) {
-  return { status: known.values[STATUS_AT] as string | null, seq: known.seq, source: known.eventSource };
+function keepReplacedPayload(db: Database.Database, orderId: string, known: KnownRow): void {
+  addPayload(db, orderId, newestPayload(known), known.payloadAt === null);
 }

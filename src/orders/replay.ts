@@ -2,21 +2,31 @@ import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import { type RecordList, recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
-import { neverBackwards, type ReplayResult, replay } from './merge.ts';
+import { neverBackwards, replay } from './merge.ts';
 import type { Mirror } from './mirror.ts';
-import { type MirrorTables, mirrorTables } from './mirror-file.ts';
-import type { OrderKeeper, OrderObservation, OrderReading, OrderSource, Unreadable } from './order.ts';
+import type { OrderReading, OrderSource } from './order.ts';
 import {
-  getReceived,
-  listReceived,
   ordersReceived,
+  type QuarantineDetail,
   quarantinedOrders,
-  type ReceivedDetail,
-  type ReceivedEntry,
   type ReceivedFilter,
 } from './order-queries.ts';
 import { chooseOrderList, readOrderText } from './order-reader.ts';
-import { fieldValues, type KnownRow, ORDER_COLUMNS, STATUS_AT, sameRow, type Value } from './order-rows.ts';
+import {
+  addPayload,
+  earlierPayloads,
+  fieldValues,
+  hasItems,
+  holdNotification,
+  type KnownRow,
+  knownOrder,
+  mergeOrder,
+  newestPayload,
+  ORDER_FIELDS,
+  statusIn,
+  updateDigest,
+  type Value,
+} from './order-rows.ts';
 import type { OrderSpellings } from './spellings.ts';
 
 /** A payload of an order that the mirror has not merged yet. */
@@ -28,13 +38,6 @@ export interface FoundPayload {
   reading: OrderReading;
 }
 
-export interface ReplayedField {
-  /** `items` stands for the whole. */
-  field: string;
-  before: Value;
-  after: Value;
-}
-
 export interface OrderReplayReport {
   orderId: string;
   /** Payloads of the order that were read again, those that were found included. */
@@ -44,30 +47,21 @@ export interface OrderReplayReport {
   /** Found webhooks that would take the order back; they are noted, as when they had come in. */
   held: number;
   outcome: 'created' | 'changed' | 'unchanged';
-  fields: ReplayedField[];
+  /** `items` stands for the whole. */
+  fields: { field: string; before: Value; after: Value }[];
+}
+
+export interface OrderReplayOptions {
+  spellings: OrderSpellings;
+  found?: readonly FoundPayload[];
+  /** Looks and writes nothing. */
+  dryRun?: boolean;
 }
 
 interface Step extends FoundPayload {
   /** Newest event of the order when it was merged. */
   seq: number;
-  found: boolean;
-}
-
-interface Plan {
-  report: OrderReplayReport;
-  known: KnownRow | undefined;
-  result: ReplayResult<Step>;
-  reading: OrderReading;
-  steps: Step[];
-}
-
-/** What a replay of the order would do now; only reads. */
-export function previewReplay(
-  db: Database.Database,
-  orderId: string,
-  options: { spellings: OrderSpellings; found?: readonly FoundPayload[] },
-): OrderReplayReport {
-  return plan(mirrorTables(db), orderId, options).report;
+  isFound: boolean;
 }
 
 /**
@@ -77,134 +71,86 @@ export function previewReplay(
 export function replayOrder(
   db: Database.Database,
   orderId: string,
-  options: { spellings: OrderSpellings; found?: readonly FoundPayload[] },
+  { spellings, found = [], dryRun = false }: OrderReplayOptions,
 ): OrderReplayReport {
-  const { report, known, result, reading, steps } = plan(mirrorTables(db), orderId, options);
-  const { merge } = mirrorTables(db);
-  for (const step of result.held.filter(({ found }) => found)) {
-    merge.held.hold(observationOf(step, step.reading), (known?.values[STATUS_AT] ?? null) as string | null);
-    if (known) merge.rows.updateDigest(orderId, null);
+  const known = knownOrder(db, orderId);
+  const status = known ? statusIn(known.values) : null;
+  const kept = [...earlierPayloads(db, orderId), ...(known ? [newestPayload(known)] : [])];
+  const steps: Step[] = [];
+  for (const { payload: raw, ...rest } of kept) {
+    const reading = readOrderText(raw, spellings);
+    if ('orderId' in reading && reading.orderId === orderId) {
+      steps.push({ ...rest, raw, reading, isFound: false });
+    }
   }
-  const { last } = result;
+  const report: OrderReplayReport = {
+    orderId,
+    payloads: kept.length + found.length,
+    unreadable: kept.length - steps.length,
+    held: 0,
+    outcome: 'unchanged',
+    fields: [],
+  };
+  for (const each of found) insertByTime(steps, each);
+  const { reading: merged, last, held } = replay(orderId, steps);
+  const reading = neverBackwards(merged, status);
+  const foundHeld = held.filter(({ isFound }) => isFound);
+  report.held = foundHeld.length;
+  if (last !== undefined) {
+    report.fields = changesOf(db, known, reading);
+    if (!known) report.outcome = 'created';
+    else if (report.fields.length > 0) report.outcome = 'changed';
+  }
+  if (dryRun) return report;
+
+  for (const step of foundHeld) {
+    holdNotification(db, { ...step, observedAtMs: Date.parse(step.receivedAt) }, status);
+    if (known) updateDigest(db, orderId, null);
+  }
   if (last === undefined) return report;
-  // Without a digest the next poll reads the order again, whatever rules it was read by before.
-  const newest = known && !isNewer(last, known) ? newestOf(orderId, known) : last;
-  if (report.outcome !== 'unchanged' || newest === last) merge.apply(observationOf(newest, reading), null);
-  const newestSeq = merge.rows.known(orderId)?.seq ?? 0;
+  // It takes the place of the payload that the order has only where it was found and is newer.
+  const isNewest = !known || (last.isFound && last.receivedAt >= newestPayload(known).receivedAt);
+  if (report.outcome !== 'unchanged' || isNewest) {
+    const { source, receivedAt, raw } =
+      known && !isNewest ? { ...newestPayload(known), raw: known.payload } : last;
+    const observation = { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
+    // Without a digest the next poll reads the order again, whatever rules it was read by before.
+    mergeOrder(db, observation, null);
+  }
+  const newestSeq = knownOrder(db, orderId)?.seq ?? 0;
   for (const step of steps) {
-    if (!step.found || step === newest || result.held.includes(step)) continue;
-    const { source, receivedAt, raw: payload, seq } = step;
-    merge.payloads.add({ orderId, seq: seq || newestSeq, applied: false, source, receivedAt, payload });
+    if (!step.isFound || held.includes(step) || (isNewest && step === last)) continue;
+    addPayload(db, orderId, { ...step, seq: step.seq || newestSeq, payload: step.raw }, false);
   }
   return report;
 }
 
-function plan(
-  { merge }: MirrorTables,
-  orderId: string,
-  { spellings, found = [] }: { spellings: OrderSpellings; found?: readonly FoundPayload[] },
-): Plan {
-  const known = merge.rows.known(orderId);
-  const kept = merge.payloads
-    .ofOrder(orderId)
-    .map(({ payload, ...rest }) => ({ ...rest, raw: payload }))
-    .concat(known ? [newestOf(orderId, known)] : []);
-  const steps: Step[] = [];
-  for (const { seq, source, receivedAt, raw } of kept) {
-    const reading = readOrderText(raw, spellings);
-    if ('unreadable' in reading || reading.orderId !== orderId) continue;
-    steps.push({ seq, source, receivedAt, raw, reading, found: false });
-  }
-  const payloads = kept.length + found.length;
-  const unreadable = kept.length - steps.length;
-  for (const each of found) insert(steps, each);
-  const result = replay(orderId, steps);
-  const status = (known?.values[STATUS_AT] ?? null) as string | null;
-  const reading = neverBackwards(result.reading, status);
-  const held = result.held.filter((step) => step.found).length;
-  const fields = result.last === undefined ? [] : changes(merge.rows, known, reading);
-  const outcome =
-    result.last === undefined || (known && fields.length === 0) ? 'unchanged' : known ? 'changed' : 'created';
-  return {
-    report: { orderId, payloads, unreadable, held, outcome, fields },
-    ...{ known, result, reading, steps },
-  };
-}
-
-/** Whether it was found and takes the place of the payload that the order has. */
-function isNewer({ found, receivedAt }: Step, { payloadAt, updatedAt }: KnownRow): boolean {
-  return found && receivedAt >= (payloadAt ?? updatedAt);
-}
-
-function newestOf(orderId: string, known: KnownRow) {
-  const { seq, payloadSource: source, payloadAt, updatedAt, payload: raw } = known;
-  return { orderId, seq, applied: true, source, receivedAt: payloadAt ?? updatedAt, raw };
-}
-
 /** By the time it was received, behind what came at the same time. */
-function insert(steps: Step[], found: FoundPayload): void {
-  let at = steps.length;
-  while (at > 0 && (steps[at - 1] as Step).receivedAt > found.receivedAt) at -= 1;
-  const seq = steps[at - 1]?.seq ?? steps[0]?.seq ?? 0;
-  steps.splice(at, 0, { ...found, seq, found: true });
+function insertByTime(steps: Step[], found: FoundPayload): void {
+  const at = steps.findLastIndex(({ receivedAt }) => receivedAt <= found.receivedAt) + 1;
+  const seq = (steps[at - 1] ?? steps[0])?.seq ?? 0;
+  steps.splice(at, 0, { ...found, seq, isFound: true });
 }
 
-function changes(
-  rows: MirrorTables['merge']['rows'],
+function changesOf(
+  db: Database.Database,
   known: KnownRow | undefined,
   { orderId, fields, items }: OrderReading,
-): ReplayedField[] {
+): OrderReplayReport['fields'] {
   const values = fieldValues(fields, known?.values);
-  const found: ReplayedField[] = [];
-  if (!known || !sameRow(values, known.values)) {
-    for (const [i, [field]] of ORDER_COLUMNS.entries()) {
-      const [before, after] = [known?.values[i] ?? null, values[i] ?? null];
-      if (before !== after) found.push({ field, before, after });
-    }
+  const changes = ORDER_FIELDS.map((field, i) => {
+    return { field: field as string, before: known?.values[i] ?? null, after: values[i] ?? null };
+  }).filter(({ before, after }) => before !== after);
+  if (items && !hasItems(db, orderId, items)) {
+    changes.push({ field: 'items', before: null, after: `${items.length} items` });
   }
-  if (items && !rows.hasItems(orderId, items)) {
-    found.push({ field: 'items', before: null, after: `${items.length} items` });
-  }
-  return found;
+  return changes;
 }
 
-function observationOf(
-  { source, receivedAt, raw }: Pick<FoundPayload, 'source' | 'receivedAt' | 'raw'>,
-  reading: OrderReading,
-): OrderObservation {
-  return { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
-}
-
-/** What lies in quarantine. */
-export interface Quarantined {
-  source: Unreadable['source'];
-  /** ISO 8601 UTC. */
-  receivedAt: string;
-  payload: string | Uint8Array;
-}
-
-export interface QuarantineRetryOptions {
-  keeper: OrderKeeper;
-  /** What the mirror has of an order. */
-  find: (orderId: string) => { updatedAt: string } | undefined;
-  /** Merges a payload under what the mirror has of its order since, and keeps it with the order. */
-  mergeUnder: (found: FoundPayload) => Promise<{ outcome: 'created' | 'changed' | 'unchanged' }>;
+export interface ReadingRules {
   spellings: OrderSpellings;
+  /** Where the list of orders is in an answer; empty: it is looked for. */
   listPath: string;
-}
-
-/** The mirror as `retryQuarantined` wants it. */
-export function retryInto(
-  mirror: Pick<Mirror, 'keep' | 'order' | 'write'>,
-  { spellings, listPath }: Pick<QuarantineRetryOptions, 'spellings' | 'listPath'>,
-): QuarantineRetryOptions {
-  return {
-    keeper: mirror,
-    find: (orderId) => mirror.order(orderId),
-    mergeUnder: (found) =>
-      mirror.write((db) => replayOrder(db, found.reading.orderId, { spellings, found: [found] })),
-    ...{ spellings, listPath },
-  };
 }
 
 export interface RetryReport {
@@ -221,25 +167,30 @@ export interface RetryReport {
  * never takes an order back: where the mirror heard of the order since, only what nothing newer says is taken.
  */
 export async function retryQuarantined(
-  entry: Quarantined,
-  options: QuarantineRetryOptions,
+  { source, receivedAt, payload }: Pick<QuarantineDetail, 'source' | 'receivedAt' | 'payload'>,
+  mirror: Mirror,
+  rules: ReadingRules,
 ): Promise<RetryReport> {
   const report: RetryReport = { kept: [], overtaken: [], unreadable: [] };
-  const { source, receivedAt } = entry;
   if (source !== 'webhook' && source !== 'poll') {
     report.unreadable.push(`Only orders can be read again, and this came from the ${source}.`);
     return report;
   }
   const observations = [];
-  for (const { raw, reading } of readingsOf(entry.payload, source, options)) {
-    if ('unreadable' in reading) report.unreadable.push(reading.unreadable);
-    else if ((options.find(reading.orderId)?.updatedAt ?? '') > receivedAt) {
-      const { outcome } = await options.mergeUnder({ source, receivedAt, raw, reading });
-      (outcome === 'unchanged' ? report.overtaken : report.kept).push(reading.orderId);
+  for (const { raw, reading } of readingsOf(payload, source, rules)) {
+    if ('unreadable' in reading) {
+      report.unreadable.push(reading.unreadable);
+      continue;
+    }
+    const { orderId } = reading;
+    if ((mirror.order(orderId)?.updatedAt ?? '') > receivedAt) {
+      const options = { spellings: rules.spellings, found: [{ source, receivedAt, raw, reading }] };
+      const { outcome } = await mirror.write((db) => replayOrder(db, orderId, options));
+      (outcome === 'unchanged' ? report.overtaken : report.kept).push(orderId);
     } else observations.push({ source, observedAtMs: Date.parse(receivedAt), raw, reading });
   }
   if (observations.length > 0) {
-    await options.keeper.keep(observations.map((observation) => ({ kind: 'order', observation })));
+    await mirror.keep(observations.map((observation) => ({ kind: 'order', observation })));
     report.kept.push(...observations.map(({ reading }) => reading.orderId));
   }
   return report;
@@ -251,35 +202,27 @@ interface Read {
 }
 
 /** A notification or a single record is one order; an answer of a poll is a list of them. */
-export function readingsOf(
+function readingsOf(
   payload: string | Uint8Array,
   source: OrderSource,
-  { spellings, listPath }: Pick<QuarantineRetryOptions, 'spellings' | 'listPath'>,
+  { spellings, listPath }: ReadingRules,
 ): Read[] {
-  const bytes = typeof payload === 'string' ? Buffer.from(payload) : payload;
-  const raw = typeof payload === 'string' ? payload : Buffer.from(payload).toString('utf8');
-  const single = { raw, reading: readOrderText(raw, spellings) };
-  if (source === 'webhook' || !('unreadable' in single.reading)) return [single];
-  const read = (list: RecordList, index: number): Read => {
-    const text = recordText(bytes, list, index);
-    return { raw: text, reading: readOrderText(text, spellings) };
-  };
-  const list = listIn(bytes, listPath, (inside, index) => {
-    const { reading } = read(inside, index);
-    return 'unreadable' in reading ? undefined : reading;
-  });
-  return list ? Array.from({ length: list.length }, (_, index) => read(list, index)) : [single];
-}
-
-function listIn(
-  bytes: Uint8Array,
-  listPath: string,
-  read: (list: RecordList, index: number) => OrderReading | undefined,
-): RecordList | undefined {
+  const bytes = Buffer.from(payload as string);
+  const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, spellings) });
+  const single = read(bytes.toString('utf8'));
+  if (source === 'webhook' || 'orderId' in single.reading) return [single];
+  const readOne = (list: RecordList, index: number) => read(recordText(bytes, list, index));
   try {
-    return chooseOrderList(scanRecords(bytes), { listPath, read });
+    const list = chooseOrderList(scanRecords(bytes), {
+      listPath,
+      read(inside, index) {
+        const { reading } = readOne(inside, index);
+        return 'unreadable' in reading ? undefined : reading;
+      },
+    });
+    return list ? Array.from({ length: list.length }, (_, index) => readOne(list, index)) : [single];
   } catch {
-    return undefined;
+    return [single];
   }
 }
 
@@ -289,11 +232,9 @@ const TOGETHER = 10;
 /** Between two transactions, so that a daemon's callbacks always find the file free. */
 const PAUSE_MS = 2;
 
-export interface EventsReplayOptions {
+export interface EventsReplayOptions extends ReadingRules {
   mirror: Mirror;
   clock: Clock;
-  spellings: OrderSpellings;
-  listPath: string;
   filter: ReceivedFilter;
   /** Only what lies in quarantine; otherwise that too. */
   quarantinedOnly: boolean;
@@ -351,20 +292,26 @@ class EventsReplay {
   async quarantined(): Promise<void> {
     const { mirror, filter } = this.#options;
     // Which order an entry is of shows only when it is read.
-    const { orderId: _any, ...rest } = filter;
-    for (const quarantineId of mirror.read((db) => quarantinedOrders(db, rest))) {
+    for (const quarantineId of mirror.read((db) =>
+      quarantinedOrders(db, { ...filter, orderId: undefined }),
+    )) {
       if (this.#isStopped()) return;
       await this.#entry(quarantineId);
     }
   }
 
   async recorded(): Promise<void> {
-    const { mirror, filter } = this.#options;
+    const { mirror, filter, spellings } = this.#options;
     for (let after = 0; ; ) {
       const page = mirror.read((db) => ordersReceived(db, filter, { after, limit: PAGE }));
       for (const { orderId } of page) {
         if (this.#isStopped()) return;
-        if (!this.#done.has(orderId)) await this.#order(orderId);
+        if (this.#done.has(orderId)) continue;
+        const preview = mirror.read((db) => replayOrder(db, orderId, { spellings, dryRun: true }));
+        if (preview.outcome === 'unchanged') this.#count(preview);
+        else await this.#replay([{ orderId }]);
+        // Ctrl-C is heard.
+        if (this.report.orders % TOGETHER === 0) await setImmediate();
       }
       if (page.length < PAGE) return;
       after = page.at(-1)?.row ?? after;
@@ -376,49 +323,36 @@ class EventsReplay {
     const entry = mirror.quarantineGet(quarantineId);
     if (entry === undefined || (entry.source !== 'webhook' && entry.source !== 'poll')) return;
     const { source, receivedAt, payload } = entry;
-    const found: FoundPayload[] = [];
+    const found: { orderId: string; found: FoundPayload[] }[] = [];
     const reasons: string[] = [];
     for (const { raw, reading } of readingsOf(payload, source, this.#options)) {
       if ('unreadable' in reading) reasons.push(reading.unreadable);
-      else if (filter.orderId === undefined || reading.orderId === filter.orderId)
-        found.push({ source, receivedAt, raw, reading });
+      else if (filter.orderId === undefined || reading.orderId === filter.orderId) {
+        found.push({ orderId: reading.orderId, found: [{ source, receivedAt, raw, reading }] });
+      }
     }
     for (let at = 0; at < found.length; at += TOGETHER) {
       if (this.#isStopped()) return;
-      await this.#found(found.slice(at, at + TOGETHER));
+      const some = found.slice(at, at + TOGETHER);
+      await this.#replay(some);
+      for (const { orderId } of some) this.#done.add(orderId);
     }
-    if (reasons.length > 0) {
-      if (filter.orderId === undefined || found.length > 0) this.report.stay.push({ quarantineId, reasons });
-    } else if (filter.orderId === undefined || source === 'webhook') {
-      if (found.length === 0 && filter.orderId !== undefined) return;
+    const isMeant = filter.orderId === undefined || found.length > 0;
+    if (!isMeant) return;
+    if (reasons.length > 0) this.report.stay.push({ quarantineId, reasons });
+    else if (filter.orderId === undefined || source === 'webhook') {
       this.report.released += 1;
       if (!dryRun) await mirror.quarantineRemove(quarantineId);
     }
   }
 
-  async #found(payloads: readonly FoundPayload[]): Promise<void> {
+  async #replay(orders: readonly { orderId: string; found?: FoundPayload[] }[]): Promise<void> {
     const { mirror, spellings, dryRun, clock } = this.#options;
-    const each = payloads.map((one) => ({ orderId: one.reading.orderId, at: { spellings, found: [one] } }));
-    const reports = dryRun
-      ? mirror.read((db) => each.map(({ orderId, at }) => previewReplay(db, orderId, at)))
-      : await mirror.write((db) => each.map(({ orderId, at }) => replayOrder(db, orderId, at)));
-    for (const report of reports) {
-      this.#done.add(report.orderId);
-      this.#count(report);
-    }
+    const run = (db: Database.Database) =>
+      orders.map(({ orderId, found = [] }) => replayOrder(db, orderId, { spellings, found, dryRun }));
+    const reports = dryRun ? mirror.read(run) : await mirror.write(run);
+    for (const report of reports) this.#count(report);
     if (!dryRun) await clock.sleep(PAUSE_MS);
-  }
-
-  async #order(orderId: string): Promise<void> {
-    const { mirror, spellings, dryRun, clock } = this.#options;
-    let report = mirror.read((db) => previewReplay(db, orderId, { spellings }));
-    if (report.outcome !== 'unchanged' && !dryRun) {
-      report = await mirror.write((db) => replayOrder(db, orderId, { spellings }));
-      await clock.sleep(PAUSE_MS);
-    }
-    this.#count(report);
-    // Ctrl-C is heard.
-    if (this.report.orders % TOGETHER === 0) await setImmediate();
   }
 
   #count(report: OrderReplayReport): void {
@@ -436,20 +370,4 @@ class EventsReplay {
     if (this.#options.signal.aborted) this.report.isComplete = false;
     return this.#options.signal.aborted;
   }
-}
-
-export type { ReceivedDetail, ReceivedEntry, ReceivedFilter };
-
-/** What was received of orders, the newest first. */
-export function listEvents(
-  mirror: Pick<Mirror, 'read'>,
-  filter: ReceivedFilter,
-  options: { limit: number; quarantinedOnly: boolean },
-): ReceivedEntry[] {
-  return mirror.read((db) => listReceived(db, filter, options));
-}
-
-/** undefined: nothing has this id, or no longer. */
-export function getEvent(mirror: Pick<Mirror, 'read'>, id: string): ReceivedDetail | undefined {
-  return mirror.read((db) => getReceived(db, id));
 }

@@ -481,6 +481,7 @@ function nodeAt(root: Map<string, SpellingNode>, names: string[]): SpellingNode 
   return node ?? { hits: [], inside: undefined };
 }
 
-function snakeCase(path: string): string {
+/** As SQL writes it. */
+export function snakeCase(path: string): string {
   return path.replace(/([a-z0-9])([A-Z])/g, '$1_$2').toLowerCase();
 }

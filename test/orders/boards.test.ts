@@ -1,6 +1,5 @@
 import { describe, expect, it } from 'vitest';
 import { openMirror } from '../../src/orders/mirror.ts';
-import { mirrorTables } from '../../src/orders/mirror-file.ts';
 import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const of = (mirror: ReturnType<typeof openTestMirror>['mirror'], subject: string) =>
@@ -103,7 +102,7 @@ describe('alarms', () => {
     mirror.alarms.lower('webhook.silent');
     expect(mirror.raisedAlarms()).toEqual([]);
     await mirror.flushBoards();
-    expect(mirror.read((db) => mirrorTables(db).board.alarms())).toEqual([]);
+    expect(mirror.read((db) => db.prepare('SELECT key FROM alarms').all())).toEqual([]);
   });
 
   it('cost no write when nothing is new', async () => {

@@ -30,6 +30,23 @@ export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror
   return { mirror, clock, path };
 }
 
+export interface HeldNotification {
+  status: string | null;
+  knownStatus: string | null;
+  receivedAt: string;
+  resolvedAt: string | null;
+  resolution: 'confirmed' | 'refuted' | null;
+  payload: string;
+}
+
+/** Webhooks that were noted and not applied, newest first. */
+export function heldNotifications(mirror: Mirror, orderId?: string): HeldNotification[] {
+  const sql = `SELECT held_id AS heldId, order_id AS orderId, status, known_status AS knownStatus,
+      received_at AS receivedAt, resolved_at AS resolvedAt, resolution, payload
+    FROM held_notifications WHERE order_id = coalesce(?, order_id) ORDER BY held_id DESC`;
+  return mirror.read((db) => db.prepare<[unknown], HeldNotification>(sql).all(orderId ?? null));
+}
+
 const spellings = compileSpellings();
 export const OBSERVED_MS = Date.UTC(2026, 0, 15, 12);
 

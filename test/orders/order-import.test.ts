@@ -3,6 +3,7 @@ import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import {
+  heldNotifications,
   importJson,
   OBSERVED_MS,
   observation,
@@ -77,10 +78,10 @@ describe.each([
     await poll(mirror, orders(count, { status: 'ready' }));
     await receive(mirror, sampleNotification(2, { status: 'routed' }));
     await receive(mirror, sampleNotification(3, { status: 'pending' }));
-    expect(mirror.heldNotifications(10)).toMatchObject([{ resolvedAt: null }]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolvedAt: null }]);
     const again = orders(count, { status: 'ready' });
     expect(await poll(mirror, again)).toMatchObject({ changed: 1, confirmed: count - 1 });
-    expect(mirror.heldNotifications(10)).toMatchObject([{ resolution: 'refuted' }]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: 'refuted' }]);
   });
 
   it('stops between two transactions when it is told to, and keeps what it did', async () => {

@@ -4,9 +4,15 @@ import type { Mirror } from '../../src/orders/mirror.ts';
 import { ORDER_STATUSES, type OrderReading, type OrderSource } from '../../src/orders/order.ts';
 import { getReceived, listReceived } from '../../src/orders/order-queries.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
-import { previewReplay, replayOrder } from '../../src/orders/replay.ts';
+import { replayOrder } from '../../src/orders/replay.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
+import {
+  heldNotifications,
+  OBSERVED_MS,
+  observation,
+  openTestMirror,
+  sampleNotification,
+} from './open-test-mirror.ts';
 
 const ID = String(sampleNotification(1).internalOrderId);
 const plain = compileSpellings();
@@ -76,7 +82,7 @@ describe('a replay', () => {
       ...sampleNotification(1, { status: 'ready', address: undefined }),
       clientMail: 'new@x',
     });
-    const preview = mirror.read((db) => previewReplay(db, ID, { spellings: withNote }));
+    const preview = mirror.read((db) => replayOrder(db, ID, { spellings: withNote, dryRun: true }));
     expect(preview).toMatchObject({
       outcome: 'changed',
       payloads: 2,
@@ -132,9 +138,9 @@ describe('a replay', () => {
     const report = await mirror.write((db) => replayOrder(db, ID, { spellings: plain, found: [back] }));
     expect(report).toMatchObject({ outcome: 'unchanged', held: 1 });
     expect(mirror.order(ID)).toMatchObject({ status: 'ready', amount: 12990 });
-    expect(mirror.heldNotifications(9)).toMatchObject([{ status: 'pending', resolvedAt: null }]);
+    expect(heldNotifications(mirror)).toMatchObject([{ status: 'pending', resolvedAt: null }]);
     await replayed(mirror);
-    expect(mirror.heldNotifications(9)).toMatchObject([{ resolvedAt: null }]);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolvedAt: null }]);
   });
 
   const sighting = fc.record({

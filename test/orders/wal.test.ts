@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
-import { readerPids } from '../../src/db/wal.ts';
-import { mirrorTables } from '../../src/orders/mirror-file.ts';
+import { findWalReaders, readerPids } from '../../src/db/wal.ts';
+import { quarantine } from '../../src/orders/order-queries.ts';
 import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 it('commits are synced: every connection runs FULL', () => {
@@ -45,7 +45,7 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
   await clock.advance(1_000);
   await receive(mirror, sampleNotification(1));
   expect(mirror.walBytes()).toBeGreaterThan(16 * 1024 * 1024);
-  expect(mirror.findWalReaders()).toEqual([{ pid: reader.pid, program: expect.any(String) }]);
+  expect(findWalReaders(path)).toEqual([{ pid: reader.pid, program: expect.any(String) }]);
   expect(mirror.raisedAlarms()).toMatchObject([
     { key: 'mirror.reader-holds-wal', message: expect.stringContaining(`process ${reader.pid}`) },
   ]);
@@ -56,7 +56,7 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
   await receive(mirror, sampleNotification(2));
   expect(mirror.raisedAlarms()).toEqual([]);
   expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
-  expect(mirror.findWalReaders()).toEqual([]);
+  expect(findWalReaders(path)).toEqual([]);
 });
 
 it('a store without callbacks is told of a reader that holds the log as well', async () => {
@@ -68,7 +68,7 @@ it('a store without callbacks is told of a reader that holds the log as well', a
     await clock.advance(1_000);
     const unreadable = { source: 'inbox' as const, receivedAtMs: 0, reason: 'test' };
     const payload = letter.repeat(9 * 1024 * 1024);
-    await mirror.write((db) => mirrorTables(db).quarantine.add({ ...unreadable, payload }));
+    await mirror.write((db) => quarantine(db, { ...unreadable, payload }));
   };
   await grow('a');
   await grow('b');

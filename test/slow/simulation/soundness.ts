@@ -222,7 +222,13 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
     // The machine's own disk.
     .filter(({ key }) => !key.startsWith('storage.'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
-  const inDoubt = parts.mirror.heldNotifications(1_000).filter(({ resolvedAt }) => resolvedAt === null);
+  const inDoubt = parts.mirror.read((db) =>
+    db
+      .prepare<[], { orderId: string; status: string | null }>(
+        'SELECT order_id AS orderId, status FROM held_notifications WHERE resolved_at IS NULL',
+      )
+      .all(),
+  );
   const { pending, sending, needsRead, held, rejected } = parts.changeDesk.counts();
   const left = pending + sending + needsRead + held + rejected;
   return [
