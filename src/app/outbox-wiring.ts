@@ -1,36 +1,13 @@
-import type { CatalogKeeper } from '../catalog/sweep.ts';
 import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { ChangeKind } from '../outbox/change.ts';
 import type { OutboxChores } from '../outbox/maintenance.ts';
 import type { PushLine, SentOutcome } from '../outbox/sender.ts';
-import type { Unlisted } from '../platform/platform.ts';
 import { type ChangeDesk, unresolvedChanges } from './change-desk.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
 /** In one transaction; few enough that no callback waits behind it. */
 const PRUNED_AT_ONCE = 250;
-
-/** The mirror's catalogue as a sweep wants it. */
-export function catalogKeeper(
-  stores: MirrorStores,
-  mirror: Pick<Mirror, 'keep'>,
-  clock: Clock,
-): CatalogKeeper {
-  return {
-    readMark: () => stores.read(({ catalog }) => catalog.readMark()),
-    applyPage: (branch, records, mark) =>
-      stores.write(({ catalog }) => catalog.applyPage(branch, records, mark)),
-    applyRead: (record, mark) => stores.write(({ catalog }) => catalog.applyRead(record, mark)),
-    unlisted: (branch, seen): Unlisted[] => stores.read(({ catalog }) => catalog.unlisted(branch, seen)),
-    completeSweep: (sweep) => stores.write(({ catalog }) => catalog.completeSweep(sweep)),
-    async quarantine(payload) {
-      const reason = 'An entry of GET /product/list could not be read whole as a product.';
-      const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
-      await mirror.keep([{ kind: 'unreadable', unreadable }]);
-    },
-  };
-}
 
 /** Told what became of the changes of a call; `delayMs` from handing one over to its outcome. */
 export type OnSettled = (kind: ChangeKind, outcomes: readonly SettledChange[]) => void;

@@ -16,7 +16,6 @@ import type { ForbiddenNote, RateLedger } from '../platform/rate-budget.ts';
 import type { TokenKeeper } from '../platform/token-keeper.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
 import { ChangeDesk } from './change-desk.ts';
-import { catalogKeeper } from './outbox-wiring.ts';
 import { prepareStorage } from './storage.ts';
 import { MirrorStores, openState, type State } from './stores.ts';
 
@@ -192,7 +191,11 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     },
   });
   const { pageSize } = config.catalog;
-  const keeper = catalogKeeper(stores, mirror, clock);
+  const quarantine = async (payload: string) => {
+    const reason = 'An entry of GET /product/list could not be read whole as a product.';
+    const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
+    await mirror.keep([{ kind: 'unreadable', unreadable }]);
+  };
 
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
@@ -209,7 +212,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     stores,
     changeDesk,
     onLine,
-    catalogSweep: new LeasedSweep({ platform, keeper, leases: state.leases, clock, log, pageSize }),
+    catalogSweep: new LeasedSweep({ platform, stores, leases: state.leases, quarantine, clock, pageSize }),
     orderPoll: createOrderPoll(options, state, mirror, platform),
     webhookRegistration: new WebhookRegistration({
       platform,

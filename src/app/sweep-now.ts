@@ -1,33 +1,27 @@
 import type { Branch } from '../catalog/product.ts';
-import { type LeasedSweepRequest, type SweepReport, sweepAll } from '../catalog/sweep.ts';
+import { type SweepReport, type SweepRequest, sweepAll } from '../catalog/sweep.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { ProductChange, StockChange } from '../outbox/change.ts';
 import type { Parts } from './parts.ts';
 
 export type { SweepReport };
 
-export interface SweepNowRequest extends LeasedSweepRequest {
+export interface SweepNowRequest extends SweepRequest {
   /** Only this one; without it every configured branch. */
   branch?: Branch | undefined;
-  /** Told before each branch. */
-  onBranch?: (branch: Branch) => void;
 }
 
 /** Reads the catalogue of the platform into the mirror, beside a daemon or without one. */
-export async function sweepNow(parts: Parts, request: SweepNowRequest): Promise<SweepReport[]> {
-  const { catalogSweep, branches } = parts;
-  const { freshnessBoard: freshness, alarms } = parts.mirror;
-  const sweep = {
-    sweep: (branch: Branch, how: LeasedSweepRequest) => {
-      request.onBranch?.(branch);
-      return catalogSweep.sweep(branch, how);
-    },
-  };
+export async function sweepNow(
+  { catalogSweep, branches, mirror }: Parts,
+  request: SweepNowRequest,
+): Promise<SweepReport[]> {
+  const { freshnessBoard: freshness, alarms } = mirror;
   if (request.branch === undefined) {
-    return await sweepAll({ sweep, branches, freshness, alarms }, request);
+    return await sweepAll({ sweep: catalogSweep, branches, freshness, alarms }, request);
   }
   // One branch says nothing of the others, so how fresh the whole is stays as it was told.
-  return [await sweep.sweep(request.branch, request)];
+  return [await catalogSweep.sweep(request.branch, request)];
 }
 
 /** The configured branch that a person means by one of its ids. Throws `usage`. */

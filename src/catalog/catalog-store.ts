@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { ProductRecord, Unlisted } from '../platform/platform.ts';
+import type { ProductRecord } from '../platform/platform.ts';
 import {
   type Branch,
   type CatalogLookup,
@@ -17,11 +17,10 @@ export interface ReadMark {
   orderSeq: number;
 }
 
-export interface PageResult {
-  /** Products whose rows were written. */
-  written: number;
-  /** Products that were the same, for which nothing was written. */
-  unchanged: number;
+/** A product of the mirror that a list did not show, and one of its skus to ask for it; null: none is known. */
+export interface Unlisted {
+  productId: string;
+  sku: string | null;
 }
 
 export interface CompletedSweep {
@@ -111,15 +110,10 @@ export class CatalogStore {
   }
 
   /** Mirrors one page of GET /product/list. A record that is as it was writes nothing. */
-  applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): PageResult {
-    return this.#transaction(() => {
-      const result: PageResult = { written: 0, unchanged: 0 };
-      for (const record of records) {
-        if (this.#applyListed(branchKey(branch), branch.subsidiaryId, record, mark)) result.written += 1;
-        else result.unchanged += 1;
-      }
-      return result;
-    });
+  applyPage(branch: Branch, records: readonly ProductRecord[], mark: ReadMark): { written: number } {
+    return this.#transaction(() => ({
+      written: records.filter((record) => this.#applyListed(branch, record, mark)).length,
+    }));
   }
 
   /** Mirrors a product read by GET /product, which speaks for every branch. True when rows were written. */
@@ -143,13 +137,14 @@ export class CatalogStore {
    * Ends a sweep that was whole and consistent: products that the branch lists no more, and no other branch
    * either, are marked as vanished. Returns how many were.
    */
-  completeSweep(sweep: CompletedSweep): number {
+  completeSweep({ branch, mark, startedAtMs, pages, seen }: CompletedSweep): number {
     return this.#transaction(() => {
-      const key = branchKey(sweep.branch);
+      const key = branchKey(branch);
+      const { subsidiaryId } = branch;
       const nowMs = this.#clock.nowMs();
       const at = isoUtc(nowMs);
       let vanished = 0;
-      for (const { productId } of this.unlisted(sweep.branch, sweep.seen)) {
+      for (const { productId } of this.unlisted(branch, seen)) {
         this.#sql.dropListing.run(key, productId);
         if (this.#sql.markVanished.run(at, at, productId).changes === 0) continue;
         this.#sql.dropMappings.run(productId);
@@ -157,16 +152,16 @@ export class CatalogStore {
       }
       this.#sql.putSweep.run({
         branch: key,
-        subsidiaryId: sweep.branch.subsidiaryId,
-        startedAt: isoUtc(sweep.startedAtMs),
+        subsidiaryId,
+        startedAt: isoUtc(startedAtMs),
         completedAt: at,
         completedMs: Math.floor(nowMs),
-        asOfSeq: sweep.mark.orderSeq,
-        pages: sweep.pages,
-        products: sweep.seen.size,
+        asOfSeq: mark.orderSeq,
+        pages,
+        products: seen.size,
       });
       // The platform has told what it has of what orders took: where that is not what was thought, it is sent again.
-      this.#sql.moveOrdered.run({ subsidiaryId: sweep.branch.subsidiaryId });
+      this.#sql.moveOrdered.run({ subsidiaryId });
       return vanished;
     });
   }
@@ -176,7 +171,9 @@ export class CatalogStore {
     return this.#sql.sweeps.all();
   }
 
-  #applyListed(key: string, subsidiaryId: string | null, record: ProductRecord, mark: ReadMark): boolean {
+  #applyListed(branch: Branch, record: ProductRecord, mark: ReadMark): boolean {
+    const key = branchKey(branch);
+    const { subsidiaryId } = branch;
     const digest = hash('sha256', record.raw);
     const known = this.#sql.digest.get(key, record.id);
     if (known?.digest === digest && known.vanished === null) return false;
@@ -200,22 +197,28 @@ export class CatalogStore {
   }
 }
 
-type Row = [sku: string, productId: string, subsidiaryId: string, field: number];
-type SkuRow = { sku: string; productId: string; subsidiaryId: string } & Record<MappingField, string | null>;
-
 const COLUMNS: Record<MappingField, string> = {
   extId: 'ext_id',
   productIdPosA: 'product_id_pos_a',
   productCodePosB: 'product_code_pos_b',
 };
 
+function selectMappings(where: (column: string) => string): string {
+  return MAPPING_FIELDS.map(
+    (field) => `
+      SELECT sku, product_id AS productId, subsidiary_id AS subsidiaryId, '${field}' AS field,
+        ${COLUMNS[field]} AS externalId
+      FROM integrations WHERE ${where(COLUMNS[field])}`,
+  ).join(' UNION ALL ');
+}
+
 /** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
 export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
   readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
   readonly #product: Database.Statement<[string], string>;
-  readonly #ofSku: Database.Statement<[string], SkuRow>;
-  readonly #byExternalId: Database.Statement<string[], Row>;
+  readonly #ofSku: Database.Statement<[{ name: string }], CatalogMapping>;
+  readonly #byExternalId: Database.Statement<[{ name: string }], CatalogMapping>;
   #isComplete = false;
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
@@ -227,20 +230,12 @@ export class MirrorCatalog implements CatalogLookup {
          WHERE s.sku = ? AND p.vanished_at IS NULL`,
       )
       .pluck();
-    this.#ofSku = db.prepare(`
-      SELECT sku, product_id AS productId, subsidiary_id AS subsidiaryId, ext_id AS extId,
-        product_id_pos_a AS productIdPosA, product_code_pos_b AS productCodePosB
-      FROM integrations WHERE sku = ?`);
-    const byField = MAPPING_FIELDS.map(
-      (field, i) =>
-        `SELECT sku, product_id, subsidiary_id, ${i} FROM integrations WHERE ${COLUMNS[field]} = ?`,
-    );
-    this.#byExternalId = db.prepare<string[], Row>(byField.join(' UNION ALL ')).raw();
+    this.#ofSku = db.prepare(selectMappings((column) => `sku = @name AND ${column} <> ''`));
+    this.#byExternalId = db.prepare(selectMappings((column) => `${column} = @name`));
   }
 
   get isComplete(): boolean {
-    if (this.#isComplete) return true;
-    this.#isComplete = this.sweptMs !== undefined;
+    this.#isComplete ||= this.sweptMs !== undefined;
     return this.#isComplete;
   }
 
@@ -256,26 +251,11 @@ export class MirrorCatalog implements CatalogLookup {
   }
 
   mappingsOf(sku: string): CatalogMapping[] {
-    const list: CatalogMapping[] = [];
-    for (const { productId, subsidiaryId, ...row } of this.#ofSku.all(sku)) {
-      for (const field of MAPPING_FIELDS) {
-        const externalId = row[field];
-        if (externalId) list.push({ sku, productId, subsidiaryId, field, externalId });
-      }
-    }
-    return list.sort(byPlace);
+    return this.#ofSku.all({ name: sku }).sort(byPlace);
   }
 
   byExternalId(externalId: string): CatalogMapping[] {
-    const list: CatalogMapping[] = [];
-    for (const [sku, productId, subsidiaryId, i] of this.#byExternalId.all(
-      externalId,
-      externalId,
-      externalId,
-    )) {
-      list.push({ sku, productId, subsidiaryId, field: MAPPING_FIELDS[i] ?? 'extId', externalId });
-    }
-    return list.length > 1 ? list.sort(byPlace) : list;
+    return this.#byExternalId.all({ name: externalId }).sort(byPlace);
   }
 }
 

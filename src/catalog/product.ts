@@ -55,7 +55,7 @@ export function branchDirectory(branches: readonly Branch[]): BranchDirectory {
   };
 }
 
-type Sent = number | string | null;
+export type Sent = number | string | null;
 
 /** A product as the mirror has it now, pushed changes included; null where nothing is known. */
 export interface MirroredProduct {
@@ -69,20 +69,9 @@ export interface MirroredProduct {
   skus: MirroredSku[];
 }
 
-export interface MirroredSku {
-  sku: string;
-  barcode: string | null;
-  price: Sent;
+export interface MirroredSku extends Omit<SkuRecord, 'withDiscount' | 'discount'> {
   withDiscount: Sent;
   discount: Sent;
-  show: boolean | null;
-  stocks: { subsidiaryId: string; qty: Sent; show: boolean | null }[];
-  integrations: {
-    subsidiaryId: string;
-    productIdPosA: string | null;
-    productCodePosB: string | null;
-    extId: string | null;
-  }[];
 }
 
 /** All that is given must hold. */
@@ -168,17 +157,14 @@ function compareSku(
   for (const { subsidiaryId, qty } of stocks.values()) {
     if (!speaksFor || speaksFor.has(subsidiaryId)) found.add({ sku, subsidiaryId }, 'stock', qty, null);
   }
-  const mappings = new Set(mirrored.integrations.map(mappingText));
+  const mappings = new Map(mirrored.integrations.map((mapping) => [mappingText(mapping), mapping]));
   for (const mapping of record.integrations) {
+    const text = mappingText(mapping);
     const { subsidiaryId } = mapping;
-    if (!mappings.delete(mappingText(mapping))) {
-      found.add({ sku, subsidiaryId }, 'mapping', null, mappingText(mapping));
-    }
+    if (!mappings.delete(text)) found.add({ sku, subsidiaryId }, 'mapping', null, text);
   }
-  for (const mapping of mirrored.integrations) {
-    const { subsidiaryId } = mapping;
-    if (!mappings.has(mappingText(mapping)) || (speaksFor && !speaksFor.has(subsidiaryId))) continue;
-    found.add({ sku, subsidiaryId }, 'mapping', mappingText(mapping), null);
+  for (const [text, { subsidiaryId }] of mappings) {
+    if (!speaksFor || speaksFor.has(subsidiaryId)) found.add({ sku, subsidiaryId }, 'mapping', text, null);
   }
 }
 

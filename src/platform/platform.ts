@@ -143,12 +143,6 @@ export interface SkuRecord {
   }[];
 }
 
-/** A product of the mirror that a list did not show, and one of its skus to ask for it; null: none is known. */
-export interface Unlisted {
-  productId: string;
-  sku: string | null;
-}
-
 export interface ProductPage {
   docs: ProductRecord[];
   /** Entries of docs that could not be read as a product, as JSON text. */

@@ -1,10 +1,9 @@
 import type { Parts } from '../app/parts.ts';
 import { findProducts } from '../app/readers.ts';
 import { type Branch, type ProductDifference, productDifferences } from '../catalog/product.ts';
-import { type CatalogKeeper, CatalogSweep, type SweepRequest } from '../catalog/sweep.ts';
+import { CatalogSweep, type SweepRequest, type SweepTarget } from '../catalog/sweep.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
-import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { MirroredOrder, OrderFields, OrderItem, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
@@ -206,7 +205,7 @@ export interface DiffProductsRequest extends SweepRequest {
 
 /**
  * What the mirror says of the catalogue against what the platform says now. Nothing is written. Errors: those of
- * CatalogSweep.sweep.
+ * CatalogSweep.run.
  */
 export async function diffProducts(
   parts: Pick<Parts, 'stores' | 'platform' | 'config'>,
@@ -218,14 +217,14 @@ export async function diffProducts(
   const found = new Map<string, ProductDifference>();
   for (const branch of request.branches) {
     request.onBranch(branch);
-    const keeper = new Comparer(stores);
+    const comparer = new Comparer(stores, branch);
     const { pageSize } = config.catalog;
-    const sweep = new CatalogSweep({ platform, keeper, clock, log: silentLog, pageSize });
-    const { products, unreadable } = await sweep.sweep(branch, request);
+    const sweep = new CatalogSweep({ platform, stores, clock, pageSize }, branch, comparer, request);
+    const { products, unreadable } = await sweep.run();
     diff.compared += products;
     diff.unreadable += unreadable;
-    diff.moved += keeper.moved.size;
-    for (const each of [...keeper.byProduct.values()].flat()) {
+    diff.moved += comparer.moved.size;
+    for (const each of [...comparer.byProduct.values()].flat()) {
       found.set(
         JSON.stringify([each.productId, each.sku, each.subsidiaryId, each.field, each.platform]),
         each,
@@ -237,54 +236,41 @@ export async function diffProducts(
 }
 
 /** Takes the place of the mirror in a sweep, and compares where that would write. */
-class Comparer implements CatalogKeeper {
+class Comparer implements SweepTarget {
   /** What was found of each product when it was last seen; a list that shifted is read again. */
   readonly byProduct = new Map<string, ProductDifference[]>();
   readonly moved = new Set<string>();
   readonly #stores: Parts['stores'];
+  readonly #branch: Branch;
 
-  constructor(stores: Parts['stores']) {
+  constructor(stores: Parts['stores'], branch: Branch) {
     this.#stores = stores;
+    this.#branch = branch;
   }
 
-  readMark() {
-    return this.#stores.read(({ catalog }) => catalog.readMark());
-  }
-
-  async applyPage(branch: Branch, records: readonly ProductRecord[], mark: { push: number }) {
-    const { subsidiaryId } = branch;
+  async page(records: readonly ProductRecord[], mark: { push: number }) {
+    const { subsidiaryId } = this.#branch;
     const own = new Set(subsidiaryId === null ? [] : [subsidiaryId]);
     for (const record of records) this.#compare(record, mark, own);
     return { written: 0 };
   }
 
-  async applyRead(record: ProductRecord, mark: { push: number }): Promise<boolean> {
+  async product(record: ProductRecord, mark: { push: number }): Promise<void> {
     this.#compare(record, mark, undefined);
-    return false;
   }
 
-  unlisted(branch: Branch, seen: ReadonlySet<string>) {
-    return this.#stores.read(({ catalog }) => catalog.unlisted(branch, seen));
-  }
-
-  async completeSweep({ branch, seen }: { branch: Branch; seen: ReadonlySet<string> }): Promise<number> {
-    const subsidiaryId = branch.subsidiaryId ?? branch.externalId;
-    for (const { productId } of this.unlisted(branch, seen)) {
-      const difference = {
-        productId,
-        sku: null,
-        subsidiaryId,
-        field: 'product',
-        mirror: 'listed',
-        platform: null,
-      };
+  async end({ seen }: { seen: ReadonlySet<string> }): Promise<number> {
+    const subsidiaryId = this.#branch.subsidiaryId ?? this.#branch.externalId;
+    for (const { productId } of this.#stores.read(({ catalog }) => catalog.unlisted(this.#branch, seen))) {
+      const field = 'product';
+      const difference = { productId, sku: null, subsidiaryId, field, mirror: 'listed', platform: null };
       this.byProduct.set(productId, [difference]);
     }
     return 0;
   }
 
   /** The mirror has its own way of keeping these; looking keeps nothing. */
-  async quarantine(): Promise<void> {}
+  async unreadable(): Promise<void> {}
 
   #compare(record: ProductRecord, mark: { push: number }, speaksFor: ReadonlySet<string> | undefined): void {
     const [mirrored] = findProducts(this.#stores, { productId: record.id });

@@ -2,14 +2,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { catalogKeeper } from '../../src/app/outbox-wiring.ts';
 import { MirrorStores } from '../../src/app/stores.ts';
-import { CatalogSweep } from '../../src/catalog/sweep.ts';
+import { LeasedSweep } from '../../src/catalog/sweep.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import type { ProductListQuery, ProductPage, ProductRecord } from '../../src/platform/platform.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const BRANCH = { subsidiaryId: 's1', externalId: null };
@@ -42,7 +41,7 @@ afterEach(async () => {
 });
 
 function sweep(pageSize = 10) {
-  const run = new CatalogSweep({
+  const run = new LeasedSweep({
     platform: {
       async productList(query, options) {
         calls.push({ page: query.page, limit: query.limit });
@@ -60,9 +59,10 @@ function sweep(pageSize = 10) {
         return shelf.find(({ children }) => children.some((child) => child.sku === sku)) ?? null;
       },
     },
-    keeper: catalogKeeper(stores, mirror, mirrorClock),
+    stores,
+    leases: tempState(mirrorClock).leases,
+    quarantine: async () => {},
     clock: mirrorClock,
-    log: silentLog,
     pageSize,
   });
   return run.sweep(BRANCH);
