@@ -16,41 +16,37 @@ import {
 import { basename, dirname, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createGzip } from 'node:zlib';
+import { createTarDecoder, createTarPacker } from 'modern-tar';
 import { asRoot } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { syncPath, toStorageError } from '../db/sqlite.ts';
 
 /** A file of an archive. `content` must give exactly `bytes` bytes. */
 export interface TarFile {
-  /** At most 100 bytes; no directories. */
   name: string;
   bytes: number;
   content: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
 }
 
-export const BLOCK_BYTES = 512;
-const NAME_BYTES_MAX = 100;
-/** What eleven octal digits hold; larger sizes are written in binary, as every tar of today reads them. */
-const OCTAL_SIZE_MAX = 0o77777777777;
-
-/** A POSIX ustar archive, piece by piece. Throws `RangeError` when a content is not as long as was said. */
+/** A tar archive, piece by piece, of root and of one time, so that the same files make the same bytes. */
 export async function* writeTar(
   files: Iterable<TarFile> | AsyncIterable<TarFile>,
-  options: { modifiedMs: number; mode: number },
+  { modifiedMs, mode }: { modifiedMs: number; mode: number },
 ): AsyncGenerator<Uint8Array> {
-  for await (const file of files) {
-    yield headerOf(file, options);
-    let written = 0;
-    for await (const chunk of file.content) {
-      written += chunk.length;
-      yield chunk;
+  const { readable, controller } = createTarPacker();
+  const fill = async () => {
+    for await (const { name, bytes, content } of files) {
+      const entry = controller.add({ name, size: bytes, mode, mtime: new Date(modifiedMs) });
+      await ReadableStream.from<Uint8Array>(content).pipeTo(entry);
     }
-    if (written !== file.bytes) {
-      throw new RangeError(`${file.name} has ${written} bytes instead of ${file.bytes}.`);
-    }
-    yield Buffer.alloc((BLOCK_BYTES - (written % BLOCK_BYTES)) % BLOCK_BYTES);
+    controller.finalize();
+  };
+  const filled = fill().catch((error) => controller.error(error));
+  try {
+    yield* readable;
+  } finally {
+    await filled;
   }
-  yield Buffer.alloc(2 * BLOCK_BYTES);
 }
 
 /** A text as a file of an archive. */
@@ -59,43 +55,11 @@ export function textFile(name: string, text: string): TarFile {
   return { name, bytes: content.length, content: [content] };
 }
 
-function headerOf({ name, bytes }: TarFile, { modifiedMs, mode }: { modifiedMs: number; mode: number }) {
-  if (Buffer.byteLength(name) > NAME_BYTES_MAX) throw new RangeError(`${name} is too long a name.`);
-  const header = Buffer.alloc(BLOCK_BYTES);
-  header.write(name, 0);
-  header.write(octal(mode, 8), 100);
-  header.write(octal(0, 8), 108);
-  header.write(octal(0, 8), 116);
-  if (bytes <= OCTAL_SIZE_MAX) header.write(octal(bytes, 12), 124);
-  else {
-    header[124] = 0x80;
-    header.writeBigUInt64BE(BigInt(bytes), 128);
-  }
-  header.write(octal(Math.floor(modifiedMs / 1000), 12), 136);
-  header.write('        ', 148);
-  header.write('0', 156);
-  header.write('ustar\u000000', 257);
-  header.write(`${octal(checksumOf(header), 7)}\0 `.slice(0, 8), 148);
-  return header;
-}
-
-/** Sum of the header's bytes, with spaces where the sum itself stands. */
-export function checksumOf(header: Uint8Array): number {
-  let sum = 0;
-  for (let i = 0; i < BLOCK_BYTES; i++) sum += i >= 148 && i < 156 ? 0x20 : (header[i] ?? 0);
-  return sum;
-}
-
-/** Digits that fill a field of `length` bytes up to its closing NUL. */
-function octal(value: number, length: number): string {
-  return value.toString(8).padStart(length - 1, '0');
-}
-
 export interface TarEntry {
   name: string;
   bytes: number;
   /** To be read before the next entry is asked for; what is left over is skipped. */
-  content: AsyncGenerator<Uint8Array>;
+  content: AsyncIterable<Uint8Array>;
 }
 
 /** What is not an archive, or not a whole one. */
@@ -103,81 +67,26 @@ export class TarFault extends Error {
   override readonly name = 'TarFault';
 }
 
-/** The plain files of a ustar archive in their order, without ever holding one whole. Throws TarFault. */
+/** The plain files of an archive in their order, without ever holding one whole. Throws TarFault. */
 export async function* readTar(source: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
-  const bytes = new ByteSource(source);
-  for (;;) {
-    const header = await bytes.exactly(BLOCK_BYTES);
-    if (header.every((byte) => byte === 0)) {
-      await bytes.exactly(BLOCK_BYTES);
-      // To the very end, so that a checksum behind it is looked at.
-      while ((await bytes.atMost(65_536)) !== undefined);
-      return;
-    }
-    const { name, size } = fieldsOf(header);
-    let left = size;
-    const content = (async function* () {
-      while (left > 0) {
-        const chunk = await bytes.atMost(left);
-        if (chunk === undefined) throw new TarFault(`it ends within ${name}`);
-        left -= chunk.length;
-        yield chunk;
-      }
-    })();
+  const entries = ReadableStream.from(source).pipeThrough(createTarDecoder({ strict: true }));
+  for await (const { header, body } of judged(entries)) {
+    const { name, size, type } = header;
+    if (type !== 'file') throw new TarFault(`${name} in it is no plain file`);
+    const content = judged(body);
     yield { name, bytes: size, content };
     for await (const _ of content);
-    while (left > 0) left -= (await bytes.exactly(Math.min(left, BLOCK_BYTES))).length;
-    await bytes.exactly((BLOCK_BYTES - (size % BLOCK_BYTES)) % BLOCK_BYTES);
   }
 }
 
-function fieldsOf(header: Buffer): { name: string; size: number } {
-  const text = (start: number, length: number) => {
-    const field = header.toString('utf8', start, start + length);
-    const end = field.indexOf('\0');
-    return end === -1 ? field : field.slice(0, end);
-  };
-  if (text(257, 5) !== 'ustar' || Number.parseInt(text(148, 8), 8) !== checksumOf(header)) {
-    throw new TarFault('it is no archive, or was altered');
-  }
-  const name = text(0, 100);
-  const type = text(156, 1);
-  if (type !== '0' && type !== '') throw new TarFault(`${name} in it is no plain file`);
-  const size = header[124] === 0x80 ? Number(header.readBigUInt64BE(128)) : Number.parseInt(text(124, 12), 8);
-  if (!Number.isSafeInteger(size) || size < 0) throw new TarFault(`${name} in it has no length`);
-  return { name, size };
-}
-
-/** A stream by amounts. */
-class ByteSource {
-  readonly #chunks: AsyncIterator<Uint8Array>;
-  #rest: Buffer = Buffer.alloc(0);
-
-  constructor(source: AsyncIterable<Uint8Array>) {
-    this.#chunks = source[Symbol.asyncIterator]();
-  }
-
-  /** Up to `max` bytes; undefined at the end. */
-  async atMost(max: number): Promise<Buffer | undefined> {
-    while (this.#rest.length === 0) {
-      const { done, value } = await this.#chunks.next();
-      if (done) return undefined;
-      this.#rest = Buffer.from(value.buffer, value.byteOffset, value.byteLength);
-    }
-    const chunk = this.#rest.subarray(0, max);
-    this.#rest = this.#rest.subarray(chunk.length);
-    return chunk;
-  }
-
-  async exactly(length: number): Promise<Buffer> {
-    const parts: Buffer[] = [];
-    for (let missing = length; missing > 0; ) {
-      const chunk = await this.atMost(missing);
-      if (chunk === undefined) throw new TarFault('it ends too early');
-      parts.push(chunk);
-      missing -= chunk.length;
-    }
-    return parts.length === 1 ? (parts[0] as Buffer) : Buffer.concat(parts);
+/** The library throws plain errors; what the source throws has a code and stays as it is. */
+async function* judged<T>(stream: ReadableStream<T>): AsyncGenerator<T> {
+  try {
+    yield* stream;
+  } catch (cause) {
+    if (!(cause instanceof Error) || 'code' in cause) throw cause;
+    const isCut = cause.message === 'Tar archive is truncated.';
+    throw new TarFault(isCut ? 'it ends too early' : 'it is no archive, or was altered', { cause });
   }
 }
 
