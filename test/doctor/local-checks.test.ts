@@ -6,7 +6,7 @@ import { unitOf } from '../../src/app/installation.ts';
 import { storagePaths } from '../../src/app/storage.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import {
-  databaseChecks,
+  databaseOutcome,
   fileProblems,
   mendMirrorFiles,
   readersOutcome,
@@ -76,10 +76,8 @@ describe('databases', () => {
   const clock = new FakeClock();
   let directory: string;
   const paths = () => storagePaths(directory);
-  const check = async (id: string) => {
-    const found = databaseChecks(paths(), clock, new AbortController().signal).find((each) => each.id === id);
-    return await found?.run();
-  };
+  const check = (kind: 'mirror' | 'state' | 'inbox') =>
+    databaseOutcome(kind, paths(), clock, new AbortController().signal);
 
   beforeEach(async () => {
     directory = mkdtempSync(path.join(tmpdir(), 'tillsync-doctor-'));
@@ -88,17 +86,17 @@ describe('databases', () => {
   afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
   test('that are sound are well, those that are not there are not judged', async () => {
-    expect(await check('storage.mirror')).toMatchObject({
+    expect(await check('mirror')).toMatchObject({
       level: 'ok',
       facts: { damage: null, readThrough: true },
     });
-    expect(await check('storage.state')).toMatchObject({ level: 'skipped' });
+    expect(await check('state')).toMatchObject({ level: 'skipped' });
   });
 
   test('that are damaged are told, and left as they are', async () => {
     mkdirSync(path.dirname(paths().inbox));
     writeFileSync(paths().inbox, 'this is no database, and never was one, however long one looks at it');
-    expect(await check('storage.inbox')).toMatchObject({
+    expect(await check('inbox')).toMatchObject({
       level: 'fail',
       remedy: expect.stringContaining('moves it away'),
     });
@@ -106,17 +104,17 @@ describe('databases', () => {
 
   test('-wal and -shm of a stopped mirror are made anew, and never while it runs', () => {
     const { mirror } = paths();
-    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toBeUndefined();
+    expect(mendMirrorFiles(mirror, false)).toBeUndefined();
     rmSync(`${mirror}-shm`);
-    expect(mendMirrorFiles({ mirrorPath: mirror, running: true })).toMatchObject({
+    expect(mendMirrorFiles(mirror, true)).toMatchObject({
       level: 'fail',
       remedy: expect.stringContaining('systemctl restart'),
     });
-    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toMatchObject({
+    expect(mendMirrorFiles(mirror, false)).toMatchObject({
       level: 'warn',
       facts: { missing: [`${mirror}-shm`], madeAnew: true },
     });
-    expect(mendMirrorFiles({ mirrorPath: mirror, running: false })).toBeUndefined();
+    expect(mendMirrorFiles(mirror, false)).toBeUndefined();
     chmodSync(directory, 0o750);
   });
 });

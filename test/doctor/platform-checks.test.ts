@@ -2,17 +2,19 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import Database from 'better-sqlite3';
 import { describe, expect, test } from 'vitest';
+import type { Freshness } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
+import type { Mirror } from '../../src/orders/mirror.ts';
 import type { Wait } from '../../src/platform/platform.ts';
 import { well } from '../../src/support/doctor/check.ts';
-import { networkCheck } from '../../src/support/doctor/machine.ts';
+import { networkOutcome } from '../../src/support/doctor/machine.ts';
 import {
   addressOutcome,
-  arrivingCheck,
+  arrivingOutcome,
   attempts,
   clockOutcome,
+  firstSights,
   limitsOutcome,
-  readFirstSights,
   registeredOutcome,
 } from '../../src/support/doctor/platform.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -72,13 +74,12 @@ describe('callbacks', () => {
     }
     return db;
   }
-  const verdict = { level: 'green', findings: [] } as const;
-  const judged = (db: Database.Database, lastOkAt: string | null = null) =>
-    arrivingCheck({
-      verdict: { ...verdict, findings: [] },
-      sights: () => readFirstSights(db, NOW, lastOkAt),
-      clock: new FakeClock(NOW),
-    }).run();
+  const judged = (db: Database.Database, lastOkAt: string | null = null) => {
+    const webhook = { subject: 'orders.webhook', lastOkAt } as Freshness;
+    const mirror = { read: (use: (db: Database.Database) => unknown) => use(db), freshness: () => [webhook] };
+    const sights = firstSights(mirror as unknown as Mirror, NOW);
+    return arrivingOutcome({ level: 'green', findings: [] }, sights, new FakeClock(NOW));
+  };
 
   test('that announced the orders are well, however many an earlier stop left to a poll', () => {
     const old = Array.from({ length: 30 }, () => ['poll', 7200, 90_000] as const);
@@ -103,7 +104,7 @@ describe('callbacks', () => {
   });
 
   test('are not judged before there was an order', () => {
-    expect(judged(mirrorOf([])).valueOf()).toMatchObject({ level: 'skipped' });
+    expect(judged(mirrorOf([]))).toMatchObject({ level: 'skipped' });
   });
 });
 
@@ -175,11 +176,11 @@ test('the way to the platform is tried without asking anything, and what is wron
   }).listen(0, '127.0.0.1');
   await once(plain, 'listening');
   const { port } = plain.address() as AddressInfo;
-  expect(await networkCheck(`http://127.0.0.1:${port}/base`, signal).run()).toMatchObject({ level: 'ok' });
-  expect(await networkCheck(`https://127.0.0.1:${port}`, signal).run()).toMatchObject({ level: 'fail' });
+  expect(await networkOutcome(`http://127.0.0.1:${port}/base`, signal)).toMatchObject({ level: 'ok' });
+  expect(await networkOutcome(`https://127.0.0.1:${port}`, signal)).toMatchObject({ level: 'fail' });
   plain.close();
   await once(plain, 'close');
-  expect(await networkCheck(`http://127.0.0.1:${port}`, signal).run()).toMatchObject({
+  expect(await networkOutcome(`http://127.0.0.1:${port}`, signal)).toMatchObject({
     level: 'fail',
     message: `Cannot reach the platform: 127.0.0.1 refuses connections on port ${port} (ECONNREFUSED).`,
   });

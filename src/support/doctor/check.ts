@@ -1,6 +1,6 @@
 import { asTillsyncError, asTyped, hasCode, typedAgain } from '../../core/errors.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
-import type { Finding, FindingCode } from '../../health/finding.ts';
+import type { FindingCode } from '../../health/finding.ts';
 import type { Verdict } from '../../health/verdict.ts';
 
 /** Every check by its id, which stays the same in every version, in the order they are made. */
@@ -61,10 +61,8 @@ export interface Outcome {
   isHidden?: boolean;
 }
 
-export interface Check {
-  id: CheckId;
-  run(): Outcome | Promise<Outcome>;
-}
+/** Makes one check; what it throws is what it found. */
+export type Check = () => Outcome | Promise<Outcome>;
 
 export interface CheckResult extends Outcome {
   id: CheckId;
@@ -108,22 +106,9 @@ export function outcomeOfError(thrown: unknown): Outcome {
     hint = 'Send support what this command prints with --json.',
   } = asTillsyncError(thrown);
   return {
-    level: 'fail',
-    message,
-    remedy: hint,
-    facts: { code },
+    ...{ level: 'fail', message, remedy: hint, facts: { code } },
     ...(code === 'auth-required' && { needsTokens: true }),
   };
-}
-
-/** Makes one check; whatever it throws is what it found. */
-export async function resultOf({ id, run }: Check): Promise<CheckResult> {
-  const title = CHECK_TITLES[id];
-  try {
-    return { id, title, ...(await run()) };
-  } catch (thrown) {
-    return { id, title, ...outcomeOfError(thrown) };
-  }
 }
 
 /** How long ago, such as `3m ago`. */
@@ -132,15 +117,39 @@ export function since(iso: string, clock: Clock): string {
   return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
 }
 
+/** The findings of the status page that a check tells, or looks at anew. Those of no check are told by `alarms`. */
+const FINDINGS_OF = {
+  'storage.disk': ['storage.full', 'storage.low'],
+  'storage.state': ['state.unusable'],
+  service: ['service.down'],
+  tokens: ['auth.none', 'auth.locked-out', 'auth', 'auth.expiring'],
+  orders: [
+    'orders.stale',
+    'orders.unreadable',
+    'orders.more-pages',
+    'orders.starting',
+    'orders.resuming',
+    'orders.poll',
+  ],
+  catalog: ['catalog.incomplete', 'catalog.sweep'],
+  changes: ['outbox.push'],
+  outbox: ['outbox.stuck', 'outbox.rejected', 'outbox.held'],
+  quarantine: ['quarantine'],
+  'platform.limits': ['platform.blocked', 'platform.forbidden'],
+  'webhook.registered': ['webhook.mismatch'],
+  'webhook.arriving': ['webhook.refused', 'webhook.silent', 'webhook.unreadable', 'orders.webhook'],
+} as const satisfies Partial<Record<CheckId, readonly FindingCode[]>>;
+
+const TOLD_ELSEWHERE = new Set<FindingCode>(Object.values(FINDINGS_OF).flat());
+
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
-
-const FOLLOWS = 'It ends with what else is wrong here.';
+const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
 
 /** Where a finding sends people to this very command, what to do instead. */
 const HERE: Partial<Record<FindingCode, string>> = {
-  'orders.stale': 'Check the internet connection of this machine, and what else is wrong here.',
-  'outbox.stuck': 'Check the internet connection of this machine, and what else is wrong here.',
+  'orders.stale': CONNECTION,
+  'outbox.stuck': CONNECTION,
   'orders.resuming': 'Wait for two minutes; if it stays, see what else is wrong here.',
   'orders.starting': 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
   auth: TRIES_AGAIN,
@@ -148,30 +157,34 @@ const HERE: Partial<Record<FindingCode, string>> = {
   'outbox.push': TRIES_AGAIN,
 };
 
-/** What the verdict of the status page says about some things, in the same words; undefined: nothing is wrong. */
+/** What the status page says of the subject of a check, in the same words; undefined: nothing is wrong. */
 export function outcomeOfFindings(
   { findings }: Verdict,
-  codes: readonly FindingCode[],
-  facts: Outcome['facts'] = {},
-  /** Whose details the caller says better. */
-  toldBetter: readonly FindingCode[] = [],
+  check: keyof typeof FINDINGS_OF | 'alarms',
+  facts: Facts = {},
+  /** Whose detail the caller says better. */
+  saidBetter?: FindingCode,
 ): Outcome | undefined {
-  const found = findings.filter(({ code }) => codes.includes(code));
+  const codes: readonly FindingCode[] = check === 'alarms' ? [] : FINDINGS_OF[check];
+  const found = findings.filter(({ code }) =>
+    check === 'alarms' ? !TOLD_ELSEWHERE.has(code) : codes.includes(code),
+  );
   if (found.length === 0) return undefined;
   const remedies = new Set(
-    found.map(({ code, remedy }) => (remedy === '' ? FOLLOWS : (HERE[code] ?? remedy))),
+    found.map(({ code, remedy }) =>
+      remedy === '' ? 'It ends with what else is wrong here.' : (HERE[code] ?? remedy),
+    ),
+  );
+  const sentences = found.map(({ code, message, detail }) =>
+    detail === null || code === saidBetter ? message : `${message} ${detail}`,
   );
   return {
     level: found.some(({ level }) => level === 'red') ? 'fail' : 'warn',
-    message: found.map((each) => sentence(each, toldBetter)).join(' '),
+    message: sentences.join(' '),
     remedy: [...remedies].join(' '),
     facts: { ...facts, findings: found.map(({ code }) => code) },
     ...(found.some(({ code }) => code === 'auth.none' || code === 'auth.locked-out') && {
       needsTokens: true,
     }),
   };
-}
-
-function sentence({ code, message, detail }: Finding, toldBetter: readonly FindingCode[]): string {
-  return detail === null || toldBetter.includes(code) ? message : `${message} ${detail}`;
 }

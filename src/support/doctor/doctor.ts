@@ -1,29 +1,65 @@
-import { unitOf } from '../../app/installation.ts';
-import { type StoragePaths, storagePaths } from '../../app/storage.ts';
+import { programVersion, unitOf } from '../../app/installation.ts';
+import { openParts, type Parts } from '../../app/parts.ts';
+import { configuredBranches } from '../../app/readers.ts';
+import { storagePaths } from '../../app/storage.ts';
+import { probeWebhook } from '../../app/webhook-probe.ts';
 import type { Config } from '../../config/config-type.ts';
-import type { Secrets } from '../../config/secrets.ts';
-import { type Environment, isSetUp } from '../../config/source.ts';
+import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
+import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
+import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
-import { CHECK_IDS, type Check, type CheckId, type CheckResult, resultOf, skipped } from './check.ts';
-import { databaseChecks, diskCheck, filesCheck, readersCheck } from './files.ts';
 import {
+  CHECK_IDS,
+  CHECK_TITLES,
+  type Check,
+  type CheckId,
+  type CheckResult,
+  hidden,
+  type Outcome,
+  outcomeOfError,
+  outcomeOfFindings,
+  skipped,
+  well,
+} from './check.ts';
+import { databaseOutcome, diskOutcome, filesOutcome, readersNow } from './files.ts';
+import {
+  apiOutcome,
   askDaemon,
-  configCheck,
-  type DaemonAnswer,
+  configOutcome,
   type DoctorSetup,
-  networkCheck,
+  networkOutcome,
   readUnit,
-  serviceChecks,
-  versionCheck,
+  serviceOutcome,
+  versionOutcome,
+  versionsOutcome,
 } from './machine.ts';
-import { openPlatformParts, type PlatformParts, platformChecks } from './platform.ts';
-import { openStored, readRunningMark, STORED_CHECKS, type Stored, storedChecks } from './stored.ts';
+import {
+  addressOutcome,
+  arrivingOutcome,
+  attempts,
+  clockOutcome,
+  firstSights,
+  limitsOutcome,
+  listOutcome,
+  productOutcome,
+  registeredOutcome,
+  registeredThere,
+} from './platform.ts';
+import {
+  type FLOWS,
+  flowOutcome,
+  openStored,
+  outboxOutcome,
+  readRunningMark,
+  type Stored,
+  sentOutcome,
+  tokensOutcome,
+} from './stored.ts';
 
 export interface DoctorOptions {
   setup: DoctorSetup;
-  env: Environment;
   clock: Clock;
   random: Random;
   signal: AbortSignal;
@@ -31,7 +67,7 @@ export interface DoctorOptions {
   offline: boolean;
   /** Ids or beginnings of ids such as `storage`; empty: everything. */
   only: readonly string[];
-  /** Told before each check. */
+  /** Called before each check. */
   onCheck(id: CheckId): void;
   onWait(wait: Wait): void;
 }
@@ -46,151 +82,267 @@ export function checksNamed(word: string): CheckId[] {
  * is only read, and all within the rate budget that every process here shares. Throws only what is a fault of its own.
  */
 export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResult> {
-  const { setup } = options;
-  const wanted = new Set(options.only.length === 0 ? CHECK_IDS : options.only.flatMap(checksNamed));
-  const first = [configCheck(setup), versionCheck()];
-  yield* made(first, wanted, options);
-  const { config, secrets, file } = setup;
-  if (config && isSetUp(config)) {
-    yield* new Examination({ ...options, config, secrets, configFile: file }, wanted).results();
-    return;
-  }
-  const rest = CHECK_IDS.filter((id) => !first.some((check) => check.id === id));
+  const { setup, only, onCheck } = options;
+  const wanted = new Set(only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed));
+  const { config } = setup;
+  const examination = config && isSetUp(config) ? new Examination(options, config) : undefined;
   const why = config ? 'Not checked before the set-up.' : 'Not checked: the configuration cannot be used.';
-  yield* made(allSkipped(rest, why), wanted, options);
-}
-
-async function* made(
-  checks: readonly Check[],
-  wanted: ReadonlySet<CheckId>,
-  { onCheck }: Pick<DoctorOptions, 'onCheck'>,
-): AsyncGenerator<CheckResult> {
-  for (const check of checks) {
-    if (!wanted.has(check.id)) continue;
-    onCheck(check.id);
-    yield await resultOf(check);
+  const checks: Partial<Record<CheckId, Check>> = {
+    config: () => configOutcome(setup),
+    version: versionsOutcome,
+    ...examination?.checks(),
+  };
+  try {
+    for (const id of CHECK_IDS) {
+      if (!wanted.has(id)) continue;
+      onCheck(id);
+      const outcome = await outcomeOf(checks[id] ?? (() => skipped(why)));
+      yield { id, title: CHECK_TITLES[id], ...outcome };
+    }
+  } finally {
+    await examination?.close();
   }
 }
 
-interface ExaminationOptions extends DoctorOptions {
-  config: Config;
-  secrets: Secrets;
-  configFile: string;
+async function outcomeOf(check: Check): Promise<Outcome> {
+  try {
+    return await check();
+  } catch (thrown) {
+    return outcomeOfError(thrown);
+  }
 }
 
-/** The checks with a configuration, in an order in which no check disturbs a later one. */
+/** The checks with a configuration. What several of them need is read when the first one asks for it. */
 class Examination {
-  readonly #o: ExaminationOptions;
-  readonly #wanted: ReadonlySet<CheckId>;
-  readonly #paths: StoragePaths;
+  readonly #o: DoctorOptions;
+  readonly #config: Config;
   /** Whether a connection to the platform came about; undefined while it was not tried. */
   #reached: boolean | undefined;
 
-  constructor(options: ExaminationOptions, wanted: ReadonlySet<CheckId>) {
+  constructor(options: DoctorOptions, config: Config) {
     this.#o = options;
-    this.#wanted = wanted;
-    this.#paths = storagePaths(options.config.storage.directory);
+    this.#config = config;
   }
 
-  async *results(): AsyncGenerator<CheckResult> {
-    const { config, secrets, clock, signal, configFile } = this.#o;
-    const { directory } = config.storage;
-    const mark = once(() => readRunningMark(directory, clock));
-    const answer = once(() => askDaemon(config, secrets.localApiKey, signal));
-    // Before anything opens the mirror, for that makes what is missing beside it.
-    yield* this.#make([
-      diskCheck(directory),
-      filesCheck({
-        directory,
-        group: config.storage.group,
-        configFile,
-        isRunning: async () => (await mark()).running,
-      }),
-    ]);
-    const { running: marked, pid: daemonPid } = await mark();
-    const running = marked ?? isAnswering(await answer());
-    yield* this.#make([
-      ...databaseChecks(this.#paths, clock, signal),
-      readersCheck({ mirrorPath: this.#paths.mirror, clock, signal, daemonPid }),
-      ...serviceChecks({
-        running,
-        unit: once(() => readUnit(unitOf(configFile))),
-        answer,
-      }),
-    ]);
-    const stored = await openStored(config, clock, running);
-    if ('level' in stored) {
-      yield* this.#make(STORED_CHECKS.map((id) => ({ id, run: () => stored })));
-      yield* this.#platform(undefined, running);
-      return;
-    }
-    try {
-      yield* this.#make(storedChecks({ stored, config, running, clock }));
-      yield* this.#platform(stored, running);
-    } finally {
-      await stored.readers.close();
-    }
+  async close(): Promise<void> {
+    const [parts, stored] = [await this.#parts.made(), await this.#stored.made()];
+    if (parts && !isOutcome(parts)) await parts.close();
+    if (stored && !isOutcome(stored)) await stored.readers.close();
   }
 
-  async *#platform(stored: Stored | undefined, running: boolean | null): AsyncGenerator<CheckResult> {
-    const { config, signal, offline, clock, onWait } = this.#o;
-    for await (const result of this.#make([this.#network()])) {
-      this.#reached = result.level === 'ok';
-      yield result;
-    }
-    const opened = await this.#open(stored);
-    try {
-      yield* this.#make(
-        platformChecks({
-          platform: typeof opened === 'string' ? undefined : opened,
-          closed: typeof opened === 'string' ? opened : undefined,
-          whyNot: () => {
-            if (offline) return 'Not tried: --offline.';
-            return this.#reached === false ? 'Not tried, since the platform is not reached.' : undefined;
-          },
-          ...{ stored, config, running, clock, signal, onWait },
-        }),
+  checks(): Partial<Record<CheckId, Check>> {
+    return { ...this.#ofMachine(), ...this.#ofStored(), ...this.#ofPlatform() };
+  }
+
+  #ofMachine(): Partial<Record<CheckId, Check>> {
+    const { setup, clock, signal } = this.#o;
+    const { directory, group } = this.#config.storage;
+    const paths = storagePaths(directory);
+    return {
+      // Before anything opens the mirror, for that makes what is missing beside it.
+      'storage.disk': () => diskOutcome(directory),
+      'storage.files': async () =>
+        filesOutcome({ directory, group, configFile: setup.file, running: (await this.#mark()).running }),
+      'storage.mirror': () => databaseOutcome('mirror', paths, clock, signal),
+      'storage.state': () => databaseOutcome('state', paths, clock, signal),
+      'storage.inbox': () => databaseOutcome('inbox', paths, clock, signal),
+      'storage.readers': async () =>
+        readersNow(paths.mirror, { clock, signal, daemon: (await this.#mark()).pid }),
+      service: async () => serviceOutcome(await this.#running(), await readUnit(unitOf(setup.file))),
+      'service.api': async () => apiOutcome(await this.#running(), await this.#answer()),
+      'service.version': async () =>
+        versionOutcome((await this.#answer())?.version ?? null, programVersion()),
+    };
+  }
+
+  /** By what the daemon left in the mirror and in state.db, in the words of the status page. */
+  #ofStored(): Partial<Record<CheckId, Check>> {
+    const { clock } = this.#o;
+    const flow = (id: keyof typeof FLOWS) => this.#withStored((stored) => flowOutcome(id, stored, clock));
+    const sent = (kind: ChangeKind, what: string) =>
+      this.#withStored(({ stores }) =>
+        sentOutcome(
+          stores.read(({ queries }) => queries.lastSent(kind)),
+          what,
+          clock,
+        ),
       );
-    } finally {
-      if (typeof opened !== 'string') await opened.parts.close();
+    return {
+      tokens: this.#withStored(({ tokens, verdict }) =>
+        tokens === null
+          ? hidden('state.db cannot be read, so nothing is known of the tokens.')
+          : tokensOutcome(tokens, verdict, clock.nowMs()),
+      ),
+      orders: flow('orders'),
+      catalog: flow('catalog'),
+      changes: flow('changes'),
+      'changes.stock': sent('stock', 'stock'),
+      'changes.products': sent('product', 'price or text'),
+      outbox: this.#withStored(outboxOutcome),
+      quarantine: this.#withStored(({ verdict, readers }) => {
+        const entries = readers.counts().quarantine;
+        const found = outcomeOfFindings(verdict, 'quarantine', { entries });
+        return found ?? well('Everything received could be read.', { entries: 0 });
+      }),
+      alarms: this.#withStored(
+        ({ verdict }) =>
+          outcomeOfFindings(verdict, 'alarms') ?? well('The status page tells of nothing else.'),
+      ),
+    };
+  }
+
+  /** What is on the other side: the platform's endpoints, its clock, its webhook and the way of callbacks to here. */
+  #ofPlatform(): Partial<Record<CheckId, Check>> {
+    const { clock, signal, offline } = this.#o;
+    const config = this.#config;
+    const { callbackUrl, port } = config.webhook;
+    const attempt = attempts({ ...this.#o, hopeless: () => this.#whyNot() });
+    return {
+      'platform.network': async () => {
+        if (offline) return skipped('Not tried: --offline.');
+        const outcome = await networkOutcome(config.platform.baseUrl, signal);
+        this.#reached = outcome.level === 'ok';
+        return outcome;
+      },
+      'platform.limits': this.#withParts((parts, { verdict }) => {
+        const waits = parts.state.ledger.waits(config.limits);
+        return outcomeOfFindings(verdict, 'platform.limits', { waits }) ?? limitsOutcome(waits);
+      }),
+      'platform.products': this.#withParts(({ platform }) =>
+        listOutcome(platform, configuredBranches(config), attempt),
+      ),
+      'platform.product': this.#withParts(({ platform, mirror }) =>
+        productOutcome(
+          platform,
+          mirror.read((db) => db.prepare('SELECT sku FROM skus LIMIT 1').pluck().get()),
+          attempt,
+        ),
+      ),
+      'webhook.registered': this.#ofWebhook(async () => {
+        const outcome = await this.#withParts(({ webhookRegistration, state }) =>
+          attempt(async (how) => {
+            const there = await registeredThere(() => webhookRegistration.show(how));
+            return registeredOutcome(callbackUrl, there, state.webhook.read().registered);
+          }),
+        )();
+        const stored = await this.#stored();
+        if (outcome.level !== 'skipped' || isOutcome(stored)) return outcome;
+        // Where it cannot be looked at now, what the daemon saw of it last.
+        return outcomeOfFindings(stored.verdict, 'webhook.registered', outcome.facts) ?? outcome;
+      }),
+      'platform.clock': () => this.#clockNow(),
+      'webhook.receiver': this.#ofWebhook(() => {
+        if (port === 0)
+          return skipped('webhook.listen picks a free port, so it cannot be found from outside.');
+        return this.#address('local');
+      }),
+      'webhook.public': this.#ofWebhook(() => {
+        const why = callbackUrl === '' ? 'webhook.callback_url is empty.' : this.#whyNot();
+        return why === undefined ? this.#address('public') : skipped(why);
+      }),
+      'webhook.arriving': this.#ofWebhook(
+        this.#withStored(({ verdict, mirror }) =>
+          arrivingOutcome(verdict, firstSights(mirror, clock.nowMs()), clock),
+        ),
+      ),
+    };
+  }
+
+  readonly #mark = once(() => readRunningMark(this.#config.storage.directory, this.#o.clock));
+
+  readonly #answer = once(() => {
+    const { setup, signal } = this.#o;
+    return askDaemon(this.#config, setup.secrets.localApiKey, signal);
+  });
+
+  /** null where neither the mark nor the local API can be looked at. */
+  readonly #running = once(async () => {
+    const { running } = await this.#mark();
+    const answer = running === null ? await this.#answer() : null;
+    return answer === null ? running : answer.health === 'ok' || answer.health === 'failing';
+  });
+
+  readonly #stored = once(async () => openStored(this.#config, this.#o.clock, await this.#running()));
+
+  /** The daemon's own parts, so that the same budget and token pair hold; or why they cannot be had. */
+  readonly #parts = once(async (): Promise<Parts | Outcome> => {
+    const stored = await this.#stored();
+    if (isOutcome(stored) || !stored.tokens) {
+      return skipped('Not tried, since what is stored cannot be looked into.');
     }
-  }
-
-  #network(): Check {
-    const { config, signal, offline } = this.#o;
-    if (offline) return { id: 'platform.network', run: () => skipped('Not tried: --offline.') };
-    return networkCheck(config.platform.baseUrl, signal);
-  }
-
-  /** The daemon's own parts, or why they cannot be had. */
-  async #open(stored: Stored | undefined): Promise<PlatformParts | string> {
-    if (!stored?.tokens) return 'Not tried, since what is stored cannot be looked into.';
-    if (![...this.#wanted].some((id) => /^(platform|webhook)\./.test(id))) return 'Not tried.';
+    const { setup, clock, random } = this.#o;
     try {
-      return await openPlatformParts(this.#o);
+      const { secrets } = setup;
+      return await openParts({ config: this.#config, secrets, clock, random, log: silentLog });
     } catch (thrown) {
-      return `Not tried, since what is stored cannot be opened: ${asTillsyncError(thrown).message}`;
+      const { message } = asTillsyncError(thrown);
+      return skipped(`Not tried, since what is stored cannot be opened: ${message}`);
     }
+  });
+
+  readonly #probes = once(async () => {
+    const parts = await this.#parts();
+    const secret = isOutcome(parts) ? undefined : parts.webhookSecrets.current();
+    const { webhook } = this.#config;
+    const callbackUrl = this.#whyNot() === undefined ? webhook.callbackUrl : '';
+    const config = { ...this.#config, webhook: { ...webhook, callbackUrl } };
+    return probeWebhook({ config, secret, signal: this.#o.signal });
+  });
+
+  async #address(what: 'local' | 'public'): Promise<Outcome> {
+    if ((await this.#running()) === false)
+      return skipped('tillsync does not run, so nobody takes callbacks.');
+    return addressOutcome((await this.#probes()).filter((result) => result.what === what));
   }
 
-  #make(checks: readonly Check[]): AsyncGenerator<CheckResult> {
-    return made(checks, this.#wanted, this.#o);
+  async #clockNow(): Promise<Outcome> {
+    const [parts, stored] = [await this.#parts(), await this.#stored()];
+    const skewMs = isOutcome(parts) ? undefined : parts.platform.clock.skewMs();
+    if (skewMs !== undefined) return clockOutcome({ skewMs, source: 'answer' });
+    const tokens = isOutcome(stored) ? null : stored.tokens;
+    // Tokens that were only handed in, and never refreshed, bring no time of the platform.
+    if (!tokens || tokens.generation < 2) return clockOutcome(null);
+    return clockOutcome({ skewMs: tokens.clockSkewMs, source: 'refresh' });
+  }
+
+  /** Why nothing beyond this machine is tried; undefined: it is. */
+  #whyNot(): string | undefined {
+    if (this.#o.offline) return 'Not tried: --offline.';
+    return this.#reached === false ? 'Not tried, since the platform is not reached.' : undefined;
+  }
+
+  #withStored(check: (stored: Stored) => Outcome): Check {
+    return async () => {
+      const stored = await this.#stored();
+      return isOutcome(stored) ? stored : check(stored);
+    };
+  }
+
+  #withParts(check: (parts: Parts, stored: Stored) => Outcome | Promise<Outcome>): Check {
+    return async () => {
+      const [parts, stored] = [await this.#parts(), await this.#stored()];
+      if (!isOutcome(parts) && !isOutcome(stored)) return check(parts, stored);
+      const why = this.#whyNot();
+      return why === undefined && isOutcome(parts) ? parts : skipped(why ?? 'Not tried.');
+    };
+  }
+
+  #ofWebhook(check: Check): Check {
+    if (this.#config.webhook.enabled) return check;
+    return () => skipped('The webhook is switched off in the configuration; orders come by polling.');
   }
 }
 
-/** null where it is not known where to ask. */
-function isAnswering(answer: DaemonAnswer | null): boolean | null {
-  return answer === null ? null : answer.health === 'ok' || answer.health === 'failing';
+function isOutcome(found: object): found is Outcome {
+  return 'level' in found;
 }
 
-function allSkipped(ids: readonly CheckId[], why: string): Check[] {
-  return ids.map((id) => ({ id, run: () => skipped(why) }));
-}
-
-function once<T>(read: () => Promise<T>): () => Promise<T> {
+/** Makes it when it is first asked for; `made` gives it only if it was. */
+function once<T>(make: () => Promise<T>): { (): Promise<T>; made(): Promise<T | undefined> } {
   let kept: Promise<T> | undefined;
-  return () => {
-    kept ??= read();
+  const get = () => {
+    kept ??= make();
     return kept;
   };
+  return Object.assign(get, { made: async () => kept });
 }

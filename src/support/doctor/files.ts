@@ -11,7 +11,7 @@ import { diskVerdict, formatBytes } from '../../health/disk-space.ts';
 import { FINDING_SENTENCES } from '../../health/finding.ts';
 import type { InboxHealth } from '../../outbox/inbox.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
-import { type Check, type CheckId, failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
+import { failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
 
 /** A file or directory of the storage directory as the system shows it. */
 export interface SeenFile {
@@ -45,7 +45,7 @@ interface ModeRule {
 const POS_CANNOT_READ = 'so a POS of another user cannot read the mirror';
 const POS_CANNOT_HAND_OVER = 'so a POS of another user cannot hand over changes by SQL';
 
-/** The modes of product's files, and why each is as it is. */
+/** The modes of the product's files, and why each is as it is. */
 const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   directory: {
     mode: 0o2750,
@@ -78,30 +78,6 @@ const RULES: Record<Exclude<SeenFile['role'], 'log'>, ModeRule> = {
   },
 };
 
-/** What is wrong with owners and modes; `files` begin with the directory. */
-export function fileProblems(
-  files: readonly SeenFile[],
-  owner: RightOwner,
-  nameOf: (uid: number) => string,
-): FileProblem[] {
-  return [...ownerProblem(files, owner, nameOf), ...modeProblems(files)];
-}
-
-function modeProblems(files: readonly SeenFile[]): FileProblem[] {
-  return files.flatMap((file) => {
-    const { path, role, mode } = file;
-    const problems: FileProblem[] = [];
-    if (role === 'log') return problems;
-    const { mode: right, harmful, harm, needed, lack } = RULES[role];
-    const remedy = `sudo chmod ${octal(right)} ${path}`;
-    const is = `has mode ${octal(mode)}`;
-    if ((mode & harmful) !== 0) problems.push({ path, level: 'fail', problem: `${is}: ${harm}`, remedy });
-    else if ((mode & needed) !== needed)
-      problems.push({ path, level: 'warn', problem: `${is}, ${lack}`, remedy });
-    return problems;
-  });
-}
-
 /** The user that has to own what is in the storage directory, by name. */
 export interface RightOwner {
   uid: number;
@@ -111,7 +87,26 @@ export interface RightOwner {
   unit: string | null;
 }
 
-/** One problem for all that belongs to somebody else, since one command mends it. `files` begin with the directory. */
+/** What is wrong with owners and modes; `files` begin with the directory. */
+export function fileProblems(
+  files: readonly SeenFile[],
+  owner: RightOwner,
+  nameOf: (uid: number) => string,
+): FileProblem[] {
+  return [...ownerProblem(files, owner, nameOf), ...files.flatMap(modeProblem)];
+}
+
+function modeProblem({ path, role, mode }: SeenFile): FileProblem[] {
+  if (role === 'log') return [];
+  const { mode: right, harmful, harm, needed, lack } = RULES[role];
+  const remedy = `sudo chmod ${octal(right)} ${path}`;
+  const is = `has mode ${octal(mode)}`;
+  if ((mode & harmful) !== 0) return [{ path, level: 'fail', problem: `${is}: ${harm}`, remedy }];
+  if ((mode & needed) !== needed) return [{ path, level: 'warn', problem: `${is}, ${lack}`, remedy }];
+  return [];
+}
+
+/** One problem for all that belongs to somebody else, since one command mends it. */
 function ownerProblem(
   files: readonly SeenFile[],
   { uid, user, group, unit }: RightOwner,
@@ -123,35 +118,23 @@ function ownerProblem(
   const [directory] = files;
   if (!first || !directory) return [];
   const others = [...new Set(wrong.map((file) => nameOf(file.uid)))].join(' and ');
-  const more = wrong.length === 1 ? '' : ` and ${wrong.length - 1} more in it`;
+  const belong = wrong.length === 1 ? 'belongs' : `and ${wrong.length - 1} more in it belong`;
   const why = unit === null ? `as the directory to ${user}` : `to ${user}, as whom ${unit} runs`;
-  return [
-    {
-      path: first.path,
-      level: 'fail',
-      problem:
-        `${more} belong${more === '' ? 's' : ''} to ${others} and not ${why}, so tillsync cannot write there`.trim(),
-      remedy: `sudo chown -R -h ${user}:${group} ${directory.path}`,
-    },
-  ];
+  const problem = `${belong} to ${others} and not ${why}, so tillsync cannot write there`;
+  const remedy = `sudo chown -R -h ${user}:${group} ${directory.path}`;
+  return [{ path: first.path, level: 'fail', problem, remedy }];
 }
 
 function octal(mode: number): string {
   return mode.toString(8).padStart(4, '0');
 }
 
-export interface MirrorFilesOptions {
-  mirrorPath: string;
-  /** null when it is not known. */
-  running: boolean | null;
-}
-
 /**
  * The mirror's -wal and -shm, without which a POS of another user cannot read it while tillsync is stopped: whoever
  * closes last and may delete them does, such as a root sqlite3. Made anew where nothing runs; undefined when all
- * are there.
+ * are there. `running`: null when it is not known.
  */
-export function mendMirrorFiles({ mirrorPath, running }: MirrorFilesOptions): Outcome | undefined {
+export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Outcome | undefined {
   if (!existsSync(mirrorPath)) return undefined;
   const missing = [`${mirrorPath}-wal`, `${mirrorPath}-shm`].filter((path) => !existsSync(path));
   if (missing.length === 0) return undefined;
@@ -177,37 +160,29 @@ export function mendMirrorFiles({ mirrorPath, running }: MirrorFilesOptions): Ou
   );
 }
 
-/** Owners and modes of all that is in the storage directory, as the table of files promises them. */
-export function filesCheck(options: {
+export interface FilesOptions {
   directory: string;
   /** `storage.group`; empty: that of the owner. */
   group: string;
   configFile: string;
-  isRunning: () => Promise<boolean | null>;
-}): Check {
-  const { directory, isRunning } = options;
-  return {
-    id: 'storage.files',
-    async run() {
-      const { mirror: mirrorPath } = storagePaths(directory);
-      const mended = mendMirrorFiles({ mirrorPath, running: await isRunning() });
-      const judged = judge(directory, options);
-      if (!mended || judged.level === 'fail') return judged;
-      return judged.level === 'warn' && mended.level === 'warn' ? both(judged, mended) : mended;
-    },
-  };
+  /** null when it is not known. */
+  running: boolean | null;
 }
 
-function both(one: Outcome, other: Outcome): Outcome {
-  return {
-    level: one.level,
-    message: `${one.message} ${other.message}`,
-    remedy: `${one.remedy}. ${other.remedy}`,
-    facts: { ...one.facts, ...other.facts },
-  };
+/** Owners and modes of all that is in the storage directory, as the table of files promises them. */
+export function filesOutcome(options: FilesOptions): Outcome {
+  const mended = mendMirrorFiles(storagePaths(options.directory).mirror, options.running);
+  const judged = judge(options);
+  if (!mended || judged.level === 'fail') return judged;
+  if (judged.level !== 'warn' || mended.level !== 'warn') return mended;
+  return warned(`${judged.message} ${mended.message}`, `${judged.remedy}. ${mended.remedy}`, {
+    ...judged.facts,
+    ...mended.facts,
+  });
 }
 
-function judge(directory: string, options: { group: string; configFile: string }): Outcome {
+function judge(options: FilesOptions): Outcome {
+  const { directory } = options;
   const storage = see(directory, 'directory');
   if (storage === 'hidden') return hidden(`You do not have permission to see ${directory}.`, { directory });
   if (!storage) {
@@ -231,32 +206,27 @@ function judge(directory: string, options: { group: string; configFile: string }
   ];
   const files = seen.filter((file) => file !== undefined && file !== 'hidden');
   const problems = fileProblems(files, rightOwner(storage, options), userName);
-  const facts = { directory, files: files.map(toldFile), problems };
-  const [first] = problems;
-  if (!first && seen.includes('hidden')) {
-    return hidden(`You do not have permission to see the files in ${directory}.`, facts);
+  const told = files.map(({ path, mode, uid }) => ({ path, mode: octal(mode), uid }));
+  const facts = { directory, files: told, problems };
+  if (problems.length === 0) {
+    return seen.includes('hidden')
+      ? hidden(`You do not have permission to see the files in ${directory}.`, facts)
+      : well(`Owners and modes in ${directory} are right.`, facts);
   }
-  if (!first) return well(`Owners and modes in ${directory} are right.`, facts);
+  const say = problems.some(({ level }) => level === 'fail') ? failed : warned;
   const message = problems.map(({ path, problem }) => `${path} ${problem}.`).join(' ');
-  const remedy = problems.map((each) => each.remedy).join(' && ');
-  return problems.some(({ level }) => level === 'fail')
-    ? failed(message, remedy, facts)
-    : warned(message, remedy, facts);
-}
-
-function toldFile({ path, mode, uid }: SeenFile) {
-  return { path, mode: mode.toString(8).padStart(4, '0'), uid };
+  return say(message, problems.map(({ remedy }) => remedy).join(' && '), facts);
 }
 
 /** The user of the unit that reads the configuration; where no unit does, whose the directory is. */
-function rightOwner({ uid, gid }: SeenFile, options: { group: string; configFile: string }): RightOwner {
-  const service = serviceUserOf(options.configFile);
+function rightOwner({ uid, gid }: SeenFile, { group, configFile }: FilesOptions): RightOwner {
+  const service = serviceUserOf(configFile);
   const user = service ?? namedUser(String(uid)) ?? { uid, gid, name: null };
   return {
     uid: user.uid,
     user: user.name ?? String(user.uid),
-    group: options.group || groupName(user.gid),
-    unit: service ? unitOf(options.configFile) : null,
+    group: group || groupName(user.gid),
+    unit: service ? unitOf(configFile) : null,
   };
 }
 
@@ -273,18 +243,10 @@ function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefi
   }
 }
 
-type Kind = 'mirror' | 'state' | 'inbox';
-
-const IDS: Record<Kind, CheckId> = {
-  mirror: 'storage.mirror',
-  state: 'storage.state',
-  inbox: 'storage.inbox',
-};
-const NAMES: Record<Kind, string> = { mirror: 'mirror.db', state: 'state.db', inbox: 'inbox.db' };
 /** SQLite tells a disk that cannot be read for a moment as damage, too. */
 const LOOK_AGAIN =
   'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
-const MAKES_IT_ANEW: Record<Kind, string> = {
+const MAKES_IT_ANEW: Record<keyof StoragePaths, string> = {
   mirror: `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`,
   state: `${LOOK_AGAIN}stop tillsync, move state.db away, start it and hand in new tokens with: {tillsync} auth set`,
   inbox:
@@ -303,24 +265,14 @@ export function lockedAway(path: string): Outcome | undefined {
   }
 }
 
-/** Whether each database is sound and of this version. */
-export function databaseChecks(paths: StoragePaths, clock: Clock, signal: AbortSignal): Check[] {
-  const look = {
-    mirror: () => whenFree(clock, () => databaseHealth(paths.mirror, 'mirror')),
-    state: () => whenFree(clock, () => databaseHealth(paths.state, 'state')),
-    inbox: () => lookIntoInbox({ path: paths.inbox, clock, signal }, (ask) => ask({ do: 'health' })),
-  };
-  return (['mirror', 'state', 'inbox'] as const).map((kind) => ({
-    id: IDS[kind],
-    run: () => judgeDatabase(kind, paths[kind], look[kind]),
-  }));
-}
-
-async function judgeDatabase(
-  kind: Kind,
-  path: string,
-  look: () => Promise<DatabaseHealth | InboxHealth>,
+/** Whether a database is sound and of this version. */
+export async function databaseOutcome(
+  kind: keyof StoragePaths,
+  paths: StoragePaths,
+  clock: Clock,
+  signal: AbortSignal,
 ): Promise<Outcome> {
+  const path = paths[kind];
   const away = lockedAway(path);
   if (away) return away;
   if (!lstatSync(path, { throwIfNoEntry: false })) {
@@ -328,77 +280,60 @@ async function judgeDatabase(
   }
   let health: DatabaseHealth | InboxHealth;
   try {
-    health = await look();
+    health =
+      kind === 'inbox'
+        ? await lookIntoInbox({ path, clock, signal }, (ask) => ask({ do: 'health' }))
+        : await whenFree(clock, () => databaseHealth(path, kind));
   } catch (error) {
     if (!hasCode(error, 'storage-corrupt')) throw error;
     return failed(error.message, MAKES_IT_ANEW[kind], { path });
   }
   const { bytes, damage, readThrough } = health;
-  const schema = 'schema' in health ? health.schema : null;
   const facts = { path, ...health };
   if (damage !== null) {
     return failed(`${path} is damaged: ${damage}. It was left as it is.`, MAKES_IT_ANEW[kind], facts);
   }
-  const size = formatBytes(bytes);
-  if (schema && schema.applied > schema.known) {
-    const message = `${NAMES[kind]} was written by a newer tillsync, and this one leaves it alone.`;
-    return failed(
-      message,
-      'Install the newer tillsync again, or restore the copy kept before the upgrade.',
-      facts,
-    );
+  const { applied, known } = 'schema' in health ? health.schema : { applied: 0, known: 0 };
+  if (applied > known) {
+    const message = `${kind}.db was written by a newer tillsync, and this one leaves it alone.`;
+    const remedy = 'Install the newer tillsync again, or restore the copy kept before the upgrade.';
+    return failed(message, remedy, facts);
   }
-  if (schema && schema.applied < schema.known) {
-    const message = `${NAMES[kind]} is still as an older tillsync made it.`;
+  if (applied < known) {
+    const message = `${kind}.db is still as an older tillsync made it.`;
     return warned(message, 'Restart the service, which brings it up to date: {restart}', facts);
   }
   const sound = readThrough ? 'sound' : 'too large to be read through in a moment';
-  return well(`${path}: ${size}, ${sound}.`, facts);
+  return well(`${path}: ${formatBytes(bytes)}, ${sound}.`, facts);
 }
 
-export function diskCheck(directory: string): Check {
-  return {
-    id: 'storage.disk',
-    run() {
-      const space = storageSpace(directory);
-      if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
-      const { code, message: free } = diskVerdict(space);
-      if (code === null) return well(free, { ...space });
-      const { level, message, remedy } = FINDING_SENTENCES[code];
-      return {
-        level: level === 'red' ? 'fail' : 'warn',
-        message: `${message} ${free}`,
-        remedy,
-        facts: { ...space, directory },
-      };
-    },
-  };
+export function diskOutcome(directory: string): Outcome {
+  const space = storageSpace(directory);
+  if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
+  const { code, message: free } = diskVerdict(space);
+  if (code === null) return well(free, { ...space });
+  const { level, message, remedy } = FINDING_SENTENCES[code];
+  const say = level === 'red' ? failed : warned;
+  return say(`${message} ${free}`, remedy, { ...space, directory });
 }
 
 /** Short reads end within it; who reads before and after holds the log. */
 const BETWEEN_LOOKS_MS = 300;
 
-export interface ReadersCheckOptions {
-  mirrorPath: string;
-  clock: Clock;
-  signal: AbortSignal;
-  /** Process of the daemon, whose own reads are none of a POS; undefined when it is not known. */
-  daemonPid: number | undefined;
-}
-
-/** Which programs keep a read of the mirror open, so that its log cannot shrink. */
-export function readersCheck({ mirrorPath, clock, signal, daemonPid }: ReadersCheckOptions): Check {
-  return {
-    id: 'storage.readers',
-    async run() {
-      const away = lockedAway(mirrorPath);
-      if (away) return away;
-      const before = new Set(findWalReaders(mirrorPath).map(({ pid }) => pid));
-      await clock.sleep(BETWEEN_LOOKS_MS, signal);
-      const held = findWalReaders(mirrorPath).filter(({ pid }) => before.has(pid) && pid !== daemonPid);
-      return readersOutcome(held, walBytes(mirrorPath));
-    },
-  };
+/**
+ * Which programs keep a read of the mirror open, so that its log cannot shrink. `daemon`: its process, whose own reads
+ * are none of a POS; undefined when it is not known.
+ */
+export async function readersNow(
+  mirrorPath: string,
+  { clock, signal, daemon }: { clock: Clock; signal: AbortSignal; daemon: number | undefined },
+): Promise<Outcome> {
+  const away = lockedAway(mirrorPath);
+  if (away) return away;
+  const before = new Set(findWalReaders(mirrorPath).map(({ pid }) => pid));
+  await clock.sleep(BETWEEN_LOOKS_MS, signal);
+  const held = findWalReaders(mirrorPath).filter(({ pid }) => before.has(pid) && pid !== daemon);
+  return readersOutcome(held, walBytes(mirrorPath));
 }
 
 /** `held`: programs that keep a read open; `logBytes`: size of -wal. */
@@ -408,10 +343,8 @@ export function readersOutcome(held: readonly LockHolder[], logBytes: number): O
   const log = `write log: ${formatBytes(logBytes)}`;
   if (held.length === 0) return well(`No program is blocking the database (${log}).`, facts);
   if (logBytes <= WAL_BYTES_MAX) {
-    return well(
-      `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`,
-      facts,
-    );
+    const message = `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`;
+    return well(message, facts);
   }
   const { message, remedy } = FINDING_SENTENCES['mirror.reader-holds-wal'];
   return warned(`${message} It is held by ${names} (${log}).`, remedy, facts);

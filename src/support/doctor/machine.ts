@@ -12,26 +12,15 @@ import { type ConfigFault, describeFault, type Environment, isSetUp } from '../.
 import { asTillsyncError } from '../../core/errors.ts';
 import { FINDING_SENTENCES } from '../../health/finding.ts';
 import { addressOf } from '../../platform/transport.ts';
-import { type Check, failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
+import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 
 /** What this command itself is made of. */
-export function versionCheck(): Check {
-  return {
-    id: 'version',
-    run() {
-      const tillsync = programVersion();
-      const { version: node } = process;
-      const sqlite = sqliteVersion();
-      return well(`tillsync ${tillsync}, Node ${node.slice(1)}, SQLite ${sqlite}.`, {
-        tillsync,
-        node,
-        sqlite,
-      });
-    },
-  };
+export function versionsOutcome(): Outcome {
+  const facts = { tillsync: programVersion(), node: process.version, sqlite: sqliteVersion() };
+  return well(`tillsync ${facts.tillsync}, Node ${facts.node.slice(1)}, SQLite ${facts.sqlite}.`, facts);
 }
 
-function sqliteVersion(): string {
+export function sqliteVersion(): string {
   const db = new Database(':memory:');
   try {
     return String(db.prepare('SELECT sqlite_version()').pluck().get());
@@ -41,11 +30,7 @@ function sqliteVersion(): string {
 }
 
 /** Whether the platform's address lets itself be connected to. Nothing is asked of it, so no limit is touched. */
-export function networkCheck(baseUrl: string, signal: AbortSignal): Check {
-  return { id: 'platform.network', run: () => tryToConnect(baseUrl, signal) };
-}
-
-async function tryToConnect(baseUrl: string, signal: AbortSignal): Promise<Outcome> {
+export async function networkOutcome(baseUrl: string, signal: AbortSignal): Promise<Outcome> {
   const { isTls: tls, ...to } = addressOf(baseUrl);
   const facts = { ...to, tls };
   const startMs = performance.now();
@@ -87,20 +72,14 @@ export async function readUnit(name: string | null): Promise<ServiceUnit | null>
 
 /** Reads lines such as `ActiveState=active`. */
 export function parseUnit(name: string, text: string): ServiceUnit | null {
-  const values = new Map(
-    text.split('\n').map((line) => {
-      const at = line.indexOf('=');
-      return [line.slice(0, at), line.slice(at + 1)] as const;
-    }),
-  );
-  if (values.get('LoadState') !== 'loaded') return null;
-  const mainPid = Number(values.get('MainPID') ?? 0);
+  const value = (property: string) => new RegExp(`^${property}=(.*)$`, 'm').exec(text)?.[1] ?? '';
+  if (value('LoadState') !== 'loaded') return null;
   return {
     name,
-    activeState: values.get('ActiveState') ?? '',
-    unitFileState: values.get('UnitFileState') ?? '',
-    mainPid: mainPid > 0 ? mainPid : null,
-    restarts: Number(values.get('NRestarts') ?? 0) || 0,
+    activeState: value('ActiveState'),
+    unitFileState: value('UnitFileState'),
+    mainPid: Number(value('MainPID')) || null,
+    restarts: Number(value('NRestarts')) || 0,
   };
 }
 
@@ -121,61 +100,54 @@ export interface DaemonAnswer {
 
 /** Asks the daemon by its Unix socket, else at local.listen; null when neither is known. */
 export async function askDaemon(
-  { local: { host, port, socket }, storage }: Pick<Config, 'local' | 'storage'>,
+  { local: { host, port, socket }, storage: { directory } }: Pick<Config, 'local' | 'storage'>,
   apiKey: string | undefined,
   signal: AbortSignal,
 ): Promise<DaemonAnswer | null> {
+  const asked = { directory, apiKey, signal };
   if (socket !== '') {
     const agent = new Agent({ connect: { socketPath: socket } });
-    const answer = await askAt({ url: 'http://localhost', name: socket, storage, agent, apiKey, signal });
-    if (answer.health !== 'down' || port === 0) return answer;
+    const answer = await askAt('http://localhost', { ...asked, agent });
+    if (answer.health !== 'down' || port === 0) return { ...answer, url: socket };
   }
-  if (port === 0) return null;
-  const url = `http://${reachable(host)}:${port}`;
-  return askAt({ url, name: url, storage, agent: new Agent(), apiKey, signal });
+  return port === 0 ? null : askAt(`http://${reachable(host)}:${port}`, { ...asked, agent: new Agent() });
 }
 
 interface Asked {
-  url: string;
-  /** For a person. */
-  name: string;
-  storage: Config['storage'];
+  directory: string;
   agent: Agent;
   apiKey: string | undefined;
   signal: AbortSignal;
 }
 
-async function askAt({ url, name, storage, agent, apiKey, signal }: Asked): Promise<DaemonAnswer> {
+async function askAt(url: string, { directory, agent, apiKey, signal }: Asked): Promise<DaemonAnswer> {
   const ask = async (path: string) => {
     const { statusCode, body } = await request(url + path, {
       dispatcher: agent,
       headers: apiKey === undefined ? {} : { 'x-api-key': apiKey },
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
     });
-    const text = await body.text();
-    return { statusCode, document: parsed(text) };
+    return { statusCode, document: parsed(await body.text()) };
   };
+  const answer = { url, otherStorage: null, stalled: [], version: null, fault: null };
   try {
     const health = await ask('/healthz');
-    const { status, storage: itsStorage = storage.directory } = health.document;
+    const { status, storage = directory, stalled } = health.document;
     const isTillsync = status === 'ok' || status === 'failing';
-    if (!isTillsync || real(String(itsStorage)) !== real(storage.directory)) {
-      const otherStorage = isTillsync ? String(itsStorage) : null;
-      return { url: name, health: 'other', otherStorage, stalled: [], version: null, fault: null };
+    if (!isTillsync || real(String(storage)) !== real(directory)) {
+      return { ...answer, health: 'other', otherStorage: isTillsync ? String(storage) : null };
     }
     const { statusCode, document } = await ask('/v1/status');
     const versions = statusCode === 200 ? document.versions : undefined;
     return {
-      url: name,
+      ...answer,
       health: health.statusCode === 200 ? 'ok' : 'failing',
-      stalled: Array.isArray(health.document.stalled) ? health.document.stalled.map(String) : [],
+      stalled: Array.isArray(stalled) ? stalled.map(String) : [],
       version: isRecord(versions) && typeof versions.tillsync === 'string' ? versions.tillsync : null,
-      otherStorage: null,
-      fault: null,
     };
   } catch (error) {
     const fault = error instanceof Error && 'code' in error ? String(error.code) : 'no answer in time';
-    return { url: name, health: 'down', otherStorage: null, stalled: [], version: null, fault };
+    return { ...answer, health: 'down', fault };
   } finally {
     await agent.destroy();
   }
@@ -209,26 +181,7 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
 }
 
-export interface ServiceChecksOptions {
-  /** null when it is not known. */
-  running: boolean | null;
-  unit: () => Promise<ServiceUnit | null>;
-  /** null: it listens on a port that is not known. */
-  answer: () => Promise<DaemonAnswer | null>;
-}
-
-/** Whether the daemon runs, answers, and is of this version. */
-export function serviceChecks({ running, unit, answer }: ServiceChecksOptions): Check[] {
-  return [
-    { id: 'service', run: async () => serviceOutcome(running, await unit()) },
-    { id: 'service.api', run: async () => apiOutcome(running, await answer()) },
-    {
-      id: 'service.version',
-      run: async () => versionOutcome((await answer())?.version ?? null, programVersion()),
-    },
-  ];
-}
-
+/** Whether the daemon runs; `running`: null when it is not known. */
 export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null): Outcome {
   const facts = { running, unit };
   const name = unit?.name.replace(/\.service$/, '') ?? 'tillsync';
@@ -253,6 +206,7 @@ export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null
   return well(unit ? `tillsync runs as ${name} of systemd.` : 'tillsync runs.', facts);
 }
 
+/** `answer`: null where it listens on a port that is not known. */
 export function apiOutcome(running: boolean | null, answer: DaemonAnswer | null): Outcome {
   const facts = { answer };
   if (answer === null)
@@ -314,31 +268,26 @@ export function readDoctorSetup(options: { file?: string | undefined; env: Envir
   };
 }
 
-export function configCheck(setup: DoctorSetup): Check {
-  return { id: 'config', run: () => judge(setup) };
-}
-
-function judge({ file, faults, config, view, unseen }: DoctorSetup): Outcome {
+export function configOutcome({ file, faults, config, view, unseen }: DoctorSetup): Outcome {
   if (config && !isSetUp(config)) {
     const { message, remedy } = FINDING_SENTENCES['setup.missing'];
     return warned(message, remedy, { file, code: 'setup.missing' });
   }
-  if (faults.length === 0) {
-    const warnings = config ? configWarnings(config) : [];
-    if (warnings.length === 0 && (view?.canRead === null || unseen.length > 0)) {
-      const user = view?.user ?? 'the service';
-      return hidden(`${file} is in order; you do not have permission to try it as ${user}.`, {
-        file,
-        faults,
-      });
-    }
-    if (warnings.length === 0) return well(`${file} is in order.`, { file, faults });
+  if (faults.length > 0) {
+    const count = faults.length === 1 ? 'One fault' : `${faults.length} faults`;
+    return failed(
+      `${count}: ${faults.map(describeFault).join('; ')}`,
+      'Correct the file or the environment, then try it with: {tillsync} config check',
+      { file, faults },
+    );
+  }
+  const warnings = config ? configWarnings(config) : [];
+  if (warnings.length > 0) {
     return warned(warnings.join(' '), `Correct ${file}.`, { file, faults, warnings });
   }
-  const count = faults.length === 1 ? 'One fault' : `${faults.length} faults`;
-  return failed(
-    `${count}: ${faults.map(describeFault).join('; ')}`,
-    'Correct the file or the environment, then try it with: {tillsync} config check',
-    { file, faults },
-  );
+  if (view?.canRead === null || unseen.length > 0) {
+    const user = view?.user ?? 'the service';
+    return hidden(`${file} is in order; you do not have permission to try it as ${user}.`, { file, faults });
+  }
+  return well(`${file} is in order.`, { file, faults });
 }

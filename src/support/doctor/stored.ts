@@ -1,149 +1,81 @@
 import { existsSync } from 'node:fs';
 import { openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
 import { RUNNING, storagePaths } from '../../app/storage.ts';
-import { openState } from '../../app/stores.ts';
+import { type MirrorStores, openState } from '../../app/stores.ts';
 import type { Config } from '../../config/config-type.ts';
-import type { Freshness, FreshnessSubject } from '../../core/alarm.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
-import { FINDING_SENTENCES, type FindingCode } from '../../health/finding.ts';
 import type { Verdict } from '../../health/verdict.ts';
-import type { ChangeKind } from '../../outbox/change.ts';
+import type { Mirror } from '../../orders/mirror.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
-import {
-  type Check,
-  type CheckId,
-  hidden,
-  type Outcome,
-  outcomeOfFindings,
-  since,
-  skipped,
-  warned,
-  well,
-} from './check.ts';
+import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';
 
 /** One that did not arrive once or twice is everyday: a restart is enough. */
 const TROUBLED_FROM = 3;
 
-const KINDS: readonly { kind: ChangeKind; id: CheckId; what: string }[] = [
-  { kind: 'stock', id: 'changes.stock', what: 'stock' },
-  { kind: 'product', id: 'changes.products', what: 'price or text' },
-];
-
-/** The endpoints that write, by what became of the last changes that were really sent: nothing is sent for it. */
-export function sentChecks(lastSent: (kind: ChangeKind) => LastSent, clock: Clock): Check[] {
-  return KINDS.map(({ kind, id, what }) => ({ id, run: () => sentOutcome(lastSent(kind), what, clock) }));
-}
-
-function sentOutcome({ takenAt, refused, trouble }: LastSent, what: string, clock: Clock): Outcome {
+/** An endpoint that writes, by what became of the last changes that were really sent: nothing is sent for it. */
+export function sentOutcome({ takenAt, refused, trouble }: LastSent, what: string, clock: Clock): Outcome {
   const facts = { takenAt, refused, trouble };
   const taken = takenAt === null ? `No ${what} was taken yet.` : `Last taken ${since(takenAt, clock)}.`;
   if (trouble !== null && trouble.attempts >= TROUBLED_FROM) {
     const message = `A ${what} that was sent ${trouble.attempts} times waits to be sent again: "${trouble.message}" ${taken}`;
     return warned(message, 'It is sent again by itself; see: {tillsync} outbox list --state pending', facts);
   }
-  if (refused !== null && (takenAt === null || refused.at > takenAt)) {
-    const when = since(refused.at, clock);
+  if (refused === null)
+    return takenAt === null ? skipped(`No ${what} was sent yet.`, null, facts) : well(taken, facts);
+  const when = since(refused.at, clock);
+  if (takenAt === null || refused.at > takenAt) {
     const message = `The last ${what} that was sent was refused ${when}: "${refused.message}". ${taken}`;
     return warned(message, 'Look at it with: {tillsync} outbox list --state rejected', facts);
   }
-  if (takenAt === null) return skipped(`No ${what} was sent yet.`, null, facts);
-  if (refused === null) return well(taken, facts);
-  return well(`${taken} One was refused ${since(refused.at, clock)}: "${refused.message}".`, facts);
+  return well(`${taken} One was refused ${when}: "${refused.message}".`, facts);
 }
 
-export interface FlowChecksOptions {
-  verdict: Verdict;
-  freshness: readonly Freshness[];
-  running: boolean | null;
-  outbox: { pending: number; held: number; sending: number; rejected: number };
-  sent: (kind: ChangeKind) => LastSent;
-  quarantine: number;
-  clock: Clock;
-}
-
-interface Flow {
-  id: CheckId;
-  subject: FreshnessSubject;
-  codes: readonly FindingCode[];
-  /** Such as `The last poll (GET /order/all) was answered`. */
-  worked: string;
-}
-
-const FLOWS: readonly Flow[] = [
-  {
-    id: 'orders',
+/** How orders, catalogue and changes flow, and when that last worked. */
+export const FLOWS = {
+  orders: {
     subject: 'orders.poll',
-    codes: [
-      'orders.stale',
-      'orders.unreadable',
-      'orders.more-pages',
-      'orders.starting',
-      'orders.resuming',
-      'orders.poll',
-    ],
     worked: "The last successful poll (not repeated now because of the platform's limit) was",
   },
-  {
-    id: 'catalog',
-    subject: 'catalog.sweep',
-    codes: ['catalog.incomplete', 'catalog.sweep'],
-    worked: 'The whole catalogue was last read',
-  },
-  {
-    id: 'changes',
+  catalog: { subject: 'catalog.sweep', worked: 'The whole catalogue was last read' },
+  changes: {
     subject: 'outbox.push',
-    codes: ['outbox.push'],
     worked: 'The platform last took changes (not tried now, since that would write)',
   },
-];
+} as const;
 
-/** How orders, catalogue and changes flow, by what the daemon left in the mirror. */
-export function flowChecks(options: FlowChecksOptions): Check[] {
-  const { verdict, quarantine, outbox } = options;
-  return [
-    ...FLOWS.map((flow) => ({ id: flow.id, run: () => flowOutcome(flow, options) })),
-    ...sentChecks(options.sent, options.clock),
-    { id: 'outbox', run: () => outboxOutcome(verdict, outbox) },
-    {
-      id: 'quarantine',
-      run: () =>
-        outcomeOfFindings(verdict, ['quarantine'], { entries: quarantine }) ??
-        well('Everything received could be read.', { entries: 0 }),
-    },
-  ];
-}
-
-function flowOutcome(flow: Flow, { verdict, freshness, running, clock }: FlowChecksOptions): Outcome {
-  const seen = freshness.find(({ subject }) => subject === flow.subject);
+/** How something flows, by what the daemon left in the mirror. */
+export function flowOutcome(
+  id: keyof typeof FLOWS,
+  { verdict, mirror, running }: Stored,
+  clock: Clock,
+): Outcome {
+  const seen = mirror.freshness().find(({ subject }) => subject === FLOWS[id].subject);
   const facts = { ...seen };
-  const found = outcomeOfFindings(verdict, flow.codes, facts);
+  const found = outcomeOfFindings(verdict, id, facts);
   if (found) return found;
   if (!seen || seen.state === 'unknown') return skipped('Not tried yet.', null, facts);
   if (seen.state === 'locked-out') return skipped('Waiting for new tokens.', null, facts);
   if (seen.lastOkAt === null) return skipped(seen.message || 'It has not worked yet.', null, facts);
-  const worked = `${flow.worked} ${since(seen.lastOkAt, clock)}.`;
+  const worked = `${FLOWS[id].worked} ${since(seen.lastOkAt, clock)}.`;
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
 }
 
-function outboxOutcome(verdict: Verdict, outbox: FlowChecksOptions['outbox']): Outcome {
-  const codes = ['outbox.stuck', 'outbox.rejected', 'outbox.held'] as const;
-  const found = outcomeOfFindings(verdict, codes, { ...outbox });
+export function outboxOutcome({ verdict, stores }: Stored): Outcome {
+  const outbox = stores.read(({ queries }) => queries.counts());
+  const found = outcomeOfFindings(verdict, 'outbox', { ...outbox });
   if (found) {
     const list = found.level === 'fail' ? null : 'To see them, run: {tillsync} outbox list';
     return { ...found, remedy: [found.remedy, list].filter(Boolean).join(' ') };
   }
   const waiting = outbox.pending + outbox.sending;
-  return well(
-    waiting === 0 ? 'Nothing is waiting to be sent.' : `Waiting to be sent, for a short time: ${waiting}.`,
-    {
-      ...outbox,
-    },
-  );
+  const message =
+    waiting === 0 ? 'Nothing is waiting to be sent.' : `Waiting to be sent, for a short time: ${waiting}.`;
+  return well(message, { ...outbox });
 }
 
 /** A refresh under way is not stored yet either. */
@@ -155,48 +87,27 @@ const WHY = {
     'Its answer to a refresh was lost before it could be saved, and the old pair was worth nothing then.',
 };
 
-export interface TokensCheckOptions {
-  tokens: TokenStatus;
-  verdict: Verdict;
-  nowMs: number;
-}
-
 /** The token pair and its days left, without a refresh: that would rotate it. */
-export function tokensCheck({ tokens, verdict, nowMs }: TokensCheckOptions): Check {
-  return { id: 'tokens', run: () => tokensOutcome(tokens, verdict, nowMs) };
-}
-
-function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): Outcome {
+export function tokensOutcome(tokens: TokenStatus, verdict: Verdict, nowMs: number): Outcome {
   const { refreshExpiresInMs, accessExpiresInMs, openIntentAtMs, generation, state, lockedOut } = tokens;
-  const facts = {
-    state,
-    refreshExpiresInMs,
-    accessExpiresInMs,
-    generation,
-    lockedOutBy: lockedOut?.cause ?? null,
-  };
-  const codes = ['auth.none', 'auth.locked-out', 'auth', 'auth.expiring'] as const;
-  const found = outcomeOfFindings(verdict, codes, facts, ['auth.locked-out']);
-  if (found)
-    return {
-      ...found,
-      message: [found.message, lockedOut && WHY[lockedOut.cause]].filter(Boolean).join(' '),
-    };
-  const left = `${rest('refresh', refreshExpiresInMs)}; ${rest('access', accessExpiresInMs)}.`;
-  const openMs = openIntentAtMs === null ? 0 : nowMs - openIntentAtMs;
-  if (openMs > REFRESH_TAKES_MS) {
-    const message = `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, so the next one may be refused. ${left}`;
-    return warned(
-      message,
-      'Try it with: {tillsync} auth refresh; if it is refused, {tillsync} auth set',
-      facts,
-    );
+  const lockedOutBy = lockedOut?.cause ?? null;
+  const facts = { state, refreshExpiresInMs, accessExpiresInMs, generation, lockedOutBy };
+  const found = outcomeOfFindings(verdict, 'tokens', facts, 'auth.locked-out');
+  if (found) {
+    return lockedOutBy === null ? found : { ...found, message: `${found.message} ${WHY[lockedOutBy]}` };
   }
-  return well(left, facts);
+  const left = `${rest('The refresh token', refreshExpiresInMs)}; ${rest('the access token', accessExpiresInMs)}.`;
+  const openMs = openIntentAtMs === null ? 0 : nowMs - openIntentAtMs;
+  if (openMs <= REFRESH_TAKES_MS) return well(left, facts);
+  const message = `A refresh began ${formatDuration(openMs)} ago and its answer was never stored, so the next one may be refused. ${left}`;
+  return warned(
+    message,
+    'Try it with: {tillsync} auth refresh; if it is refused, {tillsync} auth set',
+    facts,
+  );
 }
 
-function rest(what: 'refresh' | 'access', restMs: number | null): string {
-  const token = what === 'refresh' ? 'The refresh token' : 'the access token';
+function rest(token: string, restMs: number | null): string {
   if (restMs === null) return `${token} has no known end`;
   return restMs > 0 ? `${token} is good for ${formatDuration(restMs)}` : `${token} is due to be renewed`;
 }
@@ -230,8 +141,11 @@ export async function readRunningMark(directory: string, clock: Clock): Promise<
 /** What the mirror and state.db tell, opened for looking. */
 export interface Stored {
   readers: Readers;
+  mirror: Mirror;
+  stores: MirrorStores;
   verdict: Verdict;
   tokens: TokenStatus | null;
+  running: boolean | null;
 }
 
 /** Opens what is stored, or says why that cannot be looked at. */
@@ -240,21 +154,19 @@ export async function openStored(
   clock: Clock,
   running: boolean | null,
 ): Promise<Stored | Outcome> {
-  const { mirror, state } = storagePaths(config.storage.directory);
-  const away = lockedAway(mirror);
+  const paths = storagePaths(config.storage.directory);
+  const away = lockedAway(paths.mirror);
   if (away) return away;
-  if (!existsSync(mirror)) return skipped('There is no mirror yet.', null);
+  if (!existsSync(paths.mirror)) return skipped('There is no mirror yet.');
+  let readers: Readers | undefined;
   try {
-    const readers = await openReaders({ config, clock });
-    try {
-      const tokens = lockedAway(state) ? null : tokensOf(readers, clock);
-      const { verdict } = storedVerdict({ readers, config, clock, tokens, running });
-      return { readers, verdict, tokens };
-    } catch (error) {
-      await readers.close();
-      throw error;
-    }
+    readers = await openReaders({ config, clock });
+    const { mirror } = readers;
+    const tokens = lockedAway(paths.state) ? null : tokensOf(readers, clock);
+    const { verdict } = storedVerdict({ readers, config, clock, tokens, running });
+    return { readers, mirror, stores: readStores(mirror, config, clock), verdict, tokens, running };
   } catch (thrown) {
+    await readers?.close();
     const { message } = asTillsyncError(thrown);
     return skipped('The mirror cannot be looked into.', null, { cause: message });
   }
@@ -264,90 +176,6 @@ function tokensOf(readers: Readers, clock: Clock): TokenStatus | null {
   try {
     return readers.tokens();
   } catch (error) {
-    if (hasCode(error, 'not-found')) return describeTokens(null, null, clock.nowMs());
-    return null;
+    return hasCode(error, 'not-found') ? describeTokens(null, null, clock.nowMs()) : null;
   }
-}
-
-/** What cannot be told without looking into what is stored. */
-export const STORED_CHECKS: readonly CheckId[] = [
-  'tokens',
-  'orders',
-  'catalog',
-  'changes',
-  'changes.stock',
-  'changes.products',
-  'outbox',
-  'quarantine',
-  'alarms',
-];
-
-/** Findings that a check of their own tells, or looks at anew. */
-const CHECKED: ReadonlySet<string> = new Set<FindingCode>([
-  'service.down',
-  'state.unusable',
-  'storage.full',
-  'storage.low',
-  'auth',
-  'auth.none',
-  'auth.locked-out',
-  'auth.expiring',
-  'orders.stale',
-  'orders.unreadable',
-  'orders.more-pages',
-  'orders.starting',
-  'orders.resuming',
-  'orders.poll',
-  'orders.webhook',
-  'webhook.refused',
-  'webhook.silent',
-  'webhook.unreadable',
-  'webhook.mismatch',
-  'catalog.incomplete',
-  'catalog.sweep',
-  'outbox.push',
-  'outbox.stuck',
-  'outbox.rejected',
-  'outbox.held',
-  'quarantine',
-  'platform.blocked',
-  'platform.forbidden',
-]);
-const OTHERS = (Object.keys(FINDING_SENTENCES) as FindingCode[]).filter((code) => !CHECKED.has(code));
-
-export interface StoredChecksOptions {
-  stored: Stored;
-  config: Config;
-  running: boolean | null;
-  clock: Clock;
-}
-
-/** Tokens, flows, outbox and quarantine, in the words of the status page. */
-export function storedChecks({ stored, config, running, clock }: StoredChecksOptions): Check[] {
-  const { readers, verdict, tokens } = stored;
-  const { mirror } = readers;
-  const stores = readStores(mirror, config, clock);
-  const tokenCheck: Check =
-    tokens === null
-      ? {
-          id: 'tokens',
-          run: () => hidden('state.db cannot be read, so nothing is known of the tokens.'),
-        }
-      : tokensCheck({ tokens, verdict, nowMs: clock.nowMs() });
-  return [
-    tokenCheck,
-    ...flowChecks({
-      verdict,
-      freshness: mirror.freshness(),
-      running,
-      outbox: stores.read(({ queries }) => queries.counts()),
-      sent: (kind) => stores.read(({ queries }) => queries.lastSent(kind)),
-      quarantine: readers.counts().quarantine,
-      clock,
-    }),
-    {
-      id: 'alarms',
-      run: () => outcomeOfFindings(verdict, OTHERS) ?? well('The status page tells of nothing else.'),
-    },
-  ];
 }
