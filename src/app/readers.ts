@@ -111,12 +111,7 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
   const state = await stateOf(statePath, clock);
   return {
     mirror,
-    tokens: () => {
-      const { tokens } = orThrow(state);
-      const pair = tokens.read();
-      const platformNowMs = clock.nowMs() + (pair?.clockSkewMs ?? 0);
-      return describeTokens(pair, tokens.readIntent()?.startedAtMs ?? null, platformNowMs);
-    },
+    tokens: () => tokenStatus(orThrow(state), clock),
     waits: () => orThrow(state).ledger.waits(config.limits),
     isRunning: () => orThrow(state).leases.isHeld(RUNNING),
     alarms: () => {
@@ -131,6 +126,13 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
       await mirror.close();
     },
   };
+}
+
+/** How the stored tokens fare, by the platform's clock. */
+export function tokenStatus({ tokens }: Pick<State, 'tokens'>, clock: Clock): TokenStatus {
+  const pair = tokens.read();
+  const intentAtMs = tokens.readIntent()?.startedAtMs ?? null;
+  return describeTokens(pair, intentAtMs, clock.nowMs() + (pair?.clockSkewMs ?? 0));
 }
 
 /** Before the first start. */
@@ -173,9 +175,7 @@ export async function storedTokens(options: { config: Config; clock: Clock }): P
   if (!isReadable(path)) return describeTokens(null, null, 0);
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
-    const pair = state.tokens.read();
-    const intentAtMs = state.tokens.readIntent()?.startedAtMs ?? null;
-    return describeTokens(pair, intentAtMs, clock.nowMs() + (pair?.clockSkewMs ?? 0));
+    return tokenStatus(state, clock);
   } finally {
     state.close();
   }

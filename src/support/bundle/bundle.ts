@@ -3,50 +3,16 @@ import { Readable } from 'node:stream';
 import { createGzip } from 'node:zlib';
 import { actAsStorageUser, programVersion } from '../../app/installation.ts';
 import { storagePaths } from '../../app/storage.ts';
-import { readConfig, readSetup, type SetupResult } from '../../config/config.ts';
+import { readConfig, readSetup } from '../../config/config.ts';
 import { type Environment, readConfigFile } from '../../config/source.ts';
 import { type Clock, isoUtc, type Random } from '../../core/time.ts';
 import { lookInto } from '../../db/sqlite.ts';
 import { makeArchive, textFile, writeTar } from '../archive.ts';
 import type { CheckResult } from '../doctor/check.ts';
-import { examine } from '../doctor/doctor.ts';
-import { type DoctorSetup, readDoctorSetup } from '../doctor/machine.ts';
-import { configSections, logSections, systemSections } from './machine-sections.ts';
-import {
-  EVERYBODY,
-  faultOf,
-  knownSecrets,
-  PeopleMask,
-  Redactor,
-  type RenderedFile,
-  renderSection,
-  type Section,
-} from './redact.ts';
-import { mirrorSections, stateSections } from './stored-sections.ts';
-
-export interface DoctorSectionOptions {
-  setup: DoctorSetup;
-  env: Environment;
-  clock: Clock;
-  random: Random;
-  signal: AbortSignal;
-}
-
-/** Every check that can be made on this machine alone; nothing is asked of the platform. */
-export function doctorSection(options: DoctorSectionOptions): Section {
-  return {
-    name: 'doctor.json',
-    what: 'every check of tillsync doctor that needs nobody else, with its remedy',
-    mayNamePeople: true,
-    make: async () => {
-      const silent = { onCheck() {}, onWait() {} };
-      const checks: CheckResult[] = [];
-      const examination = examine({ ...options, ...silent, offline: true, only: [] });
-      for await (const check of examination) checks.push(check);
-      return { document: { checks } };
-    },
-  };
-}
+import { type DoctorOptions, examine } from '../doctor/doctor.ts';
+import { readDoctorSetup } from '../doctor/machine.ts';
+import { faultOf, knownSecrets, PeopleMask, Redactor } from './redact.ts';
+import { logSections, machineSections, mirrorSections, type Section, stateSections } from './sections.ts';
 
 export interface BundleOptions {
   /** Configuration file, as `--config` gives it. */
@@ -57,9 +23,20 @@ export interface BundleOptions {
   unit: string;
   logFiles: readonly string[];
   withCustomerData: boolean;
-  /** Told before each file. */
+  /** Called before each file. */
   onSection(name: string): void;
   signal: AbortSignal;
+}
+
+/** One file as it leaves. */
+export interface RenderedFile {
+  name: string;
+  what: string;
+  text: string;
+  /** Why it could not be read; null: it was. */
+  fault: string | null;
+  /** Whether it was longer than may leave. */
+  isCut: boolean;
 }
 
 export interface Bundle {
@@ -76,9 +53,11 @@ const DEFAULT_DIRECTORY = '/var/lib/tillsync';
 
 /** Gathers what support has to see, redacted. What cannot be read says so in its file; nothing here fails. */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
-  const { file, env, clock, withCustomerData, signal } = options;
+  const { file, env, withCustomerData, signal } = options;
   const setup = readSetup({ file, env });
-  const config = configOf(setup, { file, env });
+  // It may be in order where secrets are not.
+  const read = 'config' in setup ? setup : readConfig({ file, env });
+  const config = 'config' in read ? read.config : undefined;
   const doctorSetup = readDoctorSetup({ file, env });
   const directory = config?.storage.directory ?? directoryGuess(file, env);
   actAsStorageUser({ directory, configFile: setup.file, writes: false });
@@ -86,19 +65,22 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const known = knownSecrets({ env, configFile: setup.file, statePath: paths.state });
   const redactor = new Redactor(known);
   const leftOut = [SECRETS_LEFT_OUT];
-  const people = withCustomerData ? EVERYBODY : peopleOf(paths.mirror, leftOut);
+  const people = withCustomerData ? undefined : peopleOf(paths.mirror, leftOut);
+  const faults = 'faults' in setup ? setup.faults : [];
+  const subject = {
+    ...{ ...options, configFile: setup.file, config, faults, handedIn: [...known.handedIn] },
+    ...{ directory, paths },
+  };
   const sections: Section[] = [
-    ...systemSections({ directory }),
-    ...configSections({
-      file: setup.file,
-      config,
-      faults: 'faults' in setup ? setup.faults : [],
-      handedIn: [...known.handedIn],
-    }),
-    ...stateSections({ paths, config, clock, signal }),
-    ...mirrorSections(paths.mirror, { withCustomerData }),
-    doctorSection({ ...options, setup: doctorSetup }),
-    ...logSections(options),
+    ...machineSections(subject),
+    ...stateSections(subject),
+    ...mirrorSections(subject),
+    {
+      name: 'doctor.json',
+      what: 'every check of tillsync doctor that needs nobody else, with its remedy',
+      make: () => checksHere({ ...options, setup: doctorSetup }),
+    },
+    ...logSections(subject),
   ];
   const files: RenderedFile[] = [];
   for (const section of sections) {
@@ -109,19 +91,12 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
       continue;
     }
     options.onSection(section.name);
-    files.push(await renderSection(section, { redactor, people }));
+    files.push(await render(section, redactor, people));
   }
   const notRead = files.filter(({ fault }) => fault !== null);
   leftOut.push(...notRead.map(({ name, fault }) => `${name}: ${fault}`));
   leftOut.push(...files.filter(({ isCut }) => isCut).map(({ name }) => `the oldest part of ${name}`));
-  return { files: [readMe({ files, leftOut, clock, redactor }), ...files], leftOut };
-}
-
-/** A configuration may be in order where secrets are not. */
-function configOf(setup: SetupResult, options: { file: string | undefined; env: Environment }) {
-  if ('config' in setup) return setup.config;
-  const read = readConfig(options);
-  return 'config' in read ? read.config : undefined;
+  return { files: [readMe(files, leftOut, options.clock, redactor), ...files], leftOut };
 }
 
 /** Where the files are by all that a faulty configuration tells. */
@@ -142,13 +117,54 @@ function peopleOf(mirror: string, leftOut: string[]): PeopleMask {
   return people;
 }
 
-function readMe(options: {
-  files: readonly RenderedFile[];
-  leftOut: readonly string[];
-  clock: Clock;
-  redactor: Redactor;
-}): RenderedFile {
-  const { files, leftOut, clock, redactor } = options;
+/** Every check that can be made on this machine alone; nothing is asked of the platform. */
+async function checksHere(options: Pick<DoctorOptions, 'setup' | 'clock' | 'random' | 'signal'>) {
+  const checks: CheckResult[] = [];
+  const alone = { offline: true, only: [], onCheck() {}, onWait() {} };
+  for await (const check of examine({ ...options, ...alone })) checks.push(check);
+  return { checks };
+}
+
+/** Twenty files of this size are what a mail can carry, before they are packed. */
+const TEXT_LENGTH_MAX = 1024 * 1024;
+
+/** One file as it leaves: gathered, redacted, then cut, so that no secret is cut in two and missed. */
+async function render(section: Section, redactor: Redactor, people?: PeopleMask): Promise<RenderedFile> {
+  const { what, isWithoutPeople } = section;
+  const name = redactor.known(section.name);
+  const mask = (text: string) => (people && !isWithoutPeople ? people.text(text) : text);
+  const clean = (value: unknown) => redactor.document(value, mask);
+  let fault: string | null = null;
+  let written: string;
+  try {
+    const made = await section.make();
+    if (name.endsWith('.txt')) written = mask(redactor.text(String(made)));
+    else if (name.endsWith('.json')) written = `${JSON.stringify(clean(made), null, 2)}\n`;
+    else written = (made as unknown[]).map((line) => `${JSON.stringify(clean(line))}\n`).join('');
+  } catch (error) {
+    const document = faultOf(error);
+    fault = redactor.text(document.couldNotBeRead);
+    written = `${JSON.stringify(clean(document), null, 2)}\n`;
+  }
+  const whole = redactor.known(written);
+  const text = newestOf(whole, name.endsWith('.ndjson'));
+  return { name, what, text, fault, isCut: text.length < whole.length };
+}
+
+/** The newest whole lines of what is too long. */
+function newestOf(text: string, newestFirst: boolean): string {
+  if (text.length <= TEXT_LENGTH_MAX) return text;
+  if (newestFirst) return text.slice(0, text.lastIndexOf('\n', TEXT_LENGTH_MAX) + 1);
+  const end = text.slice(-TEXT_LENGTH_MAX);
+  return end.slice(end.indexOf('\n') + 1);
+}
+
+function readMe(
+  files: readonly RenderedFile[],
+  leftOut: readonly string[],
+  clock: Clock,
+  redactor: Redactor,
+): RenderedFile {
   const width = Math.max(...files.map(({ name }) => name.length)) + 2;
   const text = [
     `What support needs to see of tillsync ${programVersion()}, gathered ${isoUtc(clock.nowMs())}.`,
@@ -163,28 +179,21 @@ function readMe(options: {
   return { name: 'README.txt', what: 'this list', text: redactor.known(text), fault: null, isCut: false };
 }
 
-const MODE = 0o600;
-/** It unpacks into a directory of its own. */
-const DIRECTORY = 'tillsync-bundle';
-
 /** Writes a bundle under its name when it is whole. Returns its size in bytes. Throws as makeArchive does. */
 export function writeBundle(
-  { files }: Pick<Bundle, 'files'>,
+  bundle: Bundle,
   options: { path: string; force: boolean; modifiedMs: number; signal: AbortSignal },
 ): Promise<number> {
-  return makeArchive(options, () => filesIn(files));
+  return makeArchive(options, () => filesIn(bundle));
 }
 
 /** The same archive in memory. */
-export async function packBundle({ files }: Pick<Bundle, 'files'>, modifiedMs: number): Promise<Buffer> {
-  const packed = Readable.from(writeTar(filesIn(files), { modifiedMs, mode: MODE })).pipe(
-    createGzip({ level: 6 }),
-  );
-  const chunks: Buffer[] = [];
-  for await (const chunk of packed) chunks.push(chunk as Buffer);
-  return Buffer.concat(chunks);
+export async function packBundle(bundle: Bundle, modifiedMs: number): Promise<Buffer> {
+  const packed = Readable.from(writeTar(filesIn(bundle), { modifiedMs, mode: 0o600 })).pipe(createGzip());
+  return Buffer.concat(await packed.toArray());
 }
 
-function filesIn(files: Bundle['files']) {
-  return files.map(({ name, text }) => textFile(`${DIRECTORY}/${name}`, text));
+/** It unpacks into a directory of its own. */
+function filesIn({ files }: Bundle) {
+  return files.map(({ name, text }) => textFile(`tillsync-bundle/${name}`, text));
 }

@@ -1,58 +1,17 @@
 import { createHash } from 'node:crypto';
-import { existsSync, lstatSync, readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot } from '../../app/installation.ts';
 import type { Environment } from '../../config/source.ts';
-import { asTillsyncError, TillsyncError } from '../../core/errors.ts';
+import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
 import { lookInto } from '../../db/sqlite.ts';
-
-/** One file of a bundle. */
-export interface Section {
-  name: string;
-  /** For the person who looks what leaves the shop. */
-  what: string;
-  /**
-   * - a text as it is, or a JSON document, or a list that becomes one JSON document a line
-   * - throws what the file then says instead
-   */
-  make(): SectionContent | Promise<SectionContent>;
-  /** May repeat what a customer wrote or is called. */
-  mayNamePeople: boolean;
-  /** Written by others, so that a secret nobody knows here may stand in it. */
-  isForeign?: boolean;
-}
-
-export type SectionContent = { text: string } | { document: unknown } | { lines: readonly unknown[] };
 
 /** What a reader learns where something could not be read. */
 export function faultOf(error: unknown): { couldNotBeRead: string; hint?: string } {
   const { code, message, hint } = asTillsyncError(error);
   return { couldNotBeRead: `${message} (${code})`, ...(hint !== undefined && { hint }) };
-}
-
-/** The value, or why there is none: one thing that cannot be read hides nothing else. */
-export function orFault<T>(read: () => T): T | { couldNotBeRead: string } {
-  try {
-    return read();
-  } catch (error) {
-    return faultOf(error);
-  }
-}
-
-/** Throws what a reader understands where a file is not there, or where this user may not see it. */
-export function mustExist(path: string): void {
-  try {
-    lstatSync(path);
-  } catch (error) {
-    const isMissing = error instanceof Error && 'code' in error && error.code === 'ENOENT';
-    throw isMissing
-      ? new TillsyncError('not-found', `There is no ${path}.`)
-      : new TillsyncError('storage-readonly', `This user may not look at ${path}.`, {
-          hint: 'Make the bundle as root, or as the user that tillsync runs as.',
-        });
-  }
 }
 
 const MASK = '[customer]';
@@ -73,9 +32,6 @@ const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND 
 
 const TOKEN = /[\p{L}\p{N}]+/gu;
 
-/** For a bundle that may hold them. */
-export const EVERYBODY: Pick<PeopleMask, 'text'> = { text: (text) => text };
-
 /** Takes people out of free texts: messages, reasons, log lines. */
 export class PeopleMask {
   /** By their first word, in small letters; the longest first, so that an address goes before a street. */
@@ -85,12 +41,12 @@ export class PeopleMask {
   learn(db: Database.Database): void {
     for (const query of [VALUES, COMMENTS]) {
       for (const row of db.prepare<[], unknown[]>(query).raw().iterate()) {
-        for (const value of row) this.add(value);
+        for (const value of row) this.#add(value);
       }
     }
   }
 
-  add(value: unknown): void {
+  #add(value: unknown): void {
     if (typeof value !== 'string') return;
     const text = value.trim();
     // A house number is no sign of anybody.
@@ -190,15 +146,18 @@ export class Redactor {
     return told.replace(JWT, HIDDEN).replace(WORD, (word) => (this.#isSecret(word) ? HIDDEN : word));
   }
 
-  /** A copy of a JSON document with every text in it redacted, and those under the name of a secret left out. */
-  document(value: unknown): unknown {
-    if (typeof value === 'string') return this.text(value);
-    if (Array.isArray(value)) return value.map((each) => this.document(each));
+  /**
+   * A copy of a JSON document with every text in it redacted and then changed by `mask`, and those under the name of a
+   * secret left out.
+   */
+  document(value: unknown, mask: (text: string) => string): unknown {
+    if (typeof value === 'string') return mask(this.text(value));
+    if (Array.isArray(value)) return value.map((each) => this.document(each, mask));
     if (typeof value !== 'object' || value === null) return value;
     return Object.fromEntries(
       Object.entries(value).map(([name, each]) => {
         const isSecret = SECRET_NAME.test(name) && typeof each === 'string' && each !== '';
-        return [this.text(name), isSecret ? HIDDEN : this.document(each)];
+        return [mask(this.text(name)), isSecret ? HIDDEN : this.document(each, mask)];
       }),
     );
   }
@@ -237,12 +196,11 @@ function decodings(word: string): string[] {
     .filter((text) => /^[\p{L}\p{N}\p{P}\p{S}\s]+$/u.test(text));
 }
 
-export interface KnownSecrets {
+export interface KnownSecrets extends RedactorOptions {
   secrets: Set<string>;
+  fingerprints: Set<string>;
   /** Names of those that were handed in. */
   handedIn: Set<string>;
-  /** sha256 of every refresh token that a person handed in. */
-  fingerprints: Set<string>;
   /** Why not all are known; then what could hold one is left out. */
   fault: unknown;
 }
@@ -264,21 +222,17 @@ export function knownSecrets(options: {
   statePath: string;
 }): KnownSecrets {
   const { env, configFile, statePath } = options;
-  const found: KnownSecrets = {
-    secrets: new Set(),
-    handedIn: new Set(),
-    fingerprints: new Set(),
-    fault: undefined,
-  };
+  const secrets = new Set<string>();
+  const known: KnownSecrets = { secrets, handedIn: new Set(), fingerprints: new Set(), fault: undefined };
   const add = (text: string | null | undefined) => {
     for (const line of (text ?? '').split(/[\r\n]+/)) {
-      for (const secret of [line, line.trim()]) if (secret !== '') found.secrets.add(secret);
+      for (const secret of [line, line.trim()]) if (secret !== '') secrets.add(secret);
     }
   };
   for (const name of NAMES) {
     const fromFile = env.CREDENTIALS_DIRECTORY && contentOf(join(env.CREDENTIALS_DIRECTORY, name));
     for (const secret of [env[`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`], fromFile]) {
-      if (secret) found.handedIn.add(name);
+      if (secret) known.handedIn.add(name);
       add(secret);
     }
   }
@@ -287,33 +241,35 @@ export function knownSecrets(options: {
   for (const text of configured) straySecrets(text ?? '').forEach(add);
   try {
     for (const copy of [statePath, `${statePath}.before-upgrade`]) {
-      if (existsSync(copy)) addStored(copy, found, add);
+      if (existsSync(copy)) lookInto(copy, (db) => addStored(db, known.fingerprints, add));
     }
     // Where not even the directory can be looked into, nothing seems to exist.
-    const directory = join(statePath, '..');
+    const directory = dirname(statePath);
     if (existsSync(directory)) readdirSync(directory);
   } catch (error) {
-    found.fault = error;
+    known.fault = error;
   }
-  return found;
+  return known;
 }
 
-function addStored(path: string, found: KnownSecrets, add: (text: string | null | undefined) => void): void {
-  lookInto(path, (db) => {
-    const tables = new Set(db.prepare<[], string>('SELECT name FROM sqlite_schema').pluck().all());
-    const texts = (query: string) => db.prepare<[], (string | null)[]>(query).raw().all().flat();
-    if (tables.has('tokens')) texts('SELECT refresh_token, access_token FROM tokens').forEach(add);
-    if (tables.has('handed_in')) {
-      for (const print of texts('SELECT fingerprint FROM handed_in'))
-        if (print) found.fingerprints.add(print);
+/** Those of a state.db, also of an older schema. */
+function addStored(
+  db: Database.Database,
+  fingerprints: Set<string>,
+  add: (text: string | null | undefined) => void,
+): void {
+  const tables = new Set(db.prepare<[], string>('SELECT name FROM sqlite_schema').pluck().all());
+  const texts = (table: string, columns: string) =>
+    tables.has(table)
+      ? db.prepare<[], (string | null)[]>(`SELECT ${columns} FROM ${table}`).raw().all().flat()
+      : [];
+  texts('tokens', 'refresh_token, access_token').forEach(add);
+  for (const print of texts('handed_in', 'fingerprint')) if (print) fingerprints.add(print);
+  for (const memory of texts('webhook', 'memory')) {
+    for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
+      if (typeof value === 'string') add(value);
     }
-    if (!tables.has('webhook')) return;
-    for (const memory of texts('SELECT memory FROM webhook')) {
-      for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
-        if (typeof value === 'string') add(value);
-      }
-    }
-  });
+  }
 }
 
 const ADDRESS = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]+/gi;
@@ -344,64 +300,4 @@ function contentOf(path: string): string | undefined {
   } catch {
     return undefined;
   }
-}
-
-export interface RenderedFile {
-  name: string;
-  what: string;
-  text: string;
-  /** Why it could not be read; null: it was. */
-  fault: string | null;
-  /** Whether it was longer than may leave. */
-  isCut: boolean;
-}
-
-/** Twenty files of this size are what a mail can carry, before they are packed. */
-const TEXT_LENGTH_MAX = 1024 * 1024;
-
-type Gate = { redactor: Redactor; people: Pick<PeopleMask, 'text'> };
-
-/** One file as it leaves: gathered, redacted, then cut, so that no secret is cut in two and missed. */
-export async function renderSection(section: Section, gate: Gate): Promise<RenderedFile> {
-  const { what } = section;
-  const name = gate.redactor.known(section.name);
-  let fault: string | null = null;
-  let content: SectionContent;
-  try {
-    content = await section.make();
-  } catch (error) {
-    const document = faultOf(error);
-    fault = gate.redactor.text(document.couldNotBeRead);
-    content = { document };
-  }
-  const whole = gate.redactor.known(written(content, section, gate));
-  const { text, isCut } = cut(whole, 'lines' in content ? 'newest-first' : 'newest-last');
-  return { name, what, text, fault, isCut };
-}
-
-function written(content: SectionContent, { mayNamePeople }: Section, { redactor, people }: Gate): string {
-  const withoutPeople = (text: string) => (mayNamePeople ? people.text(text) : text);
-  const clean = (value: unknown) => eachText(redactor.document(value), withoutPeople);
-  if ('text' in content) return withoutPeople(redactor.text(content.text));
-  if ('document' in content) return `${JSON.stringify(clean(content.document), null, 2)}\n`;
-  return content.lines.map((line) => `${JSON.stringify(clean(line))}\n`).join('');
-}
-
-function eachText(value: unknown, change: (text: string) => string): unknown {
-  if (typeof value === 'string') return change(value);
-  if (Array.isArray(value)) return value.map((each) => eachText(each, change));
-  if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(
-    Object.entries(value).map(([key, each]) => [change(key), eachText(each, change)]),
-  );
-}
-
-/** Keeps the newest whole lines. */
-function cut(text: string, order: 'newest-first' | 'newest-last'): { text: string; isCut: boolean } {
-  if (text.length <= TEXT_LENGTH_MAX) return { text, isCut: false };
-  if (order === 'newest-first') {
-    return { text: text.slice(0, text.lastIndexOf('\n', TEXT_LENGTH_MAX) + 1), isCut: true };
-  }
-  const end = text.slice(-TEXT_LENGTH_MAX);
-  return { text: end.slice(end.indexOf('\n') + 1), isCut: true };
 }

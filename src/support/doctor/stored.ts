@@ -7,6 +7,7 @@ import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
+import type { DiskSpace } from '../../health/disk-space.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
@@ -154,22 +155,30 @@ export async function openStored(
   clock: Clock,
   running: boolean | null,
 ): Promise<Stored | Outcome> {
-  const paths = storagePaths(config.storage.directory);
-  const away = lockedAway(paths.mirror);
+  const path = storagePaths(config.storage.directory).mirror;
+  const away = lockedAway(path);
   if (away) return away;
-  if (!existsSync(paths.mirror)) return skipped('There is no mirror yet.');
+  if (!existsSync(path)) return skipped('There is no mirror yet.');
   let readers: Readers | undefined;
   try {
     readers = await openReaders({ config, clock });
     const { mirror } = readers;
-    const tokens = lockedAway(paths.state) ? null : tokensOf(readers, clock);
-    const { verdict } = storedVerdict({ readers, config, clock, tokens, running });
+    const { verdict, tokens } = verdictNow(readers, { config, clock, running });
     return { readers, mirror, stores: readStores(mirror, config, clock), verdict, tokens, running };
   } catch (thrown) {
     await readers?.close();
     const { message } = asTillsyncError(thrown);
     return skipped('The mirror cannot be looked into.', null, { cause: message });
   }
+}
+
+/** The verdict of the status page; `tokens`: null where this user may not see how they are. */
+export function verdictNow(
+  readers: Readers,
+  { config, clock, running }: { config: Config; clock: Clock; running: boolean | null },
+): { verdict: Verdict; disk: DiskSpace | null; tokens: TokenStatus | null } {
+  const tokens = tokensOf(readers, clock);
+  return { ...storedVerdict({ readers, config, clock, tokens, running }), tokens };
 }
 
 function tokensOf(readers: Readers, clock: Clock): TokenStatus | null {
