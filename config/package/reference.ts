@@ -1,15 +1,16 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { configurationReference, sampleConfig } from '../../src/config/reference.ts';
 import { type CommandFacts, commandTree, everyCommand } from './command-tree.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** docs/reference.md: every key of the sample configuration and every command, from the program's own words. */
-export function referenceText(sample: string, program: CommandFacts): string {
+/** docs/reference.md: every key of the configuration and every command, from the program's own words. */
+export function referenceText(program: CommandFacts): string {
   return [
     '# Reference',
     '',
-    'Made by `npm run reference` from the sample configuration and from the command line itself.',
+    'Made by `npm run reference` from the schema of the configuration and from the command line itself.',
     '',
     '- [Configuration](#configuration)',
     '- [Commands](#commands)',
@@ -21,7 +22,7 @@ it at once. Every key can be set from the environment, too: \`TILLSYNC_<SECTION>
 \`TILLSYNC_LOCAL_LISTEN=127.0.0.1:9000\`; lists and tables as JSON. Durations: \`500ms\`, \`1s\`, \`2m\`, \`1h\`, \`7d\`. What stands
 under "without it" holds when a key is left out. Secrets have no keys: see [Secrets](operator.md#secrets).`,
     '',
-    ...sectionsOf(sample),
+    configurationReference(),
     '## Commands',
     '',
     `${code('--config FILE')} goes with each: the configuration of a further company. ${code('--help')} has an example of each.`,
@@ -30,37 +31,6 @@ under "without it" holds when a key is left out. Secrets have no keys: see [Secr
       .filter(({ words, commands }) => words.length > 0 && commands.length === 0)
       .flatMap(commandText),
   ].join('\n');
-}
-
-/** The sample explains each key in the comment above it; a comment apart belongs to the section. */
-function sectionsOf(sample: string): string[] {
-  const out: string[] = [];
-  let comment: string[] = [];
-  let hasTable = false;
-  for (const line of sample.split('\n')) {
-    const section = /^(\[+[\w.]+\]+)$/.exec(line)?.[1];
-    const [, key, value = ''] = /^#? ?([\w.]+) = (.*)$/.exec(line) ?? [];
-    if (section !== undefined) {
-      if (hasTable) out.push('');
-      out.push(`### ${section}`, '');
-      if (comment.length > 0 && out.length > 2) out.push(comment.join(' '), '');
-      hasTable = false;
-      comment = [];
-    } else if (key !== undefined && out.length > 0) {
-      if (!hasTable) out.push('| key | without it | what it does |', '|---|---|---|');
-      hasTable = true;
-      out.push(`| ${code(key)} | ${code(value.replace(/\s+#.*$/, ''))} | ${cell(comment.join(' '))} |`);
-      comment = [];
-    } else if (line.startsWith('#'))
-      comment.push(
-        line
-          .replace(/^#\s?/, '')
-          .replace(/^SET([^:]*): /, 'To be set$1: ')
-          .trim(),
-      );
-    else comment = [];
-  }
-  return [...out, ''];
 }
 
 function commandText({ words, usage, description, options }: CommandFacts): string[] {
@@ -90,9 +60,10 @@ function cell(text: string): string {
 
 /** The reference as it has to stand in docs/. */
 export function referenceNow(): string {
-  return referenceText(readFileSync(path.join(ROOT, 'config/tillsync.sample.toml'), 'utf8'), commandTree());
+  return referenceText(commandTree());
 }
 
 if (process.argv[1] === import.meta.filename) {
   writeFileSync(path.join(ROOT, 'docs/reference.md'), referenceNow());
+  writeFileSync(path.join(ROOT, 'config/tillsync.sample.toml'), sampleConfig());
 }

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyPluginAsync } from 'fastify';
-import * as z from 'zod';
+import { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { AccessGate } from './access.ts';
 

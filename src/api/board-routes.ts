@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import { z } from 'zod';
 import { whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { BoardOrder, TrendHour } from '../orders/order.ts';

@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import * as z from 'zod';
+import { z } from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import {
   type Candidate,

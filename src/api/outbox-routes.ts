@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import { z } from 'zod';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind } from '../outbox/change.ts';

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import { z } from 'zod';
 import type { MirroredProduct, ProductFilter } from '../catalog/product.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';

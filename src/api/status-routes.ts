@@ -1,5 +1,5 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
-import * as z from 'zod';
+import { z } from 'zod';
 import { FRESHNESS_SUBJECTS, type Freshness } from '../core/alarm.ts';
 import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';

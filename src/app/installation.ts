@@ -15,6 +15,7 @@ import {
 import { hostname } from 'node:os';
 import { basename, dirname, resolve } from 'node:path';
 import type { Config } from '../config/config-type.ts';
+import { keyAt } from '../config/schema.ts';
 import {
   type ConfigFault,
   DEFAULT_CONFIG_FILE,
@@ -50,7 +51,7 @@ export function unitOf(configFile: string): string | null {
 export function findInstallation(file: string | undefined, env: Environment): Installation {
   const raw = readConfigFile(file, env);
   const configFile = resolve(raw.file);
-  const directory = rawValue(raw, env, 'storage', 'directory').value;
+  const directory = rawValue(raw, env, keyAt('storage.directory')).value;
   const storage = typeof directory === 'string' ? directory : DEFAULT_STORAGE;
   const isCheckout = basename(process.argv[1] ?? '') === 'main.ts';
   return {

@@ -1,7 +1,7 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
+import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
-import { cronSchedule } from '../config/values.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';

@@ -1,23 +1,20 @@
 import { isIPv4 } from 'node:net';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
+import { type ConfigKey, type FILE, KEYS } from './schema.ts';
 import { readSecrets, type Secrets, type ServiceSecrets } from './secrets.ts';
 import {
-  BRANCHES,
   type ConfigFault,
   configError,
   type Environment,
-  type FileSections,
-  type KeySpec,
   type RawConfig,
   rawValue,
   readConfigFile,
-  SECTIONS,
   shownValue,
   unknownName,
   unknownNames,
 } from './source.ts';
-import { type Listen, ORDER_FIELD_KEYS } from './values.ts';
+import { ORDER_FIELD_KEYS } from './values.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -38,57 +35,49 @@ export function loadConfig(options: ConfigOptions): Config {
   return result.config;
 }
 
+type File = z.infer<typeof FILE>;
+
 /** The configuration, or every fault of it. */
-export function readConfig({ file, env, text }: ConfigOptions): ConfigResult {
-  const raw = readConfigFile(file, env, text);
+export function readConfig({ file: named, env, text }: ConfigOptions): ConfigResult {
+  const raw = readConfigFile(named, env, text);
+  const { file } = raw;
   // A file that cannot be read has no keys to judge, and its required keys are not what is missing.
-  if (raw.faults.length > 0) return { file: raw.file, faults: raw.faults };
+  if (raw.faults.length > 0) return { file, faults: raw.faults };
   const faults = unknownNames(raw, env);
-  const sections: Partial<Record<keyof FileSections, Record<string, unknown>>> = {};
-  for (const [name, specs] of Object.entries(SECTIONS)) {
-    const values: Record<string, unknown> = {};
-    for (const [property, spec] of Object.entries(specs)) {
-      const read = readKey(raw, env, name, spec);
-      if ('faults' in read) faults.push(...read.faults);
-      else values[property] = read.value;
-    }
-    sections[name as keyof FileSections] = values;
+  // Under the name of its section; `branches` under none.
+  const read: Record<string, Record<string, unknown>> = {};
+  for (const key of KEYS) {
+    const result = readKey(raw, env, key);
+    if ('faults' in result) faults.push(...result.faults);
+    else read[key.section] = { ...read[key.section], [key.property]: result.value };
   }
-  const branches = readKey(raw, env, undefined, BRANCHES);
-  if ('faults' in branches) faults.push(...branches.faults);
-  faults.push(...conflicts(raw, sections));
-  if (faults.length > 0 || 'faults' in branches) return { file: raw.file, faults };
-  // Every key was read by the schema that its section's type demands.
-  const { webhook, local, ...rest } = sections as unknown as FileSections;
+  const { '': beside, ...sections } = read;
+  faults.push(...conflicts(file, sections));
+  if (faults.length > 0) return { file, faults };
+  // Every key was read by its part of the schema.
+  const { webhook, local, ...rest } = { ...sections, ...beside } as unknown as File;
+  const { listen, ...receiver } = webhook;
+  const [first, ...others] = local.listen;
   const config: Config = {
     ...rest,
-    ...{ webhook: split(webhook), local: localOf(local) },
-    branches: branches.value,
+    webhook: { ...receiver, ...listen },
+    local: { ...first, others, socket: local.socket },
   };
-  return { file: raw.file, config: deepFreeze(config) };
+  return { file, config: deepFreeze(config) };
 }
 
-type KeyResult<T> = { value: T } | { faults: ConfigFault[] };
-
-function readKey<T>(
+function readKey(
   raw: RawConfig,
   env: Environment,
-  section: string | undefined,
-  spec: KeySpec<T>,
-): KeyResult<T> {
-  const path = section === undefined ? spec.key : `${section}.${spec.key}`;
-  const found = section === undefined ? rawValue(raw, env, spec.key) : rawValue(raw, env, section, spec.key);
-  const value = found.value === undefined ? spec.fallback : found.value;
-  if (value === undefined) {
-    const allowed = spec.schema.safeParse(undefined).error?.issues[0]?.message ?? 'a value';
-    return { faults: [{ origin: found.origin, key: path, found: 'nothing', allowed }] };
-  }
-  const attempts = found.origin === raw.file ? [value] : [value, ...jsonValue(value)];
+  key: ConfigKey,
+): { value: unknown } | { faults: ConfigFault[] } {
+  const { origin, value } = rawValue(raw, env, key);
+  const attempts = origin === raw.file ? [value] : [value, ...jsonValue(value)];
   let faults: ConfigFault[] = [];
   for (const attempt of attempts) {
-    const result = spec.schema.safeParse(attempt);
+    const result = key.schema.safeParse(attempt);
     if (result.success) return { value: result.data };
-    faults = result.error.issues.flatMap((issue) => issueFaults(found.origin, path, attempt, issue));
+    faults = result.error.issues.flatMap((issue) => issueFaults(origin, key.path, attempt, issue));
   }
   return { faults };
 }
@@ -104,13 +93,13 @@ function jsonValue(text: unknown): unknown[] {
 
 function issueFaults(origin: string, path: string, value: unknown, issue: z.core.$ZodIssue): ConfigFault[] {
   let key = path;
-  let at: unknown = value;
+  let at = value;
   for (const step of issue.path) {
     key += typeof step === 'number' ? `[${step}]` : `.${String(step)}`;
-    at = typeof at === 'object' && at !== null ? (at as Record<PropertyKey, unknown>)[step] : undefined;
+    at = typeof at === 'object' && at !== null ? Reflect.get(at, step) : undefined;
   }
   if (issue.code === 'unrecognized_keys') {
-    const known = path === BRANCHES.key ? ['subsidiary_id', 'external_id'] : ORDER_FIELD_KEYS;
+    const known = path === 'branches' ? ['subsidiary_id', 'external_id'] : ORDER_FIELD_KEYS;
     return issue.keys.map((name) => unknownName(origin, `${key}.`, name, known, 'key'));
   }
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
@@ -118,43 +107,35 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
 
 /** Faults of values that are right by themselves and wrong together. */
 function conflicts(
-  raw: RawConfig,
-  sections: { [S in keyof FileSections]?: Partial<FileSections[S]> },
+  origin: string,
+  { webhook = {}, local = {}, orders = {}, retention = {} }: { [S in keyof File]?: Partial<File[S]> },
 ): ConfigFault[] {
   const faults: ConfigFault[] = [];
-  const { webhook = {}, local = {}, orders = {}, retention = {} } = sections;
-  const fault = (key: string, found: string, allowed: string) =>
-    faults.push({ origin: raw.file, key, found, allowed });
-  if ((webhook.tlsCertFile ?? '') === '' && (webhook.tlsKeyFile ?? '') !== '') {
+  const fault = (key: string, found: string, allowed: string) => faults.push({ origin, key, found, allowed });
+  const { tlsCertFile = '', tlsKeyFile = '', listen } = webhook;
+  if (tlsCertFile === '' && tlsKeyFile !== '') {
     fault('webhook.tls_cert_file', 'nothing beside tls_key_file', 'both files, or neither');
   }
-  if ((webhook.tlsKeyFile ?? '') === '' && (webhook.tlsCertFile ?? '') !== '') {
+  if (tlsKeyFile === '' && tlsCertFile !== '') {
     fault('webhook.tls_key_file', 'nothing beside tls_cert_file', 'both files, or neither');
   }
   const againDays = Math.max(orders.lookbackDays ?? 0, orders.wideDays ?? 0) + 2;
-  if ((retention.ordersMs ?? 0) > 0 && (retention.ordersMs ?? 0) < againDays * DAY_MS) {
+  const { ordersMs = 0 } = retention;
+  if (ordersMs > 0 && ordersMs < againDays * DAY_MS) {
     const shortest = `at least ${againDays}d, or "0d": polls read orders again for as long, and what was deleted would come back as new`;
     fault('retention.orders', 'a time shorter than polls look back', shortest);
   }
-  const one = webhook.listen;
-  const isSame = (other: Listen) => other.port === one?.port && other.host === one.host;
-  if (webhook.enabled && one && one.port !== 0 && local.listen?.some(isSame)) {
+  const isTaken = local.listen?.some(({ host, port }) => host === listen?.host && port === listen.port);
+  if (webhook.enabled && listen?.port !== 0 && isTaken) {
     fault('local.listen', 'the address of webhook.listen', 'an address of its own');
   }
   return faults;
 }
 
-function split<T extends { listen: { host: string; port: number } }>({ listen, ...rest }: T) {
-  return { ...rest, host: listen.host, port: listen.port };
-}
-
-function localOf({ listen: [first, ...others], socket }: FileSections['local']): Config['local'] {
-  return { ...first, others, socket };
-}
-
 function deepFreeze<T extends object>(value: T): T {
-  for (const inner of Object.values(value))
+  for (const inner of Object.values(value)) {
     if (typeof inner === 'object' && inner !== null) deepFreeze(inner);
+  }
   return Object.freeze(value);
 }
 
@@ -177,31 +158,44 @@ export function loadSetup(options: ConfigOptions): Setup {
 
 /** Configuration and secrets, or every fault of both; `of`: with the secrets that a service would be handed. */
 export function readSetup(options: ConfigOptions, of?: ServiceSecrets): SetupResult {
-  const config = readConfig(options);
-  const secrets = readSecrets(options.env, of);
-  const { file } = config;
-  const faults = [config, secrets].flatMap((result) => ('faults' in result ? result.faults : []));
-  if ('faults' in config || 'faults' in secrets) return { file, faults };
-  const { unseen } = secrets;
-  const setup = { file, config: config.config, secrets: secrets.secrets, unseen };
-  const { local } = setup.config;
-  const open = [local, ...local.others].find(({ host }) => !isLoopback(host));
-  if (setup.secrets.localApiKey === undefined && unseen.length === 0 && open) {
+  const read = readConfig(options);
+  const handed = readSecrets(options.env, of);
+  const { file } = read;
+  const faults = [read, handed].flatMap((result) => ('faults' in result ? result.faults : []));
+  if ('faults' in read || 'faults' in handed) return { file, faults };
+  const { config } = read;
+  const { secrets, unseen } = handed;
+  const open = [config.local, ...config.local.others].find(({ host }) => !isLoopback(host));
+  if (secrets.localApiKey === undefined && unseen.length === 0 && open) {
     const found = `${open.host}, and no local-api-key`;
     const allowed =
       'a loopback address, or a local-api-key among the secrets, which `sudo tillsync key` makes';
     return { file, faults: [{ origin: file, key: 'local.listen', found, allowed }] };
   }
-  return setup;
+  return { file, config, secrets, unseen };
 }
 
 /** What works and is unwise all the same, each in one or two sentences. */
-export function configWarnings({ platform }: Pick<Config, 'platform'>): string[] {
+export function configWarnings({
+  platform,
+  stock,
+  branches,
+}: Pick<Config, 'platform' | 'stock' | 'branches'>): string[] {
+  const warnings: string[] = [];
   const { protocol, hostname, host } = new URL(platform.baseUrl);
-  if (protocol === 'https:' || isLoopback(hostname.replace(/^\[(.*)\]$/, '$1'))) return [];
-  return [
-    `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
-  ];
+  if (protocol !== 'https:' && !isLoopback(hostname.replace(/^\[(.*)\]$/, '$1'))) {
+    warnings.push(
+      `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
+    );
+  }
+  const half = branches.filter(({ subsidiaryId, externalId }) => !subsidiaryId || !externalId);
+  if (stock.holdBackUnbooked && half.length > 0) {
+    const names = half.map(({ subsidiaryId, externalId }) => subsidiaryId ?? externalId).join(', ');
+    warnings.push(
+      `stock.hold_back_unbooked is on, and not every branch has both of its ids: ${names}. What an order takes cannot be told for certain there. Give each of the [[branches]] a subsidiary_id and an external_id.`,
+    );
+  }
+  return warnings;
 }
 
 function isLoopback(host: string): boolean {

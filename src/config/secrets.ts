@@ -11,13 +11,10 @@ import {
 import { basename, dirname, join } from 'node:path';
 import { TillsyncError } from '../core/errors.ts';
 import { type ConfigFault, configError, DEFAULT_CONFIG_FILE, type Environment } from './source.ts';
-import { httpUrl } from './values.ts';
+import { isHttpUrl } from './values.ts';
 
 /** Where systemd looks for the credentials of its services (systemd.exec(5), LoadCredential). */
 export const CREDSTORE = '/etc/credstore';
-
-const DIRECTORY_MODE = 0o700;
-const FILE_MODE = 0o600;
 
 /** The service that reads a configuration file, such as `tillsync@second`; undefined for a file that none reads. */
 export function serviceOf(configFile: string): string | undefined {
@@ -33,7 +30,7 @@ export function credentialFile(service: string, name: string, directory = CREDST
 /** Without its line end; undefined when there is none, or this user may not read it. */
 export function readCredential(file: string): string | undefined {
   try {
-    return readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
+    return withoutLineEnd(readFileSync(file, 'utf8'));
   } catch {
     return undefined;
   }
@@ -44,8 +41,8 @@ export function writeCredential(file: string, secret: string): void {
   const part = `${file}.${process.pid}.part`;
   let isBegun = false;
   try {
-    mkdirSync(dirname(file), { recursive: true, mode: DIRECTORY_MODE });
-    const handle = openSync(part, 'wx', FILE_MODE);
+    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+    const handle = openSync(part, 'wx', 0o600);
     isBegun = true;
     try {
       writeSync(handle, `${secret}\n`);
@@ -82,20 +79,13 @@ export interface Secrets {
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
-const NAMES = {
+const SINGLE = {
   refreshToken: 'refresh-token',
   accessToken: 'access-token',
-  webhookSecret: 'webhook-secret',
   localApiKey: 'local-api-key',
   alarmUrl: 'alarm-url',
   alarmToken: 'alarm-token',
 } as const;
-
-interface Handed {
-  /** Where it came from, for a person. */
-  origin: string;
-  text: string;
-}
 
 const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
 
@@ -125,113 +115,77 @@ export type SecretsResult =
  * The secrets, or every fault of them. With `of`, what the service would be handed counts where this process was
  * handed nothing; `unseen` names the files that this user may not read.
  */
-export function readSecrets(env: Environment, of: ServiceSecrets = { service: undefined }): SecretsResult {
+export function readSecrets(
+  env: Environment,
+  { service, credstore }: ServiceSecrets = { service: undefined },
+): SecretsResult {
   const faults: ConfigFault[] = [];
   const unseen: string[] = [];
-  const one = (name: string): string | undefined => {
-    const handed = handedIn(name, env, faults) ?? fromCredstore(name, of, faults, unseen);
-    if (handed !== undefined) judge(handed.origin, handed.text, faults);
-    return handed?.text;
-  };
-  const refreshToken = one(NAMES.refreshToken);
-  const accessToken = one(NAMES.accessToken);
-  const localApiKey = one(NAMES.localApiKey);
-  const alarmToken = one(NAMES.alarmToken);
-  const alarmUrl = one(NAMES.alarmUrl);
-  if (alarmUrl !== undefined && !isHttpUrl(alarmUrl)) {
-    const allowed = 'an address that begins with http:// or https://, without user or fragment';
-    faults.push({ origin: 'the secret alarm-url', key: '', found: 'a value that is not shown', allowed });
-  }
-  const handed =
-    handedIn(NAMES.webhookSecret, env, faults) ?? fromCredstore(NAMES.webhookSecret, of, faults, unseen);
-  const webhookSecrets = webhookSecretsOf(handed, faults);
-  if (faults.length > 0) return { faults, unseen };
-  const secrets: Secrets = {
-    ...(refreshToken === undefined ? {} : { refreshToken }),
-    ...(accessToken === undefined ? {} : { accessToken }),
-    webhookSecrets: Object.freeze(webhookSecrets),
-    ...(localApiKey === undefined ? {} : { localApiKey }),
-    ...(alarmUrl === undefined ? {} : { alarmUrl }),
-    ...(alarmToken === undefined ? {} : { alarmToken }),
-  };
-  return { secrets: Object.freeze(secrets), unseen };
-}
+  const fault = (origin: string, found: string, allowed = ALLOWED) =>
+    faults.push({ origin, key: '', found, allowed });
 
-function handedIn(name: string, env: Environment, faults: ConfigFault[]): Handed | undefined {
-  const directory = env.CREDENTIALS_DIRECTORY;
-  if (directory !== undefined && directory !== '') {
-    const file = join(directory, name);
+  const fromFile = (file: string, isCredstore: boolean): Handed | undefined => {
     try {
       return { origin: file, text: withoutLineEnd(readFileSync(file, 'utf8')) };
     } catch (error) {
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault';
-      if (code !== 'ENOENT') {
-        faults.push({
-          origin: file,
-          key: '',
-          found: `a file that cannot be read (${code})`,
-          allowed: ALLOWED,
-        });
-        return undefined;
+      if (isCredstore && code === 'EACCES') unseen.push(file);
+      else if (code !== 'ENOENT' && !(isCredstore && code === 'ENOTDIR')) {
+        fault(file, `a file that cannot be read (${code})`);
       }
+      return undefined;
     }
+  };
+  const fromVariable = (variable: string): Handed | undefined => {
+    const text = env[variable];
+    if (text === undefined) return undefined;
+    return { origin: `environment variable ${variable}`, text: withoutLineEnd(text) };
+  };
+  const handedIn = (name: string): Handed | undefined =>
+    (env.CREDENTIALS_DIRECTORY ? fromFile(join(env.CREDENTIALS_DIRECTORY, name), false) : undefined) ??
+    fromVariable(`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`) ??
+    (service === undefined ? undefined : fromFile(credentialFile(service, name, credstore), true));
+
+  /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
+  const judge = (origin: string, secret: string) => {
+    if (secret === '') fault(origin, 'an empty secret');
+    else if (!/^[\x21-\x7e]+$/.test(secret))
+      fault(origin, 'spaces or characters that no HTTP header can carry');
+  };
+  const single: Record<string, string> = {};
+  for (const [property, name] of Object.entries(SINGLE)) {
+    const handed = handedIn(name);
+    if (handed === undefined) continue;
+    judge(handed.origin, handed.text);
+    single[property] = handed.text;
   }
-  const variable = `TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`;
-  const text = env[variable];
-  return text === undefined
-    ? undefined
-    : { origin: `environment variable ${variable}`, text: withoutLineEnd(text) };
+  if (single.alarmUrl !== undefined && !isHttpUrl(single.alarmUrl)) {
+    const allowed = 'an address that begins with http:// or https://, without user or fragment';
+    fault('the secret alarm-url', 'a value that is not shown', allowed);
+  }
+  const { origin = '', text } = handedIn('webhook-secret') ?? {};
+  const webhookSecrets = text === undefined ? [] : text.split(/\r?\n/);
+  if (webhookSecrets.length > WEBHOOK_SECRETS_MAX) {
+    const allowed = 'the current secret and, below it, the previous one while it is being rotated';
+    fault(origin, `${webhookSecrets.length} lines`, allowed);
+  }
+  for (const secret of webhookSecrets) judge(origin, secret);
+  if (faults.length > 0) return { faults, unseen };
+  const secrets: Secrets = { ...single, webhookSecrets: Object.freeze([...new Set(webhookSecrets)]) };
+  return { secrets: Object.freeze(secrets), unseen };
 }
 
-function fromCredstore(
-  name: string,
-  { service, credstore }: ServiceSecrets,
-  faults: ConfigFault[],
-  unseen: string[],
-): Handed | undefined {
-  if (service === undefined) return undefined;
-  const file = credentialFile(service, name, credstore);
-  try {
-    return { origin: file, text: withoutLineEnd(readFileSync(file, 'utf8')) };
-  } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown fault';
-    if (code === 'EACCES') unseen.push(file);
-    else if (code !== 'ENOENT' && code !== 'ENOTDIR') {
-      faults.push({ origin: file, key: '', found: `a file that cannot be read (${code})`, allowed: ALLOWED });
-    }
-    return undefined;
-  }
+interface Handed {
+  /** Where it came from, for a person. */
+  origin: string;
+  text: string;
 }
 
 function withoutLineEnd(text: string): string {
   return text.replace(/[\r\n]+$/, '');
 }
 
-function webhookSecretsOf(handed: Handed | undefined, faults: ConfigFault[]): string[] {
-  if (handed === undefined) return [];
-  const secrets = handed.text.split(/\r?\n/);
-  if (secrets.length > WEBHOOK_SECRETS_MAX) {
-    const allowed = 'the current secret and, below it, the previous one while it is being rotated';
-    faults.push({ origin: handed.origin, key: '', found: `${secrets.length} lines`, allowed });
-  }
-  for (const secret of secrets) judge(handed.origin, secret, faults);
-  return [...new Set(secrets)];
-}
-
 /** What is in force, for whoever must never show it. */
 export function secretValues(secrets: Secrets): string[] {
-  const { webhookSecrets, refreshToken, accessToken, localApiKey, alarmUrl, alarmToken } = secrets;
-  const single = [refreshToken, accessToken, localApiKey, alarmUrl, alarmToken];
-  return [...webhookSecrets, ...single.filter((secret) => secret !== undefined)];
-}
-
-function isHttpUrl(text: string): boolean {
-  return httpUrl({ baseOnly: false }).safeParse(text).success && text !== '';
-}
-
-/** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
-function judge(origin: string, secret: string, faults: ConfigFault[]): void {
-  if (/^[\x21-\x7e]+$/.test(secret)) return;
-  const found = secret === '' ? 'an empty secret' : 'spaces or characters that no HTTP header can carry';
-  faults.push({ origin, key: '', found, allowed: ALLOWED });
+  return Object.values(secrets).flat();
 }

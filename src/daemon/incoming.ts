@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { ChangeSignal } from '../api/order-routes.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import type { Config } from '../config/config-type.ts';
-import { cronSchedule } from '../config/values.ts';
+import { cronSchedule } from '../config/schedule.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';

@@ -5,7 +5,7 @@ import { storagePaths } from '../app/storage.ts';
 import type { MirrorStores } from '../app/stores.ts';
 import { SweepWish, sweepLoop } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
-import { cronSchedule } from '../config/values.ts';
+import { cronSchedule } from '../config/schedule.ts';
 import type { Log } from '../core/log.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import type { Counters } from '../health/counters.ts';

@@ -1,4 +1,4 @@
-import * as z from 'zod';
+import { z } from 'zod';
 import { jsonText } from '../core/values.ts';
 import { BATCH_ITEMS_MAX, type ProductRecord } from './platform.ts';
 

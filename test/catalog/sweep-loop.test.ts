@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { SweepWish, sweepLoop } from '../../src/catalog/sweep.ts';
-import { cronSchedule } from '../../src/config/values.ts';
+import { cronSchedule } from '../../src/config/schedule.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';

@@ -5,7 +5,7 @@ import path, { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { freePortBeside } from '../../src/cli/init/set-up.ts';
 import { readConfig } from '../../src/config/config.ts';
-import { sampleConfig } from '../../src/config/source.ts';
+import { sampleConfig } from '../../src/config/reference.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';
 import { invoke } from './invoke.ts';
 

@@ -2,9 +2,11 @@ import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
+import { configWarnings, loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
-import { type ConfigFault, SECTIONS } from '../../src/config/source.ts';
+import { sampleConfig } from '../../src/config/reference.ts';
+import { KEYS } from '../../src/config/schema.ts';
+import type { ConfigFault } from '../../src/config/source.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
@@ -30,13 +32,10 @@ describe('a good file', () => {
     const config = loadConfig({ file: SAMPLE, env: {} });
     expect(config.branches).toEqual([{ subsidiaryId: 'sub-1', externalId: 'B1' }]);
     const text = readFileSync(SAMPLE, 'utf8');
-    for (const [section, specs] of Object.entries(SECTIONS)) {
-      expect(text).toContain(`[${section}]`);
-      for (const { key } of Object.values(specs)) {
-        expect(text, `${section}.${key}`).toMatch(
-          key === 'fields' ? '[orders.fields]' : new RegExp(`^${key} = `, 'm'),
-        );
-      }
+    expect(text, 'to make it: npm run reference').toBe(sampleConfig());
+    for (const { section, name } of KEYS) {
+      if (section !== '') expect(text).toContain(`[${section}]\n`);
+      expect(text).toMatch(new RegExp(`^(${name} = |\\[(orders\\.)?\\[?${name}\\])`, 'm'));
     }
   });
 
@@ -48,6 +47,14 @@ describe('a good file', () => {
     expect({ ...bare.orders, timezone: '' }).toEqual({ ...orders, timezone: '' });
     expect(bare.branches).toEqual([]);
     expect(branches).toHaveLength(1);
+  });
+
+  test('with hold-back on warns of branches with one id alone', () => {
+    const text = `${MINIMAL}[[branches]]\nexternal_id = "B1"\n[[branches]]\nexternal_id = "B2"\nsubsidiary_id = "2"\n[stock]\n`;
+    expect(configWarnings(configOf(text))).toEqual([]);
+    expect(configWarnings(configOf(`${text}hold_back_unbooked = true`))).toEqual([
+      expect.stringMatching(/not every branch has both of its ids: B1\./),
+    ]);
   });
 
   test('has durations in milliseconds, sizes in bytes, addresses split and URLs without a last slash', () => {

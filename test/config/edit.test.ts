@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { parse } from 'smol-toml';
 import { describe, expect, test } from 'vitest';
 import { replaceFile, setBranches, setKey } from '../../src/config/edit.ts';
-import { sampleConfig } from '../../src/config/source.ts';
+import { sampleConfig } from '../../src/config/reference.ts';
 
 /** Lines that only one of the two texts has. */
 function difference(before: string, after: string): { gone: string[]; come: string[] } {

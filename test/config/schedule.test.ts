@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { createTask, getTasks } from 'node-cron';
 import { afterEach, describe, expect, test } from 'vitest';
-import { cronSchedule } from '../../src/config/values.ts';
+import { cronSchedule } from '../../src/config/schedule.ts';
 
 function dues(expression: string, zone: string, after: string, count: number): string[] {
   const schedule = cronSchedule(expression, zone);

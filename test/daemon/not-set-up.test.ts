@@ -4,7 +4,7 @@ import path from 'node:path';
 import { request } from 'undici';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { loadSetup } from '../../src/config/config.ts';
-import { sampleConfig } from '../../src/config/source.ts';
+import { sampleConfig } from '../../src/config/reference.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';

@@ -1,0 +1,89 @@
+import { allowedOf, type ConfigKey, KEYS, SECTIONS } from './schema.ts';
+import { isTable } from './values.ts';
+
+/** Of a comment in the sample. */
+const COLUMNS = 118;
+
+const HEADER = `# tillsync: configuration of one company.
+#
+# \`tillsync init\` asks for what is marked SET, tries it and writes it here. By hand: copy this file to
+# /etc/tillsync/config.toml and set it yourself. Every other line may stay as it is or be left out: what
+# stands here is what holds without it.
+#
+# Try it before a restart:     tillsync config check
+# Every key has an override:   TILLSYNC_<SECTION>_<KEY>, such as TILLSYNC_LOCAL_LISTEN=127.0.0.1:9000
+#                              (lists and tables as JSON: TILLSYNC_BRANCHES='[{"external_id":"B1"}]')
+# Durations:                   "500ms", "1s", "2m", "1h", "7d"
+#
+# Secrets never stand in this file. Hand over the tokens once with
+#     tillsync auth set < file-with-the-refresh-token
+# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url and alarm-token.`;
+
+/** The commented sample of the file, from which a set-up makes the first configuration. */
+export function sampleConfig(): string {
+  const blocks = [[HEADER]];
+  let current = '';
+  for (const { path, section, name, about, example, isAsked, schema } of KEYS) {
+    if (section !== current && section !== '') {
+      blocks.push([...comment(SECTIONS.get(section) ?? ''), `[${section}]`]);
+    }
+    current = section;
+    const words = comment(isAsked ? `SET: ${about.charAt(0).toLowerCase()}${about.slice(1)}` : about);
+    const value = example ?? schema.def.defaultValue;
+    const [table = {}] = Array.isArray(value) ? value : [value];
+    if (section === '') blocks.push([...words, `[[${name}]]`, ...linesOf(table)]);
+    else if (isTable(value))
+      blocks.push([...words, `[${path}]`, ...linesOf(value).map((line) => `# ${line}`)]);
+    else blocks.at(-1)?.push(...words, ...linesOf({ [name]: value }));
+  }
+  return `${blocks.map((lines) => lines.join('\n')).join('\n\n')}\n`;
+}
+
+/** Text, numbers, true, false and lists of them stand in TOML as in JSON. */
+function linesOf(table: Record<string, unknown>): string[] {
+  return Object.entries(table).map(
+    ([key, value]) => `${key} = ${JSON.stringify(value).replaceAll('","', '", "')}`,
+  );
+}
+
+function comment(text: string): string[] {
+  const lines: string[] = [];
+  for (const word of text.split(' ').filter((each) => each !== '')) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + word.length >= COLUMNS) lines.push(`# ${word}`);
+    else lines[lines.length - 1] = `${last} ${word}`;
+  }
+  return lines;
+}
+
+/** All keys as Markdown: one table for each section, to stand below a heading of the second level. */
+export function configurationReference(): string {
+  const sections = [...new Set(KEYS.map((key) => key.section || key.name))];
+  const parts = sections.map((section) => {
+    const keys = KEYS.filter((key) => (key.section || key.name) === section);
+    const about = SECTIONS.get(section) ?? '';
+    const rows = keys.map((key) => {
+      const cells = [code(key.name), allowedOf(key), defaultText(key), key.about, code(key.variable)];
+      return `| ${cells.map((cell) => cell.replaceAll('|', '\\|').replaceAll('<', '&lt;')).join(' | ')} |`;
+    });
+    return [
+      SECTIONS.has(section) ? `### [${section}]` : `### [[${section}]]`,
+      ...(about === '' ? [] : ['', about]),
+      '',
+      '| key | allowed | without it | what it does | in the environment |',
+      '|---|---|---|---|---|',
+      ...rows,
+    ].join('\n');
+  });
+  return `${parts.join('\n\n')}\n`;
+}
+
+function defaultText({ default: inWords, schema }: ConfigKey): string {
+  if (inWords !== undefined) return inWords;
+  const value = schema.def.defaultValue;
+  return value === undefined ? 'none: required' : code(isTable(value) ? '{}' : JSON.stringify(value));
+}
+
+function code(text: string): string {
+  return `\`${text}\``;
+}

@@ -1,0 +1,370 @@
+import { z } from 'zod';
+import { LOG_LEVELS } from '../core/log.ts';
+import * as value from './values.ts';
+
+interface About {
+  about: string;
+  /** Stands in the sample in place of the default. */
+  example?: unknown;
+  /** `init` asks for it. */
+  isAsked?: boolean;
+  /** In words, where it depends on the machine. */
+  default?: string;
+  /** In the file, where the name of the property does not tell it. */
+  name?: string;
+}
+
+const abouts = z.registry<About>();
+
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+const MIB = 1024 ** 2;
+
+/** A key: what may stand there, what stands there by default (undefined: it is required), and what it is for. */
+function key<S extends z.ZodType>(
+  schema: S,
+  fallback: unknown,
+  about: string,
+  more: Omit<About, 'about'> = {},
+): z.ZodPrefault<S> {
+  const made = z.prefault(schema, fallback as z.input<S>);
+  abouts.add(made, { about, ...more });
+  return made;
+}
+
+function section<T extends z.core.$ZodShape>(about: string, shape: T) {
+  return z.object(shape).register(abouts, { about });
+}
+
+/** The base address that stands in the sample; nobody's platform. */
+export const SAMPLE_BASE_URL = 'https://api.example.com';
+
+/** The file: every key with its default. A property's name tells the unit of what was read: `Ms`, `Bytes`. */
+export const FILE = z.object({
+  platform: z.object({
+    baseUrl: key(value.baseUrl, undefined, "The address of the commerce platform's API.", {
+      example: SAMPLE_BASE_URL,
+      isAsked: true,
+    }),
+    timeoutMs: key(value.duration(SECOND, 10 * MINUTE), '30s', 'How long one answer may take.'),
+    webhookReadMethod: key(
+      value.oneOf('GET', 'POST'),
+      'GET',
+      "How the webhook's configuration is read back. The platform does not publish this; ask its support.",
+    ),
+    webhookReadPath: key(
+      value.urlPath,
+      '/webhook',
+      "Where the webhook's configuration is read back. Not published either.",
+    ),
+    webhookActiveField: key(
+      value.fieldName,
+      'active',
+      'What the flag that turns sending on and off is called in PUT /webhook. Not published either.',
+    ),
+  }),
+  storage: z.object({
+    directory: key(
+      value.absolutePath,
+      '/var/lib/tillsync',
+      'Where mirror.db, inbox/inbox.db and state.db live. The POS reads mirror.db here.',
+    ),
+    group: key(
+      value.optionalGroup,
+      '',
+      'Unix group whose members, such as the POS, may read the mirror. Empty: the group of the directory.',
+    ),
+  }),
+  webhook: z.object({
+    enabled: key(value.boolean, true, 'false: orders come by polling alone.'),
+    listen: key(
+      value.listen,
+      '127.0.0.1:8787',
+      'Where callbacks arrive. Keep the loopback address when a proxy with a certificate stands in front.',
+    ),
+    path: key(value.urlPath, '/webhook', 'The path of the address at which callbacks arrive.'),
+    callbackUrl: key(
+      value.optionalUrl,
+      '',
+      'The public address of this receiver, registered with the platform at start, for orders at once. Empty: nothing is registered.',
+      { isAsked: true },
+    ),
+    tlsCertFile: key(
+      value.optionalPath,
+      '',
+      'PEM file of a certificate, for serving HTTPS without a proxy; with tls_key_file or not at all.',
+    ),
+    tlsKeyFile: key(value.optionalPath, '', 'PEM file of its key.'),
+    bodyLimitBytes: key(value.byteSize(1024, 64 * MIB), '1MiB', 'A larger callback is refused with 413.', {
+      name: 'body_limit',
+    }),
+  }),
+  orders: z.object({
+    poll: key(
+      value.cron,
+      '*/2 * * * *',
+      'When orders are polled: minute hour day month weekday, or six fields with seconds first. The platform allows one poll in two minutes; a quicker expression only waits for its turn.',
+    ),
+    timezone: key(
+      value.timeZone,
+      // Looked up only when it is needed, for it costs more than all other keys together.
+      () => Intl.DateTimeFormat().resolvedOptions().timeZone,
+      "Whose calendar the platform's order dates are in.",
+      { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
+    ),
+    lookbackDays: key(value.wholeNumber(0, 365), 1, 'How many days back each poll looks.'),
+    wideDays: key(
+      value.wholeNumber(0, 366),
+      30,
+      'How many days back a wider look goes, for orders that change late.',
+    ),
+    wideEveryMs: key(value.duration(MINUTE, 30 * DAY), '1h', 'How often the wider look is taken.'),
+    pageParameter: key(
+      value.optionalFieldName,
+      '',
+      'For an answer in pages: the name of the page parameter. Empty: the answer comes whole.',
+    ),
+    listPath: key(
+      value.optionalDottedPath,
+      '',
+      'Where the list of orders is in the answer, such as "data.orders". Empty: it is found by itself.',
+    ),
+    fields: key(
+      value.orderFields,
+      {},
+      'Other names for the fields of an order in the answer, looked for before the known ones. Only needed when `tillsync quarantine list` shows answers that could not be read.',
+      {
+        example: { order_id: ['orderNumber'], customer_email: ['buyer.mail'], 'item.quantity': ['units'] },
+      },
+    ),
+  }),
+  catalog: z.object({
+    sweep: key(
+      value.cron,
+      '30 4 * * *',
+      'When the products of every branch are read anew; also at a start when it was missed, or never done.',
+    ),
+    pageSize: key(value.wholeNumber(1, 1000), 100, 'Products in one page.'),
+  }),
+  branches: key(
+    value.branches,
+    [],
+    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them.",
+    { example: [{ subsidiary_id: 'sub-1', external_id: 'B1' }], isAsked: true },
+  ),
+  outbox: z.object({
+    lingerMs: key(
+      value.duration(0, MINUTE),
+      '250ms',
+      'How long a stock or price change may wait for others before its batch leaves.',
+    ),
+  }),
+  stock: z.object({
+    holdBackUnbooked: key(
+      value.boolean,
+      false,
+      'true: what online orders took and the POS has not acknowledged yet is taken off every count it hands over, so that an older count cannot sell a piece twice. The POS must acknowledge each order that it has booked, and each of the [[branches]] needs both of its ids.',
+    ),
+    skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
+    trustForMs: key(
+      value.duration(0, 30 * DAY),
+      '10m',
+      "How long the platform's last word on a stock is believed: a count that says the same later is sent all the same, for somebody may have edited the stock in the panel meanwhile.",
+    ),
+    platformDeducts: key(
+      value.boolean,
+      true,
+      'Whether the platform takes off its stock what it sells. false: each order has the stocks that it took sent again.',
+    ),
+  }),
+  guard: section(
+    'Hand-overs that look like a mistake wait for a person (tillsync outbox release, tillsync outbox drop). 0 switches a guard off.',
+    {
+      zeroItemsMax: key(
+        value.wholeNumber(0, 1_000_000),
+        100,
+        'So many stocks may go to zero within the window.',
+      ),
+      zeroItemsWindowMs: key(value.duration(SECOND, DAY), '10m', 'The length of that window.'),
+      priceFactorMax: key(
+        value.decimal(0, 1_000_000),
+        10,
+        'So many times higher or lower a price may become at once.',
+      ),
+      missingShareMax: key(
+        value.decimal(0, 1),
+        0.5,
+        'Share of the known stock, from 0 to 1, that a full inventory may lack.',
+      ),
+    },
+  ),
+  retention: section(
+    'How long what is no longer needed stays in mirror.db; "0d": for ever. Nothing goes that is still needed: the newest event and payload of each order, open orders, and, where the POS acknowledges orders, those it has not.',
+    {
+      eventsMs: key(
+        value.keepFor,
+        '90d',
+        'Earlier events of an order whose life has ended. A POS that was away for longer still gets the newest of each order.',
+      ),
+      payloadsMs: key(
+        value.keepFor,
+        '30d',
+        'Earlier notifications, which tillsync events replay can read again.',
+      ),
+      ordersMs: key(
+        value.keepFor,
+        '400d',
+        'Orders whose life has ended, since their last change. Longer than polls look back.',
+      ),
+      outboxMs: key(
+        value.keepFor,
+        '30d',
+        'Changes that arrived or were superseded. Rejected ones stay until a person decides.',
+      ),
+      quarantineMs: key(value.keepFor, '90d', 'What could not be read.'),
+      maxBytes: key(
+        value.byteSize(16 * MIB, 1024 ** 4),
+        '1GiB',
+        'Above this size the oldest notifications, events and quarantine entries go sooner.',
+      ),
+    },
+  ),
+  local: section('Status page, local API for the POS, /metrics, /healthz and /readyz.', {
+    listen: key(
+      value.listenList,
+      '127.0.0.1:8788',
+      'One address, or a list such as ["127.0.0.1:8788", "192.168.1.5:8788"]. Off the loopback address a local-api-key is required, which `sudo tillsync key` makes; where there is one, it is asked of everybody.',
+    ),
+    socket: key(
+      value.optionalSocketPath,
+      '',
+      'A Unix socket for the same API, which the group of storage.group may use without a key, such as "/run/tillsync/api.sock". Empty: none.',
+    ),
+  }),
+  alarms: section(
+    'Who is told when something needs a person: orders stop, tokens are refused, changes are refused, the disk fills. Each alarm once, and once more when it is over. Try it with: tillsync alarms test',
+    {
+      command: key(
+        value.commandLine,
+        [],
+        'A program and its arguments, such as ["/usr/local/bin/tell-the-owner", "--urgent"]; no shell reads them. It gets the message as JSON on standard input and in TILLSYNC_ALARM_STATE (raised, healed, reminder, muted, test), _KEY, _LEVEL, _MESSAGE, _DETAIL, _REMEDY, _SINCE, _AT, _SHOP and _TEXT (all of it in one line), and nothing secret. It runs as the user of tillsync.',
+      ),
+      url: key(
+        value.optionalUrl,
+        '',
+        'An address that gets the same JSON by POST. One that holds a secret, as those of chat services do, is handed in as the secret alarm-url instead; a secret alarm-token is sent as "Authorization: Bearer".',
+      ),
+      name: key(
+        value.shortLine,
+        '',
+        'How this shop is called in the messages. Empty: the name of the machine.',
+      ),
+      level: key(
+        value.oneOf('amber', 'red'),
+        'amber',
+        'The mildest that is told: "amber" (look at it today) or "red" (orders or changes do not get through).',
+      ),
+      settleMs: key(
+        value.duration(0, HOUR),
+        '1m',
+        'How long an alarm must be up, or over, before it is told; what comes and goes more quickly is not.',
+      ),
+      repeatMs: key(
+        value.duration(0, 30 * DAY),
+        '0s',
+        'How often an alarm that stays up is told again, such as "24h". "0s": never.',
+      ),
+      dailyMax: key(
+        value.wholeNumber(1, 1000),
+        20,
+        'So many messages in one day; one more then says that the others wait until tomorrow.',
+      ),
+      timeoutMs: key(
+        value.duration(SECOND, 5 * MINUTE),
+        '30s',
+        'How long the command may run and the address may take. What fails is tried again.',
+      ),
+    },
+  ),
+  limits: section("The platform's published limits. Change them only when the platform does.", {
+    endpointIntervalMs: key(value.duration(1, HOUR), '1s', 'Between two calls of one endpoint.'),
+    ordersIntervalMs: key(value.duration(1, DAY), '2m', 'Between two polls of orders.'),
+    windowMs: key(value.duration(1, DAY), '5m', 'The window in which calls are counted.'),
+    requestsPerWindow: key(
+      value.wholeNumber(1, 1_000_000),
+      1000,
+      'Calls of all endpoints together in one window.',
+    ),
+    ordersPerWindow: key(value.wholeNumber(1, 1_000_000), 100, 'Polls of orders in one window.'),
+  }),
+  log: z.object({
+    level: key(value.oneOf(...LOG_LEVELS), 'info', 'fatal, error, warn, info, debug, trace or silent.'),
+    pretty: key(
+      value.oneOf('auto', true, false),
+      'auto',
+      '"auto": easy to read on a terminal, JSON elsewhere; true or false: always or never easy to read.',
+    ),
+  }),
+});
+
+/** One key of the file. */
+export interface ConfigKey extends About {
+  /** `orders.poll`; `branches`. */
+  path: string;
+  /** Empty for `branches`, which stands beside the sections. */
+  section: string;
+  /** As written in the file. */
+  name: string;
+  /** As the configuration calls it once it is read. */
+  property: string;
+  /** The environment variable that overrides it. */
+  variable: string;
+  /** Its default is as it would be written in the file; undefined: the key is required. */
+  schema: z.ZodPrefault<z.ZodType>;
+}
+
+/** The environment variable that overrides a key; without one, how those of the section begin. */
+export function envName(section: string, key?: string): string {
+  return ['TILLSYNC', section, key]
+    .filter((part) => part)
+    .join('_')
+    .toUpperCase();
+}
+
+function keyOf(section: string, property: string, schema: z.ZodPrefault<z.ZodType>): ConfigKey {
+  const found = abouts.get(schema) ?? { about: '' };
+  const snake = property.replace(/Ms$/, '').replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+  const name = found.name ?? snake;
+  const path = section === '' ? name : `${section}.${name}`;
+  return { ...found, path, section, name, property, variable: envName(section, name), schema };
+}
+
+/** What a section is for; empty where its keys say it. */
+export const SECTIONS: ReadonlyMap<string, string> = new Map(
+  Object.entries(FILE.shape).flatMap(([name, schema]) =>
+    schema instanceof z.ZodObject ? [[name, abouts.get(schema)?.about ?? '']] : [],
+  ),
+);
+
+/** In the order of the sample. */
+export const KEYS: readonly ConfigKey[] = Object.entries(FILE.shape).flatMap(([name, schema]) =>
+  schema instanceof z.ZodObject
+    ? Object.entries(schema.shape as Record<string, z.ZodPrefault<z.ZodType>>).map((key) =>
+        keyOf(name, ...key),
+      )
+    : [keyOf('', name, schema)],
+);
+
+/** A key by its path. */
+export function keyAt(path: string): ConfigKey {
+  const found = KEYS.find((key) => key.path === path);
+  if (found === undefined) throw new Error(`${path} is no key`);
+  return found;
+}
+
+/** What may stand there, as a fault says it. */
+export function allowedOf({ schema }: ConfigKey): string {
+  return schema.unwrap().safeParse(undefined).error?.issues[0]?.message ?? 'a value';
+}
