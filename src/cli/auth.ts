@@ -1,9 +1,9 @@
-import type { Command } from 'commander';
 import type { TokenStatus } from '../app/readers.ts';
 import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
-import { formatDuration } from '../core/time.ts';
-import { type Cli, EXIT, type GlobalOptions, type JsonOption, newResultCommand, writeJson } from './cli.ts';
-import { type CommandTools, withParts } from './with-parts.ts';
+import { formatDuration, isoUtc } from '../core/time.ts';
+import { type Cli, EXIT, readAll } from './cli.ts';
+import { type CommandTools, command, configOf, flag, group, type Result, withParts } from './command.ts';
+import { Terminal } from './init/terminal.ts';
 
 /** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock. */
 export interface AuthReport {
@@ -35,7 +35,7 @@ export function authReport(status: TokenStatus, nowMs: number): AuthReport {
     refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
     generation: status.generation,
     clockSkewMs: status.clockSkewMs,
-    lockedOut: lockedOut && { at: new Date(lockedOut.atMs).toISOString(), cause: lockedOut.cause },
+    lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
     openRefreshSince: iso(status.openIntentAtMs),
     message: asTyped(sentence(status, nowMs)),
   };
@@ -89,7 +89,7 @@ function capital(text: string): string {
 }
 
 function iso(ms: number | null): string | null {
-  return ms === null ? null : new Date(ms).toISOString();
+  return ms === null ? null : isoUtc(ms);
 }
 
 /** The pair that a person handed over; the access token only when they had one. */
@@ -104,23 +104,13 @@ const HINT =
   '  {tillsync} auth set < FILE';
 
 /** Reads all of standard input, which is never echoed and never part of an error. */
-export async function readTokenInput(
-  stdin: AsyncIterable<string | Uint8Array> & { readonly isTTY?: boolean | undefined },
-): Promise<TokenInput> {
+export async function readTokenInput(stdin: Cli['stdin']): Promise<TokenInput> {
   if (stdin.isTTY) {
     throw new TillsyncError('usage', 'Tokens are not typed at a terminal, where they would be shown.', {
       hint: HINT,
     });
   }
-  const parts: Buffer[] = [];
-  let bytes = 0;
-  for await (const part of stdin) {
-    const buffer = Buffer.from(part);
-    bytes += buffer.length;
-    if (bytes > INPUT_MAX_BYTES) throw unusable(`more than ${INPUT_MAX_BYTES} bytes`);
-    parts.push(buffer);
-  }
-  return parseTokenInput(Buffer.concat(parts).toString('utf8'));
+  return parseTokenInput(await readAll(stdin, INPUT_MAX_BYTES, unusable));
 }
 
 /**
@@ -165,45 +155,40 @@ function unusable(found: string): TillsyncError {
   });
 }
 
-interface SetOptions extends GlobalOptions, JsonOption {
-  untried?: boolean;
-  otherCompany?: boolean;
-}
-
-/** `auth set`: new tokens from a hidden prompt or standard input; they count at once, for a running daemon, too. */
-export function authSetCommand(cli: Cli): Command {
-  return newResultCommand(
-    'set',
+const set = command({
+  name: 'set',
+  description:
     'Hand over new tokens: asks for the refresh token, or reads it or the pair as JSON from standard input. They take ' +
-      'the place of those in use only once the platform has taken them',
-    ['auth set', 'auth set < pair.json', 'auth set --untried < refresh-token.txt'],
-  )
-    .option('--untried', 'store the tokens without a try, as while the platform cannot be reached')
-    .option('--other-company', 'take tokens of another company than the one this store is of')
-    .action((_options, command: Command) => set(cli, command.optsWithGlobals()));
-}
+    'the place of those in use only once the platform has taken them',
+  examples: ['auth set', 'auth set < pair.json', 'auth set --untried < refresh-token.txt'],
+  options: {
+    untried: flag('--untried', 'store the tokens without a try, as while the platform cannot be reached'),
+    otherCompany: flag('--other-company', 'take tokens of another company than the one this store is of'),
+  },
+  async run(call) {
+    const { cli, options } = call;
+    const tokens = cli.stdin.isTTY ? await askForTokens(cli) : await readTokenInput(cli.stdin);
+    return withParts(call, async (tools) => {
+      const { platform, mirror, state } = tools.parts;
+      const offered = { ...tokens, otherCompany: options.otherCompany === true };
+      const outcome = options.untried ? await stored(tools, offered) : await tried(tools, offered);
+      if (offered.otherCompany) await mirror.beginOtherCompany();
+      const company = state.tokens.company();
+      return {
+        json: authReport(platform.tokens.describe(), cli.clock.nowMs()),
+        text: `${OUTCOMES[outcome]}${company === null ? '' : ` Company: ${company}.`}\n`,
+      };
+    });
+  },
+});
 
-async function set(cli: Cli, options: SetOptions): Promise<void> {
-  const tokens = cli.stdin.isTTY ? await askForTokens(cli) : await readTokenInput(cli.stdin);
-  await withParts(cli, options, async (tools) => {
-    const { tokens: keeper } = tools.parts.platform;
-    const handedIn = { ...tokens, otherCompany: options.otherCompany === true };
-    const outcome = options.untried ? await stored(tools, handedIn) : await tried(tools, handedIn);
-    if (handedIn.otherCompany) await tools.parts.mirror.beginOtherCompany();
-    const company = tools.parts.state.tokens.company();
-    if (options.json) writeJson(cli, authReport(keeper.describe(), cli.clock.nowMs()));
-    else cli.stdout.write(`${TOLD[outcome]}${company === null ? '' : ` Company: ${company}.`}\n`);
-  });
-}
-
-const TOLD = {
+const OUTCOMES = {
   stored: 'The tokens are stored, and nobody has tried them yet; a running tillsync does with its next call.',
   adopted: 'The platform took the tokens; a running tillsync takes them up by itself.',
   known: 'These tokens were handed over before and led to those in use: nothing was changed.',
 };
 
 async function askForTokens(cli: Cli): Promise<TokenInput> {
-  const { Terminal } = await import('./init/terminal.ts');
   const terminal = new Terminal(cli);
   try {
     return parseTokenInput(
@@ -244,50 +229,38 @@ async function tried(
       cause: error,
       hint: 'Try it again in a while, or add --untried to store them without a try.',
     });
-  } finally {
-    progress.end();
   }
 }
 
-/** `auth status`: what may be told of the tokens; ends with 4 when a person has to bring new ones. */
-export function authStatusCommand(cli: Cli): Command {
-  return newResultCommand('status', 'Tell how the tokens fare, without showing them', [
-    'auth status',
-    'auth status --json',
-  ]).action((_options, command: Command) => status(cli, command.optsWithGlobals()));
+function resultOf(status: TokenStatus, { clock }: Cli): Result {
+  const report = authReport(status, clock.nowMs());
+  return { json: report, text: `${report.message}\n` };
 }
 
-async function status(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
-  const { loadConfig } = await import('../config/config.ts');
-  const { configPath } = await import('../config/source.ts');
-  const { becomeStorageUser } = await import('../app/installation.ts');
-  const { storedTokens } = await import('../app/readers.ts');
-  const config = loadConfig({ file: options.config, env: cli.env });
-  const configFile = configPath(options.config, cli.env);
-  becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
-  const tokens = await storedTokens({ config, clock: cli.clock });
-  const report = authReport(tokens, cli.clock.nowMs());
-  if (report.needsNewTokens) cli.endWith(EXIT.authRequired);
-  if (options.json) writeJson(cli, report);
-  else cli.stdout.write(`${report.message}\n`);
-}
+const status = command({
+  name: 'status',
+  description: 'Tell how the tokens fare, without showing them',
+  examples: ['auth status', 'auth status --json'],
+  async run(call) {
+    const { storedTokens } = await import('../app/readers.ts');
+    const { cli } = call;
+    const tokens = await storedTokens({ config: configOf(call), clock: cli.clock });
+    const { needsNewTokens } = authReport(tokens, cli.clock.nowMs());
+    return { ...resultOf(tokens, cli), exit: needsNewTokens ? EXIT.authRequired : EXIT.done };
+  },
+});
 
-/** `auth refresh`: exchanges the pair for a new one now, which shows whether the tokens are good. */
-export function authRefreshCommand(cli: Cli): Command {
-  return newResultCommand('refresh', 'Exchange the tokens for new ones now', [
-    'auth refresh',
-    'auth refresh --json',
-  ]).action((_options, command: Command) => refresh(cli, command.optsWithGlobals()));
-}
+const refresh = command({
+  name: 'refresh',
+  description: 'Exchange the tokens for new ones now',
+  examples: ['auth refresh', 'auth refresh --json'],
+  run: (context) =>
+    withParts(context, async ({ parts, progress, call }) => {
+      progress.step('asking the platform for new tokens');
+      await parts.platform.tokens.refresh(call);
+      parts.mirror.freshnessBoard.ok('auth');
+      return resultOf(parts.platform.tokens.describe(), context.cli);
+    }),
+});
 
-function refresh(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
-  return withParts(cli, options, async ({ parts, progress, call }) => {
-    progress.step('asking the platform for new tokens');
-    await parts.platform.tokens.refresh(call);
-    parts.mirror.freshnessBoard.ok('auth');
-    progress.end();
-    const report = authReport(parts.platform.tokens.describe(), cli.clock.nowMs());
-    if (options.json) writeJson(cli, report);
-    else cli.stdout.write(`${report.message}\n`);
-  });
-}
+export const auth = group('auth', 'Hand over tokens and see how they fare', set, status, refresh);

@@ -1,104 +1,73 @@
-import type { Command } from 'commander';
+import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
+import { readConfig } from '../config/config.ts';
+import { configError } from '../config/source.ts';
 import { typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
+import { refuseExisting } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { RestoreReport } from '../support/restore.ts';
 import type { ConfigForRestore } from '../support/restored-config.ts';
-import {
-  type Cli,
-  datedName,
-  EXIT,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  writeJson,
-} from './cli.ts';
+import { datedName, EXIT } from './cli.ts';
+import { command, flag, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
 
-interface BackupCommandOptions extends GlobalOptions, JsonOption {
-  force?: boolean;
-  withTokens?: boolean;
-}
-
-/** `backup`: everything that is worth keeping in one file, beside the running daemon. */
-export function backupCommand(cli: Cli): Command {
-  return newResultCommand(
-    'backup',
+export const backup = command({
+  name: 'backup',
+  description:
     'Write the mirror, what the POS handed over and the configuration into one file, also while tillsync runs',
-    ['backup /media/usb/tillsync.tar.gz', 'backup tillsync.tar.gz --force --json'],
-  )
-    .argument(
-      '[file]',
-      'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
-    )
-    .option('--force', 'overwrite the file if it exists')
-    .option(
+  examples: ['backup /media/usb/tillsync.tar.gz', 'backup tillsync.tar.gz --force --json'],
+  argument: [
+    '[file]',
+    'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
+  ],
+  options: {
+    force: flag('--force', 'overwrite the file if it exists'),
+    withTokens: flag(
       '--with-tokens',
       'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
         'that two machines use locks both out',
-    )
-    .action((file: string | undefined, _options, command: Command) =>
-      backup(cli, file ?? datedName('tillsync-backup', cli.clock), command.optsWithGlobals()),
-    );
-}
-
-async function backup(cli: Cli, file: string, options: BackupCommandOptions): Promise<void> {
-  // Before the work, which may take minutes.
-  const { refuseExisting } = await import('../support/archive.ts');
-  refuseExisting(file, options.force ?? false);
-  const { readConfig } = await import('../config/config.ts');
-  const { configError } = await import('../config/source.ts');
-  const { writeBackup } = await import('../support/backup.ts');
-  const { actAsStorageUser } = await import('../app/installation.ts');
-  const read = readConfig({ file: options.config, env: cli.env });
-  if ('faults' in read) throw configError(read.faults);
-  actAsStorageUser({ directory: read.config.storage.directory, configFile: read.file, writes: false });
-  const progress = new Progress({ stream: cli.stderr, clock: cli.clock });
-  progress.step('copying and checking the mirror');
-  let report: BackupReport;
-  try {
-    report = await writeBackup({
-      config: read.config,
-      configFile: read.file,
-      path: file,
-      force: options.force ?? false,
-      withTokens: options.withTokens ?? false,
-      clock: cli.clock,
-      signal: cli.signal,
-    });
-  } finally {
-    progress.end();
-  }
-  if (report.inboxFault !== null) cli.endWith(EXIT.partial);
-  for (const warning of warnings(report)) cli.stderr.write(`${warning}\n`);
-  if (options.json) {
+    ),
+  },
+  async run(call) {
+    const { cli, options, argument: file = datedName('tillsync-backup', cli.clock) } = call;
+    const { force = false, withTokens = false } = options;
+    // Before the work, which may take minutes.
+    refuseExisting(file, force);
+    const { writeBackup } = await import('../support/backup.ts');
+    const read = readConfig(sourceOf(call));
+    if ('faults' in read) throw configError(read.faults);
+    const { config, file: configFile } = read;
+    actAsStorageUser({ directory: config.storage.directory, configFile, writes: false });
+    const progress = new Progress(cli);
+    progress.step('copying and checking the mirror');
+    const { clock, signal } = cli;
+    const report = await writeBackup({
+      ...{ config, configFile, path: file, force, withTokens, clock, signal },
+    }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
-    writeJson(cli, {
-      file,
-      bytes,
-      ...manifest,
-      warnings: warnings(report),
-      inboxFault: inboxFault?.message ?? null,
-    });
-  } else cli.stdout.write(text(file, report));
-}
+    const told = warnings(report);
+    for (const warning of told) cli.stderr.write(`${warning}\n`);
+    return {
+      json: { file, bytes, ...manifest, warnings: told, inboxFault: inboxFault?.message ?? null },
+      text: backupText(file, report),
+      exit: inboxFault === null ? EXIT.done : EXIT.partial,
+    };
+  },
+});
 
-function text(file: string, { bytes, manifest }: BackupReport): string {
+function backupText(file: string, { bytes, manifest }: BackupReport): string {
   const { mirror, inbox, hasConfig, hasTokens } = manifest;
   const handedOver = inbox && inbox.stockChanges + inbox.productChanges + inbox.orderAcks;
-  return fields([
-    ['backup', `${file}, ${bytes} bytes, read again and checked`],
-    ['of', manifest.createdAt],
-    ['orders', `${mirror.orders}, newest event ${mirror.newestSeq}`],
-    ['products', mirror.products],
-    [
-      'not sent yet',
-      `${mirror.unsentChanges} changes in the outbox, ${handedOver ?? 'unknown'} in the inbox`,
-    ],
-    ['configuration', hasConfig ? 'in it' : 'not in it, for it comes from the environment alone'],
-    ['tokens', hasTokens ? 'IN IT: whoever has the file can act for the company' : 'not in it'],
-  ]);
+  return fields({
+    backup: `${file}, ${bytes} bytes, read again and checked`,
+    of: manifest.createdAt,
+    orders: `${mirror.orders}, newest event ${mirror.newestSeq}`,
+    products: mirror.products,
+    'not sent yet': `${mirror.unsentChanges} changes in the outbox, ${handedOver ?? 'unknown'} in the inbox`,
+    configuration: hasConfig ? 'in it' : 'not in it, for it comes from the environment alone',
+    tokens: hasTokens ? 'IN IT: whoever has the file can act for the company' : 'not in it',
+  });
 }
 
 function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[] {
@@ -117,90 +86,74 @@ function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[]
   return found;
 }
 
-interface RestoreOptions extends GlobalOptions, JsonOption {
-  check?: boolean;
-  withConfig?: boolean;
-}
-
-/** `restore`: the mirror of a backup in the place of what is there. */
-export function restoreCommand(cli: Cli): Command {
-  return newResultCommand(
-    'restore',
+export const restore = command({
+  name: 'restore',
+  description:
     'Put a backup in the place of what is here, on this machine or another; tillsync must be stopped',
-    [
-      'restore tillsync.tar.gz --check',
-      'restore /media/usb/tillsync.tar.gz',
-      'restore /media/usb/tillsync.tar.gz --with-config',
-    ],
-  )
-    .argument('<file>', 'as `tillsync backup` wrote it; it is checked whole before anything is touched')
-    .option('--check', 'only check the file and tell what is in it')
-    .option(
+  examples: [
+    'restore tillsync.tar.gz --check',
+    'restore /media/usb/tillsync.tar.gz',
+    'restore /media/usb/tillsync.tar.gz --with-config',
+  ],
+  argument: ['<file>', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
+  options: {
+    check: flag('--check', 'only check the file and tell what is in it'),
+    withConfig: flag(
       '--with-config',
       "take the configuration of the backup, too; the file that is here is kept beside it as .bak-TIME. Without it, this machine's own stays, unless it was never set up",
-    )
-    .addHelpText(
-      'after',
-      `
+    ),
+  },
+  more: `
 What was here is kept beside it as mirror.db.before-restore-TIME. Changes that were not sent when the backup was made
 are held (tillsync outbox list --state held): the platform may have newer values. The order feed never gives a number
 twice: where the mirror here does not show how far it came, it goes on 1000000 further.`,
-    )
-    .action((file: string, _options, command: Command) => restore(cli, file, command.optsWithGlobals()));
-}
-
-async function restore(cli: Cli, file: string, options: RestoreOptions): Promise<void> {
-  const { clock, signal } = cli;
-  if (options.check) {
-    const { readBackup } = await import('../support/backup.ts');
-    const { manifest } = await readBackup(file, { signal });
-    if (options.json) writeJson(cli, manifest);
-    else cli.stdout.write(`${file} is whole.\n${describe(manifest)}`);
-    return;
-  }
-  const { configForRestore } = await import('../support/restored-config.ts');
-  const { openBackup } = await import('../support/backup.ts');
-  const { restoreBackup } = await import('../support/restore.ts');
-  const { actAsStorageUser, asRoot } = await import('../app/installation.ts');
-  const { requireRights } = await import('../app/installation.ts');
-  const descriptor = openBackup(file);
-  const found = await configForRestore({
-    ...{ file: options.config, env: cli.env, backup: file, descriptor, clock, signal },
-    takesIt: options.withConfig ?? false,
-  });
-  const { config } = found;
-  actAsStorageUser({ directory: config.storage.directory, configFile: found.file, writes: true });
-  requireRights(config.storage.directory, 'write');
-  const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal });
-  const configKeptAt = asRoot(() => found.write());
-  const advice = adviceFor(report, isoUtc(clock.nowMs()).slice(0, 10));
-  const { host } = new URL(config.platform.baseUrl);
-  if (host !== report.manifest.platform) {
-    advice.unshift(`The backup is of ${report.manifest.platform}, but the configuration talks to ${host}.`);
-  }
-  advice.push(...configAdvice(found, configKeptAt, file));
-  if (options.json) {
-    const configuration = { configFile: found.file, configuration: found.origin, configKeptAt };
-    writeJson(cli, { ...report, ...configuration, advice });
-  } else {
-    cli.stdout.write(`${report.directory} was restored.\n${describe(report.manifest)}`);
-    for (const line of advice) cli.stdout.write(`${line}\n`);
-  }
-}
+  async run(call) {
+    const { cli, options, argument: file } = call;
+    const { clock, signal } = cli;
+    const { openBackup, readBackup } = await import('../support/backup.ts');
+    if (options.check) {
+      const { manifest } = await readBackup(file, { signal });
+      return { json: manifest, text: `${file} is whole.\n${describe(manifest)}` };
+    }
+    const { configForRestore } = await import('../support/restored-config.ts');
+    const { restoreBackup } = await import('../support/restore.ts');
+    const descriptor = openBackup(file);
+    const found = await configForRestore({
+      ...{ ...sourceOf(call), backup: file, descriptor, clock, signal },
+      takesIt: options.withConfig ?? false,
+    });
+    const { config, file: configFile, origin } = found;
+    actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
+    requireRights(config.storage.directory, 'write');
+    const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal });
+    const configKeptAt = asRoot(() => found.write());
+    const { directory, manifest } = report;
+    const advice = [
+      ...adviceFor(report, isoUtc(clock.nowMs()).slice(0, 10)),
+      ...configAdvice(found, configKeptAt, file),
+    ];
+    const { host } = new URL(config.platform.baseUrl);
+    if (host !== manifest.platform) {
+      advice.unshift(`The backup is of ${manifest.platform}, but the configuration talks to ${host}.`);
+    }
+    return {
+      json: { ...report, configFile, configuration: origin, configKeptAt, advice },
+      text: `${directory} was restored.\n${describe(manifest)}${advice.map((line) => `${line}\n`).join('')}`,
+    };
+  },
+});
 
 function describe({ createdAt, tillsync, platform, mirror, inbox, hasTokens }: Manifest): string {
-  return fields([
-    ['made', `${createdAt} by tillsync ${tillsync}, for ${platform}`],
-    ['orders', `${mirror.orders}, newest event ${mirror.newestSeq}`],
-    ['products', mirror.products],
-    ['not sent then', `${mirror.unsentChanges} changes in the outbox`],
-    [
-      'in the inbox then',
+  return fields({
+    made: `${createdAt} by tillsync ${tillsync}, for ${platform}`,
+    orders: `${mirror.orders}, newest event ${mirror.newestSeq}`,
+    products: mirror.products,
+    'not sent then': `${mirror.unsentChanges} changes in the outbox`,
+    'in the inbox then':
       inbox &&
-        `${inbox.stockChanges} stocks, ${inbox.productChanges} products, ${inbox.orderAcks} acknowledgements`,
-    ],
-    ['tokens', hasTokens ? 'in it' : 'not in it'],
-  ]);
+      `${inbox.stockChanges} stocks, ${inbox.productChanges} products, ${inbox.orderAcks} acknowledgements`,
+    tokens: hasTokens ? 'in it' : 'not in it',
+  });
 }
 
 const TOKENS_ADVICE = {
@@ -232,22 +185,24 @@ function configAdvice({ origin, file }: ConfigForRestore, keptAt: string | null,
 /** What a person has to know or do now. */
 function adviceFor(report: RestoreReport, today: string): string[] {
   const { keptAt, held, feedJumped, continuesAfterSeq, changes, manifest } = report;
+  const { tillsync, start } = typedWords();
   const since = manifest.createdAt.slice(0, 10);
-  return [
-    ...(keptAt === null ? [] : [`What was here is kept as ${keptAt}; delete it when all is well.`]),
-    ...(held === 0
-      ? []
-      : [
-          `${held} changes that had not been sent are held: ${typedWords().tillsync} outbox list --state held`,
-        ]),
-    ...changes.map(
-      ({ kind, path }) =>
-        `The POS had handed over ${path}; if it still holds true: ${typedWords().tillsync} push ${kind} ${path}`,
-    ),
-    ...(feedJumped
-      ? [`The order feed goes on above ${continuesAfterSeq}, so that no number comes twice.`]
-      : []),
-    ...TOKENS_ADVICE[report.tokens],
-    `Start tillsync: ${typedWords().start}. What happened since ${since} comes by polling; should an order be missing: ${typedWords().tillsync} sync orders --from ${since} --to ${today}`,
-  ];
+  const advice: string[] = [];
+  if (keptAt !== null) advice.push(`What was here is kept as ${keptAt}; delete it when all is well.`);
+  if (held > 0) {
+    advice.push(`${held} changes that had not been sent are held: ${tillsync} outbox list --state held`);
+  }
+  for (const { kind, path } of changes) {
+    const again = `${tillsync} push ${kind} ${path}`;
+    advice.push(`The POS had handed over ${path}; if it still holds true: ${again}`);
+  }
+  if (feedJumped) {
+    advice.push(`The order feed goes on above ${continuesAfterSeq}, so that no number comes twice.`);
+  }
+  advice.push(...TOKENS_ADVICE[report.tokens]);
+  const orders = `${tillsync} sync orders --from ${since} --to ${today}`;
+  advice.push(
+    `Start tillsync: ${start}. What happened since ${since} comes by polling; should an order be missing: ${orders}`,
+  );
+  return advice;
 }

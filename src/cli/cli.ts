@@ -1,6 +1,6 @@
-import { Command } from 'commander';
+import { once } from 'node:events';
 import type { Environment } from '../config/source.ts';
-import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, type ErrorCode, type TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 
 /** What a script learns from the exit code of every command. */
@@ -73,6 +73,21 @@ export function printableLines(text: string): string {
   return text.replace(UNSEEN, (char) => (/[\n\t]/.test(char) ? char : escaped(char)));
 }
 
+/** Breaks a line between words; what follows is indented like its beginning. */
+export function broken(line: string, room: number): string[] {
+  const indent = /^ */.exec(line)?.[0] ?? '';
+  const lines: string[] = [];
+  let current = '';
+  for (const word of line.trimStart().split(' ')) {
+    const longer = current === '' ? indent + word : `${current} ${word}`;
+    if (current !== '' && longer.length > room) {
+      lines.push(current);
+      current = indent + word;
+    } else current = longer;
+  }
+  return [...lines, current];
+}
+
 /** JSON text that says the same and shows all of it: what a terminal would obey is escaped. */
 export function printableJson(json: string): string {
   return json.replace(UNSEEN, (char) => (/[\n\r\t]/.test(char) ? char : units(char)));
@@ -99,28 +114,9 @@ export function writeJsonLine(cli: Pick<Cli, 'stdout'>, document: unknown): void
   cli.stdout.write(`${printableJson(JSON.stringify(document))}\n`);
 }
 
-/** An error as a `--json` document carries it. */
-export interface FailureDocument {
-  error: {
-    code: string;
-    message: string;
-    hint?: string;
-    httpStatus?: number;
-    retryAfterMs?: number;
-  };
-}
-
-export function failureDocument(error: TillsyncError): FailureDocument {
-  const { code, message, hint, httpStatus, retryAfterMs } = error;
-  return {
-    error: {
-      code,
-      message,
-      ...(hint === undefined ? {} : { hint }),
-      ...(httpStatus === undefined ? {} : { httpStatus }),
-      ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
-    },
-  };
+/** An error as a `--json` document carries it; what is not known is left out of the JSON. */
+export function failureDocument({ code, message, hint, httpStatus, retryAfterMs }: TillsyncError) {
+  return { error: { code, message, hint, httpStatus, retryAfterMs } };
 }
 
 /** Tells a failure to a person: what happened, then what to do; a stack only of what nobody foresaw. */
@@ -134,42 +130,29 @@ export function tellFailure(stderr: TextSink, thrown: unknown): TillsyncError {
   return error;
 }
 
-/** What of the command line counts for every command. */
-export interface GlobalOptions {
-  config?: string;
-}
-
-/** For commands that give a result: `--json`. */
-export interface JsonOption {
-  json?: boolean;
-}
-
-/** A command whose help ends with examples. */
-export function newCommand(name: string, description: string, examples: readonly string[]): Command {
-  const lines = examples.map((example) => `  $ tillsync ${example}`);
-  return new Command(name)
-    .description(description)
-    .addHelpText('after', `\nExample${lines.length > 1 ? 's' : ''}:\n${lines.join('\n')}`);
-}
-
-/** The same with `--json`. */
-export function newResultCommand(name: string, description: string, examples: readonly string[]): Command {
-  return newCommand(name, description, examples).option(
-    '--json',
-    'print one JSON document on standard output',
-  );
-}
-
-/** A whole number from an option, at least `min`; throws `usage` for anything else. */
-export function wholeNumberOption(name: string, min: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^\d+$/.test(text) && Number.isSafeInteger(value) && value >= min) return value;
-    throw new TillsyncError('usage', `${name}: found "${text}"; allowed: a whole number from ${min}.`);
-  };
+/** All of standard input as text; throws what `fault` makes of it when more comes. */
+export async function readAll(
+  stdin: Cli['stdin'],
+  bytesMax: number,
+  fault: (found: string) => Error,
+): Promise<string> {
+  const parts: Buffer[] = [];
+  let bytes = 0;
+  for await (const part of stdin) {
+    const buffer = Buffer.from(part);
+    bytes += buffer.length;
+    if (bytes > bytesMax) throw fault(`more than ${bytesMax} bytes`);
+    parts.push(buffer);
+  }
+  return Buffer.concat(parts).toString('utf8');
 }
 
 /** A name with the day in it, such as `tillsync-backup-2026-03-01.tar.gz`. */
 export function datedName(what: string, clock: Pick<Clock, 'nowMs'>): string {
   return `${what}-${isoUtc(clock.nowMs()).slice(0, 10)}.tar.gz`;
+}
+
+/** Resolves when the signal aborts. */
+export async function aborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await once(signal, 'abort');
 }

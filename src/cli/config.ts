@@ -1,78 +1,69 @@
 import { resolve } from 'node:path';
-import type { Command } from 'commander';
+import { viewOfService } from '../app/installation.ts';
+import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import type { Secrets } from '../config/secrets.ts';
+import { type Secrets, serviceOf } from '../config/secrets.ts';
+import { configError, configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { asTillsyncError, typedAgain } from '../core/errors.ts';
 import { formatDuration } from '../core/time.ts';
 import { type AuthReport, authReport } from './auth.ts';
-import {
-  type Cli,
-  EXIT,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  printable,
-  writeJson,
-} from './cli.ts';
+import { EXIT, printable } from './cli.ts';
+import { becomeOwner, type Call, command, group, sourceOf } from './command.ts';
 
-/** `config check`: every fault of the configuration at once, and which secrets were handed in. */
-export function configCheckCommand(cli: Cli): Command {
-  return newResultCommand('check', 'Check configuration and secrets, every fault at once', [
-    'config check',
-    'config check --config ./config.toml --json',
-  ]).action((_options, command: Command) => check(cli, command.optsWithGlobals()));
-}
-
-async function check(cli: Cli, options: GlobalOptions & JsonOption): Promise<void> {
-  const { configError } = await import('../config/source.ts');
-  const { configPath } = await import('../config/source.ts');
-  const { serviceOf } = await import('../config/secrets.ts');
-  const { isSetUp } = await import('../config/source.ts');
-  const { configWarnings, readSetup } = await import('../config/config.ts');
-  const { viewOfService } = await import('../app/installation.ts');
-  const file = configPath(options.config, cli.env);
-  const setup = readSetup({ file: options.config, env: cli.env }, { service: serviceOf(resolve(file)) });
-  const view = viewOfService(file);
-  const faults = [...('faults' in setup ? setup.faults : []), ...(view?.faults ?? [])];
-  if ('config' in setup && !isSetUp(setup.config)) return tellNotSetUp(cli, options, file);
-  if ('faults' in setup || faults.length > 0) {
-    cli.endWith(EXIT.usage);
-    const error = configError(faults);
-    if (options.json) writeJson(cli, { ok: false, file: setup.file, faults });
-    else cli.stderr.write(`${error.message}\n${error.hint}\n`);
-    return;
-  }
-  const warnings = configWarnings(setup.config);
-  const { tokens, message } = await tokensOf(cli, setup.config, file);
-  const notSeen = [...(view?.canRead === null ? [`${file} as ${view.user}`] : []), ...setup.unseen];
-  if (options.json) {
+const check = command({
+  name: 'check',
+  description: 'Check configuration and secrets, every fault at once',
+  examples: ['config check', 'config check --config ./config.toml --json'],
+  async run(call) {
+    const { cli, options } = call;
+    const file = configPath(options.config, cli.env);
+    const setup = readSetup(sourceOf(call), { service: serviceOf(resolve(file)) });
+    const view = viewOfService(file);
+    const faults = [...('faults' in setup ? setup.faults : []), ...(view?.faults ?? [])];
+    if ('config' in setup && !isSetUp(setup.config)) {
+      const error = notSetUp();
+      if (!options.json) throw error;
+      const allowed = "the address of the platform's API";
+      const faults = [{ origin: file, key: 'platform.base_url', found: 'no platform yet', allowed }];
+      return { json: { ok: false, file, faults, remedy: error.hint }, exit: EXIT.usage };
+    }
+    if ('faults' in setup || faults.length > 0) {
+      const { message, hint } = configError(faults);
+      const json = { ok: false, file: setup.file, faults };
+      return { json, above: `${message}\n${hint}\n`, exit: EXIT.usage };
+    }
+    const { config, unseen } = setup;
+    const secrets = handedIn(setup.secrets);
+    const warnings = configWarnings(config);
+    const { tokens, message } = await tokensOf(call, config);
     const service = view === undefined ? null : { unit: view.unit, user: view.user };
-    const found = { secrets: handedIn(setup.secrets), tokens, service, notSeen, config: setup.config };
-    writeJson(cli, { ok: true, file: setup.file, faults: [], warnings, ...found });
-    return;
-  }
-  for (const warning of warnings) cli.stderr.write(`Warning: ${warning}\n`);
-  const secrets = Object.entries(handedIn(setup.secrets)).flatMap(([name, there]) => (there ? [name] : []));
-  const lines = [
-    `${setup.file} is in order.`,
-    ...(view?.canRead ? [`Service: ${view.unit} runs as ${view.user}, which can read it.`] : []),
-    `Tokens: ${message}`,
-    `Optional secrets from files or the environment: ${secrets.join(', ') || 'none'}.`,
-    ...(notSeen.length === 0
-      ? []
-      : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${typedAgain()}`]),
-  ];
-  cli.stdout.write(`${lines.map(printable).join('\n')}\n`);
-}
+    const notSeen = [...(view?.canRead === null ? [`${file} as ${view.user}`] : []), ...unseen];
+    const there = Object.entries(secrets).flatMap(([name, is]) => (is ? [name] : []));
+    const lines = [
+      `${setup.file} is in order.`,
+      ...(view?.canRead ? [`Service: ${view.unit} runs as ${view.user}, which can read it.`] : []),
+      `Tokens: ${message}`,
+      `Optional secrets from files or the environment: ${there.join(', ') || 'none'}.`,
+      ...(notSeen.length === 0
+        ? []
+        : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${typedAgain()}`]),
+    ];
+    return {
+      json: { ok: true, file: setup.file, faults: [], warnings, secrets, tokens, service, notSeen, config },
+      above: warnings.map((warning) => `Warning: ${warning}\n`).join(''),
+      text: `${lines.map(printable).join('\n')}\n`,
+    };
+  },
+});
 
 /** How the stored tokens fare; `tokens` is null where this user may not look. */
-async function tokensOf(cli: Cli, config: Config, configFile: string) {
+async function tokensOf(call: Call, config: Config) {
   const { storedTokens } = await import('../app/readers.ts');
-  const { becomeStorageUser } = await import('../app/installation.ts');
+  const { clock } = call.cli;
   try {
-    becomeStorageUser({ directory: config.storage.directory, configFile, writes: false });
-    const report = authReport(await storedTokens({ config, clock: cli.clock }), cli.clock.nowMs());
-    return { tokens: report, message: tokensText(report, cli.clock.nowMs()) };
+    becomeOwner(call, config, false);
+    const report = authReport(await storedTokens({ config, clock }), clock.nowMs());
+    return { tokens: report, message: tokensText(report, clock.nowMs()) };
   } catch (error) {
     const { message, hint } = asTillsyncError(error);
     return { tokens: null, message: [message, hint].join(' ') };
@@ -86,16 +77,6 @@ function tokensText(report: AuthReport, nowMs: number): string {
   return `stored, valid for ${formatDuration(Date.parse(refreshExpiresAt) - nowMs)}.`;
 }
 
-async function tellNotSetUp(cli: Cli, { json }: JsonOption, file: string): Promise<void> {
-  const { notSetUp } = await import('../config/source.ts');
-  const error = notSetUp();
-  if (!json) throw error;
-  cli.endWith(EXIT.usage);
-  const allowed = "the address of the platform's API";
-  const faults = [{ origin: file, key: 'platform.base_url', found: 'no platform yet', allowed }];
-  cli.stdout.write(`${JSON.stringify({ ok: false, file, faults, remedy: error.hint }, null, 2)}\n`);
-}
-
 function handedIn(secrets: Secrets): Record<string, boolean> {
   return {
     'refresh-token': secrets.refreshToken !== undefined,
@@ -106,3 +87,5 @@ function handedIn(secrets: Secrets): Record<string, boolean> {
     'alarm-token': secrets.alarmToken !== undefined,
   };
 }
+
+export const config = group('config', 'Check the configuration', check);

@@ -1,17 +1,9 @@
-import type { Command } from 'commander';
+import { becomeStorageUser } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import type { CheckLevel, CheckResult } from '../support/doctor/check.ts';
-import {
-  type Cli,
-  EXIT,
-  type ExitCode,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  printable,
-  writeJson,
-} from './cli.ts';
+import { CHECK_IDS, CHECK_TITLES, type CheckLevel, type CheckResult } from '../support/doctor/check.ts';
+import { broken, type Cli, EXIT, type ExitCode, printable } from './cli.ts';
+import { command, flag, several } from './command.ts';
 import { Progress } from './progress.ts';
 
 /** How a check is shown: signs in colour on a terminal, words elsewhere. */
@@ -78,86 +70,61 @@ export function doctorExit(results: readonly CheckResult[]): ExitCode {
   return results.some(({ level, isHidden }) => level === 'warn' || isHidden) ? EXIT.partial : EXIT.done;
 }
 
-function broken(text: string, room: number): string[] {
-  const lines: string[] = [];
-  let line = '';
-  for (const word of text.split(' ')) {
-    if (line !== '' && line.length + 1 + word.length > room) {
-      lines.push(line);
-      line = word;
-    } else {
-      line = line === '' ? word : `${line} ${word}`;
+export const doctor = command({
+  name: 'doctor',
+  description: 'Check every link, and say what is wrong and what to do about it',
+  examples: ['doctor', 'doctor --only webhook --only platform.clock', 'doctor --offline --json'],
+  options: {
+    offline: flag('--offline', 'ask nothing of the platform, look at this machine alone'),
+    only: several('--only <check...>', 'only these checks, such as storage or webhook.public'),
+  },
+  more:
+    '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
+    'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
+    '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
+  async run({ cli, options }) {
+    const { checksNamed, examine } = await import('../support/doctor/doctor.ts');
+    const { readDoctorSetup } = await import('../support/doctor/machine.ts');
+    const { clock, random, env, signal, stderr } = cli;
+    const { only = [], offline = false } = options;
+    const unknown = only.find((word) => checksNamed(word).length === 0);
+    if (unknown !== undefined) {
+      const hint = `Those that there are: ${CHECK_IDS.join(', ')}; or the beginning of several, such as storage.`;
+      throw new TillsyncError('usage', `There is no check "${unknown}".`, { hint });
     }
-  }
-  return [...lines, line];
-}
-
-interface DoctorCommandOptions extends GlobalOptions, JsonOption {
-  offline?: boolean;
-  only?: string[];
-}
-
-/** `doctor`: every link checked, with a verdict and a remedy each; with or without a running daemon. */
-export function doctorCommand(cli: Cli): Command {
-  return newResultCommand('doctor', 'Check every link, and say what is wrong and what to do about it', [
-    'doctor',
-    'doctor --only webhook --only platform.clock',
-    'doctor --offline --json',
-  ])
-    .option('--offline', 'ask nothing of the platform, look at this machine alone')
-    .option('--only <check...>', 'only these checks, such as storage or webhook.public')
-    .addHelpText(
-      'after',
-      '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
-        'Exit codes: 0 all well, 1 something is wrong, 2 the configuration cannot be used,\n' +
-        '3 something to look at, or checks that this user may not make, 4 new tokens are needed.',
-    )
-    .action((_options, command: Command) => doctor(cli, command.optsWithGlobals()));
-}
-
-async function doctor(cli: Cli, options: DoctorCommandOptions): Promise<void> {
-  const { CHECK_IDS, CHECK_TITLES } = await import('../support/doctor/check.ts');
-  const { checksNamed, examine } = await import('../support/doctor/doctor.ts');
-  const { readDoctorSetup } = await import('../support/doctor/machine.ts');
-  const { becomeStorageUser } = await import('../app/installation.ts');
-  const { clock, random, env, signal, stderr } = cli;
-  const only = options.only ?? [];
-  const unknown = only.find((word) => checksNamed(word).length === 0);
-  if (unknown !== undefined) {
-    const hint = `Those that there are: ${CHECK_IDS.join(', ')}; or the beginning of several, such as storage.`;
-    throw new TillsyncError('usage', `There is no check "${unknown}".`, { hint });
-  }
-  const progress = new Progress({ stream: stderr, clock });
-  const shown = only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed);
-  const titleWidth = Math.max(...shown.map((id) => CHECK_TITLES[id].length));
-  const style = styleOf(cli);
-  const results: CheckResult[] = [];
-  const advised = new Set<string>();
-  try {
-    const setup = readDoctorSetup({ file: options.config, env });
-    if (setup.config) {
-      const { directory } = setup.config.storage;
-      becomeStorageUser({ directory, configFile: setup.file, writes: false });
-    }
-    const examination = examine({
-      ...{ setup, env, clock, random, signal, only },
-      offline: options.offline === true,
-      onCheck: (id) => stderr.isTTY && progress.step(`checking: ${CHECK_TITLES[id]}`),
-      onWait: (wait) => progress.wait(wait),
-    });
-    for await (const result of examination) {
-      results.push(result);
+    const shown = only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed);
+    const titleWidth = Math.max(...shown.map((id) => CHECK_TITLES[id].length));
+    const style = styleOf(cli);
+    const progress = new Progress(cli);
+    const results: CheckResult[] = [];
+    const advised = new Set<string>();
+    try {
+      const setup = readDoctorSetup({ file: options.config, env });
+      if (setup.config) {
+        const { directory } = setup.config.storage;
+        becomeStorageUser({ directory, configFile: setup.file, writes: false });
+      }
+      const examination = examine({
+        ...{ setup, env, clock, random, signal, only, offline },
+        onCheck: (id) => stderr.isTTY && progress.step(`checking: ${CHECK_TITLES[id]}`),
+        onWait: (wait) => progress.wait(wait),
+      });
+      for await (const result of examination) {
+        results.push(result);
+        progress.end();
+        if (!options.json) cli.stdout.write(checkText(withoutRepeat(result, advised), titleWidth, style));
+      }
+    } finally {
       progress.end();
-      if (!options.json) cli.stdout.write(checkText(withoutRepeat(result, advised), titleWidth, style));
     }
-  } finally {
-    progress.end();
-  }
-  cli.endWith(doctorExit(results));
-  const summary = summaryText(results);
-  if (options.json) writeJson(cli, documentOf(results, summary, isoUtc(clock.nowMs())));
-  else cli.stdout.write(`\n${summary}\n`);
-}
+    const summary = summaryText(results);
+    return {
+      json: documentOf(results, summary, isoUtc(clock.nowMs())),
+      text: `\n${summary}\n`,
+      exit: doctorExit(results),
+    };
+  },
+});
 
 /** What was not checked for the same reason as another check needs no advice of its own. */
 function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {

@@ -1,105 +1,38 @@
 import { Command, CommanderError } from 'commander';
-import { programVersion } from '../app/installation.ts';
+import { findInstallation, programVersion } from '../app/installation.ts';
 import { asTillsyncError, setInstallation, TillsyncError } from '../core/errors.ts';
-import { alarmsTestCommand } from './alarms.ts';
-import { authRefreshCommand, authSetCommand, authStatusCommand } from './auth.ts';
-import { backupCommand, restoreCommand } from './backup.ts';
-import { bundleCommand } from './bundle.ts';
-import { callbacksTailCommand } from './callbacks.ts';
-import {
-  type Cli,
-  EXIT,
-  type ExitCode,
-  exitCodeOf,
-  failureDocument,
-  type GlobalOptions,
-  tellFailure,
-  writeJson,
-} from './cli.ts';
-import { configCheckCommand } from './config.ts';
-import { demoCommand, sandboxCommand } from './demo.ts';
-import { diffCommand, productShowCommand } from './diff.ts';
-import { doctorCommand } from './doctor.ts';
-import { eventsListCommand, eventsReplayCommand, eventsShowCommand } from './events.ts';
-import { feedAckCommand, feedTailCommand } from './feed.ts';
-import { initCommand } from './init/init.ts';
-import { keyCommand } from './key.ts';
-import { orderListCommand, orderShowCommand } from './order.ts';
-import { outboxDropCommand, outboxListCommand, outboxReleaseCommand, outboxRetryCommand } from './outbox.ts';
-import { pushProductsCommand, pushStockCommand } from './push.ts';
-import { quarantineListCommand, quarantineRetryCommand, quarantineShowCommand } from './quarantine.ts';
-import { runCommand } from './run.ts';
-import { productSetCommand, stockSetCommand } from './set.ts';
-import { statusCommand } from './status.ts';
-import { syncOrdersCommand, syncProductsCommand } from './sync.ts';
-import {
-  webhookRotateSecretCommand,
-  webhookSetCommand,
-  webhookShowCommand,
-  webhookTestCommand,
-} from './webhook.ts';
+import { alarms } from './alarms.ts';
+import { auth } from './auth.ts';
+import { backup, restore } from './backup.ts';
+import { bundle } from './bundle.ts';
+import { callbacks } from './callbacks.ts';
+import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
+import type { CommonOptions } from './command.ts';
+import { config } from './config.ts';
+import { demo, sandbox } from './demo.ts';
+import { diff } from './diff.ts';
+import { doctor } from './doctor.ts';
+import { events } from './events.ts';
+import { feedCommands } from './feed.ts';
+import { init } from './init/init.ts';
+import { key } from './key.ts';
+import { order } from './order.ts';
+import { outbox } from './outbox.ts';
+import { product } from './product.ts';
+import { pushCommands } from './push.ts';
+import { quarantine } from './quarantine.ts';
+import { run } from './run.ts';
+import { status } from './status.ts';
+import { stock } from './stock.ts';
+import { sync } from './sync.ts';
+import { webhook } from './webhook.ts';
 
-type MakeCommand = (cli: Cli) => Command;
-
-/** By first word, in the order of the help. */
-const COMMANDS: ReadonlyMap<string, MakeCommand> = new Map<string, MakeCommand>([
-  ['run', runCommand],
-  ['demo', demoCommand],
-  ['sandbox', sandboxCommand],
-  ['init', initCommand],
-  group('config', 'Check the configuration', [configCheckCommand]),
-  ['key', keyCommand],
-  ['status', statusCommand],
-  ['doctor', doctorCommand],
-  group('auth', 'Hand over tokens and see how they fare', [
-    authSetCommand,
-    authStatusCommand,
-    authRefreshCommand,
-  ]),
-  group('sync', 'Ask the platform now', [syncOrdersCommand, syncProductsCommand]),
-  ['diff', diffCommand],
-  group('order', 'Look at orders of the mirror', [orderListCommand, orderShowCommand]),
-  group('product', 'Look at products and change them', [productShowCommand, productSetCommand]),
-  group('stock', 'Change stock', [stockSetCommand]),
-  group('push', 'Hand over many changes from a file', [pushStockCommand, pushProductsCommand]),
-  group('outbox', 'Look at changes on their way to the platform, and decide about them', [
-    outboxListCommand,
-    outboxRetryCommand,
-    outboxDropCommand,
-    outboxReleaseCommand,
-  ]),
-  group('webhook', 'Look after the webhook at the platform', [
-    webhookShowCommand,
-    webhookSetCommand,
-    webhookRotateSecretCommand,
-    webhookTestCommand,
-  ]),
-  group('callbacks', 'Look at the last callbacks', [callbacksTailCommand]),
-  group('feed', 'Read the change feed, and acknowledge what was booked', [feedTailCommand, feedAckCommand]),
-  group('alarms', 'Try who is told when something needs a person', [alarmsTestCommand]),
-  group('quarantine', 'Look at what could not be read', [
-    quarantineListCommand,
-    quarantineShowCommand,
-    quarantineRetryCommand,
-  ]),
-  group('events', 'Look at what was received of orders, and read it again', [
-    eventsListCommand,
-    eventsShowCommand,
-    eventsReplayCommand,
-  ]),
-  ['backup', backupCommand],
-  ['restore', restoreCommand],
-  ['bundle', bundleCommand],
-]);
-
-function group(name: string, description: string, inner: readonly MakeCommand[]): [string, MakeCommand] {
-  const make = (cli: Cli) => {
-    const parent = new Command(name).description(description);
-    for (const command of inner) parent.addCommand(command(cli));
-    return parent;
-  };
-  return [name, make];
-}
+/** In the order of the help. */
+const COMMANDS = [
+  ...[run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock],
+  ...[pushCommands, outbox, webhook, callbacks, feedCommands, alarms, quarantine, events],
+  ...[backup, restore, bundle],
+];
 
 /**
  * The command line. With the first word given, only the command of that name, if there is one: to make all takes a
@@ -116,11 +49,10 @@ export function createProgram(cli: Cli, firstWord?: string): Command {
         '4 the platform asks for new tokens (tillsync auth set), 130 stopped by Ctrl-C.\n' +
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
-  const named = firstWord === undefined ? undefined : COMMANDS.get(firstWord);
-  for (const make of named ? [named] : COMMANDS.values()) program.addCommand(make(cli));
-  program.hook('preAction', async (_program, command) => {
-    const { findInstallation } = await import('../app/installation.ts');
-    const { config } = command.optsWithGlobals<GlobalOptions>();
+  const named = COMMANDS.filter(({ name }) => name === firstWord);
+  for (const { make } of named.length > 0 ? named : COMMANDS) program.addCommand(make(cli));
+  program.hook('preAction', (_program, command) => {
+    const { config } = command.optsWithGlobals<CommonOptions>();
     setInstallation(() => findInstallation(config, cli.env), [...namesOf(command), ...command.args]);
   });
   prepare(program, cli);

@@ -1,6 +1,6 @@
 import { type Clock, formatDuration } from '../core/time.ts';
 import type { Endpoint, Wait } from '../platform/platform.ts';
-import { printable, type TextSink } from './cli.ts';
+import { type Cli, printable, type TextSink } from './cli.ts';
 
 const CALL_NAMES: Record<Endpoint, string> = {
   'token.refresh': 'token refresh',
@@ -41,11 +41,6 @@ const PLAIN_EVERY_MS = 10_000;
 const CLEAR_TO_END = '\u001b[K';
 const COLUMNS_DEFAULT = 80;
 
-export interface ProgressOptions {
-  stream: TextSink;
-  clock: Clock;
-}
-
 /**
  * What a command is doing now. On a terminal one line that is written over and cleared at the end; elsewhere
  * plain lines, each thing said once.
@@ -60,8 +55,8 @@ export class Progress {
   #lastCountMs = Number.NEGATIVE_INFINITY;
   #countdown = new AbortController();
 
-  constructor({ stream, clock }: ProgressOptions) {
-    this.#stream = stream;
+  constructor({ stderr, clock }: Pick<Cli, 'stderr' | 'clock'>) {
+    this.#stream = stderr;
     this.#clock = clock;
   }
 

@@ -1,54 +1,42 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import { type Command, Option } from 'commander';
-import type { ChangeValues, InventoryPlan, Preview, Verdict } from '../app/preview.ts';
-import { TillsyncError } from '../core/errors.ts';
+import {
+  type InventoryPlan,
+  type Preview,
+  planInventory,
+  previewChanges,
+  type Verdict,
+} from '../app/preview.ts';
+import { chosenBranch } from '../app/sweep-now.ts';
+import { asTyped, counted, TillsyncError } from '../core/errors.ts';
 import type { ProductChange, StockChange } from '../outbox/change.ts';
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
+import { type Cli, EXIT, printable } from './cli.ts';
 import {
-  type Cli,
-  EXIT,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  printable,
-  writeJson,
-} from './cli.ts';
+  type Call,
+  choice,
+  command,
+  flag,
+  group,
+  type Result,
+  text,
+  type Values,
+  withParts,
+} from './command.ts';
 import {
-  addressText,
+  type HandOver,
   handOver,
-  type InventoryReport,
-  inventoryLines,
-  itemsLine,
   type PlacedChange,
   type Problem,
-  type PushReport,
-  placed,
   placeOf,
-  pushText,
   tellProblems,
-  valuesText,
 } from './hand-over.ts';
+import { addressText, valuesText } from './outbox.ts';
 import { table } from './table.ts';
-import { type CommandTools, withParts } from './with-parts.ts';
 
-export const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
-
-/** One item of a file: a change, or why it is none. */
-export type InputItem = FileChange<StockChange | ProductChange>;
-
-export interface ReadInputOptions {
-  kind: 'stock' | 'product';
-  input: OpenInput;
-  /** Found by the file's extension, else by its first character. */
-  format?: FileFormat | undefined;
-  /** Which sign of a CSV's numbers is the decimal one. */
-  decimal?: DecimalSign | undefined;
-  onProgress: (items: number) => void;
-}
-
+const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
 const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
   '.csv': 'csv',
   '.tsv': 'csv',
@@ -57,53 +45,22 @@ const BY_EXTENSION: Readonly<Record<string, FileFormat>> = {
   '.jsonl': 'ndjson',
 };
 
-/** A file that is open, or standard input. */
-export interface OpenInput {
-  name: string;
-  /** undefined: standard input. */
-  descriptor: number | undefined;
-}
-
 /** Opens what will be read, while this is still the user who named it. Throws `usage` when it cannot be opened. */
-export function openInput(cli: Pick<Cli, 'stdin'>, name: string): OpenInput {
-  if (name === '-' && cli.stdin.isTTY) {
+function openInput({ stdin }: Cli, file: string): AsyncIterable<string | Uint8Array> {
+  if (file === '-' && stdin.isTTY) {
     throw new TillsyncError('usage', 'Standard input is a terminal, so there is nothing to read from it.', {
       hint: 'Redirect a file into it, or name the file.',
     });
   }
-  if (name === '-') return { name, descriptor: undefined };
+  if (file === '-') return stdin;
   try {
-    return { name, descriptor: openSync(name, 'r') };
+    return createReadStream(file, { fd: openSync(file, 'r') });
   } catch (error) {
-    throw unreadable(name, error);
+    throw unreadable(file, error);
   }
 }
 
-/**
- * Reads a whole file of changes, each item checked by itself. Throws `usage` when nothing of it can be read,
- * `aborted` at the signal.
- */
-export async function readInput(cli: Cli, options: ReadInputOptions): Promise<InputItem[]> {
-  const { kind, input, onProgress } = options;
-  const { name: file, descriptor: fd } = input;
-  const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
-  const how = {
-    ...(format !== undefined && { format }),
-    decimal: options.decimal,
-    tell: (note: string) => cli.stderr.write(`${printable(note)}\n`),
-  };
-  const source = fd === undefined ? cli.stdin : createReadStream(file, { fd });
-  const pieces = bytesOf(source, file, cli.signal);
-  const items: InputItem[] = [];
-  const readings: AsyncIterable<InputItem[]> =
-    kind === 'stock' ? readStockFile(pieces, how) : readProductFile(pieces, how);
-  for await (const some of readings) {
-    for (const item of some) items.push(item);
-    onProgress(items.length);
-  }
-  return items;
-}
-
+/** The pieces of a file. Throws `usage` when it cannot be read on, `aborted` at the signal. */
 async function* bytesOf(
   source: AsyncIterable<string | Uint8Array>,
   file: string,
@@ -131,79 +88,201 @@ function unreadable(file: string, error: unknown): unknown {
   return new TillsyncError('usage', `${file} cannot be read (${code}). Nothing was taken.`, { cause: error });
 }
 
-export interface PreviewedChange {
-  index: number;
-  line?: number;
-  unnamed?: string;
-  target: string;
-  address: string;
-  values: ChangeValues;
-  verdict: Verdict;
-  why: string;
+type Kind = 'stock' | 'product';
+
+const INPUT_OPTIONS = {
+  format: choice('--format <format>', "else by the file's extension or first character", FORMATS),
+  decimal: choice<DecimalSign>(
+    '--decimal <sign>',
+    'of CSV: which sign of its numbers is the decimal one; the other may group thousands',
+    ['point', 'comma'],
+  ),
+  dryRun: flag('--dry-run', 'only show what would be sent, and why'),
+  wait: flag('--wait', 'stay until each change is settled; where no daemon runs, send them'),
+};
+
+const INVENTORY_OPTIONS = {
+  full: flag('--full', 'the file counts everything: only what differs from the mirror is handed over'),
+  missing: choice(
+    '--missing <what>',
+    'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
+    ['keep', 'zero'],
+  ),
+  branch: text(
+    '--branch <id>',
+    'the branch of every line that names none, and with --full the one it counts',
+  ),
+};
+
+/** `push products` has only the first. */
+type PushOptions = Values<typeof INPUT_OPTIONS> & Partial<Values<typeof INVENTORY_OPTIONS>>;
+
+/** Hands over the changes of a file, or shows what would become of them. */
+async function push(call: Call<PushOptions, string>, kind: Kind): Promise<Result> {
+  const { cli, options, argument: file } = call;
+  const { dryRun, wait, full, missing } = options;
+  if (dryRun && wait) {
+    throw new TillsyncError('usage', '--dry-run sends nothing, so there is nothing to --wait for.');
+  }
+  if (missing !== undefined && !full) {
+    throw new TillsyncError(
+      'usage',
+      '--missing says what becomes of what a whole inventory lacks: give --full too.',
+    );
+  }
+  const source = openInput(cli, file);
+  return withParts(call, async (tools) => {
+    const { parts, progress } = tools;
+    const branch = chosenBranch(parts.branches, options.branch);
+    const problems: Problem[] = [];
+    const lines: PlacedChange[] = [];
+    let items = 0;
+    for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
+      for (const item of some) {
+        if ('fault' in item) problems.push(problemOf(item));
+        else lines.push({ ...item, kind, change: branch.named(item.change) } as PlacedChange);
+      }
+      items += some.length;
+      progress.count('items read', items);
+    }
+    if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
+    if (full || dryRun) await parts.changeDesk.catchUp();
+    const plan = full
+      ? planInventory(
+          parts,
+          lines.filter((line) => line.kind === 'stock'),
+          {
+            subsidiaryIds: branch.subsidiaryIds,
+            zeroMissing: missing === 'zero' ? zeroAfter(items) : undefined,
+            unreadable: problems.length,
+          },
+        )
+      : undefined;
+    const inventory = plan && inventoryOf(plan, options);
+    const { changes, hold } = plan ?? { changes: lines };
+    progress.end();
+    tellProblems(cli, problems);
+    if (dryRun) {
+      const previews = await previewChanges(parts, changes, hold);
+      return previewResult(previews, { items, problems, inventory });
+    }
+    const done = await handOver(cli, tools, changes, { wait, hold });
+    progress.end();
+    tellProblems(cli, done.problems);
+    const all = [...problems, ...done.problems];
+    const report = { kind, items, unreadable: problems.length, inventory, ...done.counts, problems: all };
+    return {
+      json: report,
+      text: pushText(report),
+      exit: all.length > 0 ? EXIT.partial : EXIT.done,
+    };
+  });
 }
 
-/** All that `push --dry-run` tells; with `--json` the document itself. */
-export interface PreviewReport extends Record<Verdict, number> {
-  items: number;
-  unreadable: number;
-  /** Batches that would leave. */
-  calls: number;
-  inventory?: InventoryReport;
-  changes: PreviewedChange[];
-  problems: Problem[];
+function itemsOf(
+  kind: Kind,
+  pieces: AsyncIterable<Uint8Array>,
+  { cli, options, argument: file }: Call<PushOptions, string>,
+): AsyncIterable<FileChange<StockChange | ProductChange>[]> {
+  const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
+  const how = {
+    ...(format !== undefined && { format }),
+    decimal: options.decimal,
+    tell: (note: string) => cli.stderr.write(`${printable(note)}\n`),
+  };
+  return kind === 'stock' ? readStockFile(pieces, how) : readProductFile(pieces, how);
 }
 
-export function previewReport(
-  previews: readonly Preview<PlacedChange>[],
-  items: number,
-  problems: Problem[],
-): PreviewReport {
-  const counts: Record<Verdict, number> = { send: 0, unchanged: 0, read: 0, held: 0, rejected: 0 };
-  for (const { verdict } of previews) counts[verdict] += 1;
-  return {
-    items,
-    unreadable: problems.length,
-    ...counts,
-    calls: Math.ceil((counts.send + counts.read) / BATCH_ITEMS_MAX),
-    changes: previews.map(({ line, target, values, verdict, why }) => ({
-      ...placeOf(line),
-      target,
-      address: addressText(line.change),
-      values,
-      verdict,
-      why: line.unnamed === undefined ? why : `The file does not name it. ${why}`,
-    })),
-    problems,
+function problemOf(item: Extract<FileChange<unknown>, { fault: unknown }>): Problem {
+  const { code, column, message } = item.fault;
+  return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
+}
+
+/** Makes the lines that a file of so many items does not have. */
+function zeroAfter(items: number) {
+  return (change: StockChange, n: number) => {
+    const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
+    return { index: items + n, line: null, unnamed, kind: 'stock' as const, change };
   };
 }
 
-export function previewText(report: PreviewReport): string {
-  const { items, unreadable, send, read, unchanged, held, rejected, calls, inventory } = report;
-  const shown = report.changes.filter(({ verdict }) => verdict !== 'unchanged');
-  const head = [
-    itemsLine(items, unreadable),
-    ...(inventory ? inventoryLines(inventory) : []),
-    `Would be sent: ${send + read} in ${calls} ${calls === 1 ? 'call' : 'calls'}. Unchanged ${unchanged}, held ${held}, rejected ${rejected}.`,
-  ];
-  if (shown.length === 0) return `${head.join('\n')}\n`;
-  const list = table<PreviewedChange>(
-    [
-      {
-        title: 'LINE',
-        cell: ({ line, index, unnamed }) => (unnamed === undefined ? (line ?? `[${index}]`) : '-'),
-        align: 'right',
-      },
-      { title: 'WOULD BE', cell: ({ verdict }) => WORDS[verdict] },
-      { title: 'FOR', cell: ({ address }) => address },
-      { title: 'VALUES', cell: ({ values }) => valuesText(values) },
-      { title: 'WHY', cell: ({ why }) => why },
-    ],
-    shown,
-  );
-  return `${head.join('\n')}\n\n${list}`;
+/**
+ * How a whole inventory compares with the mirror, as `--json` has it: the counts of the plan, the one branch that it
+ * counts (null: all), and why all of it is held.
+ */
+function inventoryOf(plan: InventoryPlan<unknown>, { branch, missing }: PushOptions) {
+  const { changes: _changes, hold, ...counts } = plan;
+  return {
+    branch: branch ?? null,
+    ...counts,
+    missingBecome: missing ?? 'keep',
+    hold: hold?.message ?? null,
+  };
 }
 
-const WORDS: Record<Verdict, string> = {
+type Inventory = ReturnType<typeof inventoryOf>;
+
+interface PushReport extends Record<keyof HandOver['counts'], number> {
+  items: number;
+  /** Could not be read and were not taken. */
+  unreadable: number;
+  inventory: Inventory | undefined;
+}
+
+function pushText(report: PushReport): string {
+  const { items, unreadable, inventory, pending, held, rejected, done, dropped } = report;
+  const lines = [itemsLine(items, unreadable), ...inventoryLines(inventory)];
+  const ways = [
+    [done, 'settled'],
+    [pending, 'queued'],
+    [held, asTyped('held for a person ({tillsync} outbox list --state held)')],
+    [rejected, asTyped('rejected ({tillsync} outbox list --state rejected)')],
+    [dropped, 'dropped by a person'],
+  ] as const;
+  const told = ways.filter(([count]) => count > 0).map(([count, way]) => `${count} ${way}`);
+  lines.push(told.length === 0 ? 'Nothing was handed over.' : `${told.join(', ')}.`);
+  return `${lines.map(printable).join('\n')}\n`;
+}
+
+function itemsLine(items: number, unreadable: number): string {
+  const all = counted(items, 'item');
+  return unreadable === 0 ? `${all}.` : `${all}, of which ${unreadable} cannot be used.`;
+}
+
+function inventoryLines(inventory: Inventory | undefined): string[] {
+  if (inventory === undefined) return [];
+  const { branch, different, unsure, unchanged, known, missing, missingSample, hold } = inventory;
+  const lines = [`${different} differ from the mirror, ${unchanged} say what it has.`];
+  if (unsure > 0) {
+    lines.push(
+      `${unsure} say what it has, but the platform may have another value by now, so they are sent too.`,
+    );
+  }
+  if (missing > 0) {
+    const more = missing > missingSample.length ? ', …' : '';
+    lines.push(`Not named are ${missing} of ${known} known stocks: ${missingSample.join(', ')}${more}`);
+    lines.push(missingLine(inventory));
+  }
+  if (hold !== null) lines.push(`Held for a person: ${hold}`);
+  if (hold !== null && branch === null) {
+    lines.push('If the file counts one branch only, say so with --branch.');
+  }
+  return lines;
+}
+
+function missingLine({ missing, missingNotZero, missingBecome, unclear }: Inventory): string {
+  if (missingNotZero === 0) return 'All of these are 0 already.';
+  const some = missingNotZero === missing ? 'They' : `${missingNotZero} of them`;
+  if (missingBecome === 'keep') {
+    return `${some} keep their quantity and stay on sale. If what is not in the file is sold out: --missing zero`;
+  }
+  if (unclear === 0) return `${some} go to 0, as --missing zero says.`;
+  const lines =
+    unclear === 1 ? 'a line that cannot be used or placed' : `${unclear} lines that cannot be used or placed`;
+  return `${some} keep their quantity all the same: ${lines} may be what is missing.`;
+}
+
+const VERDICTS: Record<Verdict, string> = {
   send: 'sent',
   read: 'sent, once read',
   unchanged: 'settled',
@@ -211,167 +290,77 @@ const WORDS: Record<Verdict, string> = {
   rejected: 'rejected',
 };
 
-interface PushOptions extends GlobalOptions, JsonOption {
-  format?: FileFormat;
-  decimal?: DecimalSign;
-  branch?: string;
-  full?: boolean;
-  missing?: 'keep' | 'zero';
-  dryRun?: boolean;
-  wait?: boolean;
+/** What `push --dry-run` tells; `calls` are the batches that would leave. */
+function previewResult(
+  previews: readonly Preview<PlacedChange>[],
+  { items, problems, inventory }: { items: number; problems: Problem[]; inventory: Inventory | undefined },
+): Result {
+  const counts: Record<Verdict, number> = { send: 0, unchanged: 0, read: 0, held: 0, rejected: 0 };
+  for (const { verdict } of previews) counts[verdict] += 1;
+  const { unchanged, held, rejected } = counts;
+  const sent = counts.send + counts.read;
+  const calls = Math.ceil(sent / BATCH_ITEMS_MAX);
+  const changes = previews.map(({ line, target, values, verdict, why }) => ({
+    ...placeOf(line),
+    target,
+    address: addressText(line.change),
+    values,
+    verdict,
+    why: line.unnamed === undefined ? why : `The file does not name it. ${why}`,
+  }));
+  const text = () => {
+    const shown = changes.filter(({ verdict }) => verdict !== 'unchanged');
+    const head = [
+      itemsLine(items, problems.length),
+      ...inventoryLines(inventory),
+      `Would be sent: ${sent} in ${calls} ${calls === 1 ? 'call' : 'calls'}. Unchanged ${unchanged}, held ${held}, rejected ${rejected}.`,
+    ].join('\n');
+    if (shown.length === 0) return `${head}\n`;
+    const list = table(
+      shown,
+      {
+        LINE: ({ line, index, unnamed }) => (unnamed === undefined ? (line ?? `[${index}]`) : '-'),
+        'WOULD BE': ({ verdict }) => VERDICTS[verdict],
+        FOR: 'address',
+        VALUES: ({ values }) => valuesText(values),
+        WHY: 'why',
+      },
+      ['LINE'],
+    );
+    return `${head}\n\n${list}`;
+  };
+  return {
+    json: { items, unreadable: problems.length, ...counts, calls, changes, problems, inventory },
+    text,
+    exit: problems.length > 0 || rejected > 0 ? EXIT.partial : EXIT.done,
+  };
 }
 
-/** `push stock`: hands over the quantities of a file. */
-export function pushStockCommand(cli: Cli): Command {
-  const command = pushCommand(cli, 'stock', 'stock', [
+const FILE = ['<file>', 'CSV with a header line, a JSON array, or NDJSON; - is standard input'] as const;
+
+const stock = command({
+  name: 'stock',
+  description: 'Hand over the stock quantities of a file, each item checked by itself',
+  examples: [
     'push stock counts.csv --wait',
     'push stock inventory.csv --full --missing zero --branch B1 --dry-run',
     'push stock - --format ndjson < counts.ndjson',
-  ]);
-  return command
-    .option('--full', 'the file counts everything: only what differs from the mirror is handed over')
-    .addOption(
-      new Option(
-        '--missing <what>',
-        'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
-      ).choices(['keep', 'zero']),
-    )
-    .option('--branch <id>', 'the branch of every line that names none, and with --full the one it counts');
-}
+  ],
+  argument: FILE,
+  options: {
+    ...INPUT_OPTIONS,
+    ...INVENTORY_OPTIONS,
+  },
+  run: (call) => push(call, 'stock'),
+});
 
-/** `push products`: hands over the prices, texts and visibilities of a file. */
-export function pushProductsCommand(cli: Cli): Command {
-  return pushCommand(cli, 'product', 'products', [
-    'push products prices.csv --wait',
-    'push products - --dry-run < changes.json',
-  ]);
-}
+const products = command({
+  name: 'products',
+  description: 'Hand over the product changes of a file, each item checked by itself',
+  examples: ['push products prices.csv --wait', 'push products - --dry-run < changes.json'],
+  argument: FILE,
+  options: INPUT_OPTIONS,
+  run: (call) => push(call, 'product'),
+});
 
-function pushCommand(cli: Cli, kind: 'stock' | 'product', name: string, examples: string[]): Command {
-  const what = kind === 'stock' ? 'stock quantities' : 'product changes';
-  return newResultCommand(name, `Hand over the ${what} of a file, each item checked by itself`, examples)
-    .argument('<file>', 'CSV with a header line, a JSON array, or NDJSON; - is standard input')
-    .addOption(
-      new Option('--format <format>', "else by the file's extension or first character").choices(FORMATS),
-    )
-    .addOption(
-      new Option(
-        '--decimal <sign>',
-        'of CSV: which sign of its numbers is the decimal one; the other may group thousands',
-      ).choices(['point', 'comma']),
-    )
-    .option('--dry-run', 'only show what would be sent, and why')
-    .option('--wait', 'stay until each change is settled; where no daemon runs, send them')
-    .action((file: string, _options, command: Command) => push(cli, kind, file, command.optsWithGlobals()));
-}
-
-async function push(cli: Cli, kind: 'stock' | 'product', file: string, options: PushOptions): Promise<void> {
-  if (options.dryRun && options.wait) {
-    throw new TillsyncError('usage', '--dry-run sends nothing, so there is nothing to --wait for.');
-  }
-  if (options.missing !== undefined && !options.full) {
-    throw new TillsyncError(
-      'usage',
-      '--missing says what becomes of what a whole inventory lacks: give --full too.',
-    );
-  }
-  const input = openInput(cli, file);
-  await withParts(cli, options, async (tools) => {
-    const { progress } = tools;
-    const branch = await branchOf(tools, options);
-    const items = await readInput(cli, {
-      kind,
-      input,
-      format: options.format,
-      decimal: options.decimal,
-      onProgress: (count) => progress.count('items read', count),
-    });
-    if (items.length === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
-    const problems = items.flatMap(faultOf);
-    const lines = items.flatMap((item) =>
-      'change' in item ? [placed(kind, item, branch.named(item.change))] : [],
-    );
-    if (options.full || options.dryRun) await tools.parts.changeDesk.catchUp();
-    const plan = options.full
-      ? await planFull(tools, lines, items.length, { ...branch, missing: options.missing })
-      : undefined;
-    const changes = plan?.changes ?? lines;
-    progress.end();
-    tellProblems(cli, problems);
-    if (options.dryRun) return await dryRun(cli, tools, { items, problems, changes, plan, options });
-    const done = await handOver(cli, tools, changes, { wait: options.wait ?? false, hold: plan?.hold });
-    progress.end();
-    tellProblems(cli, done.problems);
-    const report: PushReport = {
-      kind,
-      items: items.length,
-      unreadable: problems.length,
-      ...(plan === undefined ? {} : { inventory: inventoryReport(plan, options) }),
-      ...done.counts,
-      problems: [...problems, ...done.problems],
-    };
-    if (report.problems.length > 0) cli.endWith(EXIT.partial);
-    if (options.json) writeJson(cli, report);
-    else cli.stdout.write(pushText(report));
-  });
-}
-
-async function branchOf({ parts }: CommandTools, { branch }: PushOptions) {
-  const { chosenBranch } = await import('../app/sweep-now.ts');
-  return chosenBranch(parts.branches, branch);
-}
-
-async function planFull(
-  { parts }: CommandTools,
-  lines: readonly PlacedChange[],
-  items: number,
-  {
-    subsidiaryIds,
-    missing,
-  }: { subsidiaryIds: ReadonlySet<string> | undefined; missing: PushOptions['missing'] },
-): Promise<InventoryPlan<PlacedChange>> {
-  const { planInventory } = await import('../app/preview.ts');
-  const counts = lines.flatMap((line) => (line.kind === 'stock' ? [line] : []));
-  const zero = (change: StockChange, n: number) => {
-    const unnamed = `sku ${change.sku} in ${change.subsidiaryId}`;
-    return { index: items + n, line: null, unnamed, kind: 'stock' as const, change };
-  };
-  const zeroMissing = missing === 'zero' ? zero : undefined;
-  return planInventory(parts, counts, { subsidiaryIds, zeroMissing, unreadable: items - lines.length });
-}
-
-function faultOf(item: InputItem): Problem[] {
-  if (!('fault' in item)) return [];
-  const { code, column, message } = item.fault;
-  const named = column === null ? {} : { column };
-  return [{ ...placeOf(item), state: 'rejected', code, ...named, message }];
-}
-
-function inventoryReport(plan: InventoryPlan<unknown>, options: PushOptions): InventoryReport {
-  const { changes: _changes, hold, ...counts } = plan;
-  return {
-    branch: options.branch ?? null,
-    ...counts,
-    missingBecome: options.missing ?? 'keep',
-    hold: hold?.message ?? null,
-  };
-}
-
-interface DryRun {
-  items: readonly InputItem[];
-  problems: Problem[];
-  changes: readonly PlacedChange[];
-  plan: InventoryPlan<PlacedChange> | undefined;
-  options: PushOptions;
-}
-
-async function dryRun(cli: Cli, tools: CommandTools, run: DryRun): Promise<void> {
-  const { previewChanges } = await import('../app/preview.ts');
-  const { items, problems, changes, plan, options } = run;
-  const previews = await previewChanges(tools.parts, changes, plan?.hold);
-  const inventory = plan === undefined ? {} : { inventory: inventoryReport(plan, options) };
-  const report = { ...previewReport(previews, items.length, problems), ...inventory };
-  if (problems.length > 0 || report.rejected > 0) cli.endWith(EXIT.partial);
-  if (options.json) writeJson(cli, report);
-  else cli.stdout.write(previewText(report));
-}
+export const pushCommands = group('push', 'Hand over many changes from a file', stock, products);

@@ -1,158 +1,120 @@
-import type { Command } from 'commander';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import type { RetryReport } from '../orders/replay.ts';
-import {
-  type Cli,
-  EXIT,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  printable,
-  wholeNumberOption,
-  writeJson,
-} from './cli.ts';
-import { writeReceived } from './events.ts';
-import { instantOption } from './options.ts';
-import { table, timeTitle, when, whenIn } from './table.ts';
-import { type CommandTools, withParts, withReaders } from './with-parts.ts';
+import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
+import { compileSpellings } from '../orders/spellings.ts';
+import { EXIT, printable } from './cli.ts';
+import { type CommandTools, command, flag, group, LIMIT, text, withParts, withReaders } from './command.ts';
+import { PAYLOAD, receivedResult } from './events.ts';
+import { instant, wholeNumber } from './options.ts';
+import { table, when, whenIn } from './table.ts';
 
-interface QuarantineListOptions extends GlobalOptions, JsonOption {
-  limit: number;
-  since?: string;
-}
+const list = command({
+  name: 'list',
+  description: 'List what came in and could not be read, the newest first',
+  examples: ['quarantine list', 'quarantine list --limit 100 --json'],
+  options: {
+    since: text('--since <time>', 'received on this day or since this time, such as 2026-03-01T18:30'),
+    limit: LIMIT,
+  },
+  run: (call) =>
+    withReaders(call, ({ mirror }, config) => {
+      const { timezone } = config.orders;
+      const since = instant('--since', call.options.since, timezone) ?? '';
+      const quarantine = mirror
+        .quarantineList(call.options.limit)
+        .filter(({ receivedAt }) => receivedAt >= since);
+      if (quarantine.length === 0) return { json: { quarantine }, above: 'Nothing is in quarantine.\n' };
+      const text = table(
+        quarantine,
+        {
+          ID: 'quarantineId',
+          FROM: 'source',
+          [`RECEIVED (${timezone})`]: (entry) => when(entry.receivedAt, timezone),
+          ...{ SEEN: 'seen', BYTES: 'bytes', WHY: 'reason' },
+        },
+        ['ID', 'SEEN', 'BYTES'],
+      );
+      return { json: { quarantine }, text };
+    }),
+});
 
-/** `quarantine list`: what nobody could read. */
-export function quarantineListCommand(cli: Cli): Command {
-  return newResultCommand('list', 'List what came in and could not be read, the newest first', [
-    'quarantine list',
-    'quarantine list --limit 100 --json',
-  ])
-    .option('--since <time>', 'received on this day or since this time, such as 2026-03-01T18:30')
-    .option('--limit <n>', 'at most this many', wholeNumberOption('--limit', 1), 20)
-    .action((_options, command: Command) => list(cli, command.optsWithGlobals()));
-}
+const ID = wholeNumber('ID', 1);
 
-function list(cli: Cli, options: QuarantineListOptions): Promise<void> {
-  return withReaders(cli, options, async ({ mirror }, config) => {
-    const since = await instantOption('--since', options.since, {
-      timeZone: config.orders.timezone,
-      end: false,
+const show = command({
+  name: 'show',
+  description: 'Show an entry of the quarantine with what was received',
+  examples: ['quarantine show 12', 'quarantine show 12 --payload > received.json'],
+  argument: ['<id>', 'as in `quarantine list`'],
+  options: { payload: PAYLOAD },
+  async run(call) {
+    const id = ID(call.argument);
+    return withReaders(call, ({ mirror }, config) => {
+      const entry = mirror.quarantineGet(id);
+      if (entry === undefined) throw noSuchEntry(id);
+      return receivedResult(call, entry, {
+        id: entry.quarantineId,
+        from: entry.source,
+        received: whenIn(entry.receivedAt, config.orders.timezone),
+        seen: entry.seen,
+        bytes: entry.bytes,
+        why: entry.reason,
+      });
     });
-    const newest = mirror.quarantineList(options.limit);
-    const entries = since === undefined ? newest : newest.filter(({ receivedAt }) => receivedAt >= since);
-    if (options.json) return writeJson(cli, { quarantine: entries });
-    if (entries.length === 0) return void cli.stderr.write('Nothing is in quarantine.\n');
-    cli.stdout.write(
-      table<(typeof entries)[number]>(
-        [
-          { title: 'ID', cell: (entry) => entry.quarantineId, align: 'right' },
-          { title: 'FROM', cell: (entry) => entry.source },
-          {
-            title: timeTitle('RECEIVED', config.orders.timezone),
-            cell: (entry) => when(entry.receivedAt, config.orders.timezone),
-          },
-          { title: 'SEEN', cell: (entry) => entry.seen, align: 'right' },
-          { title: 'BYTES', cell: (entry) => entry.bytes, align: 'right' },
-          { title: 'WHY', cell: (entry) => entry.reason },
-        ],
-        entries,
-      ),
-    );
-  });
-}
+  },
+});
 
-interface QuarantineShowOptions extends GlobalOptions, JsonOption {
-  payload?: boolean;
-}
-
-/** `quarantine show`: one entry with its payload. */
-export function quarantineShowCommand(cli: Cli): Command {
-  return newResultCommand('show', 'Show an entry of the quarantine with what was received', [
-    'quarantine show 12',
-    'quarantine show 12 --payload > received.json',
-  ])
-    .argument('<id>', 'as in `quarantine list`', wholeNumberOption('ID', 1))
-    .option('--payload', 'print what was received alone, exactly as it came')
-    .action((id: number, _options, command: Command) => show(cli, id, command.optsWithGlobals()));
-}
-
-/** For an id that nothing lies under. */
-export function noSuchEntry(id: number): TillsyncError {
+function noSuchEntry(id: number): TillsyncError {
   return new TillsyncError('not-found', `Nothing lies in quarantine under ${id}.`, {
     hint: 'See what does with: {tillsync} quarantine list',
   });
 }
 
-function show(cli: Cli, id: number, options: QuarantineShowOptions): Promise<void> {
-  return withReaders(cli, options, ({ mirror }, config) => {
-    const entry = mirror.quarantineGet(id);
-    if (entry === undefined) throw noSuchEntry(id);
-    writeReceived(cli, options, entry, [
-      ['id', entry.quarantineId],
-      ['from', entry.source],
-      ['received', whenIn(entry.receivedAt, config.orders.timezone)],
-      ['seen', entry.seen],
-      ['bytes', entry.bytes],
-      ['why', entry.reason],
-    ]);
-  });
-}
-
-interface QuarantineRetryOptions extends GlobalOptions, JsonOption {
-  all?: boolean;
-}
-
 const ALL_MAX = 10_000;
 
-/** `quarantine retry`: reads entries again, after the configuration or tillsync has learnt more. */
-export function quarantineRetryCommand(cli: Cli): Command {
-  return newResultCommand('retry', 'Read entries again, and mirror the orders that can be read now', [
-    'quarantine retry 12',
-    'quarantine retry --all',
-  ])
-    .argument('[id]', 'as in `quarantine list`', wholeNumberOption('ID', 1))
-    .option('--all', 'every entry')
-    .action((id: number | undefined, _options, command: Command) =>
-      retry(cli, id, command.optsWithGlobals()),
-    );
-}
-
-async function retry(cli: Cli, id: number | undefined, options: QuarantineRetryOptions): Promise<void> {
-  if ((id === undefined) === !options.all) {
-    throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
-  }
-  await withParts(cli, options, async (tools) => {
-    // The oldest first, as they came in.
-    const ids = id === undefined ? idsOf(tools).reverse() : [id];
-    const results: ({ quarantineId: number } & RetryReport)[] = [];
-    for (const [done, quarantineId] of ids.entries()) {
-      if (cli.signal.aborted) break;
-      tools.progress.count('entries read again', done, ids.length);
-      const report = await retryOne(tools, quarantineId);
-      results.push({ quarantineId, ...report });
-      if (!options.json) tools.progress.note(entryText(quarantineId, report));
+const retry = command({
+  name: 'retry',
+  description: 'Read entries again, and mirror the orders that can be read now',
+  examples: ['quarantine retry 12', 'quarantine retry --all'],
+  argument: ['[id]', 'as in `quarantine list`'],
+  options: { all: flag('--all', 'every entry') },
+  async run(call) {
+    const { cli, options } = call;
+    const id = call.argument === undefined ? undefined : ID(call.argument);
+    if ((id === undefined) === !options.all) {
+      throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
     }
-    tools.progress.end();
-    if (results.some((result) => result.unreadable.length > 0) || results.length < ids.length) {
-      cli.endWith(EXIT.partial);
-    }
-    if (options.json) writeJson(cli, { results });
-    else cli.stdout.write(`${sum(results, 'kept')} orders were mirrored from ${results.length} entries.\n`);
-  });
-}
+    return withParts(call, async ({ parts: { mirror }, config, progress }) => {
+      // The oldest first, as they came in.
+      const all = () => mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
+      const ids = id === undefined ? all().reverse() : [id];
+      const results: ({ quarantineId: number } & RetryReport)[] = [];
+      for (const [done, quarantineId] of ids.entries()) {
+        if (cli.signal.aborted) break;
+        progress.count('entries read again', done, ids.length);
+        const report = await retryOne(mirror, config, quarantineId);
+        results.push({ quarantineId, ...report });
+        if (!options.json) progress.note(entryText(quarantineId, report));
+      }
+      const stay = results.some((result) => result.unreadable.length > 0) || results.length < ids.length;
+      const kept = results.reduce((total, result) => total + result.kept.length, 0);
+      return {
+        json: { results },
+        text: `${kept} orders were mirrored from ${results.length} entries.\n`,
+        exit: stay ? EXIT.partial : EXIT.done,
+      };
+    });
+  },
+});
 
-function idsOf({ parts }: CommandTools): number[] {
-  return parts.mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
-}
-
-async function retryOne({ parts, config }: CommandTools, quarantineId: number): Promise<RetryReport> {
-  const { retryQuarantined } = await import('../orders/replay.ts');
-  const { compileSpellings } = await import('../orders/spellings.ts');
-  const { mirror } = parts;
+async function retryOne(
+  mirror: CommandTools['parts']['mirror'],
+  { orders }: Config,
+  quarantineId: number,
+): Promise<RetryReport> {
   const entry = mirror.quarantineGet(quarantineId);
   if (entry === undefined) throw noSuchEntry(quarantineId);
-  const spellings = compileSpellings(config.orders.fields);
-  const report = await retryQuarantined(entry, mirror, { spellings, listPath: config.orders.listPath });
+  const spellings = compileSpellings(orders.fields);
+  const report = await retryQuarantined(entry, mirror, { spellings, listPath: orders.listPath });
   if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
   return report;
 }
@@ -166,6 +128,4 @@ function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryR
   return printable(`${quarantineId}: ${parts.join(', ') || 'holds no orders'}`);
 }
 
-function sum(results: readonly RetryReport[], what: 'kept'): number {
-  return results.reduce((total, result) => total + result[what].length, 0);
-}
+export const quarantine = group('quarantine', 'Look at what could not be read', list, show, retry);

@@ -1,6 +1,5 @@
-import type { Command } from 'commander';
 import { shopName } from '../app/installation.ts';
-import type { Readers, TokenStatus } from '../app/readers.ts';
+import type { Readers } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
 import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
@@ -9,17 +8,10 @@ import type { DiskSpace } from '../health/disk-space.ts';
 import type { Verdict } from '../health/verdict.ts';
 import type { Wait } from '../platform/platform.ts';
 import { type AuthReport, authReport } from './auth.ts';
-import {
-  type Cli,
-  type GlobalOptions,
-  type JsonOption,
-  newResultCommand,
-  printable,
-  writeJson,
-} from './cli.ts';
+import { type Cli, printable } from './cli.ts';
+import { command, flag, type Result, withReaders } from './command.ts';
 import { waitText } from './progress.ts';
 import { ago } from './table.ts';
-import { withReaders } from './with-parts.ts';
 
 /** All that `status` tells; with `--json` the document itself. */
 export interface StatusReport {
@@ -126,52 +118,41 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
   }
 }
 
-interface StatusOptions extends GlobalOptions, JsonOption {
-  watch?: boolean;
-}
-
 const WATCH_EVERY_MS = 2000;
 const CLEAR_SCREEN = '\u001b[H\u001b[2J';
 
-/** `status`: how every flow fares, from what is stored; the daemon need not run. */
-export function statusCommand(cli: Cli): Command {
-  return newResultCommand('status', 'Tell how fresh the data is, what is wrong and what is waited for', [
-    'status',
-    'status --watch',
-    'status --json',
-  ])
-    .option('--watch', 'show it anew every two seconds until Ctrl-C')
-    .action((_options, command: Command) => status(cli, command.optsWithGlobals()));
-}
-
-function status(cli: Cli, options: StatusOptions): Promise<void> {
-  if (options.json && options.watch) {
-    throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
-  }
-  return withReaders(cli, options, async (readers, config) => {
-    const { storedVerdict } = await import('../app/readers.ts');
-    for (;;) {
-      const report = await whenFree(
-        cli.clock,
-        () => statusOf(cli, readers, config, storedVerdict),
-        undefined,
-        cli.signal,
-      );
-      if (options.json) writeJson(cli, report);
-      else cli.stdout.write((options.watch && cli.stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
-      if (!options.watch) return;
-      await cli.clock.sleep(WATCH_EVERY_MS, cli.signal);
-      if (cli.signal.aborted) return;
-      if (!cli.stdout.isTTY) cli.stdout.write('\n');
+export const status = command({
+  name: 'status',
+  description: 'Tell how fresh the data is, what is wrong and what is waited for',
+  examples: ['status', 'status --watch', 'status --json'],
+  options: { watch: flag('--watch', 'show it anew every two seconds until Ctrl-C') },
+  async run(call) {
+    const { cli, options } = call;
+    const { clock, signal, stdout } = cli;
+    if (options.json && options.watch) {
+      throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
-  });
-}
+    return withReaders(call, async (readers, config): Promise<Result> => {
+      const { storedVerdict } = await import('../app/readers.ts');
+      const look = () => statusOf(cli, readers, config, storedVerdict);
+      for (;;) {
+        const report = await whenFree(clock, look, undefined, signal);
+        if (!options.watch) return { json: report, text: statusText(report) };
+        stdout.write((stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
+        await clock.sleep(WATCH_EVERY_MS, signal);
+        if (signal.aborted) return {};
+        if (!stdout.isTTY) stdout.write('\n');
+      }
+    });
+  },
+});
 
-type Judge = typeof import('../app/readers.ts').storedVerdict;
-
-function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): StatusReport {
-  const { mirror } = readers;
-  const { clock } = cli;
+function statusOf(
+  { clock }: Cli,
+  readers: Readers,
+  config: Config,
+  judge: typeof import('../app/readers.ts').storedVerdict,
+): StatusReport {
   const nowMs = clock.nowMs();
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
   return {
@@ -179,7 +160,7 @@ function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): Sta
     shop: shopName(config),
     storage: config.storage.directory,
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
-    freshness: mirror.freshness(),
+    freshness: readers.mirror.freshness(),
     alarms: readers.alarms(),
     ...state,
     counts: readers.counts(),
@@ -187,13 +168,7 @@ function statusOf(cli: Cli, readers: Readers, config: Config, judge: Judge): Sta
 }
 
 /** state.db belongs to the daemon's user alone; the rest is told without it. */
-function tokensAndWaits(
-  readers: Readers,
-  nowMs: number,
-): Pick<StatusReport, 'running' | 'auth' | 'authFault' | 'waits'> & {
-  tokens: TokenStatus | null;
-  stateFault: string | null;
-} {
+function tokensAndWaits(readers: Readers, nowMs: number) {
   try {
     const running = readers.isRunning();
     const tokens = readers.tokens();

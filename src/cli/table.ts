@@ -4,27 +4,33 @@ import { printable } from './cli.ts';
 /** Of the last column, which pushes none aside, and of the others. */
 const [LAST_MAX, CELL_MAX] = [1_000, 120];
 
-export interface Column<Row> {
-  title: string;
-  /** What of a row stands in this column; null and undefined show as a dash. */
-  cell: (row: Row) => string | number | boolean | null | undefined;
-  align?: 'left' | 'right';
-}
+/** What stands in a cell; null and undefined show as a dash. */
+type Cell = string | number | boolean | null | undefined;
+type CellKey<Row> = { [K in keyof Row]: Row[K] extends Cell ? K : never }[keyof Row];
 
-/** Rows as aligned text with a head line; ends with a line break. */
-export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]): string {
+/** By its title, what of a row stands in a column. */
+export type Columns<Row> = Record<string, CellKey<Row> | ((row: Row) => Cell)>;
+
+/** Rows as text in columns with a head line; ends with a line break. `right`: titles of those that align right. */
+export function table<Row>(
+  rows: readonly Row[],
+  columns: Columns<Row>,
+  right: readonly string[] = [],
+): string {
+  const titles = Object.keys(columns);
   const cells = rows.map((row) =>
-    columns.map((column, i) =>
-      cut(printable(String(column.cell(row) ?? '-')), i === columns.length - 1 ? LAST_MAX : CELL_MAX),
-    ),
+    Object.values(columns).map((column, i) => {
+      const value = typeof column === 'function' ? column(row) : row[column];
+      return cut(printable(String(value ?? '-')), i === titles.length - 1 ? LAST_MAX : CELL_MAX);
+    }),
   );
-  const lines = [columns.map((column) => column.title), ...cells];
-  const widths = columns.map((_, i) => Math.max(...lines.map((line) => width(line[i] ?? ''))));
+  const lines = [titles, ...cells];
+  const widths = titles.map((_, i) => lines.reduce((max, line) => Math.max(max, width(line[i] ?? '')), 0));
   const text = lines.map((line) =>
     line
       .map((cell, i) => {
         const padding = ' '.repeat((widths[i] ?? 0) - width(cell));
-        return columns[i]?.align === 'right' ? padding + cell : cell + padding;
+        return right.includes(titles[i] ?? '') ? padding + cell : cell + padding;
       })
       .join('  ')
       .trimEnd(),
@@ -33,9 +39,9 @@ export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[]
 }
 
 /** Names and values below each other. */
-export function fields(entries: readonly (readonly [name: string, value: unknown])[]): string {
-  const longest = Math.max(0, ...entries.map(([name]) => name.length));
-  return entries
+export function fields(entries: Readonly<Record<string, unknown>>): string {
+  const longest = Math.max(0, ...Object.keys(entries).map((name) => name.length));
+  return Object.entries(entries)
     .map(([name, value]) => `${`${name}:`.padEnd(longest + 2)}${printable(String(value ?? '-'))}\n`)
     .join('');
 }
@@ -62,11 +68,6 @@ export function when(iso: string | null | undefined, timeZone: string): string |
 export function whenIn(iso: string | null | undefined, timeZone: string): string | null {
   const text = when(iso, timeZone);
   return text === null || text === iso ? text : `${text} (${timeZone})`;
-}
-
-/** Head of a column of times: `CREATED (America/Santiago)`. */
-export function timeTitle(title: string, timeZone: string): string {
-  return `${title} (${timeZone})`;
 }
 
 /** How long ago, or how soon: `3m ago`, `in 29d 3h`. */

@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { isInstalled, startAnew, unitsOf } from '../../src/cli/init/set-up.ts';
+import { isInstalled, startAnew, unitsOf } from '../../src/cli/init/machine.ts';
 
 const SERVICE = { unit: 'tillsync.service', socket: 'tillsync.socket' };
 

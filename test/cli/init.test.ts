@@ -3,7 +3,7 @@ import { chmodSync, existsSync, readdirSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import path, { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { freePortBeside } from '../../src/cli/init/set-up.ts';
+import { freePortBeside } from '../../src/cli/init/machine.ts';
 import { readConfig } from '../../src/config/config.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
 import { type NewPlace, newPlace, type Script, talk } from './init-rig.ts';

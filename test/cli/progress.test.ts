@@ -5,8 +5,8 @@ import { FakeClock } from '../support/fake-clock.ts';
 function progressOn(isTTY: boolean, columns?: number) {
   const written: string[] = [];
   const clock = new FakeClock();
-  const stream = { isTTY, columns, write: (text: string) => written.push(text) };
-  return { progress: new Progress({ stream, clock }), clock, written };
+  const stderr = { isTTY, columns, write: (text: string) => written.push(text) };
+  return { progress: new Progress({ stderr, clock }), clock, written };
 }
 
 const WAIT = { endpoint: 'order.all', reason: 'interval', waitMs: 2500 } as const;

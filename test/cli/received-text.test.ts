@@ -1,11 +1,13 @@
 import { expect, test } from 'vitest';
-import type { Cli } from '../../src/cli/cli.ts';
-import { writeReceived } from '../../src/cli/events.ts';
+import { type Cli, writeJson } from '../../src/cli/cli.ts';
+import { receivedResult } from '../../src/cli/events.ts';
 
 function written(payload: string | Uint8Array, options: { payload?: boolean; json?: boolean }): Buffer {
   const parts: Buffer[] = [];
-  const stdout = { write: (part: string | Uint8Array) => void parts.push(Buffer.from(part)) };
-  writeReceived({ stdout } as unknown as Cli, options, { payload }, [['id', '7']]);
+  const cli = { stdout: { write: (part: string | Uint8Array) => void parts.push(Buffer.from(part)) } } as Cli;
+  const { json, text } = receivedResult({ cli, options, argument: '' }, { payload }, { id: '7' });
+  if (options.json) writeJson(cli, json);
+  else if (typeof text === 'function') cli.stdout.write(text());
   return Buffer.concat(parts);
 }
 

@@ -35,24 +35,17 @@ describe('a failure', () => {
 });
 
 test('a table aligns accents and numbers, and no cell can steer the terminal', () => {
-  const columns = [
-    { title: 'NAME', cell: (row: { name: string; n: number | null }) => row.name },
-    { title: 'N', cell: (row: { name: string; n: number | null }) => row.n, align: 'right' as const },
-  ];
   const rows = [
     { name: 'Ñuñoa', n: 10 },
     { name: 'a\u001b[2Jb\nc', n: null },
   ];
-  expect(table(columns, rows)).toBe('NAME            N\nÑuñoa          10\na\\u001b[2Jb c   -\n');
+  expect(table(rows, { NAME: 'name', N: ({ n }) => n }, ['N'])).toBe(
+    'NAME            N\nÑuñoa          10\na\\u001b[2Jb c   -\n',
+  );
 });
 
 test('fields stand below each other', () => {
-  expect(
-    fields([
-      ['id', 1],
-      ['status', null],
-    ]),
-  ).toBe('id:     1\nstatus: -\n');
+  expect(fields({ id: 1, status: null })).toBe('id:     1\nstatus: -\n');
 });
 
 test('direction marks and line separators are made visible', () => {

@@ -1,153 +1,182 @@
-import { accessSync, constants, existsSync } from 'node:fs';
-import { dirname } from 'node:path';
-import type { Command } from 'commander';
+import { existsSync } from 'node:fs';
+import path from 'node:path';
 import { asRoot } from '../../app/installation.ts';
 import { checkGroup } from '../../app/storage.ts';
-import { ASKED_KEYS, ConfigDraft } from '../../config/edit.ts';
+import type { BranchConfig, Config } from '../../config/config-type.ts';
+import { ASKED_KEYS, type AskedKey, ConfigDraft } from '../../config/edit.ts';
 import { loadSecrets, type Secrets } from '../../config/secrets.ts';
-import { envName } from '../../config/source.ts';
+import { DEFAULT_CONFIG_FILE, envName, SAMPLE_BASE_URL } from '../../config/source.ts';
 import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
-import { type Cli, EXIT, newResultCommand, writeJson } from '../cli.ts';
+import type { Replaced } from '../../core/files.ts';
+import { readTokenInput } from '../auth.ts';
+import { type Cli, EXIT, printable } from '../cli.ts';
 import {
-  applyOptions,
-  branchOption,
-  checkText,
-  chooseFreePorts,
-  type InitOptions,
-  type InitReport,
-  interview,
-  reportText,
-  statusPageOf,
-  summaryText,
-  tryAnswers,
-  warningsOf,
-} from './interview.ts';
-import { commandsFor, isInstalled, SetUp, startAnew, unitsOf } from './set-up.ts';
-import { Terminal } from './terminal.ts';
+  type CommonOptions,
+  command,
+  flag,
+  off,
+  parsed,
+  type Result,
+  text,
+  type Values,
+} from '../command.ts';
+import { fields } from '../table.ts';
+import { Interview, setCallback } from './interview.ts';
+import {
+  commandsFor,
+  freePortBeside,
+  isInstalled,
+  machineTimeZone,
+  refuseUnwritable,
+  setTimeZone,
+  startAnew,
+  unitsOf,
+} from './machine.ts';
+import { branchName, type Check, SetUp } from './set-up.ts';
+import { stopped, Terminal } from './terminal.ts';
 
-/** Says before the first question that this user cannot write what a set-up writes. Throws `config-invalid`. */
-export function refuseUnwritable(file: string, storageDirectory: string): void {
-  for (const path of [dirname(file), storageDirectory]) {
-    if (mayWrite(standing(path))) continue;
-    throw new TillsyncError('config-invalid', `This user may not write in ${path}; nothing was changed.`, {
-      hint: 'Run it as root: {tillsync} init. For a trial of your own: --config FILE --directory DIRECTORY.',
-    });
+/** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` names a branch by your own id alone. */
+function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[] {
+  const [subsidiaryId = '', externalId = '', ...more] = text.split(',').map((id) => id.trim());
+  if (more.length > 0 || (subsidiaryId === '' && externalId === '')) {
+    throw new TillsyncError(
+      'usage',
+      `--branch: found "${text}"; allowed: SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL.`,
+    );
   }
+  const branch = { ...(subsidiaryId !== '' && { subsidiaryId }), ...(externalId !== '' && { externalId }) };
+  return [...before, branch];
 }
 
-/** The path, or what is there of those above it. */
-function standing(path: string): string {
-  return existsSync(path) || dirname(path) === path ? path : standing(dirname(path));
-}
+const OPTIONS = {
+  baseUrl: text('--base-url <url>', "address of the platform's API"),
+  branch: parsed(
+    '--branch <ids>',
+    'a branch as SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL; once for each, in place of those in the file',
+    branchOption,
+  ),
+  callbackUrl: text('--callback-url <url>', 'public address for callbacks; "" leaves polling alone'),
+  webhookListen: text('--webhook-listen <address>', 'where callbacks arrive on this machine, as host:port'),
+  localListen: text('--local-listen <address>', 'where status page and local API are, as host:port'),
+  timezone: text('--timezone <zone>', 'whose calendar order dates are in, such as America/Santiago'),
+  directory: text('--directory <path>', 'storage directory'),
+  group: text('--group <name>', 'Unix group of the point of sale'),
+  tokenStdin: flag(
+    '--token-stdin',
+    'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
+  ),
+  offline: flag('--offline', 'ask nothing of the platform, so try nothing'),
+  start: off('--no-start', 'leave the service as it is'),
+  yes: flag('-y, --yes', 'ask nothing: what is not given stays, or gets its default'),
+};
 
-function mayWrite(path: string): boolean {
-  try {
-    accessSync(path, constants.W_OK | constants.X_OK);
-    return true;
-  } catch {
-    return false;
-  }
-}
+export type InitOptions = Values<typeof OPTIONS> & CommonOptions;
 
-export interface WorkOptions {
-  cli: Cli;
-  setUp: SetUp;
-  /** Not there: nobody is asked. */
-  terminal: Terminal | undefined;
-  /** Callbacks arrive at another address than before. */
-  moved: boolean;
-  mayStart: boolean;
-}
-
-/** Starts the installed service with the new file, or says what a person has to run. */
-export async function bringToWork(options: WorkOptions): Promise<Pick<InitReport, 'service' | 'next'>> {
-  const { cli, setUp, terminal, moved, mayStart } = options;
-  const { file } = setUp.draft;
-  const service = unitsOf(file);
-  if (service === undefined || !(await isInstalled(service, cli.env))) {
-    if (await setUp.isRunning()) {
-      await setUp.tryReceiver();
-      return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
+export const init = command({
+  name: 'init',
+  description: 'Set tillsync up: ask, try each answer against the platform, write the file',
+  examples: [
+    'init',
+    'init --yes --base-url https://api.example.com --branch sub-1,B1 --token-stdin < refresh-token.txt',
+    'init --yes --timezone America/Lima --callback-url https://shop.example.com/webhook --json',
+  ],
+  options: OPTIONS,
+  async run({ cli, options }) {
+    const isAtTerminal = cli.stdin.isTTY === true && cli.stderr.isTTY === true;
+    if (!options.yes && (!isAtTerminal || options.tokenStdin)) {
+      throw new TillsyncError('usage', 'There is no terminal to ask at; nothing was changed.', {
+        hint: 'Add --yes, and give the answers as options: {tillsync} init --help',
+      });
     }
-    return { service: null, next: [asTyped('{tillsync} run')] };
-  }
-  const { unit } = service;
-  const isRoot = process.getuid?.() === 0;
-  const isWanted =
-    mayStart && isRoot && (terminal === undefined || (await terminal.yes(await question(setUp, unit), true)));
-  if (!isWanted) {
-    const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
-    return { service: { unit, started: false }, next };
-  }
-  const fault = await startAnew(service, moved, cli.env);
-  if (fault !== undefined) {
-    setUp.note({ what: 'service', subject: unit, ok: false, message: fault });
-    return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
-  }
-  setUp.note({ what: 'service', subject: unit, ok: true, message: 'started' });
-  await setUp.tryReceiver();
-  return { service: { unit, started: true }, next: [] };
-}
-
-async function question(setUp: SetUp, unit: string): Promise<string> {
-  return (await setUp.isRunning()) ? `Restart ${unit} now, so that this holds?` : `Start ${unit} now?`;
-}
+    return setUpFrom(cli, options);
+  },
+});
 
 /** The whole set-up. Until all answers are tried and confirmed, the file stays as it is. */
-export async function runInit(cli: Cli, options: InitOptions, isAsking: boolean): Promise<void> {
+async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const draft = ConfigDraft.open({ file: options.config, env: cli.env });
   const secrets = loadSecrets(cli.env);
-  const listenBefore = callbacksAt(draft);
+  const callbacksBefore = callbacksAt(draft);
   const groupBefore = String(draft.value('storage.group'));
   applyOptions(draft, options);
   await chooseFreePorts(draft, options);
   checkGroup(String(draft.value('storage.group')));
-  refuseUnwritable(draft.file, String(draft.value('storage.directory')));
+  refuseUnwritable(path.dirname(draft.file), String(draft.value('storage.directory')));
   tellOverrides(cli);
-  const terminal = isAsking ? new Terminal(cli) : undefined;
-  const setUp = new SetUp({
-    cli,
-    draft,
-    secrets,
-    groupBefore,
-    signal: terminal?.signal ?? cli.signal,
-    offline: options.offline === true,
-    onCheck: (check) => cli.stderr.write(`${checkText(check)}\n`),
-  });
+  const terminal = options.yes ? undefined : new Terminal(cli);
+  const { signal } = terminal ?? cli;
+  const setUp = new SetUp({ cli, draft, secrets, groupBefore, signal, offline: options.offline === true });
   let isWritten = false;
   try {
-    if (terminal) await askAll(terminal, setUp, secrets);
+    if (terminal) await new Interview(terminal, setUp, secrets).all();
     else await tryAnswers(cli, options, secrets, setUp);
-    const { webhook } = draft.config();
-    const webhookSecret = webhook.enabled ? await setUp.prepareSecret() : null;
-    for (const warning of warningsOf(draft.config())) cli.stderr.write(`${warning}\n`);
-    terminal?.say(summaryText(draft.config(), draft.branches()));
+    const config = draft.config();
+    const webhookSecret = config.webhook.enabled ? await setUp.prepareSecret() : null;
+    for (const warning of warningsOf(config)) cli.stderr.write(`${warning}\n`);
+    terminal?.say(summaryText(config, draft.branches()));
     if (terminal && !(await terminal.yes(`Write this to ${draft.file}?`, true))) throw stopped();
     const replaced = asRoot(() => draft.write(cli.clock.nowMs()));
     isWritten = true;
     await setUp.settle();
-    const moved = listenBefore !== callbacksAt(draft);
-    const work = await bringToWork({ cli, setUp, terminal, moved, mayStart: options.start });
+    const moved = callbacksBefore !== callbacksAt(draft);
     const report: InitReport = {
       file: draft.file,
       ...replaced,
       checks: setUp.checks,
-      orders: webhook.enabled ? 'callbacks' : 'polling',
-      callbackUrl: webhook.callbackUrl || null,
+      orders: config.webhook.enabled ? 'callbacks' : 'polling',
+      callbackUrl: config.webhook.callbackUrl || null,
       webhookSecret,
-      ...work,
-      statusPage: statusPageOf(draft.config()),
+      ...(await bringToWork(cli, setUp, { terminal, moved, mayStart: options.start })),
+      statusPage: statusPageOf(config),
     };
-    if (setUp.checks.some(({ what, ok }) => what === 'service' && ok === false)) cli.endWith(EXIT.failed);
-    terminal?.close();
-    if (options.json) writeJson(cli, report);
-    else cli.stdout.write(`${terminal ? '\n' : ''}${reportText(report)}`);
+    const isFailed = setUp.checks.some(({ what, ok }) => what === 'service' && ok === false);
+    return {
+      json: report,
+      text: `${terminal ? '\n' : ''}${reportText(report)}`,
+      exit: isFailed ? EXIT.failed : EXIT.done,
+    };
   } catch (error) {
     throw isWritten ? error : toldWhatStays(error, setUp);
   } finally {
     terminal?.close();
     await setUp.close();
   }
+}
+
+/** Puts the answers of the command line into the draft. Throws `config-invalid` for one that may not stand there. */
+function applyOptions(draft: ConfigDraft, options: InitOptions): void {
+  const given: [AskedKey, string | undefined][] = [
+    ['platform.base_url', options.baseUrl],
+    // A shell's path begins where the shell is; the file is read by a service that is somewhere else.
+    ['storage.directory', options.directory && path.resolve(options.directory)],
+    ['storage.group', options.group],
+    ['webhook.listen', options.webhookListen],
+    ['local.listen', options.localListen],
+  ];
+  for (const [key, value] of given) {
+    try {
+      if (value !== undefined) draft.set(key, value);
+    } catch (error) {
+      if (!hasCode(error, 'config-invalid')) throw error;
+      throw new TillsyncError('config-invalid', `${key}: ${error.message}`, { cause: error });
+    }
+  }
+  const zone = options.timezone ?? (draft.isNew ? machineTimeZone() : undefined);
+  if (zone !== undefined) setTimeZone(draft, zone);
+  if (options.branch !== undefined) draft.setBranches(options.branch);
+  const callbackUrl = options.callbackUrl ?? (draft.isNew ? '' : undefined);
+  if (callbackUrl !== undefined) setCallback(draft, callbackUrl);
+}
+
+/** A further company begins with ports of its own. */
+async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promise<void> {
+  if (!draft.isNew || draft.file === DEFAULT_CONFIG_FILE || unitsOf(draft.file) === undefined) return;
+  if (!existsSync(path.dirname(draft.file))) return;
+  const { webhook, local } = draft.config();
+  const wanted = await freePortBeside(draft.file, webhook.host, webhook.port);
+  if (options.webhookListen === undefined) draft.set('webhook.listen', `127.0.0.1:${wanted}`);
+  const other = await freePortBeside(draft.file, local.host, Math.max(local.port, wanted + 1));
+  if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${other}`);
 }
 
 /** An override of this environment is no answer; for the service it does not hold. */
@@ -166,16 +195,54 @@ function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
 
-async function askAll(terminal: Terminal, setUp: SetUp, secrets: Secrets): Promise<void> {
-  terminal.say(
-    `This sets tillsync up in ${setUp.draft.file}. Enter takes what stands in [brackets]; each answer is tried
-at once; nothing is written before the end, and Ctrl-C leaves the file as it is.`,
-  );
-  await interview(terminal, setUp, secrets);
+/** Tries all that a script has answered, in the order in which one rests on the other. Throws at the first fault. */
+async function tryAnswers(cli: Cli, options: InitOptions, secrets: Secrets, setUp: SetUp): Promise<void> {
+  if (setUp.draft.value('platform.base_url') === SAMPLE_BASE_URL) {
+    throw new TillsyncError('usage', "The address of the platform's API is not set.", {
+      hint: 'Give it with --base-url.',
+    });
+  }
+  // Before anything is made, and long before systemd would say no more than that a job failed.
+  await setUp.tryListener('webhook.listen');
+  await setUp.tryListener('local.listen');
+  // Read first: a wrong standard input is told before anything is made.
+  const offered = options.tokenStdin ? (await readTokenInput(cli.stdin)).refreshToken : undefined;
+  await setUp.reach();
+  const state = await setUp.tokenState();
+  // A newer pair in the store wins over the token that was handed to the service at first.
+  const token = offered ?? (state === 'ok' ? undefined : secrets.refreshToken);
+  if (token !== undefined) await setUp.useToken(token);
+  else await setUp.tryStoredTokens();
+  for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-function stopped(): TillsyncError {
-  return new TillsyncError('aborted', 'Stopped before the end.');
+/** Starts the installed service with the new file, or says what a person has to run. */
+async function bringToWork(
+  { env }: Cli,
+  setUp: SetUp,
+  { terminal, moved, mayStart }: { terminal: Terminal | undefined; moved: boolean; mayStart: boolean },
+): Promise<Pick<InitReport, 'service' | 'next'>> {
+  const isRunning = await setUp.isRunning();
+  const service = unitsOf(setUp.draft.file);
+  if (service === undefined || !(await isInstalled(service, env))) {
+    if (!isRunning) return { service: null, next: [asTyped('{tillsync} run')] };
+    await setUp.tryReceiver();
+    return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
+  }
+  const { unit } = service;
+  const question = isRunning ? `Restart ${unit} now, so that this holds?` : `Start ${unit} now?`;
+  const isRoot = process.getuid?.() === 0;
+  if (!mayStart || !isRoot || (terminal && !(await terminal.yes(question, true)))) {
+    const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
+    return { service: { unit, started: false }, next };
+  }
+  const fault = await startAnew(service, moved, env);
+  setUp.note('service', unit, fault === undefined, fault ?? 'started');
+  if (fault !== undefined) {
+    return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
+  }
+  await setUp.tryReceiver();
+  return { service: { unit, started: true }, next: [] };
 }
 
 /** The same error, with what it leaves behind. */
@@ -183,10 +250,8 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
   const tokens = hasStoredTokens ? ' The tokens that were handed over are stored.' : '';
   const { code, message, hint, httpStatus, retryAfterMs, retryable } = error;
-  const offline = hasCode(error, 'platform-unreachable')
-    ? ['To set up without the platform: {tillsync} init --offline']
-    : [];
-  const advice = [...(hint === undefined ? [] : [hint]), ...offline].join('\n');
+  const offline = 'To set up without the platform: {tillsync} init --offline';
+  const advice = [hint, code === 'platform-unreachable' ? offline : undefined].filter(Boolean).join('\n');
   return new TillsyncError(code, `${message}\n${draft.file} is as it was.${tokens}`, {
     cause: error,
     retryable,
@@ -196,43 +261,68 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
   });
 }
 
-/** `init`: the guided set-up, for a person at a terminal and for scripts. */
-export function initCommand(cli: Cli): Command {
-  return newResultCommand(
-    'init',
-    'Set tillsync up: ask, try each answer against the platform, write the file',
-    [
-      'init',
-      'init --yes --base-url https://api.example.com --branch sub-1,B1 --token-stdin < refresh-token.txt',
-      'init --yes --timezone America/Lima --callback-url https://shop.example.com/webhook --json',
-    ],
-  )
-    .option('--base-url <url>', "address of the platform's API")
-    .option(
-      '--branch <ids>',
-      'a branch as SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL; once for each, in place of those in the file',
-      branchOption,
-    )
-    .option('--callback-url <url>', 'public address for callbacks; "" leaves polling alone')
-    .option('--webhook-listen <address>', 'where callbacks arrive on this machine, as host:port')
-    .option('--local-listen <address>', 'where status page and local API are, as host:port')
-    .option('--timezone <zone>', 'whose calendar order dates are in, such as America/Santiago')
-    .option('--directory <path>', 'storage directory')
-    .option('--group <name>', 'Unix group of the point of sale')
-    .option('--token-stdin', 'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)')
-    .option('--offline', 'ask nothing of the platform, so try nothing')
-    .option('--no-start', 'leave the service as it is')
-    .option('-y, --yes', 'ask nothing: what is not given stays, or gets its default')
-    .action((_options, command: Command) => init(cli, command.optsWithGlobals()));
+/** What a set-up did, as its `--json` document has it. */
+interface InitReport extends Replaced {
+  file: string;
+  checks: readonly Check[];
+  /** How orders come in. */
+  orders: 'callbacks' | 'polling';
+  callbackUrl: string | null;
+  /** The secret of callbacks; null: none is needed. */
+  webhookSecret: 'made' | 'kept' | null;
+  service: { unit: string; started: boolean } | null;
+  statusPage: string | null;
+  /** What is left to do, in order; empty: nothing. */
+  next: readonly string[];
 }
 
-async function init(cli: Cli, options: InitOptions): Promise<void> {
-  const isAtTerminal = cli.stdin.isTTY === true && cli.stderr.isTTY === true;
-  const isAsking = options.yes !== true && isAtTerminal && options.tokenStdin !== true;
-  if (!isAsking && options.yes !== true) {
-    throw new TillsyncError('usage', 'There is no terminal to ask at; nothing was changed.', {
-      hint: 'Add --yes, and give the answers as options: {tillsync} init --help',
-    });
-  }
-  await runInit(cli, options, isAsking);
+/** Where the status page is, for a browser on this machine; null while its port is not known. */
+function statusPageOf({ local: { host, port } }: Config): string | null {
+  if (port === 0) return null;
+  const isAny = host === '0.0.0.0' || host === '::';
+  const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
+  return `http://${name}:${port}/`;
+}
+
+/** All answers once more, before they are written. */
+function summaryText(config: Config, branches: Config['branches']): string {
+  const { platform, webhook, orders, storage } = config;
+  const callbacks = webhook.enabled
+    ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
+    : 'none; orders come by polling';
+  const table = fields({
+    '  platform': platform.baseUrl,
+    '  branches': branches.map(branchName).join(', ') || 'none',
+    '  callbacks': callbacks,
+    '  time zone': orders.timezone,
+    '  group of the POS': storage.group || 'as it is',
+    '  status page': statusPageOf(config) ?? 'at a port that is chosen at each start',
+  });
+  return `\nYour answers:\n${table.trimEnd()}`;
+}
+
+/** What is allowed and probably not meant. */
+function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string[] {
+  if (!enabled || callbackUrl === '') return [];
+  const { pathname } = new URL(callbackUrl);
+  if (pathname === path) return [];
+  return [
+    `The callback address ends in ${pathname}, but tillsync answers at ${path}. Unless a proxy changes the path, use: ${new URL(path, callbackUrl)}`,
+  ];
+}
+
+function reportText(report: InitReport): string {
+  const { file, changed, keptAt, orders, callbackUrl, webhookSecret, service, statusPage, next } = report;
+  const lines = [
+    changed ? `${file} is written.` : `${file} says all this already; it was not touched.`,
+    ...(keptAt === null ? [] : [`The file before is kept as ${keptAt}.`]),
+    orders === 'polling'
+      ? 'Orders come by polling, within about two minutes.'
+      : `Orders come by callbacks${callbackUrl === null ? '' : ` to ${callbackUrl}, which is registered when tillsync starts`}, and by polling.`,
+    ...(webhookSecret === 'made' ? ['A secret for callbacks was made; it is kept in state.db.'] : []),
+    ...(service?.started ? [`${service.unit} is running, and starts with the machine.`] : []),
+    ...(statusPage === null ? [] : [`Status page: ${statusPage}`]),
+    ...(next.length === 0 ? [] : ['Next:', ...next.map((step) => `  ${step}`)]),
+  ];
+  return `${lines.map(printable).join('\n')}\n`;
 }

@@ -1,285 +1,16 @@
-import { execFile } from 'node:child_process';
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
-import { createServer } from 'node:net';
-import { basename, dirname, join } from 'node:path';
-import { asRoot, serviceUserOf } from '../../app/installation.ts';
+import { actAsStorageUser } from '../../app/installation.ts';
 import type { Parts } from '../../app/parts.ts';
+import { RUNNING } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
-import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
+import type { ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { DEFAULT_CONFIG_FILE, type Environment, nearest } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
-import type { CallOptions } from '../../platform/platform.ts';
+import { createLogger } from '../../core/logger.ts';
+import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
-import type { Cli } from '../cli.ts';
+import { type Cli, printable } from '../cli.ts';
 import { Progress } from '../progress.ts';
-
-/** The zone of this machine; undefined for UTC, which is how servers are delivered and no shop's. */
-export function machineTimeZone(): string | undefined {
-  const zone = zoneOfMachine();
-  return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
-}
-
-function zoneOfMachine(): string {
-  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (zone !== 'UTC' && zone !== undefined) return zone;
-  try {
-    return readFileSync('/etc/timezone', 'utf8').trim() || 'UTC';
-  } catch {
-    return 'UTC';
-  }
-}
-
-/** Throws `usage` that names the zone that was probably meant. */
-export function setTimeZone(draft: ConfigDraft, zone: string): void {
-  try {
-    draft.set('orders.timezone', zone);
-  } catch (error) {
-    if (!hasCode(error, 'config-invalid')) throw error;
-    const meant = zoneMeant(zone);
-    throw new TillsyncError('usage', `"${zone}" is no IANA time zone, such as America/Santiago or UTC.`, {
-      ...(meant !== undefined && { hint: `Did you mean ${meant}?` }),
-    });
-  }
-}
-
-/** `santiago` is enough for `America/Santiago`. */
-function zoneMeant(text: string): string | undefined {
-  const zones = Intl.supportedValuesOf('timeZone');
-  const word = text.trim().toLowerCase().replace(/ /g, '_');
-  return zones.find((zone) => zone.toLowerCase().split('/').at(-1) === word) ?? nearest(text, zones);
-}
-
-export interface Address {
-  host: string;
-  port: number;
-}
-
-interface Holder {
-  pid: number;
-  program: string;
-}
-
-const OPTIONS = { 'webhook.listen': '--webhook-listen', 'local.listen': '--local-listen' } as const;
-export type ListenKey = keyof typeof OPTIONS & AskedKey;
-
-const PORT_MAX = 65_535;
-/** A test of the same address by another program is over by then. */
-const AGAIN_AFTER_MS = 100;
-
-/**
- * Tries whether this machine lets a program listen there. Throws `usage` with who holds the port and one that is free;
- * `isOwn` says of a process whether it is the service that is to take this configuration over.
- */
-export async function tryListener(
-  key: ListenKey,
-  address: Address,
-  isOwn: (pid: number, port: number) => Promise<boolean>,
-): Promise<void> {
-  const { host, port } = address;
-  if (port === 0) return;
-  let code = await bindFault(address);
-  // systemd opens the socket of callbacks as root; here it may be another user who tries.
-  if (code === undefined || (code === 'EACCES' && key === 'webhook.listen')) return;
-  let holder = code === 'EADDRINUSE' ? holderOf(port) : undefined;
-  if (code === 'EADDRINUSE' && holder === undefined) {
-    await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS));
-    code = await bindFault(address);
-    if (code === undefined) return;
-    holder = holderOf(port);
-  }
-  if (holder && (await isOwn(holder.pid, port))) return;
-  if (code === 'EADDRINUSE') {
-    const who = holder ? ` (${holder.program}, process ${holder.pid})` : '';
-    const free = `${written(host)}:${await freePort(host, port + 1, new Set())}`;
-    throw new TillsyncError('usage', `Port ${port} is already used by another program${who}.`, {
-      hint: `Choose another with ${OPTIONS[key]}, such as ${free}, or stop that program.`,
-    });
-  }
-  const why = code === 'EADDRNOTAVAIL' ? `${host} is no address of this machine` : `${code}`;
-  throw new TillsyncError('usage', `Nothing can listen on ${written(host)}:${port}: ${why}.`, {
-    hint: `Choose another with ${OPTIONS[key]}, such as 127.0.0.1:${port}.`,
-  });
-}
-
-/** The first port from `from` on that nobody listens on and no other company's file in the directory names. */
-export async function freePortBeside(file: string, host: string, from: number): Promise<number> {
-  const taken = new Set<number>();
-  const directory = dirname(file);
-  for (const name of readdirSync(directory).filter((each) => each.endsWith('.toml'))) {
-    if (join(directory, name) === file) continue;
-    for (const [, port] of readFileSync(join(directory, name), 'utf8').matchAll(
-      /^\s*listen\s*=.*?:(\d+)/gm,
-    )) {
-      taken.add(Number(port));
-    }
-  }
-  return freePort(host, from, taken);
-}
-
-async function freePort(host: string, from: number, taken: ReadonlySet<number>): Promise<number> {
-  for (let port = from; port <= PORT_MAX; port++) {
-    if (!taken.has(port) && (await bindFault({ host, port })) !== 'EADDRINUSE') return port;
-  }
-  return 0;
-}
-
-/** Node's code, or undefined when it could be listened on. */
-function bindFault({ host, port }: Address): Promise<string | undefined> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
-  });
-}
-
-/** Who listens on a port, as far as /proc tells. */
-function holderOf(port: number): Holder | undefined {
-  return asRoot(() => findHolder(port));
-}
-
-function findHolder(port: number): Holder | undefined {
-  const inodes = new Set(['tcp', 'tcp6'].flatMap((name) => listeningInodes(name, port)));
-  if (inodes.size === 0) return undefined;
-  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
-    try {
-      for (const fd of readdirSync(`/proc/${pid}/fd`)) {
-        const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
-        if (inode !== undefined && inodes.has(inode)) {
-          // The name of a thread, which is in comm, says less.
-          return { pid: Number(pid), program: basename(readlinkSync(`/proc/${pid}/exe`)) };
-        }
-      }
-    } catch {
-      // Gone since, or another user's.
-    }
-  }
-  return undefined;
-}
-
-/** proc(5): local address in hex, state 0A is LISTEN, the tenth column the inode. */
-function listeningInodes(table: string, port: number): string[] {
-  try {
-    return readFileSync(`/proc/net/${table}`, 'utf8')
-      .split('\n')
-      .map((line) => line.trim().split(/\s+/))
-      .filter(
-        ([, local = '', , state]) =>
-          state === '0A' && Number.parseInt(local.split(':')[1] ?? '', 16) === port,
-      )
-      .flatMap((columns) => columns[9] ?? []);
-  } catch {
-    return [];
-  }
-}
-
-function written(host: string): string {
-  return host.includes(':') ? `[${host}]` : host;
-}
-
-/** The units that run tillsync with one configuration file. */
-export interface Service {
-  unit: string;
-  socket: string;
-}
-
-/** A start may bring a large mirror to a new schema first. */
-const START_LIMIT_MS = 15 * 60_000;
-
-/** The units that the package has for this file; undefined for a file that none of them reads. */
-export function unitsOf(file: string): Service | undefined {
-  if (dirname(file) !== dirname(DEFAULT_CONFIG_FILE) || !file.endsWith('.toml')) return undefined;
-  const name = basename(file, '.toml');
-  const instance = file === DEFAULT_CONFIG_FILE ? '' : `@${name}`;
-  return { unit: `tillsync${instance}.service`, socket: `tillsync${instance}.socket` };
-}
-
-/** Whether this machine's systemd runs and has the unit. */
-export async function isInstalled({ unit }: Service, env: Environment): Promise<boolean> {
-  const { text } = await systemctl(['show', '--property=LoadState', '--value', unit], env);
-  return text.trim() === 'loaded';
-}
-
-/** Whether a process that listens does so for the service: as its daemon, or as systemd for its socket unit. */
-export async function isOfService(
-  { pid, port }: { pid: number; port: number },
-  { unit, socket }: Service,
-  env: Environment,
-): Promise<boolean> {
-  if (pid !== 1) {
-    const { text } = await systemctl(['show', '--property=MainPID', '--value', unit], env);
-    return text.trim() === String(pid);
-  }
-  const { text } = await systemctl(['show', '--property=Listen', '--value', socket], env);
-  return text.includes(`:${port} `);
-}
-
-/** What brings a new configuration to work, in order; `moved`: callbacks arrive at another address than before. */
-export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
-  return [
-    // The generator reads the socket's address from the file.
-    ['daemon-reload'],
-    ['enable', unit],
-    // A socket moves only while its service is stopped; where it stays, callbacks wait in it.
-    ...(moved ? [['stop', unit, socket]] : []),
-    ['start', socket],
-    ['restart', unit],
-  ];
-}
-
-/** Starts the service anew, and at boot from now on. Says what failed, or undefined when all went well. */
-export async function startAnew(
-  service: Service,
-  moved: boolean,
-  env: Environment,
-): Promise<string | undefined> {
-  for (const words of commandsFor(service, moved)) {
-    const { code, text } = await systemctl(words, env);
-    if (code !== 0) {
-      const unit = words.includes(service.socket) ? service.socket : service.unit;
-      return `systemctl ${words.join(' ')} failed: ${text.trim()} Look at: journalctl -u ${unit} -n 50`;
-    }
-  }
-  return undefined;
-}
-
-/**
- * Lets the user of the service that reads a configuration file hand files to the group; only root can, and for others
- * nothing happens. Throws `config-invalid`.
- */
-export async function joinGroup(group: string, configFile: string, env: Environment): Promise<void> {
-  const user = serviceUserOf(configFile)?.name;
-  if (process.getuid?.() !== 0 || user === undefined || user === null || user === 'root') return;
-  const { code, text } = await execute('usermod', ['--append', '--groups', group, user], env);
-  if (code === 0) return;
-  throw new TillsyncError(
-    'config-invalid',
-    `${user} could not be made a member of ${group}: ${text.trim()}`,
-    {
-      hint: `Make it one yourself: sudo usermod --append --groups ${group} ${user}`,
-    },
-  );
-}
-
-function systemctl(words: string[], env: Environment): Promise<{ code: number; text: string }> {
-  return execute('systemctl', words, env);
-}
-
-function execute(
-  program: string,
-  words: string[],
-  env: Environment,
-): Promise<{ code: number; text: string }> {
-  return new Promise((resolve) => {
-    const options = { env: { ...env }, timeout: START_LIMIT_MS, encoding: 'utf8' as const };
-    asRoot(() =>
-      execFile(program, words, options, (error, stdout, stderr) => {
-        const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 1;
-        resolve({ code, text: code === 0 ? stdout : `${stdout}${stderr}` });
-      }),
-    );
-  });
-}
+import { isOfService, joinGroup, type ListenKey, tryListener, unitsOf } from './machine.ts';
 
 /** What was tried, and what it showed. */
 export interface Check {
@@ -301,11 +32,14 @@ export interface SetUpOptions {
   signal: AbortSignal;
   /** Nothing is asked of the platform; tokens are stored as they are. */
   offline: boolean;
-  /** Told of each try that was noted. */
-  onCheck: (check: Check) => void;
 }
 
 const NOT_TRIED = 'not tried';
+
+/** A branch by the ids that are known. */
+export function branchName({ subsidiaryId, externalId }: BranchConfig): string {
+  return [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
+}
 
 /**
  * Tries each answer with the daemon's own parts, so that the rate budget and the token pair are kept beside a running
@@ -328,16 +62,16 @@ export class SetUp {
     this.draft = options.draft;
     this.offline = options.offline;
     this.#group = options.groupBefore;
-    this.#progress = new Progress({ stream: options.cli.stderr, clock: options.cli.clock });
+    this.#progress = new Progress(options.cli);
   }
 
   /** Throws `platform-unreachable`, `aborted`. */
   async reach(): Promise<void> {
     const baseUrl = String(this.draft.value('platform.base_url'));
-    if (this.offline) return this.#note('address', baseUrl, null, NOT_TRIED);
+    if (this.offline) return this.note('address', baseUrl, null, NOT_TRIED);
     const { reachPlatform } = await import('../../app/webhook-probe.ts');
     await this.#during(`trying ${baseUrl}`, () => reachPlatform(baseUrl, this.#options.signal));
-    this.#note('address', baseUrl, true, 'reached');
+    this.note('address', baseUrl, true, 'reached');
   }
 
   /** How the stored tokens stand, without a call. Throws `storage-…`. */
@@ -352,12 +86,11 @@ export class SetUp {
     if (this.offline) {
       if (tokens.describe().state !== 'ok') await tokens.set({ refreshToken });
       this.hasStoredTokens = true;
-      return this.#note('tokens', 'refresh token', null, 'stored; used with the first call');
+      return this.note('tokens', 'refresh token', null, 'stored; used with the first call');
     }
-    const verdict = await this.#during('trying the refresh token', () =>
-      tokens.tryOut(refreshToken, (wait) => this.#progress.wait(wait)),
-    );
-    if (verdict === 'known') return this.tryStoredTokens();
+    const { onWait } = this.#call();
+    const tryOut = () => tokens.tryOut(refreshToken, onWait);
+    if ((await this.#during('trying the refresh token', tryOut)) === 'known') return this.tryStoredTokens();
     this.hasStoredTokens = true;
     this.#tokensWork(parts);
   }
@@ -365,16 +98,23 @@ export class SetUp {
   /** Throws `auth-required` when there are none or the platform refuses them. */
   async tryStoredTokens(): Promise<void> {
     const parts = await this.#parts();
-    if (this.offline) return this.#note('tokens', 'stored tokens', null, NOT_TRIED);
+    if (this.offline) return this.note('tokens', 'stored tokens', null, NOT_TRIED);
     await this.#during('trying the stored tokens', () => parts.platform.tokens.ready(this.#call()));
     this.#tokensWork(parts);
+  }
+
+  #tokensWork({ mirror, platform }: Parts): void {
+    mirror.freshnessBoard.ok('auth');
+    mirror.alarms.lower('auth.locked-out');
+    const { message } = authReport(platform.tokens.describe(), this.#options.cli.clock.nowMs());
+    this.note('tokens', 'refresh token', true, message);
   }
 
   /** Reads a page of the branch's products by each of its ids. Throws `usage` when they cannot be right. */
   async tryBranch(branch: BranchConfig): Promise<void> {
     const { subsidiaryId, externalId } = branch;
-    const name = [subsidiaryId, externalId].filter((id) => id !== undefined).join(' / ');
-    if (this.offline) return this.#note('branch', name, null, NOT_TRIED);
+    const name = branchName(branch);
+    if (this.offline) return this.note('branch', name, null, NOT_TRIED);
     const seen: { count: number; first: string | undefined }[] = [];
     if (subsidiaryId !== undefined)
       seen.push(await this.#productsOf({ subsidiaryId }, 'subsidiary_id', name));
@@ -388,7 +128,30 @@ export class SetUp {
       );
     }
     const example = one?.first === undefined ? '' : `, such as "${one.first}"`;
-    this.#note('branch', name, true, `${one?.count ?? 0} products${example}`);
+    this.note('branch', name, true, `${one?.count ?? 0} products${example}`);
+  }
+
+  async #productsOf(
+    address: { subsidiaryId: string } | { externalId: string },
+    key: string,
+    name: string,
+  ): Promise<{ count: number; first: string | undefined }> {
+    const { platform, config } = await this.#parts();
+    const { pageSize: limit } = config.catalog;
+    const query = { ...address, page: 1, limit, order: 'asc', orderBy: 'CreatedDate' } as const;
+    try {
+      const page = await this.#during(`asking for the products of ${name}`, () =>
+        platform.productList(query, this.#call()),
+      );
+      return { count: page.totalDocs ?? page.docs.length, first: page.docs[0]?.name ?? undefined };
+    } catch (error) {
+      if (!hasCode(error, 'platform-refused')) throw error;
+      const id = Object.values(address)[0];
+      throw new TillsyncError('usage', `The platform refuses ${key} "${id}": ${error.message}`, {
+        hint: 'Look for the id of the branch in the company panel, or ask the support of the platform.',
+        cause: error,
+      });
+    }
   }
 
   /** Makes a secret for callbacks where there is none; the platform hears of it when tillsync starts. */
@@ -401,25 +164,21 @@ export class SetUp {
 
   /** Throws `usage` where something else listens already. */
   async tryListener(key: ListenKey): Promise<void> {
-    const { webhook, local } = this.draft.config();
+    const { webhook, local, storage } = this.draft.config();
     if (key === 'webhook.listen' && !webhook.enabled) return;
-    const addresses = key === 'webhook.listen' ? [webhook] : [local, ...local.others];
+    const { env, clock } = this.#options.cli;
     const service = unitsOf(this.draft.file);
-    const isOwn = async (pid: number, port: number) =>
-      (service !== undefined && (await isOfService({ pid, port }, service, this.#options.cli.env))) ||
-      (await this.#isRunningAs(pid));
+    const isOwn = async (pid: number, port: number) => {
+      if (service !== undefined && (await isOfService(pid, port, service, env))) return true;
+      const { readRunningMark } = await import('../../support/doctor/stored.ts');
+      return (await readRunningMark(storage.directory, clock)).pid === pid;
+    };
+    const addresses = key === 'webhook.listen' ? [webhook] : [local, ...local.others];
     for (const address of addresses) await tryListener(key, address, isOwn);
-  }
-
-  async #isRunningAs(pid: number): Promise<boolean> {
-    const { readRunningMark } = await import('../../support/doctor/stored.ts');
-    const { directory } = this.draft.config().storage;
-    return (await readRunningMark(directory, this.#options.cli.clock)).pid === pid;
   }
 
   /** Whether a tillsync runs on this storage directory. */
   async isRunning(): Promise<boolean> {
-    const { RUNNING } = await import('../../app/storage.ts');
     return (await this.#parts()).state.leases.isHeld(RUNNING);
   }
 
@@ -432,7 +191,7 @@ export class SetUp {
     const { signal } = this.#options;
     const results = await this.#during('trying the receiver', () => probeWebhook({ config, secret, signal }));
     for (const { what, url, ok, message } of results) {
-      this.#note('receiver', `${what === 'local' ? 'here' : 'public'} ${url}`, ok, message);
+      this.note('receiver', `${what === 'local' ? 'here' : 'public'} ${url}`, ok, message);
     }
   }
 
@@ -442,15 +201,18 @@ export class SetUp {
     await this.#parts();
   }
 
-  /** A later try of an answer takes the place of an earlier one. */
-  note(check: Check): void {
-    const isSame = ({ what, subject }: Check) => {
-      if (what !== check.what || what === 'receiver') return false;
-      return what === 'address' || what === 'tokens' || subject === check.subject;
+  /** Tells what a try showed; a later try of an answer takes the place of an earlier one. */
+  note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
+    const isSame = (other: Check) => {
+      if (other.what !== what || what === 'receiver') return false;
+      return what === 'address' || what === 'tokens' || subject === other.subject;
     };
+    const check = { what, subject, ok, message };
     const at = this.checks.findIndex(isSame);
-    this.checks.splice(at === -1 ? this.checks.length : at, at === -1 ? 0 : 1, check);
-    this.#options.onCheck(check);
+    if (at === -1) this.checks.push(check);
+    else this.checks[at] = check;
+    const mark = ok === null ? '--' : ok ? 'ok' : '!!';
+    this.#options.cli.stderr.write(`${printable(`${mark}  ${what}: ${subject}: ${message}`)}\n`);
   }
 
   /** A branch that is given up is no part of the report. */
@@ -466,88 +228,39 @@ export class SetUp {
     await open?.parts.close();
   }
 
-  async #productsOf(
-    address: { subsidiaryId: string } | { externalId: string },
-    key: string,
-    name: string,
-  ): Promise<{ count: number; first: string | undefined }> {
-    const { platform, config } = await this.#parts();
-    const query = {
-      ...address,
-      page: 1,
-      limit: config.catalog.pageSize,
-      order: 'asc',
-      orderBy: 'CreatedDate',
-    };
-    try {
-      const page = await this.#during(`asking for the products of ${name}`, () =>
-        platform.productList(query as Parameters<typeof platform.productList>[0], this.#call()),
-      );
-      return { count: page.totalDocs ?? page.docs.length, first: page.docs[0]?.name ?? undefined };
-    } catch (error) {
-      if (!(error instanceof TillsyncError) || error.code !== 'platform-refused') throw error;
-      const id = Object.values(address)[0];
-      throw new TillsyncError('usage', `The platform refuses ${key} "${id}": ${error.message}`, {
-        hint: 'Look for the id of the branch in the company panel, or ask the support of the platform.',
-        cause: error,
-      });
-    }
+  #call() {
+    return { signal: this.#options.signal, onWait: (wait: Wait) => this.#progress.wait(wait) };
   }
 
-  #call(): CallOptions {
-    return { signal: this.#options.signal, onWait: (wait) => this.#progress.wait(wait) };
-  }
-
-  async #during<T>(step: string, action: () => Promise<T>): Promise<T> {
+  async #during<T>(step: string, work: () => Promise<T>): Promise<T> {
     this.#progress.step(step);
-    try {
-      return await action();
-    } finally {
-      this.#progress.end();
-    }
+    return work().finally(() => this.#progress.end());
   }
 
-  #tokensWork(parts: Parts): void {
-    const { freshnessBoard, alarms } = parts.mirror;
-    freshnessBoard.ok('auth');
-    alarms.lower('auth.locked-out');
-    const { message } = authReport(parts.platform.tokens.describe(), this.#options.cli.clock.nowMs());
-    this.#note('tokens', 'refresh token', true, message);
-  }
-
-  #note(what: Check['what'], subject: string, ok: boolean | null, message: string): void {
-    this.note({ what, subject, ok, message });
-  }
-
+  /** The daemon's parts, anew where an answer changed what they are built from. */
   async #parts(): Promise<Parts> {
     const draft = this.draft.config();
-    const config = { ...draft, storage: { ...draft.storage, group: this.#group } };
-    const key = keyOf(config);
+    const config: Config = { ...draft, storage: { ...draft.storage, group: this.#group } };
+    const key = JSON.stringify([config.platform.baseUrl, config.storage]);
     if (this.#open?.key === key) return this.#open.parts;
     await this.close();
     const { openParts } = await import('../../app/parts.ts');
-    const { createLogger } = await import('../../core/logger.ts');
-    // Before it acts as the user that has to be a member.
-    if (this.#group !== '') await joinGroup(this.#group, this.draft.file, this.#options.cli.env);
-    const { actAsStorageUser } = await import('../../app/installation.ts');
-    const { directory } = config.storage;
-    actAsStorageUser({ directory, configFile: this.draft.file, writes: true });
     const { cli, secrets } = this.#options;
+    const { env, clock, random, stderr } = cli;
+    const configFile = this.draft.file;
+    // Before it acts as the user that has to be a member.
+    if (this.#group !== '') await joinGroup(this.#group, configFile, env);
+    actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     const { refreshToken: _tried, accessToken: _too, ...others } = secrets;
     const { log } = createLogger({
       level: 'fatal',
       pretty: true,
-      stream: { isTTY: cli.stderr.isTTY, write: (text) => this.#progress.note(text.trimEnd()) },
-      clock: cli.clock,
+      stream: { isTTY: stderr.isTTY, write: (text) => this.#progress.note(text.trimEnd()) },
+      clock,
       secrets: [...secrets.webhookSecrets],
     });
-    const parts = await openParts({ config, secrets: others, clock: cli.clock, random: cli.random, log });
+    const parts = await openParts({ config, secrets: others, clock, random, log });
     this.#open = { key, parts };
     return parts;
   }
-}
-
-/** What parts are built from, as far as a set-up changes it. */
-function keyOf({ platform, storage }: Config): string {
-  return JSON.stringify([platform.baseUrl, storage]);
 }

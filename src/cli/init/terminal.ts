@@ -1,7 +1,7 @@
 import { createInterface, type Interface } from 'node:readline';
 import { Writable } from 'node:stream';
 import { TillsyncError } from '../../core/errors.ts';
-import { type Cli, printable } from '../cli.ts';
+import { broken, type Cli, printable } from '../cli.ts';
 
 /** One question to a person. */
 export interface Question {
@@ -64,7 +64,7 @@ export class Terminal {
   say(text: string): void {
     // A terminal without a size says 0.
     const columns = this.#cli.stderr.columns || Number.POSITIVE_INFINITY;
-    const lines = text.split('\n').flatMap((line) => wrapped(printable(line), columns - 1));
+    const lines = text.split('\n').flatMap((line) => broken(printable(line), columns - 1));
     this.#cli.stderr.write(`${lines.join('\n')}\n`);
   }
 
@@ -132,21 +132,6 @@ export class Terminal {
   }
 }
 
-/** Breaks a line between words; what follows is indented like its beginning. */
-function wrapped(line: string, room: number): string[] {
-  const indent = /^ */.exec(line)?.[0] ?? '';
-  const lines: string[] = [];
-  let current = '';
-  for (const word of line.trimStart().split(' ')) {
-    const longer = current === '' ? indent + word : `${current} ${word}`;
-    if (current !== '' && longer.length > room) {
-      lines.push(current);
-      current = indent + word;
-    } else current = longer;
-  }
-  return [...lines, current];
-}
-
 function isCutJson(text: string): boolean {
   if (!text.startsWith('{')) return false;
   try {
@@ -157,6 +142,7 @@ function isCutJson(text: string): boolean {
   }
 }
 
-function stopped(): TillsyncError {
+/** The person has enough. */
+export function stopped(): TillsyncError {
   return new TillsyncError('aborted', 'Stopped before the end.');
 }

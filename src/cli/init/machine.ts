@@ -1,0 +1,251 @@
+import { execFile } from 'node:child_process';
+import { accessSync, constants, existsSync, readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { basename, dirname, join } from 'node:path';
+import { asRoot, serviceUserOf, unitOf } from '../../app/installation.ts';
+import type { ConfigDraft } from '../../config/edit.ts';
+import { type Environment, nearest } from '../../config/source.ts';
+import { hasCode, TillsyncError } from '../../core/errors.ts';
+
+/** The zone of this machine; undefined for UTC, which is how servers are delivered and no shop's. */
+export function machineTimeZone(): string | undefined {
+  let zone = Intl.DateTimeFormat().resolvedOptions().timeZone ?? 'UTC';
+  try {
+    if (zone === 'UTC') zone = readFileSync('/etc/timezone', 'utf8').trim() || 'UTC';
+  } catch {
+    // Not every machine has the file.
+  }
+  return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
+}
+
+/** Throws `usage` that names the zone that was probably meant: `santiago` is enough for `America/Santiago`. */
+export function setTimeZone(draft: ConfigDraft, zone: string): void {
+  try {
+    draft.set('orders.timezone', zone);
+  } catch (error) {
+    if (!hasCode(error, 'config-invalid')) throw error;
+    const zones = Intl.supportedValuesOf('timeZone');
+    const word = zone.trim().toLowerCase().replace(/ /g, '_');
+    const isMeant = (each: string) => each.toLowerCase().split('/').at(-1) === word;
+    const meant = zones.find(isMeant) ?? nearest(zone, zones);
+    throw new TillsyncError('usage', `"${zone}" is no IANA time zone, such as America/Santiago or UTC.`, {
+      ...(meant !== undefined && { hint: `Did you mean ${meant}?` }),
+    });
+  }
+}
+
+/** Says before the first question that this user cannot write what a set-up writes. Throws `config-invalid`. */
+export function refuseUnwritable(...directories: string[]): void {
+  for (const path of directories) {
+    let at = path;
+    while (!existsSync(at) && dirname(at) !== at) at = dirname(at);
+    try {
+      accessSync(at, constants.W_OK | constants.X_OK);
+    } catch {
+      throw new TillsyncError('config-invalid', `This user may not write in ${path}; nothing was changed.`, {
+        hint: 'Run it as root: {tillsync} init. For a trial of your own: --config FILE --directory DIRECTORY.',
+      });
+    }
+  }
+}
+
+interface Address {
+  host: string;
+  port: number;
+}
+
+const OPTIONS = { 'webhook.listen': '--webhook-listen', 'local.listen': '--local-listen' } as const;
+export type ListenKey = keyof typeof OPTIONS;
+
+const PORT_MAX = 65_535;
+/** A test of the same address by another program is over by then. */
+const AGAIN_AFTER_MS = 100;
+
+/**
+ * Tries whether this machine lets a program listen there. Throws `usage` with who holds the port and one that is free;
+ * `isOwn` says of a process whether it is the service that is to take this configuration over.
+ */
+export async function tryListener(
+  key: ListenKey,
+  address: Address,
+  isOwn: (pid: number, port: number) => Promise<boolean>,
+): Promise<void> {
+  const { host, port } = address;
+  if (port === 0) return;
+  let code = await bindFault(address);
+  // systemd opens the socket of callbacks as root; here it may be another user who tries.
+  if (code === 'EACCES' && key === 'webhook.listen') return;
+  let holder = code === 'EADDRINUSE' ? asRoot(() => holderOf(port)) : undefined;
+  if (code === 'EADDRINUSE' && holder === undefined) {
+    await new Promise((resolve) => setTimeout(resolve, AGAIN_AFTER_MS));
+    code = await bindFault(address);
+    holder = asRoot(() => holderOf(port));
+  }
+  if (code === undefined || (holder && (await isOwn(holder.pid, port)))) return;
+  const shown = host.includes(':') ? `[${host}]` : host;
+  if (code === 'EADDRINUSE') {
+    const who = holder ? ` (${holder.program}, process ${holder.pid})` : '';
+    const free = `${shown}:${await freePort(host, port + 1)}`;
+    throw new TillsyncError('usage', `Port ${port} is already used by another program${who}.`, {
+      hint: `Choose another with ${OPTIONS[key]}, such as ${free}, or stop that program.`,
+    });
+  }
+  const why = code === 'EADDRNOTAVAIL' ? `${host} is no address of this machine` : code;
+  throw new TillsyncError('usage', `Nothing can listen on ${shown}:${port}: ${why}.`, {
+    hint: `Choose another with ${OPTIONS[key]}, such as 127.0.0.1:${port}.`,
+  });
+}
+
+/** The first port from `from` on that nobody listens on and no other company's file in the directory names. */
+export async function freePortBeside(file: string, host: string, from: number): Promise<number> {
+  const directory = dirname(file);
+  const others = readdirSync(directory).filter((name) => name.endsWith('.toml') && name !== basename(file));
+  const ports = others.flatMap((name) => {
+    const text = readFileSync(join(directory, name), 'utf8');
+    return [...text.matchAll(/^\s*listen\s*=.*?:(\d+)/gm)].map(([, port]) => Number(port));
+  });
+  return freePort(host, from, ports);
+}
+
+async function freePort(host: string, from: number, taken: readonly number[] = []): Promise<number> {
+  for (let port = from; port <= PORT_MAX; port++) {
+    if (!taken.includes(port) && (await bindFault({ host, port })) !== 'EADDRINUSE') return port;
+  }
+  return 0;
+}
+
+/** Node's code, or undefined when it could be listened on. */
+function bindFault({ host, port }: Address): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    server.listen({ host, port, exclusive: true }, () => server.close(() => resolve(undefined)));
+  });
+}
+
+/** Who listens on a port, as far as /proc tells. */
+function holderOf(port: number): { pid: number; program: string } | undefined {
+  const inodes = new Set(['tcp', 'tcp6'].flatMap((name) => listeningInodes(name, port)));
+  if (inodes.size === 0) return undefined;
+  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+    try {
+      for (const fd of readdirSync(`/proc/${pid}/fd`)) {
+        const inode = /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${pid}/fd/${fd}`))?.[1];
+        if (inode !== undefined && inodes.has(inode)) {
+          // The name of a thread, which is in comm, says less.
+          return { pid: Number(pid), program: basename(readlinkSync(`/proc/${pid}/exe`)) };
+        }
+      }
+    } catch {
+      // Gone since, or another user's.
+    }
+  }
+  return undefined;
+}
+
+/** proc(5): number, local address in hex, remote address, state (0A is LISTEN); the tenth column is the inode. */
+const LISTENING = /^ *\d+: [0-9A-F]+:([0-9A-F]+) \S+ 0A(?: +\S+){5} +(\d+)/gm;
+
+function listeningInodes(table: string, port: number): string[] {
+  try {
+    return [...readFileSync(`/proc/net/${table}`, 'utf8').matchAll(LISTENING)]
+      .filter(([, hex = '']) => Number.parseInt(hex, 16) === port)
+      .flatMap(([, , inode]) => inode ?? []);
+  } catch {
+    return [];
+  }
+}
+
+/** The units that run tillsync with one configuration file. */
+export interface Service {
+  unit: string;
+  socket: string;
+}
+
+/** The units that the package has for this file; undefined for a file that none of them reads. */
+export function unitsOf(file: string): Service | undefined {
+  const unit = unitOf(file);
+  return unit === null ? undefined : { unit, socket: unit.replace(/service$/, 'socket') };
+}
+
+/** Whether this machine's systemd runs and has the unit. */
+export async function isInstalled({ unit }: Service, env: Environment): Promise<boolean> {
+  const { text } = await execute(env, 'systemctl', 'show', '--property=LoadState', '--value', unit);
+  return text.trim() === 'loaded';
+}
+
+/** Whether a process that listens does so for the service: as its daemon, or as systemd for its socket unit. */
+export async function isOfService(
+  pid: number,
+  port: number,
+  { unit, socket }: Service,
+  env: Environment,
+): Promise<boolean> {
+  const show = async (property: string, of: string) =>
+    (await execute(env, 'systemctl', 'show', `--property=${property}`, '--value', of)).text;
+  if (pid === 1) return (await show('Listen', socket)).includes(`:${port} `);
+  return (await show('MainPID', unit)).trim() === String(pid);
+}
+
+/** What brings a new configuration to work, in order; `moved`: callbacks arrive at another address than before. */
+export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
+  return [
+    // The generator reads the socket's address from the file.
+    ['daemon-reload'],
+    ['enable', unit],
+    // A socket moves only while its service is stopped; where it stays, callbacks wait in it.
+    ...(moved ? [['stop', unit, socket]] : []),
+    ['start', socket],
+    ['restart', unit],
+  ];
+}
+
+/** Starts the service anew, and at boot from now on. Says what failed, or undefined when all went well. */
+export async function startAnew(
+  service: Service,
+  moved: boolean,
+  env: Environment,
+): Promise<string | undefined> {
+  for (const words of commandsFor(service, moved)) {
+    const { code, text } = await execute(env, 'systemctl', ...words);
+    if (code !== 0) {
+      const unit = words.includes(service.socket) ? service.socket : service.unit;
+      return `systemctl ${words.join(' ')} failed: ${text.trim()} Look at: journalctl -u ${unit} -n 50`;
+    }
+  }
+  return undefined;
+}
+
+/**
+ * Lets the user of the service that reads a configuration file hand files to the group; only root can, and for others
+ * nothing happens. Throws `config-invalid`.
+ */
+export async function joinGroup(group: string, configFile: string, env: Environment): Promise<void> {
+  const user = serviceUserOf(configFile)?.name;
+  if (process.getuid?.() !== 0 || user === undefined || user === null || user === 'root') return;
+  const { code, text } = await execute(env, 'usermod', '--append', '--groups', group, user);
+  if (code === 0) return;
+  const message = `${user} could not be made a member of ${group}: ${text.trim()}`;
+  throw new TillsyncError('config-invalid', message, {
+    hint: `Make it one yourself: sudo usermod --append --groups ${group} ${user}`,
+  });
+}
+
+/** A start may bring a large mirror to a new schema first. */
+const START_LIMIT_MS = 15 * 60_000;
+
+function execute(
+  env: Environment,
+  program: string,
+  ...words: string[]
+): Promise<{ code: number; text: string }> {
+  return new Promise((resolve) => {
+    const options = { env: { ...env }, timeout: START_LIMIT_MS, encoding: 'utf8' as const };
+    asRoot(() =>
+      execFile(program, words, options, (error, stdout, stderr) => {
+        const code = error === null ? 0 : typeof error.code === 'number' ? error.code : 1;
+        resolve({ code, text: code === 0 ? stdout : `${stdout}${stderr}` });
+      }),
+    );
+  });
+}

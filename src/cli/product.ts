@@ -1,0 +1,157 @@
+import type { ProductName } from '../app/readers.ts';
+import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { type ProductQuery, readProductChange } from '../outbox/change.ts';
+import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
+import { command, flag, group, text, WAIT, withParts, withReaders } from './command.ts';
+import { differenceTable } from './diff.ts';
+import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
+import { fields, table } from './table.ts';
+
+/** A product as the mirror or the platform has it. */
+function productText(product: MirroredProduct | ProductRecord): string {
+  const isMirrored = 'skus' in product;
+  const skus: readonly SkuRecord[] = isMirrored ? product.skus : product.children;
+  const head = fields({
+    product: isMirrored ? product.productId : product.id,
+    name: product.name,
+    category: product.category,
+    show: product.show,
+    ...(isMirrored && product.vanishedAt !== null && { 'listed no more since': product.vanishedAt }),
+  });
+  const skuTable = table(
+    skus,
+    { SKU: 'sku', BARCODE: 'barcode', PRICE: 'price', DISCOUNT: 'discount', SHOW: 'show' },
+    ['PRICE', 'DISCOUNT'],
+  );
+  const places = skus.flatMap(({ sku, stocks, integrations }) => {
+    const branches = new Set([...stocks, ...integrations].map(({ subsidiaryId }) => subsidiaryId));
+    return [...branches].map((branch) => ({
+      sku,
+      branch,
+      stock: stocks.find(({ subsidiaryId }) => subsidiaryId === branch),
+      ids: integrations
+        .filter(({ subsidiaryId }) => subsidiaryId === branch)
+        .flatMap(({ extId, productIdPosA, productCodePosB }) => [extId, productIdPosA, productCodePosB])
+        .filter((id) => id !== null),
+    }));
+  });
+  if (places.length === 0) return `${head}\n${skuTable}\nno stock, no mapping\n`;
+  const placeTable = table(
+    places,
+    {
+      SKU: 'sku',
+      BRANCH: 'branch',
+      QTY: ({ stock }) => stock?.qty,
+      SHOW: ({ stock }) => stock?.show,
+      'EXTERNAL IDS': ({ ids }) => ids.join(', ') || null,
+    },
+    ['QTY'],
+  );
+  return `${head}\n${skuTable}\n${placeTable}`;
+}
+
+const show = command({
+  name: 'show',
+  description: 'Show a product with its skus, stock and mappings',
+  examples: [
+    'product show --external-id A-1001',
+    'product show --sku 1001 --live',
+    'product show 64f0c2a9e1b2c3d4e5f60718 --json',
+  ],
+  argument: ['[product]', "a sku, an external id, or the platform's id of the product"],
+  options: {
+    wait: WAIT,
+    sku: text('--sku <sku>', 'by one of its skus'),
+    externalId: text('--external-id <id>', 'by an integration id, in any of the three mapping fields'),
+    live: flag(
+      '--live',
+      'ask the platform now, and tell what the mirror has differently; nothing is written',
+    ),
+  },
+  async run(context) {
+    const { findProducts, readStores } = await import('../app/readers.ts');
+    const { cli, options, argument: productId } = context;
+    const { sku, externalId } = options;
+    const given: ProductName[] = [];
+    if (productId !== undefined) given.push({ productId });
+    if (sku !== undefined) given.push({ sku });
+    if (externalId !== undefined) given.push({ externalId });
+    const [name] = given;
+    if (!name || given.length > 1) {
+      throw new TillsyncError('usage', 'Name one product: by its id, or with --sku, or with --external-id.');
+    }
+    if (!options.live) {
+      return withReaders(context, ({ mirror }, config) => {
+        const stores = readStores(mirror, config, cli.clock);
+        const found = meaningsOf(name).map((each) => findProducts(stores, each));
+        const products = found.find((some) => some.length > 0);
+        if (products === undefined) throw unknownProduct('The mirror has', name);
+        return { json: { products }, text: products.map(productText).join('\n') };
+      });
+    }
+    return withParts(context, async ({ parts: { stores, platform }, progress, call }) => {
+      const known = meaningsOf(name).find((each) => findProducts(stores, each).length > 0) ?? name;
+      const query = queryFor(known, findProducts(stores, known));
+      progress.step('asking the platform for the product');
+      const live = await platform.productGet(query, call);
+      if (live === null) throw unknownProduct('The platform knows', name);
+      const [product] = findProducts(stores, { productId: live.id });
+      const differences = productDifferences(product, live);
+      const { raw, ...record } = live;
+      const isSame = differences.length === 0;
+      return {
+        json: { live: { ...record, raw: JSON.parse(raw) as unknown }, differences },
+        text: `${productText(live)}${isSame ? '' : `\nThe mirror differs:\n${differenceTable(differences)}`}`,
+        ...(isSame && { below: 'The mirror has the same.\n' }),
+      };
+    });
+  },
+});
+
+/** What a word without an option may be, in the order in which it is looked for. */
+function meaningsOf(name: ProductName): ProductName[] {
+  if (!('productId' in name)) return [name];
+  const word = name.productId;
+  return [name, ...(/^\d+$/.test(word) ? [{ sku: word }] : []), { externalId: word }];
+}
+
+/** GET /product takes a sku or an externalId, so an id is turned into a sku by the mirror. */
+function queryFor(name: ProductName, products: readonly MirroredProduct[]): ProductQuery {
+  if (!('productId' in name)) return name;
+  const sku = products[0]?.skus[0]?.sku;
+  if (sku === undefined) throw unknownProduct('The mirror has', name);
+  return { sku };
+}
+
+function unknownProduct(who: string, name: ProductName): TillsyncError {
+  const [[kind, value]] = Object.entries(name) as [[string, string]];
+  return new TillsyncError('not-found', `${who} no product with ${kind} "${value}".`, {
+    hint: 'Ask the platform with --live and --sku or --external-id, or read the catalogue: {tillsync} sync products',
+  });
+}
+
+const set = command({
+  name: 'set',
+  description: 'Hand over a price, texts or the visibility of one product',
+  examples: [
+    'product set --sku 1001 --price 4990 --wait',
+    'product set --external-id A-1001 --description "" --show false',
+  ],
+  options: {
+    externalId: text('--external-id <id>', 'integration id of the product'),
+    sku: text('--sku <sku>', 'sku of the product'),
+    price: text('--price <number>', 'price of the sku, such as 4990 or 12.5'),
+    name: text('--name <text>', 'name, shared by all skus of the product'),
+    description: text('--description <text>', 'description, shared by all skus; an empty one clears it'),
+    show: text('--show <true|false>', 'visibility of the whole product'),
+    wait: SETTLE,
+  },
+  async run(call) {
+    const { externalId, sku, price, name, description, show } = call.options;
+    const values = { price: typedNumber(price), name, description, show: typedBoolean(show) };
+    return handOverOne(call, 'product', { externalId, sku, ...values }, readProductChange);
+  },
+});
+
+export const product = group('product', 'Look at products and change them', show, set);
