@@ -82,11 +82,6 @@ function isAnswered(path: string): Promise<boolean> {
   });
 }
 
-export interface AccessGateOptions {
-  /** Left out: only this machine is let in. */
-  apiKey?: string | undefined;
-}
-
 /**
  * Who may use the API. Where there is a key, it is asked of everybody, as `Authorization: Bearer KEY` or
  * `x-api-key: KEY`: every user of this machine reaches its ports, and so does whoever a proxy lets through. Without
@@ -96,7 +91,8 @@ export interface AccessGateOptions {
 export class AccessGate {
   readonly #digest: Buffer | undefined;
 
-  constructor({ apiKey }: AccessGateOptions) {
+  /** Without a key only this machine is let in. */
+  constructor(apiKey: string | undefined) {
     this.#digest = apiKey === undefined ? undefined : digestOf(Buffer.from(apiKey, 'utf8'));
   }
 

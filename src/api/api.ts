@@ -1,37 +1,131 @@
-import type { FastifyInstance, FastifyPluginAsync } from 'fastify';
-import { z } from 'zod';
+import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
+import * as z from 'zod';
+import type { ChangeDesk } from '../app/change-desk.ts';
+import type { MirrorStores } from '../app/stores.ts';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import type { Clock } from '../core/time.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import type { RateLedger } from '../platform/rate-budget.ts';
+import type { TokenStatus } from '../platform/tokens.ts';
 import { AccessGate } from './access.ts';
+import { errorAnswer } from './schemas.ts';
 
-/** What the OpenAPI document tells of one route. */
-export interface RouteDoc {
+export interface LocalApiOptions {
+  /** Of what the daemon has open. */
+  parts: {
+    config: Pick<Config, 'limits' | 'storage'> & { alarms: Pick<Config['alarms'], 'name'> };
+    mirror: Mirror;
+    stores: MirrorStores;
+    changeDesk: ChangeDesk;
+    state: { ledger: Pick<RateLedger, 'waits'> };
+    platform: { tokens: { describe(): TokenStatus } };
+  };
+  /** The key that is asked of everybody; left out: only this machine is let in. */
+  apiKey?: string | undefined;
+  /** False: nobody said yet which platform this store is at. */
+  isSetUp?: boolean | undefined;
+  /** How old the last good order poll may be before orders count as missing. */
+  ordersStaleAfterMs?: (() => number) | undefined;
+  /** Notified when this process may have changed the mirror. */
+  changes: ChangeSignal;
+  /** Of tillsync. */
+  version: string;
+  clock: Clock;
+  log: Log;
+  /** Largest body of changes, in bytes (default 32 MiB). */
+  changesMaxBytes?: number;
+  /** Hand-overs of changes at once (default 8). */
+  handOversMax?: number;
+  /** Streams open at once (default 50). */
+  streamsMax?: number;
+}
+
+/** Tells whoever listens that the mirror may have changed. A hint only: it says nothing of what. */
+export class ChangeSignal {
+  readonly #listeners = new Set<() => void>();
+
+  notify(): void {
+    for (const listener of this.#listeners) listener();
+  }
+
+  /** Returns what ends it. */
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}
+
+/** One route: what describes it also reads what is sent to it and types what it answers. */
+interface RouteOf<P, Q, B, A> {
   method: 'get' | 'post';
   /** Below `/v1`, with parameters as `{name}`. */
   path: string;
   operationId: string;
   summary: string;
   description?: string;
-  params?: z.ZodObject;
-  query?: z.ZodObject;
-  /** Named in `API_SCHEMAS`. */
-  body?: z.ZodType;
-  /** Further content types of the body. */
+  params?: P;
+  query?: Q;
+  body?: B;
+  /** Content types of a body that the route reads by itself, as it arrives. */
   bodyTypes?: readonly string[];
-  /** By status; `null` for a stream of events. */
-  answers: Partial<Record<200 | 207, z.ZodType>>;
-  /** Whether 200 is `text/event-stream`. */
-  streams?: boolean;
+  answer: A;
+  /** Whether 207 may be answered, too. */
+  mayBePartial?: boolean;
+  /** Whether it answers with events for as long as it is read: always, or to whom asks for it. */
+  streams?: 'always' | 'on-request';
+  /** A text is JSON already, a reply was answered already. */
+  handle(asked: Asked<P, Q, B>): Answer<A> | Promise<Answer<A>>;
 }
 
-/** A family of routes: what serves them and what documents them. */
+interface Asked<P, Q, B> {
+  params: z.output<P>;
+  query: z.output<Q>;
+  body: z.output<B>;
+  request: FastifyRequest;
+  reply: FastifyReply;
+}
+
+type Answer<A> = z.output<A> | string | FastifyReply;
+
+export interface ApiRoute {
+  doc: Omit<RouteOf<z.ZodObject, z.ZodObject, z.ZodType, z.ZodType>, 'handle'>;
+  serve(app: FastifyInstance): void;
+}
+
+/** Routes that belong together. */
 export interface ApiFamily {
-  /** Made when somebody asks, with the schemas they name. */
-  docs: () => readonly RouteDoc[];
-  plugin: FastifyPluginAsync;
+  routes: readonly ApiRoute[];
+  /** Called with what serves these routes alone. */
+  prepare?(app: FastifyInstance): void;
 }
 
-/** Reads parameters, a query or a body. Throws `usage` that names every fault at once. */
-export function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
+export function route<P extends z.ZodObject, Q extends z.ZodObject, B extends z.ZodType, A extends z.ZodType>(
+  doc: RouteOf<P, Q, B, A>,
+): ApiRoute {
+  const { method, path, params, query, body, bodyTypes, streams } = doc;
+  return {
+    doc,
+    serve(app) {
+      const options = method === 'get' ? { exposeHeadRoute: streams === undefined } : {};
+      app[method](path.replace(/\{(\w+)\}/g, ':$1'), options, async (request, reply) => {
+        const answer = await doc.handle({
+          params: params && readAs(params, request.params, 'path'),
+          query: query && readAs(query, request.query, 'query'),
+          body: body && !bodyTypes ? readAs(body, request.body, 'body') : request.body,
+          request,
+          reply,
+        } as Asked<P, Q, B>);
+        if (typeof answer === 'string') reply.type('application/json; charset=utf-8');
+        return answer;
+      });
+    },
+  };
+}
+
+/** Throws `usage` that names every fault at once. */
+function readAs<T extends z.ZodType>(schema: T, value: unknown, what: string): z.output<T> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
   const faults = result.error.issues.map(({ path, message }) => {
@@ -43,34 +137,14 @@ export function readAs<T extends z.ZodType>(schema: T, value: unknown, what: str
   });
 }
 
-export const isoTime = z.string().describe('ISO 8601 in UTC');
-/** As the platform sent it, so that no digit is lost. */
-export const amount = z.union([z.number(), z.string()]).nullable();
-export const text = z.string().nullable();
-export const flag = z.boolean().nullable();
-
-/** `limit` of a list. */
-export function limitOf(usual: number, max: number) {
-  return z.coerce.number().int().min(1).max(max).default(usual).describe('How many at most');
-}
-
-export const errorAnswer = z.object({
-  error: z.object({
-    code: z.string().describe('Stays the same; branch on it, never on the message'),
-    message: z.string().describe('What happened and what was kept'),
-    hint: z.string().nullable().describe('What to do about it'),
-  }),
-});
-
 type Json = Record<string, unknown>;
 
-/** The OpenAPI 3.1 document of the routes, made from the schemas that read what is sent. */
-export function openApiDocument(docs: readonly RouteDoc[], version: string): Json {
+/** The OpenAPI 3.1 document of the routes. */
+function openApiDocument(routes: readonly ApiRoute[], version: string): Json {
   const paths: Record<string, Json> = {};
-  for (const doc of docs) {
-    const path = paths[doc.path] ?? {};
-    path[doc.method] = operation(doc);
-    paths[doc.path] = path;
+  for (const { doc } of routes) {
+    paths[doc.path] ??= {};
+    Object.assign(paths[doc.path] as Json, { [doc.method]: operation(doc) });
   }
   return {
     openapi: '3.1.0',
@@ -93,10 +167,10 @@ export function openApiDocument(docs: readonly RouteDoc[], version: string): Jso
   };
 }
 
-function operation(doc: RouteDoc): Json {
-  const { operationId, summary, description, params, query, body, bodyTypes = ['application/json'] } = doc;
-  const parameters = [...parametersOf(params, 'path'), ...parametersOf(query, 'query')];
-  if (doc.streams) {
+function operation(doc: ApiRoute['doc']): Json {
+  const { operationId, summary, description, body, bodyTypes = ['application/json'], answer, streams } = doc;
+  const parameters = [...parametersOf(doc.params, 'path'), ...parametersOf(doc.query, 'query')];
+  if (streams === 'always') {
     parameters.push({
       name: 'Last-Event-ID',
       in: 'header',
@@ -104,38 +178,32 @@ function operation(doc: RouteDoc): Json {
       description: 'Of a stream: goes on after this seq',
     });
   }
-  const responses: Json = {
-    '4XX': { description: 'Refused; nothing was taken', content: json(errorAnswer) },
-    default: { description: 'An error', content: json(errorAnswer) },
-  };
-  for (const [status, answer] of Object.entries(doc.answers)) {
-    const content = doc.streams ? { 'text/event-stream': { schema: { type: 'string' } } } : json(answer);
-    responses[status] = { description: ANSWERS[status], content };
-  }
+  // Of other content types than JSON a schema can say nothing.
+  const content = (type: string, schema: z.ZodType, io: 'input' | 'output') => ({
+    [type]: { schema: type === 'application/json' ? jsonSchema(schema, io) : { type: 'string' } },
+  });
+  const answered = content(streams === 'always' ? 'text/event-stream' : 'application/json', answer, 'output');
+  const refused = content('application/json', errorAnswer, 'output');
   return {
     operationId,
     summary,
-    ...(description === undefined ? {} : { description }),
-    ...(parameters.length === 0 ? {} : { parameters }),
-    ...(body === undefined ? {} : { requestBody: { required: true, content: bodyContent(body, bodyTypes) } }),
-    responses,
+    ...(description !== undefined && { description }),
+    ...(parameters.length > 0 && { parameters }),
+    ...(body && {
+      requestBody: {
+        required: true,
+        content: Object.assign({}, ...bodyTypes.map((type) => content(type, body, 'input'))),
+      },
+    }),
+    responses: {
+      200: { description: 'Done', content: answered },
+      ...(doc.mayBePartial && {
+        207: { description: 'Done in part: some items were rejected', content: answered },
+      }),
+      '4XX': { description: 'Refused; nothing was taken', content: refused },
+      default: { description: 'An error', content: refused },
+    },
   };
-}
-
-const ANSWERS: Record<string, string> = { 200: 'Done', 207: 'Done in part: some items were rejected' };
-
-function json(schema: z.ZodType): Json {
-  return { 'application/json': { schema: jsonSchema(schema, 'output') } };
-}
-
-/** Of other content types a schema can say nothing. */
-function bodyContent(schema: z.ZodType, types: readonly string[]): Json {
-  return Object.fromEntries(
-    types.map((type) => [
-      type,
-      { schema: type === 'application/json' ? jsonSchema(schema, 'input') : { type: 'string' } },
-    ]),
-  );
 }
 
 function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'): Json[] {
@@ -146,7 +214,7 @@ function parametersOf(schema: z.ZodObject | undefined, place: 'path' | 'query'):
     in: place,
     required: place === 'path',
     schema: rest,
-    ...(description === undefined ? {} : { description }),
+    ...(description !== undefined && { description }),
   }));
 }
 
@@ -155,51 +223,49 @@ function jsonSchema(schema: z.ZodType, io: 'input' | 'output'): Json {
   return rest;
 }
 
-export interface LocalApiOptions {
-  /** The key that is asked of everybody; left out: only this machine is let in. */
-  apiKey?: string | undefined;
-  families: readonly ApiFamily[];
-  /** Of tillsync. */
-  version: string;
-}
-
 const BODY_LIMIT_BYTES = 2 * 1024 * 1024;
-
-/** Everything below `/v1`, behind one gate, with the document that describes it at `/v1/openapi.json`. */
-export function localApi({ apiKey, families, version }: LocalApiOptions): FastifyPluginAsync {
-  const gate = new AccessGate({ apiKey });
-  return async (root) => {
-    await root.register(
-      async (app) => {
-        app.addHook('onRequest', async (request, reply) => {
-          reply.headers(ANSWER_HEADERS);
-          gate.check(request);
-        });
-        acceptJsonOnly(app);
-        for (const { plugin } of families) await app.register(plugin);
-        // Made when somebody asks: few do, and it takes memory.
-        let document: string | undefined;
-        app.get('/openapi.json', (_request, reply) => {
-          document ??= JSON.stringify(
-            openApiDocument(
-              families.flatMap(({ docs }) => docs()),
-              version,
-            ),
-          );
-          reply.type('application/json; charset=utf-8');
-          return reply.send(document);
-        });
-      },
-      { prefix: '/v1' },
-    );
-  };
-}
 
 const ANSWER_HEADERS = {
   'cache-control': 'no-store',
   'x-content-type-options': 'nosniff',
   'cross-origin-resource-policy': 'same-origin',
 };
+
+/** Everything below `/v1`, behind one gate, with the document that describes it at `/v1/openapi.json`. */
+export function apiPlugin(
+  families: readonly ApiFamily[],
+  { apiKey, version }: Pick<LocalApiOptions, 'apiKey' | 'version'>,
+): FastifyPluginAsync {
+  const gate = new AccessGate(apiKey);
+  const serve: FastifyPluginAsync = async (app) => {
+    app.addHook('onRequest', async (request, reply) => {
+      reply.headers(ANSWER_HEADERS);
+      gate.check(request);
+    });
+    acceptJsonOnly(app);
+    for (const { routes, prepare } of families) {
+      await app.register(async (scope) => {
+        prepare?.(scope);
+        for (const { serve } of routes) serve(scope);
+      });
+    }
+    // Made when somebody asks: few do, and it takes memory.
+    let document: string | undefined;
+    app.get('/openapi.json', (_request, reply) => {
+      document ??= JSON.stringify(
+        openApiDocument(
+          families.flatMap(({ routes }) => routes),
+          version,
+        ),
+      );
+      reply.type('application/json; charset=utf-8');
+      return reply.send(document);
+    });
+  };
+  return async (root) => {
+    await root.register(serve, { prefix: '/v1' });
+  };
+}
 
 /** A form of a web page can send text but no JSON; an action needs no body at all. */
 function acceptJsonOnly(app: FastifyInstance): void {

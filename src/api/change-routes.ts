@@ -1,114 +1,66 @@
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { z } from 'zod';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type * as z from 'zod';
+import type { ChangeDesk, HandedOver } from '../app/change-desk.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import {
-  type Candidate,
-  type ChangeKind,
-  type ProductChange,
-  productItem,
-  type StockChange,
-  stockItem,
-} from '../outbox/change.ts';
+import type { ChangeKind, ProductChange, StockChange } from '../outbox/change.ts';
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
-import type { ApiFamily, RouteDoc } from './api.ts';
+import type { Acceptance } from '../outbox/intake.ts';
+import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
+import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
 import { errorBody, statusOf } from './server.ts';
 
-export const ITEMS_MAX = 100_000;
-
-const itemsText = `1 to ${ITEMS_MAX} items, each checked by itself. The same as NDJSON or as CSV with a header.`;
-export const stockItems = z.array(stockItem).min(1).max(ITEMS_MAX).describe(itemsText);
-export const productItems = z.array(productItem).min(1).max(ITEMS_MAX).describe(itemsText);
-
-const candidate = z.object({
-  sku: z.string(),
-  productId: z.string(),
-  subsidiaryId: z.string().nullable(),
-  externalId: z.string().nullable(),
-  field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
-});
-
-export const itemResult = z.object({
-  index: z.number().int().describe('Of the item, from 0'),
-  line: z.number().int().optional().describe('Where it begins, from 1, in CSV and NDJSON'),
-  state: z
-    .enum(['pending', 'held', 'rejected'])
-    .describe(
-      '`pending`: on the disk, will be sent; `held`: on the disk, waits for a person; `rejected`: not taken',
-    ),
-  changeId: z.number().int().optional().describe('For GET /v1/outbox/{changeId}'),
-  code: z.string().optional().describe('Why an item could not be read'),
-  column: z.string().optional().describe('The column at fault'),
-  message: z.string().optional(),
-  candidates: z.array(candidate).optional().describe('What a rejected item may have meant'),
-});
-
-export const changesAnswer = z.object({
-  results: z.array(itemResult).describe('One for each item, in order'),
-  total: z.number().int(),
-  pending: z.number().int(),
-  held: z.number().int(),
-  rejected: z.number().int(),
-});
-
 /** The formats a body may come in, by content type. */
-export const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
+const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
   'application/json': 'json',
   'application/x-ndjson': 'ndjson',
   'text/csv': 'csv',
 };
 
 /** One item of the body: a change, or why it is none. `line` is null in a JSON array. */
-export type BodyItem = FileChange<StockChange | ProductChange>;
-
-export interface ReadBodyOptions {
-  kind: ChangeKind;
-  format: FileFormat;
-  limitBytes: number;
-}
+type BodyItem = FileChange<StockChange | ProductChange>;
 
 /** Bytes looked at in one turn of the event loop: about three milliseconds of work. */
 const PIECE_BYTES = 32 * 1024;
+const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
 
 /**
  * Reads a body as it arrives, item by item, and never holds it whole. Throws `usage` when it is no list of 1 to
  * 100,000 items, too large, or cut off; nothing of it is taken then.
  */
-export async function readChangeBody(body: unknown, options: ReadBodyOptions): Promise<BodyItem[]> {
-  const { kind, format } = options;
-  if (!(body instanceof Readable)) throw noItem();
-  const pieces = counted(body, options);
+async function readItems(kind: ChangeKind, request: FastifyRequest, maxBytes: number): Promise<BodyItem[]> {
   const items: BodyItem[] = [];
-  const readings: AsyncIterable<BodyItem[]> =
-    kind === 'stock' ? readStockFile(pieces, { format }) : readProductFile(pieces, { format });
-  for await (const some of readings) {
-    for (const item of some) items.push(item);
-    if (items.length > ITEMS_MAX) throw tooMuch(`More than ${ITEMS_MAX} items came`);
+  if (request.body instanceof Readable) {
+    const type = request.headers['content-type']?.split(';', 1)[0] ?? '';
+    const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
+    const pieces = readPieces(request.body, format, maxBytes);
+    const readings: AsyncIterable<BodyItem[]> =
+      kind === 'stock' ? readStockFile(pieces, { format }) : readProductFile(pieces, { format });
+    for await (const some of readings) {
+      for (const item of some) items.push(item);
+      if (items.length > ITEMS_MAX) throw tooMuch(`More than ${ITEMS_MAX} items came`);
+    }
   }
   if (items.length === 0) throw noItem();
   return items;
 }
 
-const EXAMPLE = 'Send an array, such as [{"externalId": "A1", "qty": 3}].';
-
-async function* counted(body: Readable, { format, limitBytes }: ReadBodyOptions): AsyncGenerator<Uint8Array> {
+async function* readPieces(body: Readable, format: FileFormat, maxBytes: number): AsyncGenerator<Uint8Array> {
   let bytes = 0;
   let isChecked = format !== 'json';
   // Left whole when this ends early, so that the refusal can still be answered.
   const chunks: AsyncIterable<Buffer> = body.iterator({ destroyOnReturn: false });
   for await (const chunk of chunks) {
     bytes += chunk.length;
-    if (bytes > limitBytes) throw tooMuch(`More than ${limitBytes} bytes came`);
+    if (bytes > maxBytes) throw tooMuch(`More than ${maxBytes} bytes came`);
     if (!isChecked) {
       const first = chunk
         .toString('latin1')
         .replace(/^\u00ef\u00bb\u00bf/, '')
         .trimStart()[0];
       if (first !== undefined && first !== '[') {
-        throw new TillsyncError('usage', 'The body is not a JSON array. Nothing was taken.', {
-          hint: EXAMPLE,
-        });
+        throw new TillsyncError('usage', 'The body is not a JSON array. Nothing was taken.', EXAMPLE);
       }
       isChecked = first !== undefined;
     }
@@ -118,7 +70,7 @@ async function* counted(body: Readable, { format, limitBytes }: ReadBodyOptions)
 }
 
 function noItem(): TillsyncError {
-  return new TillsyncError('usage', 'There is no item in the body.', { hint: EXAMPLE });
+  return new TillsyncError('usage', 'There is no item in the body.', EXAMPLE);
 }
 
 /** Answered by 413. */
@@ -127,182 +79,86 @@ function tooMuch(what: string): Error {
   return Object.assign(error, { statusCode: 413 });
 }
 
-/** Changes of one kind, each well-formed. */
-export type ChangeBatch =
-  | { kind: 'stock'; changes: readonly StockChange[] }
-  | { kind: 'product'; changes: readonly ProductChange[] };
-
-/** What became of one change. */
-export interface TakenChange {
-  changeId: number;
-  state: 'pending' | 'held' | 'rejected';
-  /** Why it is held or rejected. */
-  message: string | null;
-  candidates: readonly Candidate[];
-}
-
-/** Takes changes in one transaction, durable when it resolves; one answer for each, in order. */
-export type TakeChanges = (batch: ChangeBatch) => Promise<readonly TakenChange[]>;
-
-/** Looks at all changes of a hand-over that comes in several parts, and gives what takes each of its parts. */
-export type BeginHandOver = (whole: ChangeBatch) => Promise<TakeChanges>;
-
 /** Items of one transaction: few enough that nothing else waits long for the event loop or the disk. */
-const CHUNK = 500;
-
-export interface IntakeAnswer {
-  /** JSON text of a `changesAnswer`; with `error` beside it where the rest could not be taken. */
-  text: string;
-  status: number;
-}
+const PART = 500;
 
 /**
- * Takes the good items in transactions of their own and answers for every item. When the disk refuses on the
- * way, what was taken stays taken; the answer has the results up to there and the error.
+ * Takes the good items in transactions of their own and answers for every item with the JSON text of a
+ * `changesAnswer`. When the disk refuses on the way, what was taken stays taken; the answer has the results up to
+ * there and the error.
  */
-export async function takeItems(
+async function takeItems(
+  desk: ChangeDesk,
   kind: ChangeKind,
   items: readonly BodyItem[],
-  begin: BeginHandOver,
-): Promise<IntakeAnswer> {
-  const take = await begin(batchOf(kind, items));
+): Promise<{ text: string; status: number }> {
+  const zeros = await desk.zeroHold(handedOver(kind, items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
-  const answer = (more: object) =>
-    `{"results":[${results.join(',')}],${JSON.stringify({ ...tally, ...more }).slice(1)}`;
-  for (let start = 0; start < items.length; start += CHUNK) {
-    const chunk = items.slice(start, start + CHUNK);
-    let taken: readonly TakenChange[];
+  const answer = (status: number, more: object) => ({
+    text: `{"results":[${results.join(',')}],${JSON.stringify({ ...tally, ...more }).slice(1)}`,
+    status,
+  });
+  for (let start = 0; start < items.length; start += PART) {
+    const part = items.slice(start, start + PART);
+    const good = handedOver(kind, part);
     try {
-      taken = await takeGood(kind, chunk, take);
+      const taken = (good.length === 0 ? [] : await desk.take(good, 'http', { zeros })).values();
+      for (const item of part) {
+        const result = resultOf(item, taken);
+        tally[result.state] += 1;
+        results.push(JSON.stringify(result));
+      }
     } catch (thrown) {
       const error = asTillsyncError(thrown);
       if (start === 0) throw error;
-      const { code } = error;
-      return { text: answer(partly(error, start)), status: statusOf(code) };
+      const why = error.code === 'internal' ? 'The request could not be handled to its end.' : error.message;
+      const message = `${why} The items before index ${start} were taken, the others not.`;
+      return answer(statusOf(error.code), { error: { ...errorBody(error).error, message } });
     }
-    results.push(resultsText(chunk, taken, tally));
     await setImmediate();
   }
-  return { text: answer({}), status: tally.rejected > 0 ? 207 : 200 };
+  return answer(tally.rejected > 0 ? 207 : 200, {});
 }
 
-function partly(thrown: unknown, start: number): object {
-  const error = asTillsyncError(thrown);
-  const { code, hint } = errorBody(error).error;
-  const why = code === 'internal' ? 'The request could not be handled to its end.' : error.message;
+function handedOver(kind: ChangeKind, items: readonly BodyItem[]): HandedOver[] {
+  return items.flatMap((item) => ('change' in item ? [{ kind, change: item.change } as HandedOver] : []));
+}
+
+function resultOf(item: BodyItem, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
+  const place = { index: item.index, ...(item.line !== null && { line: item.line }) };
+  if ('fault' in item) {
+    const { code, column, message } = item.fault;
+    return { ...place, state: 'rejected', code, ...(column !== null && { column }), message };
+  }
+  const { changeId, state, message, candidates } = taken.next().value as Acceptance;
   return {
-    error: { code, message: `${why} The items before index ${start} were taken, the others not.`, hint },
+    ...place,
+    state,
+    changeId,
+    ...(message !== null && { message }),
+    ...(candidates.length > 0 && { candidates }),
   };
 }
 
-function takeGood(kind: ChangeKind, chunk: readonly BodyItem[], take: TakeChanges) {
-  const batch = batchOf(kind, chunk);
-  return batch.changes.length === 0 ? [] : take(batch);
-}
-
-function batchOf(kind: ChangeKind, items: readonly BodyItem[]): ChangeBatch {
-  const changes = items.flatMap((item) => ('change' in item ? [item.change] : []));
-  return kind === 'stock'
-    ? { kind, changes: changes as StockChange[] }
-    : { kind, changes: changes as ProductChange[] };
-}
-
-function resultsText(
-  chunk: readonly BodyItem[],
-  taken: readonly TakenChange[],
-  tally: Record<TakenChange['state'], number>,
-): string {
-  let next = 0;
-  const results = chunk.map((item) => {
-    const place = item.line === null ? { index: item.index } : { index: item.index, line: item.line };
-    if ('fault' in item) {
-      tally.rejected += 1;
-      const { code, column, message } = item.fault;
-      return { ...place, state: 'rejected', code, ...(column === null ? {} : { column }), message };
-    }
-    const { changeId, state, message, candidates } = answerOf(taken, next++);
-    tally[state] += 1;
-    return {
-      ...place,
-      state,
-      changeId,
-      ...(message === null ? {} : { message }),
-      ...(candidates.length === 0 ? {} : { candidates }),
-    };
-  });
-  return JSON.stringify(results).slice(1, -1);
-}
-
-function answerOf(taken: readonly TakenChange[], at: number): TakenChange {
-  const answer = taken[at];
-  if (!answer) throw new TypeError('A change was taken without an answer.');
-  return answer;
-}
-
-export interface ChangeRoutesOptions {
-  begin: BeginHandOver;
-  /** Largest body (default 32 MiB). */
-  limitBytes?: number;
-  /** Hand-overs at once; they are taken one after the other (default 8). */
-  handOversMax?: number;
-}
-
-const LIMIT_BYTES = 32 * 1024 * 1024;
+const BODY_MAX_BYTES = 32 * 1024 * 1024;
 const HAND_OVERS_MAX = 8;
 /** Bodies that arrive at once. */
 const READING_MAX = 100;
 
-const description =
-  'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
-  'when the answer comes. 207 when some were rejected. Later values for the same target win.';
-
-const docs = (): readonly RouteDoc[] => [
-  {
-    method: 'post',
-    path: '/stock',
-    operationId: 'setStock',
-    summary: 'Hand over stock quantities',
-    description,
-    body: stockItems,
-    bodyTypes: Object.keys(BODY_FORMATS),
-    answers: { 200: changesAnswer, 207: changesAnswer },
-  },
-  {
-    method: 'post',
-    path: '/products',
-    operationId: 'setProducts',
-    summary: 'Hand over prices, texts and visibility',
-    description,
-    body: productItems,
-    bodyTypes: Object.keys(BODY_FORMATS),
-    answers: { 200: changesAnswer, 207: changesAnswer },
-  },
-];
-
 /** `POST /stock` and `POST /products`. */
-export function changeRoutes(options: ChangeRoutesOptions): ApiFamily {
-  return { docs, plugin: async (app) => register(app, options) };
-}
-
-function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
-  const { begin, limitBytes = LIMIT_BYTES, handOversMax = HAND_OVERS_MAX } = options;
-  // The routes read the body themselves, as it arrives.
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser(Object.keys(BODY_FORMATS), { bodyLimit: limitBytes }, (_request, body, done) =>
-    done(null, body),
-  );
+export function changeRoutes(options: LocalApiOptions): ApiFamily {
+  const { parts, changesMaxBytes = BODY_MAX_BYTES, handOversMax = HAND_OVERS_MAX } = options;
   let reading = 0;
   let underWay = 0;
   let turn: Promise<unknown> = Promise.resolve();
 
   const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
-    const format = BODY_FORMATS[contentType(request)] ?? 'json';
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
     let items: BodyItem[];
     try {
-      items = await readChangeBody(request.body, { kind, format, limitBytes });
+      items = await readItems(kind, request, changesMaxBytes);
     } finally {
       reading -= 1;
     }
@@ -311,24 +167,49 @@ function register(app: FastifyInstance, options: ChangeRoutesOptions): void {
     underWay += 1;
     try {
       // One after the other, so that of two values for a target the one that came last stays.
-      const taking = turn.then(() => takeItems(kind, items, begin));
+      const taking = turn.then(() => takeItems(parts.changeDesk, kind, items));
       turn = taking.catch(() => {});
       const { text, status } = await taking;
-      return reply.code(status).type('application/json; charset=utf-8').send(text);
+      reply.code(status);
+      return text;
     } finally {
       underWay -= 1;
     }
   };
-  app.post('/stock', (request, reply) => handOver('stock', request, reply));
-  app.post('/products', (request, reply) => handOver('product', request, reply));
+  const post = (kind: ChangeKind, path: string, operationId: string, summary: string, body: z.ZodType) =>
+    route({
+      method: 'post',
+      path,
+      operationId,
+      summary,
+      description:
+        'An answer for each item; a bad one takes nothing from its neighbours. What is pending or held is on the disk ' +
+        'when the answer comes. 207 when some were rejected. Later values for the same target win.',
+      body,
+      bodyTypes: Object.keys(BODY_FORMATS),
+      answer: changesAnswer,
+      mayBePartial: true,
+      handle: ({ request, reply }) => handOver(kind, request, reply),
+    });
+  return {
+    // The routes read the body themselves, as it arrives.
+    prepare(app) {
+      app.removeAllContentTypeParsers();
+      app.addContentTypeParser(
+        Object.keys(BODY_FORMATS),
+        { bodyLimit: changesMaxBytes },
+        (_request, body, done) => done(null, body),
+      );
+    },
+    routes: [
+      post('stock', '/stock', 'setStock', 'Hand over stock quantities', stockItems),
+      post('product', '/products', 'setProducts', 'Hand over prices, texts and visibility', productItems),
+    ],
+  };
 }
 
 function tooMany(max: number): TillsyncError {
   return new TillsyncError('rate-limited', `${max} hand-overs are under way. Nothing was taken.`, {
     hint: 'Wait for their answers, then send it again.',
   });
-}
-
-function contentType({ headers }: FastifyRequest): string {
-  return (headers['content-type']?.split(';', 1)[0] ?? '').trim().toLowerCase();
 }

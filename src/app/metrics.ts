@@ -1,5 +1,4 @@
 import { statSync } from 'node:fs';
-import type { LoopBeat } from '../api/status-routes.ts';
 import type { Config } from '../config/config-type.ts';
 import { isSetUp } from '../config/source.ts';
 import type { Freshness } from '../core/alarm.ts';
@@ -157,6 +156,15 @@ export function storageFamilies(config: Pick<Config, 'storage'>, disk: DiskSpace
       disk?.totalBytes ?? null,
     ),
   ];
+}
+
+/** A loop's sign of life. */
+export interface LoopBeat {
+  name: string;
+  /** Monotonic time of the last one. */
+  lastBeatMs: number;
+  /** How long it may be silent in good health; the default allows for the longest ordinary wait. */
+  maxSilenceMs?: number;
 }
 
 export interface MetricsOptions {

@@ -1,12 +1,13 @@
 import { statSync } from 'node:fs';
 import type { FastifyPluginAsync } from 'fastify';
 import type { GroupSocket } from '../api/access.ts';
-import type { ChangeSignal } from '../api/order-routes.ts';
+import type { ChangeSignal } from '../api/api.ts';
+import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer, type LocalServer } from '../api/server.ts';
-import { healthRoutes, type LoopBeat, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
+import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
 import { programVersion } from '../app/installation.ts';
-import { Metrics } from '../app/metrics.ts';
+import { type LoopBeat, Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
 import { ordersStaleAfterMs } from '../app/readers.ts';
 import { markRunning } from '../app/storage.ts';
@@ -20,7 +21,6 @@ import { CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
 import { alarmLoops } from './alarm-loops.ts';
 import { callbackReceiver, incomingOrders, listenForCallbacks } from './incoming.ts';
-import { localApiPlugin } from './local-api.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
@@ -152,7 +152,7 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
     log,
     plugins: [
       health,
-      localApiPlugin({
+      localApi({
         parts,
         apiKey,
         changes,
@@ -162,7 +162,7 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
         clock,
         log,
       }),
-      metricsRoutes({ apiKey, collect: () => metrics.collect() }),
+      metricsRoutes(apiKey, () => metrics.collect()),
       pageRoutes({ load: pageFiles, log }),
     ],
   });

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { ChangeSignal } from '../api/order-routes.ts';
+import { ChangeSignal } from '../api/api.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';

@@ -1,61 +1,14 @@
-import type { MirroredProduct } from '../catalog/product.ts';
-import type { Freshness } from '../core/alarm.ts';
-import type { TypedWords } from '../core/errors.ts';
-import type { Finding } from '../health/finding.ts';
-import type { BoardOrder, MirroredOrder, OrderEvent, TrendHour } from '../orders/order.ts';
+import type * as z from 'zod';
+import type * as api from '../api/schemas.ts';
 
-/** Of the local API's answers what the page reads. */
-export interface StatusAnswer {
-  at: string;
-  shop: string;
-  commands: TypedWords;
-  verdict: { level: 'green' | 'amber' | 'red'; findings: Finding[] };
-  versions: { tillsync: string; node: string };
-  freshness: Freshness[];
-  tokens: { refreshExpiresInMs: number | null } | null;
-  counts: { orders: number; openOrders: number; quarantine: number; products: number };
-  outbox: { pending: number; held: number; sending: number; rejected: number };
-}
-
-export interface BoardAnswer {
-  newest: number;
-  orders: BoardOrder[];
-}
-
-export interface TrendsAnswer {
-  hours: TrendHour[];
-}
-
-export interface FeedEvent extends OrderEvent {
-  order: MirroredOrder | null;
-}
-
-export interface OrderAnswer {
-  order: MirroredOrder;
-}
-
-export interface Change {
-  changeId: number;
-  kind: 'product' | 'stock';
-  target: string;
-  body: Record<string, unknown>;
-  state: 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
-  attempts: number;
-  message: string | null;
-  createdAt: string;
-  settledAt: string | null;
-  heldGuard: string | null;
-}
-
-export interface OutboxAnswer {
-  changes: Change[];
-  before: number | null;
-}
-
-export interface ProductsAnswer {
-  products: MirroredProduct[];
-  next: string | null;
-}
+export type StatusAnswer = z.output<typeof api.statusAnswer>;
+export type BoardAnswer = z.output<typeof api.boardAnswer>;
+export type TrendsAnswer = z.output<typeof api.trendsAnswer>;
+export type FeedEvent = z.output<typeof api.feedEvent>;
+export type OrderAnswer = z.output<typeof api.orderAnswer>;
+export type Change = z.output<typeof api.change>;
+export type OutboxAnswer = z.output<typeof api.outboxPage>;
+export type ProductsAnswer = z.output<typeof api.productPage>;
 
 /** An answer that is no success, or none at all. */
 export class ApiFault extends Error {

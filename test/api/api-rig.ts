@@ -1,15 +1,20 @@
+import { tmpdir } from 'node:os';
+import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import { localApi } from '../../src/api/api.ts';
-import { type ChangeBatch, changeRoutes, type TakenChange } from '../../src/api/change-routes.ts';
-import { ackRoutes, ChangeSignal, orderRoutes } from '../../src/api/order-routes.ts';
-import { type OutboxChange, type OutboxListFilter, outboxRoutes } from '../../src/api/outbox-routes.ts';
-import { productRoutes } from '../../src/api/product-routes.ts';
+import { ChangeSignal } from '../../src/api/api.ts';
+import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
-import { type StatusSource, statusRoutes } from '../../src/api/status-routes.ts';
+import type { ChangeDesk, HandedOver } from '../../src/app/change-desk.ts';
+import type { MirrorStores, Stores } from '../../src/app/stores.ts';
 import type { MirroredProduct, ProductFilter } from '../../src/catalog/product.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
+import type { Mirror } from '../../src/orders/mirror.ts';
 import type { MirroredOrder, OrderEvent } from '../../src/orders/order.ts';
+import type { Acceptance } from '../../src/outbox/intake.ts';
+import type { OutboxFilter } from '../../src/outbox/outbox-queries.ts';
+import type { OutboxEntry } from '../../src/outbox/queue.ts';
+import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleOrder } from './api-samples.ts';
 
@@ -24,7 +29,7 @@ export interface ApiAnswer {
 export interface ApiRigOptions {
   host?: string;
   apiKey?: string;
-  limitBytes?: number;
+  changesMaxBytes?: number;
   handOversMax?: number;
   streamsMax?: number;
   groupSocket?: { path: string; gid: number };
@@ -42,17 +47,17 @@ export async function openApi(options: ApiRigOptions = {}) {
     /** Streams that are told of changes. */
     listeners: 0,
     failure: undefined as TillsyncError | undefined,
-    taken: [] as ChangeBatch[],
-    take: undefined as undefined | ((batch: ChangeBatch) => Promise<TakenChange[]>),
+    taken: [] as HandedOver[][],
+    take: undefined as undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>),
     acked: [] as string[],
-    filters: [] as (ProductFilter | OutboxListFilter)[],
+    filters: [] as (ProductFilter | OutboxFilter)[],
     products: [] as MirroredProduct[],
-    changes: [] as OutboxChange[],
+    changes: [] as OutboxEntry[],
     decisions: [] as string[],
     tokensFail: undefined as TillsyncError | undefined,
   };
-  let nextId = 1;
-  const source = {
+  const mirror = {
+    ...statusOfMirror(),
     eventsAfter(seq: number, limit: number) {
       state.reads += 1;
       if (state.failure) throw state.failure;
@@ -63,58 +68,56 @@ export async function openApi(options: ApiRigOptions = {}) {
     order: (orderId: string) => orders.get(orderId),
     orderPayload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
   };
-  const families = [
-    orderRoutes({
-      source,
-      onChange: (listener) => {
-        state.listeners += 1;
-        const end = signal.subscribe(listener);
-        return () => {
-          state.listeners -= 1;
-          end();
-        };
+  const stores = {
+    read: (action: (stores: Stores) => unknown) =>
+      action({
+        catalogQueries: {
+          counts: () => ({ products: 3 }),
+          products(filter: ProductFilter) {
+            state.filters.push(filter);
+            return state.products
+              .filter(({ productId }) => productId > (filter.after ?? ''))
+              .slice(0, filter.limit);
+          },
+        },
+      } as unknown as Stores),
+  };
+  const subscribe = signal.subscribe.bind(signal);
+  signal.subscribe = (listener) => {
+    state.listeners += 1;
+    const end = subscribe(listener);
+    return () => {
+      state.listeners -= 1;
+      end();
+    };
+  };
+  const limits = { endpointIntervalMs: 1, ordersIntervalMs: 1, windowMs: 1 };
+  const plugin = localApi({
+    ...options,
+    parts: {
+      config: {
+        limits: { ...limits, requestsPerWindow: 1, ordersPerWindow: 1 },
+        storage: { directory: tmpdir(), group: '' },
+        alarms: { name: 'Corner shop' },
       },
-      clock,
-      log: silentLog,
-      ...(options.streamsMax === undefined ? {} : { streamsMax: options.streamsMax }),
-    }),
-    ackRoutes({
-      async acknowledge(orderIds) {
-        state.acked.push(...orderIds);
-        return orderIds.map((orderId) => ({ orderId, state: orders.has(orderId) ? 'new' : 'unheard' }));
+      mirror: mirror as unknown as Mirror,
+      stores: stores as unknown as MirrorStores,
+      changeDesk: memoryDesk(state, orders) as unknown as ChangeDesk,
+      state: { ledger: { waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }] } },
+      platform: {
+        tokens: {
+          describe() {
+            if (state.tokensFail) throw state.tokensFail;
+            return { ...describeTokens(null, null, 0), state: 'ok', savedAtMs: 0 };
+          },
+        },
       },
-    }),
-    productRoutes({
-      clock,
-      products(filter) {
-        state.filters.push(filter);
-        return state.products
-          .filter(({ productId }) => productId > (filter.after ?? ''))
-          .slice(0, filter.limit);
-      },
-    }),
-    changeRoutes({
-      begin: async () => async (batch) => {
-        state.taken.push(batch);
-        if (state.take) return state.take(batch);
-        return batch.changes.map(() => ({
-          changeId: nextId++,
-          state: 'pending',
-          message: null,
-          candidates: [],
-        }));
-      },
-      ...(options.limitBytes === undefined ? {} : { limitBytes: options.limitBytes }),
-      ...(options.handOversMax === undefined ? {} : { handOversMax: options.handOversMax }),
-    }),
-    outboxRoutes({ clock, outbox: memoryDesk(state) }),
-    statusRoutes({
-      shop: 'Corner shop',
-      clock,
-      versions: { tillsync: '1.0.0', node: 'v24' },
-      status: memoryStatus(state),
-    }),
-  ];
+    },
+    changes: signal,
+    version: '1.0.0',
+    clock,
+    log: silentLog,
+  });
   const { host = '127.0.0.1', apiKey, groupSocket, others = [] } = options;
   const server = createLocalServer({
     host,
@@ -124,7 +127,7 @@ export async function openApi(options: ApiRigOptions = {}) {
     hasKey: apiKey !== undefined,
     clock,
     log: silentLog,
-    plugins: [localApi({ apiKey, families, version: '1.0.0' })],
+    plugins: [plugin],
   });
   const { port } = await server.listen();
   const dispatcher = new Agent();
@@ -188,14 +191,31 @@ export async function openApi(options: ApiRigOptions = {}) {
 
 export type ApiRig = Awaited<ReturnType<typeof openApi>>;
 
-function memoryDesk(state: {
-  changes: OutboxChange[];
-  filters: (ProductFilter | OutboxListFilter)[];
-  decisions: string[];
-}) {
+function memoryDesk(
+  state: {
+    changes: OutboxEntry[];
+    filters: (ProductFilter | OutboxFilter)[];
+    decisions: string[];
+    taken: HandedOver[][];
+    take: undefined | ((items: readonly HandedOver[]) => Promise<Acceptance[]>);
+    acked: string[];
+  },
+  orders: ReadonlyMap<string, MirroredOrder>,
+) {
+  let nextId = 1;
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
-    list(filter: OutboxListFilter) {
+    zeroHold: async () => undefined,
+    async take(items: HandedOver[]) {
+      state.taken.push(items);
+      if (state.take) return state.take(items);
+      return items.map(() => ({ changeId: nextId++, state: 'pending', message: null, candidates: [] }));
+    },
+    async acknowledge(orderIds: readonly string[]) {
+      state.acked.push(...orderIds);
+      return orderIds.map((orderId) => ({ orderId, state: orders.has(orderId) ? 'new' : 'unheard' }));
+    },
+    list(filter: OutboxFilter) {
       state.filters.push(filter);
       const { before = Number.MAX_SAFE_INTEGER } = filter;
       return state.changes.filter(({ changeId }) => changeId < before).slice(0, filter.limit);
@@ -214,20 +234,7 @@ function memoryDesk(state: {
       state.decisions.push(`release ${JSON.stringify(which)}`);
       return 3;
     },
-  };
-}
-
-function memoryStatus(state: { tokensFail: TillsyncError | undefined }): StatusSource {
-  return {
-    freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
-    raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
-    tokens() {
-      if (state.tokensFail) throw state.tokensFail;
-      return { state: 'ok', savedAtMs: 0, accessExpiresInMs: 5, refreshExpiresInMs: null, lockedOut: null };
-    },
-    waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }],
-    counts: () => ({ orders: 1, openOrders: 1, events: 2, quarantine: 0, products: 3 }),
-    outboxCounts: () => ({
+    counts: () => ({
       pending: 1,
       held: 0,
       needsRead: 0,
@@ -235,6 +242,21 @@ function memoryStatus(state: { tokensFail: TillsyncError | undefined }): StatusS
       rejected: 0,
       oldestPendingAt: null,
     }),
-    disk: () => ({ freeBytes: 20 * 1024 ** 3, totalBytes: 40 * 1024 ** 3 }),
+  };
+}
+
+function statusOfMirror() {
+  return {
+    freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
+    raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
+    read(action: (db: Database.Database) => unknown) {
+      const db = new Database(':memory:');
+      db.exec('CREATE TABLE orders (status TEXT); CREATE TABLE quarantine (id INTEGER)');
+      try {
+        return action(db);
+      } finally {
+        db.close();
+      }
+    },
   };
 }

@@ -1,5 +1,5 @@
-import type { OutboxChange } from '../../src/api/outbox-routes.ts';
 import type { MirroredOrder } from '../../src/orders/order.ts';
+import type { OutboxEntry } from '../../src/outbox/queue.ts';
 
 const NO_TEXTS = [
   'storeExternalId',
@@ -66,7 +66,7 @@ export function sampleOrder(orderId: string, seq: number, status: string): Mirro
   } as unknown as MirroredOrder;
 }
 
-export function sampleChange(changeId: number, state: OutboxChange['state'] = 'pending'): OutboxChange {
+export function sampleChange(changeId: number, state: OutboxEntry['state'] = 'pending'): OutboxEntry {
   return {
     changeId,
     kind: 'stock',

@@ -1,10 +1,15 @@
 import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
-import { errorAnswer } from '../../src/api/api.ts';
-import { ackAnswer, feedPage, orderAnswer } from '../../src/api/order-routes.ts';
-import { changeAnswer, outboxPage } from '../../src/api/outbox-routes.ts';
-import { productPage } from '../../src/api/product-routes.ts';
-import { statusAnswer } from '../../src/api/status-routes.ts';
+import {
+  ackAnswer,
+  changeAnswer,
+  errorAnswer,
+  feedPage,
+  orderAnswer,
+  outboxPage,
+  productPage,
+  statusAnswer,
+} from '../../src/api/schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 import { sampleChange } from './api-samples.ts';
@@ -297,6 +302,7 @@ describe('the OpenAPI document', () => {
     const { body } = await call('/v1/openapi.json');
     expect(body.openapi).toBe('3.1.0');
     expect(Object.keys(body.paths).sort()).toEqual([
+      '/board',
       '/orders',
       '/orders/ack',
       '/orders/{orderId}',
@@ -310,6 +316,7 @@ describe('the OpenAPI document', () => {
       '/status',
       '/stock',
       '/stream',
+      '/trends',
     ]);
     for (const [path, methods] of Object.entries(body.paths as Record<string, Record<string, object>>)) {
       // It does not end by itself.

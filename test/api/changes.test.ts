@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { changesAnswer } from '../../src/api/change-routes.ts';
+import { changesAnswer } from '../../src/api/schemas.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { settle } from '../support/fake-clock.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
@@ -39,13 +39,10 @@ describe('handing changes over', () => {
     ]);
     expect(answer.body.results[1]).toMatchObject({ column: 'qty', state: 'rejected' });
     expect(state.taken).toEqual([
-      {
-        kind: 'stock',
-        changes: [
-          { externalId: 'A', qty: 1 },
-          { sku: '12', qty: 0, show: false, subsidiaryId: 's' },
-        ],
-      },
+      [
+        { kind: 'stock', change: { externalId: 'A', qty: 1 } },
+        { kind: 'stock', change: { sku: '12', qty: 0, show: false, subsidiaryId: 's' } },
+      ],
     ]);
   });
 
@@ -76,13 +73,10 @@ describe('handing changes over', () => {
         { index: 1, state: 'rejected', changeId: 8, candidates: [candidate] },
       ],
     });
-    expect(state.taken[0]).toEqual({
-      kind: 'product',
-      changes: [
-        { sku: '1', price: 9 },
-        { externalId: 'E', description: '' },
-      ],
-    });
+    expect(state.taken[0]).toEqual([
+      { kind: 'product', change: { sku: '1', price: 9 } },
+      { kind: 'product', change: { externalId: 'E', description: '' } },
+    ]);
   });
 
   it('takes CSV and NDJSON, naming lines', async () => {
@@ -106,10 +100,10 @@ describe('handing changes over', () => {
     expect(answer.status).toBe(200);
     expect(answer.body.pending).toBe(100_000);
     expect(answer.body.results.at(-1)).toEqual({ index: 99_999, state: 'pending', changeId: 100_000 });
-    expect(Math.max(...state.taken.map(({ changes }) => changes.length))).toBeLessThanOrEqual(1000);
-    expect(state.taken.flatMap(({ changes }) => changes.map((each) => 'qty' in each && each.qty))).toEqual(
-      items.map(({ qty }) => qty),
-    );
+    expect(Math.max(...state.taken.map((items) => items.length))).toBeLessThanOrEqual(1000);
+    expect(
+      state.taken.flat().map((each) => each.kind === 'stock' && 'change' in each && each.change.qty),
+    ).toEqual(items.map(({ qty }) => qty));
     state.taken = [];
     const more = await post('/v1/stock', [...items, { externalId: 'X', qty: 1 }]);
     expect([more.status, more.body.error.code]).toEqual([413, 'usage']);
@@ -119,10 +113,10 @@ describe('handing changes over', () => {
   it('says which items were taken when the disk refuses on the way', async () => {
     const { post, state } = await open();
     let calls = 0;
-    state.take = async (batch) => {
+    state.take = async (items) => {
       calls += 1;
       if (calls === 2) throw new TillsyncError('storage-full', 'The disk is full.', { hint: 'Make room.' });
-      return batch.changes.map((_, i) => ({ changeId: i, state: 'pending', message: null, candidates: [] }));
+      return items.map((_, i) => ({ changeId: i, state: 'pending', message: null, candidates: [] }));
     };
     const items = Array.from({ length: 1500 }, (_, i) => ({ externalId: `P${i}`, qty: i }));
     const answer = await post('/v1/stock', items);
@@ -167,7 +161,7 @@ describe('handing changes over', () => {
   );
 
   it.each(['announced', 'found out'])('refuses a body over the limit, %s', async (how) => {
-    const { url, state, port } = await open({ limitBytes: 1000 });
+    const { url, state, port } = await open({ changesMaxBytes: 1000 });
     const body = JSON.stringify(Array.from({ length: 2000 }, () => ({ externalId: 'A', qty: 1 })));
     const head = how === 'announced' ? `Content-Length: ${body.length}` : 'Transfer-Encoding: chunked';
     const sent = how === 'announced' ? body : `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
@@ -189,7 +183,7 @@ describe('handing changes over', () => {
     socket.destroy();
     await settle(20);
     await post('/v1/stock', [{ externalId: 'B', qty: 1 }]);
-    expect(state.taken.map(({ changes }) => changes)).toEqual([[{ externalId: 'B', qty: 1 }]]);
+    expect(state.taken).toEqual([[{ kind: 'stock', change: { externalId: 'B', qty: 1 } }]]);
   });
 
   it('is kept from nobody by those who send slowly', async () => {
@@ -208,12 +202,10 @@ describe('handing changes over', () => {
   it('takes hand-overs one after the other, and no more at once than it may', async () => {
     const { post, state } = await open({ handOversMax: 2 });
     const releases: (() => void)[] = [];
-    state.take = (batch) =>
+    state.take = (items) =>
       new Promise((resolve) => {
         releases.push(() =>
-          resolve(
-            batch.changes.map(() => ({ changeId: 1, state: 'pending', message: null, candidates: [] })),
-          ),
+          resolve(items.map(() => ({ changeId: 1, state: 'pending', message: null, candidates: [] }))),
         );
       });
     const first = post('/v1/stock', [{ externalId: 'A', qty: 1 }]);
@@ -228,7 +220,7 @@ describe('handing changes over', () => {
     while (releases.length < 2) await settle();
     releases[1]?.();
     expect([(await first).status, (await second).status]).toEqual([200, 200]);
-    expect(state.taken.map(({ kind }) => kind)).toEqual(['stock', 'product']);
+    expect(state.taken.flat().map(({ kind }) => kind)).toEqual(['stock', 'product']);
     state.take = undefined;
     for (let i = 0; i < 5; i++) {
       expect((await post('/v1/stock', [{ externalId: 'A', qty: i }])).status).toBe(200);

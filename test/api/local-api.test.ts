@@ -3,17 +3,24 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import { afterEach, beforeEach, expect, it } from 'vitest';
-import { changesAnswer } from '../../src/api/change-routes.ts';
-import { ChangeSignal, feedPage, orderAnswer } from '../../src/api/order-routes.ts';
-import { changeAnswer, outboxPage } from '../../src/api/outbox-routes.ts';
-import { productPage } from '../../src/api/product-routes.ts';
+import { afterEach, beforeEach, expect, it, vi } from 'vitest';
+import { ChangeSignal } from '../../src/api/api.ts';
+import { localApi } from '../../src/api/local-api.ts';
+import {
+  boardAnswer,
+  changeAnswer,
+  changesAnswer,
+  feedPage,
+  orderAnswer,
+  outboxPage,
+  productPage,
+  statusAnswer,
+  trendsAnswer,
+} from '../../src/api/schemas.ts';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
-import { statusAnswer } from '../../src/api/status-routes.ts';
 import { ChangeDesk } from '../../src/app/change-desk.ts';
 import { MirrorStores } from '../../src/app/stores.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { localApiPlugin } from '../../src/daemon/local-api.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
@@ -44,7 +51,7 @@ beforeEach(async () => {
     requestsPerWindow: 1,
     ordersPerWindow: 1,
   };
-  const plugin = localApiPlugin({
+  const plugin = localApi({
     parts: {
       config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
       mirror,
@@ -220,4 +227,26 @@ it('tells the status, as documented', async () => {
     counts: { orders: 1, openOrders: 1, events: 1, products: 2 },
     tokens: { state: 'none' },
   });
+});
+
+it('asks where the feed is before it reads the board, so that nothing falls between', async () => {
+  const orderId = await keepOrder(7);
+  const [seq, read] = [vi.spyOn(mirror, 'newestSeq'), vi.spyOn(mirror, 'read')];
+  const { body } = await call('/board');
+  expect(boardAnswer.parse(body)).toEqual(body);
+  expect(body).toMatchObject({ newest: 1, orders: [{ orderId, seq: 1 }] });
+  expect(seq.mock.invocationCallOrder[0]).toBeLessThan(read.mock.invocationCallOrder[0] ?? 0);
+});
+
+it('works the trends out once for all who look, and anew after a while', async () => {
+  const read = vi.spyOn(mirror, 'read');
+  const { body } = await call('/trends');
+  expect(trendsAnswer.parse(body)).toEqual(body);
+  expect(body.hours).toHaveLength(24);
+  await clock.advance(14_999);
+  expect((await call('/trends')).body).toEqual(body);
+  expect(read).toHaveBeenCalledOnce();
+  await clock.advance(1);
+  expect((await call('/trends')).body.at).not.toBe(body.at);
+  expect(read).toHaveBeenCalledTimes(2);
 });

@@ -1,9 +1,9 @@
-import { ChangeSignal } from '../../src/api/order-routes.ts';
+import { ChangeSignal } from '../../src/api/api.ts';
+import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { ChangeDesk } from '../../src/app/change-desk.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { localApiPlugin } from '../../src/daemon/local-api.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /*
@@ -32,7 +32,7 @@ const server = createLocalServer({
   clock: systemClock,
   log: silentLog,
   plugins: [
-    localApiPlugin({
+    localApi({
       parts: {
         config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
         mirror,

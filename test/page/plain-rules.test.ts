@@ -113,24 +113,14 @@ describe('words', () => {
 
   it('tell what a change is about, whatever was handed over', () => {
     const speech = speechOf('en', []);
-    const change = {
-      changeId: 1,
-      kind: 'stock' as const,
-      target: 'sku:1@s1',
-      state: 'pending' as const,
-      attempts: 0,
-      message: null,
-      createdAt: '',
-      settledAt: null,
-      heldGuard: null,
-    };
+    const target = 'sku:1@s1';
     const body = { externalId: 'A1', subsidiaryId: 's1', qty: 3, show: false };
-    expect(changeSubject({ ...change, body }, speech)).toBe('A1 · branch s1');
-    expect(changeValues({ ...change, body }, speech)).toBe('stock 3, hidden');
-    expect(changeSubject({ ...change, body: {} }, speech)).toBe('sku:1@s1');
-    expect(changeSubject({ ...change, body: { sku: 12 } }, speech)).toBe('SKU 12');
+    expect(changeSubject({ target, body }, speech)).toBe('A1 · branch s1');
+    expect(changeValues({ body }, speech)).toBe('stock 3, hidden');
+    expect(changeSubject({ target, body: {} }, speech)).toBe('sku:1@s1');
+    expect(changeSubject({ target, body: { sku: 12 } }, speech)).toBe('SKU 12');
     const odd = { price: '12.50', name: '<b>', description: '' };
-    expect(changeValues({ ...change, body: odd }, speech)).toBe('price 12.5, name “<b>”, description');
+    expect(changeValues({ body: odd }, speech)).toBe('price 12.5, name “<b>”, description');
   });
 });
 

@@ -144,7 +144,7 @@ export function statusWord(status: string | null, { say }: Speech): string {
 type Value = string | number;
 
 /** Which product, and of a stock in which branch. */
-export function changeSubject({ body, target }: Change, { say }: Speech): string {
+export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>, { say }: Speech): string {
   const name =
     textOf(body.externalId) ?? (body.sku === undefined ? undefined : `SKU ${textOf(body.sku)}`) ?? target;
   const branch = textOf(body.subsidiaryExternalId) ?? textOf(body.subsidiaryId);
@@ -152,7 +152,7 @@ export function changeSubject({ body, target }: Change, { say }: Speech): string
 }
 
 /** The new values, one after the other. */
-export function changeValues({ body }: Change, { say, format }: Speech): string {
+export function changeValues({ body }: Pick<Change, 'body'>, { say, format }: Speech): string {
   const amount = (value: unknown): Value => format.amount(textOf(value) ?? null);
   const words = [
     body.qty === undefined ? '' : say('value.qty', { value: amount(body.qty) }),

@@ -1,0 +1,38 @@
+import type { FastifyPluginAsync } from 'fastify';
+import { whenFree } from '../core/errors.ts';
+import { type ApiFamily, apiPlugin, type LocalApiOptions, route } from './api.ts';
+import { changeRoutes } from './change-routes.ts';
+import { orderRoutes } from './order-routes.ts';
+import { outboxRoutes } from './outbox-routes.ts';
+import { productPage, productQuery } from './schemas.ts';
+import { statusRoutes } from './status-routes.ts';
+
+/** Everything below `/v1`. */
+export function localApi(options: LocalApiOptions): FastifyPluginAsync {
+  const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes];
+  return apiPlugin(
+    families.map((family) => family(options)),
+    options,
+  );
+}
+
+/** `GET /products`. */
+function productRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
+  const find = route({
+    method: 'get',
+    path: '/products',
+    operationId: 'findProducts',
+    summary: 'The catalogue as the mirror has it, what was pushed included',
+    query: productQuery,
+    answer: productPage,
+    handle: async ({ query: { q, branch, limit, ...rest } }) => {
+      const filter = { ...rest, text: q, subsidiaryId: branch, limit: limit + 1 };
+      const found = await whenFree(clock, () =>
+        parts.stores.read(({ catalogQueries }) => catalogQueries.products(filter)),
+      );
+      const products = found.slice(0, limit);
+      return { products, next: found.length > limit ? (products.at(-1)?.productId ?? null) : null };
+    },
+  });
+  return { routes: [find] };
+}

@@ -1,0 +1,444 @@
+import * as z from 'zod';
+import type { MirroredProduct } from '../catalog/product.ts';
+import { FRESHNESS_SUBJECTS } from '../core/alarm.ts';
+import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import { type BoardOrder, type MirroredOrder, ORDER_ID_LENGTH_MAX, type TrendHour } from '../orders/order.ts';
+import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
+
+/*
+ * What the local API takes and answers. Each schema reads what is sent, types what is answered, and describes both
+ * at /v1/openapi.json.
+ */
+
+export const isoTime = z.string().describe('ISO 8601 in UTC');
+/** As the platform sent it, so that no digit is lost. */
+export const amount = z.union([z.number(), z.string()]).nullable();
+export const text = z.string().nullable();
+export const flag = z.boolean().nullable();
+
+/** `limit` of a list. */
+export function limitOf(usual: number, max: number) {
+  return z.coerce.number().int().min(1).max(max).default(usual).describe('How many at most');
+}
+
+export const errorAnswer = z.object({
+  error: z.object({
+    code: z.string().describe('Stays the same; branch on it, never on the message'),
+    message: z.string().describe('What happened and what was kept'),
+    hint: z.string().nullable().describe('What to do about it'),
+  }),
+});
+
+const modifier = z.object({
+  name: text,
+  shortName: text,
+  description: text.describe('JSON text of the array as sent'),
+  optionId: text,
+  optionExternalId: text,
+  optionName: text,
+  optionPrice: amount,
+  quantity: z.number().nullable(),
+});
+
+const item = z.object({
+  productExternalId: text.describe('null when the item has modifiers'),
+  productName: text,
+  quantity: amount,
+  comment: text,
+  unitPrice: amount.describe('Final unit price with discounts'),
+  baseUnitPrice: amount.describe('List unit price without discounts'),
+  productPrice: amount.describe('Final item price including additionals'),
+  productBasePrice: amount.describe('List item price including additionals'),
+  modifiers: z.array(modifier),
+});
+
+/** An order as the mirror has it now; null where nothing is known. */
+export const order = z.object({
+  orderId: z.string(),
+  seq: z.number().int().describe('Of its newest event'),
+  updatedAt: isoTime,
+  code: z.number().nullable().describe('Order number, sequential per company'),
+  status: text,
+  storeExternalId: text,
+  websiteId: text,
+  name: text,
+  createdAt: text.describe('ISO 8601 in UTC where the sent text could be read as a time; so for all times'),
+  deliveryType: text.describe('delivery or pickup'),
+  amountToPay: amount.describe('Total to pay, including shipping'),
+  amount: amount.describe('Products without shipping'),
+  deliveryFee: amount,
+  couponDiscount: amount,
+  deliveryTime: text,
+  isScheduled: flag,
+  scheduledFor: text,
+  addressLat: z.number().nullable(),
+  addressLng: z.number().nullable(),
+  addressAddress: text,
+  addressStreetNumber: text,
+  addressStreetAddress: text,
+  addressCountry: text,
+  addressState: text,
+  addressCity: text,
+  addressZipCode: text,
+  addressPhoneNumber: text,
+  addressDetails: text,
+  customerFirstName: text,
+  customerLastName: text,
+  customerEmail: text,
+  customerPhoneNumber: text,
+  items: z.array(item),
+}) satisfies z.ZodType<MirroredOrder>;
+
+/** One line of the change feed, with the order as it is now. */
+export const feedEvent = z.object({
+  seq: z.number().int().describe('Never reused, strictly rising'),
+  orderId: z.string(),
+  status: text.describe('Status at this event; `order.status` may be newer'),
+  previousStatus: text,
+  source: z.enum(['webhook', 'poll']),
+  observedAt: isoTime,
+  order: order.nullable().describe('null when the order is no longer kept'),
+});
+
+export const feedPage = z.object({
+  events: z.array(feedEvent).describe('Oldest first'),
+  next: z.number().int().describe('Pass it as `after` for what follows'),
+  newest: z.number().int().describe('Newest seq there is'),
+  trimmedTo: z
+    .number()
+    .int()
+    .describe(
+      'Up to this seq earlier events of orders that ended long ago are deleted; 0: none is. A reader from before it ' +
+        'has missed steps, and no order: the newest event of each order that is kept is always there',
+    ),
+});
+
+export const feedQuery = z.strictObject({
+  after: z
+    .union([z.literal('newest'), z.coerce.number().int().min(0)])
+    .default(0)
+    .describe('Only events with a higher seq; `newest`: only what comes from now on'),
+  limit: limitOf(100, 500),
+});
+
+export const orderPath = z.strictObject({ orderId: z.string().min(1) });
+
+export const orderAnswer = z.object({
+  order,
+  payload: z.unknown().describe('As received from the platform'),
+});
+
+const orderId = z
+  .string()
+  .trim()
+  .min(1)
+  .max(ORDER_ID_LENGTH_MAX)
+  .refine((id) => id.isWellFormed(), { error: 'is not valid text' });
+
+const ACKS_MAX = 10_000;
+export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …} with one`;
+const ACKS_RANGE = { error: `1 to ${ACKS_MAX} orders are taken` };
+
+/** Orders that the POS has booked; undefined stands for an item that cannot be read. */
+export const ackRequest = z
+  .array(
+    z
+      .union([orderId, z.strictObject({ orderId }).transform((item) => item.orderId)])
+      .catch(undefined as never),
+    { error: 'A list of order ids is needed' },
+  )
+  .min(1, ACKS_RANGE)
+  .max(ACKS_MAX, ACKS_RANGE)
+  .describe(`Orders that the POS has booked, 1 to ${ACKS_MAX}, each checked by itself`);
+
+export const ackAnswer = z.object({
+  results: z
+    .array(
+      z.object({
+        index: z.number().int().describe('Of the item, from 0'),
+        orderId: z.string().optional().describe('Not there when it was rejected'),
+        state: z
+          .enum(['new', 'known', 'unheard', 'rejected'])
+          .describe(
+            '`known`: acknowledged before; `unheard`: noted, though the mirror has no such order yet; `rejected`: not taken',
+          ),
+        message: z.string().optional().describe('Why it was rejected'),
+      }),
+    )
+    .describe('One for each, in order'),
+  rejected: z.number().int(),
+});
+
+export const boardOrder = z.object({
+  orderId: z.string(),
+  seq: z.number().int().describe('Of its newest event'),
+  code: z.number().nullable(),
+  status: text,
+  storeExternalId: text,
+  customerFirstName: text,
+  customerLastName: text,
+  deliveryType: text,
+  amountToPay: amount,
+  createdAt: text,
+  updatedAt: isoTime,
+}) satisfies z.ZodType<BoardOrder>;
+
+export const boardAnswer = z.object({
+  newest: z.number().int().describe('Newest seq of the change feed; follow it after this one'),
+  orders: z.array(boardOrder).describe('The newest open orders, then those that ended last'),
+});
+
+export const trendHour = z.object({
+  from: isoTime.describe('Begin of the hour'),
+  orders: z.number().int().describe('Orders created in it'),
+  pushed: z.number().int().describe('Changes that the platform took in it; a good guess above 500'),
+  pushMedianMs: z
+    .number()
+    .int()
+    .nullable()
+    .describe('From hand-over to the platform\u2019s yes; null: none was sent'),
+  pushP95Ms: z.number().int().nullable(),
+}) satisfies z.ZodType<TrendHour>;
+
+export const trendsAnswer = z.object({
+  at: isoTime,
+  hours: z.array(trendHour).describe('The last 24, oldest first; the last one is not over yet'),
+});
+
+const productSku = z.object({
+  sku: z.string(),
+  barcode: text,
+  price: amount,
+  withDiscount: amount,
+  discount: amount,
+  show: flag,
+  stocks: z.array(
+    z.object({
+      subsidiaryId: z.string(),
+      qty: amount,
+      show: flag.describe('Stock visibility in the branch'),
+    }),
+  ),
+  integrations: z.array(
+    z.object({ subsidiaryId: z.string(), productIdPosA: text, productCodePosB: text, extId: text }),
+  ),
+});
+
+/** A product as the mirror has it. */
+export const product = z.object({
+  productId: z.string(),
+  name: text,
+  category: text,
+  show: flag.describe('Visibility of the whole product'),
+  vanishedAt: isoTime.nullable().describe('When no branch listed it any more'),
+  updatedAt: isoTime,
+  skus: z.array(productSku),
+}) satisfies z.ZodType<MirroredProduct>;
+
+const term = z.string().min(1).max(200).optional();
+
+export const productQuery = z.strictObject({
+  q: term.describe('Part of a name, or a whole sku, barcode or externalId'),
+  sku: term,
+  externalId: term.describe('Searched in all three mapping fields'),
+  branch: term.describe('subsidiaryId: only products with a stock or a mapping there'),
+  after: term.describe('`next` of the page before'),
+  limit: limitOf(50, 200),
+});
+
+export const productPage = z.object({
+  products: z.array(product).describe('By productId'),
+  next: z.string().nullable().describe('Pass it as `after` for the next page; null: there is none'),
+});
+
+export const ITEMS_MAX = 100_000;
+
+const itemsOf = <T extends z.ZodType>(item: T) =>
+  z
+    .array(item)
+    .min(1)
+    .max(ITEMS_MAX)
+    .describe(`1 to ${ITEMS_MAX} items, each checked by itself. The same as NDJSON or as CSV with a header.`);
+export const stockItems = itemsOf(stockItem);
+export const productItems = itemsOf(productItem);
+
+const candidate = z.object({
+  sku: z.string(),
+  productId: z.string(),
+  subsidiaryId: z.string().nullable(),
+  externalId: z.string().nullable(),
+  field: z.enum(['extId', 'productIdPosA', 'productCodePosB']).nullable(),
+});
+
+export const itemResult = z.object({
+  index: z.number().int().describe('Of the item, from 0'),
+  line: z.number().int().optional().describe('Where it begins, from 1, in CSV and NDJSON'),
+  state: z
+    .enum(['pending', 'held', 'rejected'])
+    .describe(
+      '`pending`: on the disk, will be sent; `held`: on the disk, waits for a person; `rejected`: not taken',
+    ),
+  changeId: z.number().int().optional().describe('For GET /v1/outbox/{changeId}'),
+  code: z.string().optional().describe('Why an item could not be read'),
+  column: z.string().optional().describe('The column at fault'),
+  message: z.string().optional(),
+  candidates: z.array(candidate).optional().describe('What a rejected item may have meant'),
+});
+
+export const changesAnswer = z.object({
+  results: z.array(itemResult).describe('One for each item, in order'),
+  total: z.number().int(),
+  pending: z.number().int(),
+  held: z.number().int(),
+  rejected: z.number().int(),
+});
+
+const OUTBOX_STATES = ['pending', 'sending', 'done', 'rejected', 'superseded'] as const;
+
+const changeBody: z.ZodType<{ [column in keyof (StockChange & ProductChange)]?: unknown }> = z
+  .record(z.string(), z.unknown())
+  .describe('In the platform\u2019s item shape; of an unread item what was handed over');
+
+/** One change on its way to the platform. */
+export const change = z.object({
+  changeId: z.number().int(),
+  kind: z.enum(['product', 'stock']),
+  target: z.string().describe('What it is for; two waiting changes of one kind never have the same'),
+  body: changeBody,
+  state: z.enum(OUTBOX_STATES),
+  attempts: z.number().int(),
+  message: text.describe('Why it is held, rejected or replaced'),
+  createdAt: isoTime,
+  settledAt: isoTime.nullable(),
+  heldGuard: text.describe('The guard rail that holds it for a person'),
+  source: z.string().describe('Way in: inbox, http, cli or hold-back'),
+  reference: text,
+  replaced: z.number().int().describe('How many earlier values for the target went into it'),
+  supersededBy: z.number().int().nullable(),
+});
+
+export const outboxQuery = z.strictObject({
+  state: z
+    .enum([...OUTBOX_STATES, 'held'])
+    .optional()
+    .describe('`held`: the part of `pending` that waits for a person'),
+  kind: z.enum(['product', 'stock']).optional(),
+  before: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .optional()
+    .describe('Only changes with a lower id, for the next page'),
+  limit: limitOf(100, 1000),
+});
+
+export const outboxCounts = z.object({
+  pending: z.number().int().describe('Waiting, without those that are held'),
+  held: z.number().int(),
+  needsRead: z.number().int().describe('Waiting for their product to be read'),
+  sending: z.number().int(),
+  rejected: z.number().int(),
+  oldestPendingAt: isoTime.nullable(),
+});
+
+export const outboxPage = z.object({
+  changes: z.array(change).describe('Newest first'),
+  before: z.number().int().nullable().describe('For the next page; null: there is none'),
+});
+
+export const changePath = z.strictObject({ changeId: z.coerce.number().int().min(1) });
+
+export const changeAnswer = z.object({
+  change,
+  became: change.nullable().describe('The change that took its place, where one did'),
+});
+
+export const releaseRequest = z.strictObject({
+  guard: z
+    .enum(['zero-items', 'price-factor', 'missing-share', 'restored'])
+    .nullable()
+    .describe('Lets go what this guard rail holds; null: all that is held'),
+});
+export const releaseAnswer = z.object({ released: z.number().int() });
+
+const verdict = z.object({
+  level: z
+    .enum(['green', 'amber', 'red'])
+    .describe('`amber`: somebody should look today; `red`: orders or changes do not get through'),
+  findings: z
+    .array(
+      z.object({
+        code: z
+          .enum(Object.keys(FINDING_SENTENCES) as FindingCode[])
+          .describe('Stays the same; branch on it, never on a sentence'),
+        level: z.enum(['amber', 'red']),
+        message: z.string().describe('What is wrong'),
+        remedy: z.string().describe('What to do about it; empty where it ends with what is told before it'),
+        detail: text.describe('The words of the part that noticed it'),
+        count: z.number().int().nullable(),
+        since: isoTime.nullable(),
+      }),
+    )
+    .describe('Worst first'),
+});
+
+export const statusAnswer = z.object({
+  at: isoTime,
+  shop: z.string().describe('What the shop is called: `alarms.name`, or the name of the machine'),
+  commands: z
+    .object({
+      tillsync: z.string(),
+      start: z.string(),
+      restart: z.string(),
+      stop: z.string(),
+      enable: z.string(),
+      journal: z.string(),
+      storage: z.string().describe('The storage directory'),
+    })
+    .describe('How the commands that texts name are typed on this machine'),
+  verdict: verdict.describe('Whether everything is all right, and if not, what to do'),
+  versions: z.object({ tillsync: z.string(), node: z.string() }),
+  freshness: z
+    .array(
+      z.object({
+        subject: z.enum(FRESHNESS_SUBJECTS),
+        lastOkAt: isoTime.nullable(),
+        lastTryAt: isoTime.nullable(),
+        state: z.enum(['unknown', 'ok', 'waiting', 'degraded', 'failing', 'blocked', 'locked-out', 'off']),
+        message: z.string().describe('What happened and what to do; empty when all is well'),
+      }),
+    )
+    .describe('One for each flow'),
+  alarms: z
+    .array(z.object({ key: z.string(), message: z.string(), raisedAt: isoTime, changedAt: isoTime }))
+    .describe('Those that are up, oldest first'),
+  tokens: z
+    .object({
+      state: z.enum(['none', 'ok', 'locked-out']),
+      savedAt: isoTime.nullable(),
+      accessExpiresInMs: z
+        .number()
+        .nullable()
+        .describe('On the platform\u2019s clock; negative: over; null: unknown'),
+      refreshExpiresInMs: z.number().nullable(),
+      lockedOutBy: z.enum(['refused', 'reply-lost']).nullable(),
+    })
+    .nullable()
+    .describe('null when they cannot be looked up; `tokensFault` says why'),
+  tokensFault: text,
+  waits: z
+    .array(z.object({ endpoint: z.string(), reason: z.string(), waitMs: z.number() }))
+    .describe('Which endpoints of the platform may not be called yet, and why'),
+  counts: z.object({
+    orders: z.number().int(),
+    openOrders: z.number().int(),
+    events: z.number().int().describe('Newest seq of the change feed'),
+    quarantine: z.number().int(),
+    products: z.number().int(),
+  }),
+  outbox: outboxCounts,
+  disk: z
+    .object({ freeBytes: z.number().int(), totalBytes: z.number().int() })
+    .nullable()
+    .describe('Of the disk that holds the storage directory; null when the system does not tell'),
+});
