@@ -99,7 +99,7 @@ export interface MakeFileOptions {
   modifiedMs: number;
   signal?: AbortSignal | undefined;
   /** Looks at the open file before it gets its name; throws when it may not have it. */
-  verify?: (file: number) => Promise<void>;
+  verify?: (file: number) => Promise<unknown>;
 }
 
 /**

@@ -24,13 +24,13 @@ import type { Config } from '../config/config-type.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { copyDatabase, toStorageError } from '../db/sqlite.ts';
+import { copyDatabase, toStorageError, walBytes } from '../db/sqlite.ts';
 import type { InboxAck, InboxChange, InboxFrom, InboxRow } from '../outbox/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
 import { makeArchive, readTar, type TarEntry, TarFault, type TarFile, textFile } from './archive.ts';
-import { checkMirrorCopy } from './restored-mirror.ts';
+import { checkMirrorCopy, mirrorFactsSchema } from './restored-mirror.ts';
 
-export const MANIFEST = 'manifest.json';
+const MANIFEST = 'manifest.json';
 export const CONFIG_FILE = 'config.toml';
 export const MIRROR_FILE = 'mirror.db';
 export const TOKENS_FILE = 'tokens.json';
@@ -39,13 +39,12 @@ export const PRODUCT_FILE = 'product-changes.ndjson';
 export const ACKS_FILE = 'order-acks.ndjson';
 
 /** Rises when an older tillsync could no longer restore what is written. */
-export const FORMAT_VERSION = 1;
+const FORMAT_VERSION = 1;
 
 const count = z.number().int().min(0);
-const mark = z.object({ seq: count, orderId: z.string(), observedAt: z.string() });
 
 /** First file of a backup: what it is, and what must be in it. */
-export const manifestSchema = z.object({
+const manifestSchema = z.object({
   format: z.literal('tillsync-backup'),
   formatVersion: count,
   /** ISO 8601 in UTC: the moment the mirror is of. */
@@ -61,15 +60,7 @@ export const manifestSchema = z.object({
       sha256: z.string().regex(/^[0-9a-f]{64}$/),
     }),
   ),
-  mirror: z.object({
-    schema: z.array(z.string()),
-    orders: count,
-    events: count,
-    products: count,
-    unsentChanges: count,
-    newestSeq: count,
-    newestEvent: mark.nullable(),
-  }),
+  mirror: mirrorFactsSchema,
   /** What a POS had handed over and tillsync had not taken yet; null: the inbox could not be read. */
   inbox: z.object({ stockChanges: count, productChanges: count, orderAcks: count }).nullable(),
   hasConfig: z.boolean(),
@@ -77,7 +68,6 @@ export const manifestSchema = z.object({
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;
-export type ManifestFile = Manifest['files'][number];
 
 /** Of a backup with `--with-tokens`. */
 export const tokensSchema = z.object({
@@ -101,109 +91,102 @@ export const tokensSchema = z.object({
   }),
 });
 
-const NAME = '.backup-';
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
 
-/** Where a copy of the mirror lies until it is packed. */
-export interface Scratch {
-  directory: string;
-  clear(): void;
+/** Throws `storage-full` where files of `bytes` have no room. `say`: the sentence, by what there is and is needed. */
+export function refuseWithoutRoom(
+  directory: string,
+  bytes: number,
+  { say, hint }: { say: (room: string, needed: string) => string; hint: string },
+): void {
+  const { bavail, bsize } = statfsSync(directory);
+  const needed = bytes + ROOM_TO_SPARE_BYTES;
+  if (bavail * bsize >= needed) return;
+  const mib = (size: number) => `${Math.ceil(size / 1024 / 1024)} MiB`;
+  const message = `${directory} has room for ${say(mib(bavail * bsize), mib(needed))}`;
+  throw new TillsyncError('storage-full', message, { hint, retryable: false });
 }
+
+/** Removes what a command left in a directory that was killed; only one runs at a time. */
+export function removeLeftOvers(directory: string, start: string): void {
+  for (const name of readdirSync(directory)) {
+    if (name.startsWith(start)) rmSync(join(directory, name), { recursive: true, force: true });
+  }
+}
+
+const SCRATCH = '.backup-';
 
 /**
- * `beside` the file that is written; but where root acts as the owner of the storage directory, in that: he may not
- * write where root may. Throws `storage-full` where a copy has no room there.
+ * Where the copy of the mirror lies until it is packed, when root acts as the owner of the storage directory: in that,
+ * for he may not write where root may. Throws `storage-full`.
  */
-export function scratchFor(beside: string, storage: string, mirror: string): Scratch {
-  if (!isActing()) return { directory: beside, clear: () => {} };
-  for (const name of readdirSync(storage)) {
-    if (name.startsWith(NAME)) rmSync(join(storage, name), { recursive: true, force: true });
-  }
-  refuseWithoutRoom(storage, mirror);
-  const directory = join(storage, `${NAME}${process.pid}`);
+function makeScratch(storage: string, mirror: string): string {
+  removeLeftOvers(storage, SCRATCH);
+  const bytes = (statSync(mirror, { throwIfNoEntry: false })?.size ?? 0) + walBytes(mirror);
+  refuseWithoutRoom(storage, bytes, {
+    say: (room, needed) => `${room}; the copy for the backup needs ${needed} there. Nothing was written.`,
+    hint: 'Free some space, and back up again.',
+  });
+  const directory = join(storage, `${SCRATCH}${process.pid}`);
   mkdirSync(directory, { mode: 0o700 });
-  return { directory, clear: () => rmSync(directory, { recursive: true, force: true }) };
-}
-
-function refuseWithoutRoom(storage: string, mirror: string): void {
-  const needed = ['', '-wal']
-    .map((suffix) => statSync(mirror + suffix, { throwIfNoEntry: false })?.size ?? 0)
-    .reduce((sum, bytes) => sum + bytes, ROOM_TO_SPARE_BYTES);
-  const { bavail, bsize } = statfsSync(storage);
-  if (bavail * bsize >= needed) return;
-  const mib = (bytes: number) => `${Math.ceil(bytes / 1024 / 1024)} MiB`;
-  throw new TillsyncError(
-    'storage-full',
-    `${storage} has room for ${mib(bavail * bsize)}; the copy for the backup needs ${mib(needed)} there. Nothing was written.`,
-    { hint: 'Free some space, and back up again.', retryable: false },
-  );
+  return directory;
 }
 
 /** More are in nobody's inbox: the daemon empties it within a second. */
 const ROWS_MAX = 200_000;
 
-export interface InboxCopyOfRows {
+interface InboxCopy {
   files: TarFile[];
   counts: Manifest['inbox'];
   fault: TillsyncError | null;
 }
 
 /** What a POS handed over by SQL and nobody has taken yet, one JSON document a line, as `push` reads changes. */
-export async function copyInboxRows(options: LookIntoInboxOptions): Promise<InboxCopyOfRows> {
-  const none = { stockChanges: 0, productChanges: 0, orderAcks: 0 };
-  if (!lstatSync(options.path, { throwIfNoEntry: false })) return { files: [], counts: none, fault: null };
+async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
   try {
-    return copyOf(await rowsOf(options));
+    const isThere = lstatSync(options.path, { throwIfNoEntry: false }) !== undefined;
+    const { changes, acks } = isThere ? await inboxRows(options) : { changes: [], acks: [] };
+    const ofKind = (kind: 'stock' | 'product') =>
+      changes
+        .filter((change) => change.kind === kind)
+        .map(({ value, reference }) => (reference === null ? value : { ...value, reference }));
+    const [stock, product] = [ofKind('stock'), ofKind('product')];
+    const lists = [
+      { name: STOCK_FILE, documents: stock },
+      { name: PRODUCT_FILE, documents: product },
+      { name: ACKS_FILE, documents: acks.map(({ orderId, key }) => ({ orderId, key })) },
+    ].filter(({ documents }) => documents.length > 0);
+    return {
+      files: lists.map(({ name, documents }) =>
+        textFile(name, documents.map((each) => `${JSON.stringify(each)}\n`).join('')),
+      ),
+      counts: { stockChanges: stock.length, productChanges: product.length, orderAcks: acks.length },
+      fault: null,
+    };
   } catch (error) {
     if (hasCode(error, 'aborted')) throw error;
     return { files: [], counts: null, fault: asTillsyncError(error) };
   }
 }
 
-interface Rows {
-  changes: InboxChange[];
-  acks: InboxAck[];
-}
-
 /** Page by page, so that a POS is never locked out for long. What is taken in meanwhile is in the mirror. */
-function rowsOf(options: LookIntoInboxOptions): Promise<Rows> {
-  return lookIntoInbox(options, async (ask) => {
-    const rows: Rows = { changes: [], acks: [] };
-    const from: InboxFrom = {};
-    while (rows.changes.length + rows.acks.length < ROWS_MAX) {
-      const { changes, acks, more } = await ask({ do: 'copy', from });
-      for (const { table, id } of [...changes, ...acks]) from[table] = String(BigInt(id) + 1n);
-      rows.changes.push(...changes);
-      rows.acks.push(...acks);
-      if (!more) break;
-    }
-    return rows;
-  });
-}
-
-function copyOf(rows: Rows): InboxCopyOfRows {
-  // Nobody takes these: they become rejected changes.
+function inboxRows(options: LookIntoInboxOptions): Promise<{ changes: InboxChange[]; acks: InboxAck[] }> {
+  // Nobody takes those that are too long: they become rejected changes.
   const isShort = ({ tooLong }: InboxRow) => tooLong === null;
-  const [changes, acks] = [rows.changes.filter(isShort), rows.acks.filter(isShort)];
-  const ofKind = (kind: 'stock' | 'product') =>
-    changes
-      .filter((change) => change.kind === kind)
-      .map(({ value, reference }) => (reference === null ? value : { ...value, reference }));
-  const [stock, product] = [ofKind('stock'), ofKind('product')];
-  const files = [
-    { name: STOCK_FILE, documents: stock },
-    { name: PRODUCT_FILE, documents: product },
-    { name: ACKS_FILE, documents: acks.map(({ orderId, key }) => ({ orderId, key })) },
-  ];
-  return {
-    files: files
-      .filter(({ documents }) => documents.length > 0)
-      .map(({ name, documents }) =>
-        textFile(name, documents.map((each) => `${JSON.stringify(each)}\n`).join('')),
-      ),
-    counts: { stockChanges: stock.length, productChanges: product.length, orderAcks: acks.length },
-    fault: null,
-  };
+  return lookIntoInbox(options, async (ask) => {
+    const changes: InboxChange[] = [];
+    const acks: InboxAck[] = [];
+    const from: InboxFrom = {};
+    for (let rows = 0; rows < ROWS_MAX; ) {
+      const page = await ask({ do: 'copy', from });
+      for (const { table, id } of [...page.changes, ...page.acks]) from[table] = String(BigInt(id) + 1n);
+      rows += page.changes.length + page.acks.length;
+      changes.push(...page.changes.filter(isShort));
+      acks.push(...page.acks.filter(isShort));
+      if (!page.more) break;
+    }
+    return { changes, acks };
+  });
 }
 
 const MANIFEST_BYTES_MAX = 1024 * 1024;
@@ -227,26 +210,17 @@ export async function readBackup(
   path: string,
   options: ReadBackupOptions = {},
 ): Promise<{ manifest: Manifest; text: string | undefined }> {
+  const { file: fd, signal } = options;
   const gunzip = createGunzip();
-  const reading = async () => {
-    try {
-      return await readFiles(gunzip, options);
-    } finally {
-      gunzip.destroy();
-    }
-  };
-  const { file: fd } = options;
-  const streams = pipeline(
-    createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false }),
-    gunzip,
-    ...(options.signal ? [{ signal: options.signal }] : []),
-  );
+  const source = createReadStream(path, fd === undefined ? {} : { fd, start: 0, autoClose: false });
   // Whatever ends the streams comes out of the reading, too.
-  streams.catch(() => {});
+  pipeline(source, gunzip, ...(signal ? [{ signal }] : [])).catch(() => {});
   try {
-    return await reading();
+    return await readFiles(gunzip, options);
   } catch (error) {
-    throw judge(error, path, options.signal);
+    throw judge(error, path, signal);
+  } finally {
+    gunzip.destroy();
   }
 }
 
@@ -262,7 +236,7 @@ export function openBackup(path: string): number {
 async function readFiles(source: AsyncIterable<Uint8Array>, { into, text: wanted }: ReadBackupOptions) {
   let manifest: Manifest | undefined;
   let text: string | undefined;
-  const missing: ManifestFile[] = [];
+  const missing: Manifest['files'] = [];
   for await (const entry of readTar(source)) {
     if (manifest === undefined) {
       manifest = await readManifest(entry);
@@ -284,31 +258,23 @@ async function readFiles(source: AsyncIterable<Uint8Array>, { into, text: wanted
 
 async function readManifest(entry: TarEntry): Promise<Manifest> {
   if (entry.name !== MANIFEST || entry.bytes > MANIFEST_BYTES_MAX) throw new TarFault('it has no manifest');
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of entry.content) chunks.push(chunk);
+  const { kept = '' } = await take(entry, undefined, true);
   let document: unknown;
   try {
-    document = JSON.parse(Buffer.concat(chunks).toString('utf8'));
+    document = JSON.parse(kept);
   } catch {
     throw new TarFault('its manifest cannot be read');
   }
-  if (isNewer(document)) {
-    throw new TillsyncError(
-      'storage-newer',
-      'The backup was made by a newer tillsync. Nothing was changed.',
-      {
-        hint: 'Install that version of tillsync, or a newer one, and restore with it.',
-      },
-    );
+  const version = z.looseObject({ formatVersion: z.number() }).safeParse(document);
+  if (version.success && version.data.formatVersion > FORMAT_VERSION) {
+    const message = 'The backup was made by a newer tillsync. Nothing was changed.';
+    throw new TillsyncError('storage-newer', message, {
+      hint: 'Install that version of tillsync, or a newer one, and restore with it.',
+    });
   }
   const parsed = manifestSchema.safeParse(document);
   if (!parsed.success) throw new TarFault('its manifest is not one of a backup');
   return parsed.data;
-}
-
-function isNewer(document: unknown): boolean {
-  if (typeof document !== 'object' || document === null || !('formatVersion' in document)) return false;
-  return typeof document.formatVersion === 'number' && document.formatVersion > FORMAT_VERSION;
 }
 
 async function take(entry: TarEntry, into: string | undefined, keep: boolean) {
@@ -318,7 +284,7 @@ async function take(entry: TarEntry, into: string | undefined, keep: boolean) {
   try {
     for await (const chunk of entry.content) {
       hash.update(chunk);
-      if (keep) kept.push(Buffer.from(chunk));
+      if (keep) kept.push(chunk);
       await file?.writeFile(chunk);
     }
     await file?.sync();
@@ -375,44 +341,49 @@ export interface BackupReport {
  * is there, `storage-…`, `aborted`.
  */
 export async function writeBackup(options: BackupOptions): Promise<BackupReport> {
-  const paths = storagePaths(options.config.storage.directory);
-  const { directory } = options.config.storage;
-  requireRights(directory, 'read');
-  if (!isReadable(paths.mirror)) throw noMirror(directory);
   const { clock, path, force, signal } = options;
+  const { storage, platform } = options.config;
+  const paths = storagePaths(storage.directory);
+  requireRights(storage.directory, 'read');
+  if (!isReadable(paths.mirror)) throw noMirror(storage.directory);
   const secrets = options.withTokens ? await tokensOf(paths.state, clock) : null;
-  const inbox = await copyInboxRows({ path: paths.inbox, clock, signal });
-  const small = [...configFile(options.configFile), ...(secrets ? [secrets.file] : []), ...inbox.files];
+  const inbox = await copyInbox({ path: paths.inbox, clock, signal });
+  const config = configFile(options.configFile);
+  const small = [...config, ...(secrets ? [secrets.file] : []), ...inbox.files];
   let manifest: Manifest | undefined;
-  let scratch: Scratch | undefined;
+  let scratch: string | undefined;
   async function* files(beside: string): AsyncGenerator<TarFile> {
     const createdAt = isoUtc(clock.nowMs());
-    scratch = scratchFor(beside, options.config.storage.directory, paths.mirror);
-    const copy = join(scratch.directory, MIRROR_FILE);
+    if (isActing()) scratch = makeScratch(storage.directory, paths.mirror);
+    const copy = join(scratch ?? beside, MIRROR_FILE);
     copyDatabase(paths.mirror, copy);
+    const mirror = () => ({
+      ...{ name: MIRROR_FILE, bytes: statSync(copy).size, content: createReadStream(copy) },
+    });
     manifest = {
       format: 'tillsync-backup',
       formatVersion: FORMAT_VERSION,
       createdAt,
       tillsync: programVersion(),
-      platform: new URL(options.config.platform.baseUrl).host,
-      files: await Promise.all([...small.map(listed), listedFile(MIRROR_FILE, copy)]),
+      platform: new URL(platform.baseUrl).host,
+      files: await Promise.all([...small, mirror()].map(listed)),
       mirror: checkMirrorCopy(copy),
       inbox: inbox.counts,
-      hasConfig: small.some(({ name }) => name === CONFIG_FILE),
+      hasConfig: config.length > 0,
       hasTokens: secrets !== null,
     };
     yield textFile(MANIFEST, `${JSON.stringify(manifest, null, 2)}\n`);
     yield* small;
-    yield { name: MIRROR_FILE, bytes: statSync(copy).size, content: createReadStream(copy) };
+    yield mirror();
   }
-  const verify = async (file: number) => {
-    await readBackup(path, { file, signal });
-  };
-  const where = { path, force, modifiedMs: clock.nowMs(), signal, verify };
-  const bytes = await makeArchive(where, files).finally(() => scratch?.clear());
-  if (manifest === undefined) throw new TillsyncError('internal', 'A backup was written without its list.');
-  return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault };
+  const verify = (file: number) => readBackup(path, { file, signal });
+  try {
+    const bytes = await makeArchive({ path, force, modifiedMs: clock.nowMs(), signal, verify }, files);
+    if (!manifest) throw new TillsyncError('internal', 'A backup was written without its list.');
+    return { bytes, manifest, tokensInUse: secrets?.inUse ?? null, inboxFault: inbox.fault };
+  } finally {
+    if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true });
+  }
 }
 
 function configFile(path: string): TarFile[] {
@@ -428,31 +399,15 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
   }
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
-    const pair = state.tokens.read();
-    const tokens = pair && {
-      refreshToken: pair.refreshToken,
-      accessToken: pair.accessToken,
-      accessExpiresAtMs: pair.accessExpiresAtMs,
-      accessIssuedAtMs: pair.accessIssuedAtMs,
-      refreshExpiresAtMs: pair.refreshExpiresAtMs,
-      clockSkewMs: pair.clockSkewMs,
-    };
-    const text = JSON.stringify({ tokens, webhook: state.webhook.read() }, null, 2);
+    const stored = { tokens: state.tokens.read(), webhook: state.webhook.read() };
+    const text = JSON.stringify(tokensSchema.parse(stored), null, 2);
     return { file: textFile(TOKENS_FILE, `${text}\n`), inUse: state.leases.isHeld(RUNNING) };
   } finally {
     state.close();
   }
 }
 
-function listed({ name, bytes, content }: TarFile): Promise<Manifest['files'][number]> {
-  return hashed(name, bytes, content);
-}
-
-function listedFile(name: string, path: string): Promise<Manifest['files'][number]> {
-  return hashed(name, statSync(path).size, createReadStream(path));
-}
-
-async function hashed(name: string, bytes: number, content: TarFile['content']) {
+async function listed({ name, bytes, content }: TarFile): Promise<Manifest['files'][number]> {
   const hash = createHash('sha256');
   for await (const chunk of content) hash.update(chunk);
   return { name, bytes, sha256: hash.digest('hex') };

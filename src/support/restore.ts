@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statfsSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
@@ -19,13 +19,16 @@ import {
   MIRROR_FILE,
   PRODUCT_FILE,
   readBackup,
+  refuseWithoutRoom,
+  removeLeftOvers,
   STOCK_FILE,
   TOKENS_FILE,
   tokensSchema,
 } from './backup.ts';
 import { knownSince, prepareRestoredMirror, type RestoredMirror, swapMirror } from './restored-mirror.ts';
 
-const ack = z.object({ orderId: z.string().min(1), key: z.string() });
+const ackSchema = z.object({ orderId: z.string().min(1), key: z.string() });
+type Ack = z.infer<typeof ackSchema>;
 
 export interface KeptChanges {
   kind: 'stock' | 'products';
@@ -36,32 +39,27 @@ export interface KeptChanges {
  * What a POS had handed over when the backup was made. Changes become files for a person: by themselves they would
  * put older values over newer ones. Returns those files.
  */
-export function keepChanges(staging: string, directory: string, stamp: string): KeptChanges[] {
+function keepChanges(staging: string, directory: string, stamp: string): KeptChanges[] {
   const kinds = [
     { kind: 'stock', name: STOCK_FILE },
     { kind: 'products', name: PRODUCT_FILE },
   ] as const;
-  return kinds.flatMap(({ kind, name }) => {
-    if (!existsSync(join(staging, name))) return [];
-    const path = join(directory, name.replace('.ndjson', `.from-backup-${stamp}.ndjson`));
-    renameSync(join(staging, name), path);
-    return [{ kind, path }];
-  });
-}
-
-export interface AcksToRestore {
-  staging: string;
-  /** Acknowledged since the backup was made, by the mirror whose place it takes. */
-  ackedOrderIds: readonly string[];
+  return kinds
+    .filter(({ name }) => existsSync(join(staging, name)))
+    .map(({ kind, name }) => {
+      const path = join(directory, name.replace('.ndjson', `.from-backup-${stamp}.ndjson`));
+      renameSync(join(staging, name), path);
+      return { kind, path };
+    });
 }
 
 /** What is handed to the inbox, from where the daemon takes it: an order that was booked stays booked. */
-export function acksToRestore({ staging, ackedOrderIds }: AcksToRestore): { orderId: string; key: string }[] {
+function acksToRestore(staging: string, ackedSince: readonly string[]): Ack[] {
   const file = join(staging, ACKS_FILE);
   const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
   return [
-    ...lines.map((line) => ack.parse(JSON.parse(line))),
-    ...ackedOrderIds.map((orderId) => ({ orderId, key: randomUUID() })),
+    ...lines.map((line) => ackSchema.parse(JSON.parse(line))),
+    ...ackedSince.map((orderId) => ({ orderId, key: randomUUID() })),
   ].map(({ orderId, key }) => ({ orderId, key: key.replace(/^ack:/, '') }));
 }
 
@@ -73,7 +71,7 @@ export function acksToRestore({ staging, ackedOrderIds }: AcksToRestore): { orde
 export type TokensRestored = 'none' | 'taken' | 'own-kept';
 
 /** Tokens and webhook secrets of a backup, where this machine has none that are of use. */
-export function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): TokensRestored {
+function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): TokensRestored {
   const { tokens, webhook } = tokensSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
   if (isDeepStrictEqual(state.webhook.read(), NO_WEBHOOK_MEMORY)) {
     // What a tillsync of another version remembers more or less than this one.
@@ -91,7 +89,7 @@ export function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webho
 
 const RESTORE_TAKES_AT_MOST_MS = 3_600_000;
 const ACKS_AT_ONCE = 5_000;
-const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
+const STAGING = '.restore-';
 
 export interface RestoreOptions {
   path: string;
@@ -102,7 +100,7 @@ export interface RestoreOptions {
   signal?: AbortSignal | undefined;
 }
 
-export interface RestoreReport extends Omit<RestoredMirror, 'facts'> {
+export interface RestoreReport extends RestoredMirror {
   manifest: Manifest;
   directory: string;
   /** Where the mirror is kept that was there; null: there was none. */
@@ -127,7 +125,11 @@ export async function restoreBackup(options: RestoreOptions): Promise<RestoreRep
   const state = await openWhenFree(clock, () => openState({ path: paths.state, clock }));
   try {
     const fence = state.leases.acquire(RUNNING, RESTORE_TAKES_AT_MOST_MS);
-    if (fence === undefined) throw daemonRuns(directory);
+    if (fence === undefined) {
+      throw new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
+        hint: 'Stop it first ({stop}), restore, and start it again.',
+      });
+    }
     try {
       return await restoreInto({ ...options, manifest, paths, state });
     } finally {
@@ -147,24 +149,25 @@ interface Restoring extends RestoreOptions {
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   const { path, file, config, clock, signal, manifest, paths, state } = restoring;
   const { directory, group } = config.storage;
-  refuseWithoutRoom(directory, manifest);
-  removeLeftOvers(directory);
+  const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
+  refuseWithoutRoom(directory, bytes, {
+    say: (room, needed) => `${room}; the restore needs ${needed}. Nothing was changed.`,
+    hint: 'Free some space and restore again.',
+  });
+  removeLeftOvers(directory, STAGING);
   const staging = join(directory, `${STAGING}${process.pid}`);
   mkdirSync(staging, { mode: 0o700 });
   try {
     await readBackup(path, { file, into: staging, signal });
-    const at = isoUtc(clock.nowMs());
-    const stamp = stampOf(Date.parse(at));
+    const nowMs = clock.nowMs();
+    const stamp = stampOf(nowMs);
     const fresh = join(staging, MIRROR_FILE);
-    const { continueAfterSeq, feedJumped, ackedOrderIds } = planFrom(
-      paths.mirror,
-      manifest,
-      state.feed.highestSeq() ?? 0,
-    );
-    const { held, continuesAfterSeq } = prepareRestoredMirror(fresh, { continueAfterSeq, at });
+    const plan = planFrom(paths.mirror, manifest, state.feed.highestSeq() ?? 0);
+    const { continueAfterSeq, feedJumped } = plan;
+    const prepared = prepareRestoredMirror(fresh, { continueAfterSeq, at: isoUtc(nowMs) });
     if (group !== '') giveToGroup(groupId(group), fresh);
     // Before anything is changed: what lies in an inbox that is there is newer than any backup and stays.
-    const acks = acksToRestore({ staging, ackedOrderIds });
+    const acks = acksToRestore(staging, plan.ackedOrderIds);
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapMirror(fresh, paths.mirror, keptAt);
@@ -174,7 +177,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
     return {
-      ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, continuesAfterSeq, held },
+      ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, ...prepared },
       ...{ tokens, acks: acks.length, changes },
     };
   } finally {
@@ -182,10 +185,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   }
 }
 
-function handOver(
-  acks: readonly { orderId: string; key: string }[],
-  { config, paths, clock, signal }: Restoring,
-): Promise<void> {
+function handOver(acks: readonly Ack[], { config, paths, clock, signal }: Restoring): Promise<void> {
   const options = { path: paths.inbox, group: config.storage.group || undefined, clock, signal };
   return lookIntoInbox(options, async (ask) => {
     for (let i = 0; i < acks.length; i += ACKS_AT_ONCE) {
@@ -199,41 +199,14 @@ function handOver(
  * twice, and what the POS has booked since. `noted`: how far the feed is known to have got, whatever is there now.
  */
 function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted: number) {
+  const newest = Math.max(backup.newestSeq, noted);
   try {
     const { newestSeq, isSameHistory, ackedOrderIds } = knownSince(mirror, backup.newestEvent, createdAt);
     const feedJumped = !isSameHistory || newestSeq < noted;
-    const newest = Math.max(newestSeq, backup.newestSeq, noted);
-    return { continueAfterSeq: feedJumped ? newest + FEED_JUMP : newest, feedJumped, ackedOrderIds };
+    const after = Math.max(newestSeq, newest);
+    return { continueAfterSeq: feedJumped ? after + FEED_JUMP : after, feedJumped, ackedOrderIds };
   } catch {
     // It is not there, or cannot be read: that may be why there is a restore.
-    const newest = Math.max(backup.newestSeq, noted);
     return { continueAfterSeq: newest + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
-  }
-}
-
-function daemonRuns(directory: string): TillsyncError {
-  return new TillsyncError('usage', `tillsync runs on ${directory}. Nothing was changed.`, {
-    hint: 'Stop it first ({stop}), restore, and start it again.',
-  });
-}
-
-function refuseWithoutRoom(directory: string, { files }: Manifest): void {
-  const neededBytes = files.reduce((sum, { bytes }) => sum + bytes, ROOM_TO_SPARE_BYTES);
-  const { bavail, bsize } = statfsSync(directory);
-  if (bavail * bsize >= neededBytes) return;
-  const mib = (bytes: number) => `${Math.ceil(bytes / 1024 / 1024)} MiB`;
-  throw new TillsyncError(
-    'storage-full',
-    `${directory} has room for ${mib(bavail * bsize)}; the restore needs ${mib(neededBytes)}. Nothing was changed.`,
-    { hint: 'Free some space and restore again.', retryable: false },
-  );
-}
-
-const STAGING = '.restore-';
-
-/** What a restore left that was killed; only one runs at a time. */
-function removeLeftOvers(directory: string): void {
-  for (const name of readdirSync(directory)) {
-    if (name.startsWith(STAGING)) rmSync(join(directory, name), { recursive: true, force: true });
   }
 }

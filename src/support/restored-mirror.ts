@@ -1,15 +1,7 @@
-import {
-  closeSync,
-  existsSync,
-  fchmodSync,
-  fsyncSync,
-  linkSync,
-  openSync,
-  renameSync,
-  rmSync,
-} from 'node:fs';
+import { chmodSync, existsSync, linkSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
+import { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
@@ -18,26 +10,24 @@ import { continueFeedAfter } from '../orders/mirror-file.ts';
 import type { Guard } from '../outbox/guard-rails.ts';
 import { LINE_COLUMNS, type LineRow, OutboxLine } from '../outbox/queue.ts';
 
-/** An event of the order feed; two mirrors that have the same one are of the same history. */
-export interface FeedMark {
-  seq: number;
-  orderId: string;
-  observedAt: string;
-}
+const count = z.number().int().min(0);
 
 /** What a copy of a mirror holds. */
-export interface MirrorFacts {
+export const mirrorFactsSchema = z.object({
   /** Names of its schema steps, in their order. */
-  schema: string[];
-  orders: number;
-  events: number;
-  products: number;
+  schema: z.array(z.string()),
+  orders: count,
+  events: count,
+  products: count,
   /** Changes that had not reached the platform. */
-  unsentChanges: number;
+  unsentChanges: count,
   /** The highest number that the order feed ever gave. */
-  newestSeq: number;
-  newestEvent: FeedMark | null;
-}
+  newestSeq: count,
+  /** An event of the order feed; two mirrors that have the same one are of the same history. */
+  newestEvent: z.object({ seq: count, orderId: z.string(), observedAt: z.string() }).nullable(),
+});
+export type MirrorFacts = z.infer<typeof mirrorFactsSchema>;
+type FeedMark = NonNullable<MirrorFacts['newestEvent']>;
 
 const COUNTS = `
   SELECT (SELECT count(*) FROM orders) AS orders, (SELECT count(*) FROM order_events) AS events,
@@ -54,13 +44,13 @@ export function checkMirrorCopy(path: string): MirrorFacts {
 }
 
 /** Throws `storage-corrupt` unless every page, row and index is in order. */
-export function refuseUnsound(db: Database.Database, name: string): void {
+function refuseUnsound(db: Database.Database, name: string): void {
   const verdict = db.pragma('integrity_check(1)', { simple: true });
   if (verdict === 'ok') return;
   throw new TillsyncError('storage-corrupt', `${name} is damaged: ${String(verdict)}.`);
 }
 
-export function mirrorFacts(db: Database.Database): MirrorFacts {
+function mirrorFacts(db: Database.Database): MirrorFacts {
   const schema = db.prepare<[], string>('SELECT name FROM schema_migrations ORDER BY number').pluck().all();
   const counts = db.prepare<[], Omit<MirrorFacts, 'schema' | 'newestEvent'>>(COUNTS).get();
   if (!counts) throw new TillsyncError('storage-corrupt', 'The mirror has no counts.');
@@ -71,7 +61,7 @@ export function mirrorFacts(db: Database.Database): MirrorFacts {
 const MARK = 'SELECT seq, order_id AS orderId, observed_at AS observedAt FROM order_events';
 
 /** What a mirror knows that a backup made earlier does not. */
-export interface KnownSince {
+interface KnownSince {
   newestSeq: number;
   /** Whether it is the mirror that `mark` was taken from. */
   isSameHistory: boolean;
@@ -89,38 +79,32 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
       .prepare<[string], string>('SELECT order_id FROM order_acks WHERE acked_at >= ?')
       .pluck()
       .all(since);
-    return {
-      newestSeq: mirrorFacts(db).newestSeq,
-      isSameHistory,
-      ackedOrderIds: isSameHistory ? acked : [],
-    };
+    return { newestSeq: mirrorFacts(db).newestSeq, isSameHistory, ackedOrderIds: isSameHistory ? acked : [] };
   });
 }
 
 const MESSAGE = 'From a restored backup: the platform may have a newer value, so a person decides.';
-const RESTORED: Guard = 'restored';
 
 /**
  * Holds every change that a restored mirror had not sent, or not heard back of, one for each target as in the line:
  * sent by themselves they would put older values over what the platform has by now. Returns how many are held.
  * Within the caller's transaction.
  */
-export function holdUnsent(db: Database.Database, at: string): number {
+function holdUnsent(db: Database.Database, at: string): number {
   const line = new OutboxLine(db);
   line.begin();
   const rows = (where: string) =>
     db.prepare<[], LineRow>(`SELECT ${LINE_COLUMNS} FROM outbox WHERE ${where} ORDER BY version DESC`).all();
   for (const row of rows("state = 'sending'")) line.putBack(row, MESSAGE, at);
   // A change that a guard rail held stays held by it, whatever it is joined with.
-  const guards = new Map<number, Guard>();
-  const heldBefore = rows("state = 'pending' AND held_guard IS NOT NULL");
-  for (const row of heldBefore) {
-    guards.set(row.changeId, row.heldGuard ?? RESTORED);
+  const guards = new Map<number, Guard | null>();
+  for (const row of rows("state = 'pending' AND held_guard IS NOT NULL")) {
+    guards.set(row.changeId, row.heldGuard);
     line.release(row, MESSAGE, at);
   }
   const hold = db.prepare('UPDATE outbox SET held_guard = ?, message = ? WHERE change_id = ?');
   const waiting = rows("state = 'pending' AND held_guard IS NULL");
-  for (const { changeId } of waiting) hold.run(guards.get(changeId) ?? RESTORED, MESSAGE, changeId);
+  for (const { changeId } of waiting) hold.run(guards.get(changeId) ?? 'restored', MESSAGE, changeId);
   return waiting.length;
 }
 
@@ -129,8 +113,15 @@ export interface RestoredMirror {
   held: number;
   /** Where the order feed goes on: its next event has a higher number. */
   continuesAfterSeq: number;
-  facts: MirrorFacts;
 }
+
+const DISTRUST_CATALOGUE = `
+  UPDATE products SET uncertain = 1;
+  UPDATE skus SET uncertain = 1;
+  UPDATE stocks SET uncertain = 1, show_uncertain = 1;
+  UPDATE branch_products SET digest = NULL;
+  DELETE FROM sweeps;
+  DELETE FROM stock_counts;`;
 
 /**
  * Makes a copy of a mirror fit to be used later than its moment, in its place, before anybody reads it: the schema
@@ -140,58 +131,30 @@ export interface RestoredMirror {
  */
 export function prepareRestoredMirror(
   path: string,
-  options: { continueAfterSeq: number; at: string },
+  { continueAfterSeq, at }: { continueAfterSeq: number; at: string },
 ): RestoredMirror {
-  const db = openDatabase({
-    path,
-    mode: MIRROR_MODE,
-    busyTimeoutMs: 100,
-    pragmas: { journal_mode: 'delete', recursive_triggers: 1 },
-  });
+  const pragmas = { journal_mode: 'delete', recursive_triggers: 1 };
+  const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100, pragmas });
+  const name = 'The mirror in the backup';
   try {
-    refuseUnsound(db, 'The mirror in the backup');
-    migrate(db, {
-      directory: new URL('../db/mirror/migrations/', import.meta.url),
-      name: 'The mirror in the backup',
+    refuseUnsound(db, name);
+    migrate(db, { directory: new URL('../db/mirror/migrations/', import.meta.url), name });
+    const prepare = db.transaction(() => {
+      continueFeedAfter(db, continueAfterSeq);
+      db.exec(DISTRUST_CATALOGUE);
+      return holdUnsent(db, at);
     });
-    const held = storing(() =>
-      db
-        .transaction(() => {
-          continueFeedAfter(db, options.continueAfterSeq);
-          distrustCatalogue(db);
-          return holdUnsent(db, options.at);
-        })
-        .immediate(),
-    );
-    const facts = storing(() => mirrorFacts(db));
-    if (facts.newestSeq < options.continueAfterSeq) {
+    const held = storing(() => prepare.immediate());
+    const { newestSeq } = storing(() => mirrorFacts(db));
+    if (newestSeq < continueAfterSeq) {
       throw new TillsyncError('internal', 'The order feed would give numbers a second time.');
     }
-    return { held, continuesAfterSeq: facts.newestSeq, facts };
+    return { held, continuesAfterSeq: newestSeq };
   } finally {
     db.close();
-    const file = openSync(path, 'r');
-    try {
-      fchmodSync(file, MIRROR_MODE);
-      fsyncSync(file);
-    } finally {
-      closeSync(file);
-    }
+    chmodSync(path, MIRROR_MODE);
+    syncPath(path);
   }
-}
-
-type Db = ReturnType<typeof openDatabase>;
-
-function distrustCatalogue(db: Db): void {
-  db.exec(`
-    UPDATE products SET uncertain = 1;
-    UPDATE skus SET uncertain = 1;
-    UPDATE stocks SET uncertain = 1;
-    UPDATE branch_products SET digest = NULL;
-    DELETE FROM sweeps;
-    UPDATE stocks SET show_uncertain = 1;
-    DELETE FROM stock_counts;
-  `);
 }
 
 /**
