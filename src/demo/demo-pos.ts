@@ -1,4 +1,3 @@
-import { Agent, request } from 'undici';
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { MirroredOrder } from '../orders/order.ts';
@@ -36,7 +35,6 @@ interface Shelf {
  */
 export class DemoPos {
   readonly #options: DemoPosOptions;
-  readonly #agent = new Agent();
   readonly #shelves = new Map<string, Shelf>();
   readonly #booked = new Set<string>();
   #seq = 0;
@@ -47,23 +45,23 @@ export class DemoPos {
     this.#options = options;
   }
 
-  /** Trades until the signal, then hands over every count once more. */
-  async trade(signal: AbortSignal): Promise<DemoPosSummary> {
+  /** Trades until the signal. */
+  async trade(signal: AbortSignal): Promise<void> {
     const { clock } = this.#options;
     while (!signal.aborted) {
       // The daemon restarts in between; a POS tries again.
       await this.#tick().catch(() => {});
       await clock.sleep(TICK_MS, signal);
     }
-    return this.#summary();
   }
 
-  /** The last word: everything booked, every count handed over. */
+  /** The last word: everything booked, every count handed over once more. */
   async close(): Promise<DemoPosSummary> {
     await this.#book();
-    await this.#push([...this.#shelves.values()]);
-    await this.#agent.close();
-    return this.#summary();
+    const shelves = [...this.#shelves.values()];
+    await this.#push(shelves);
+    const counts = shelves.map(({ sku, qty }) => ({ sku, qty, subsidiaryId: BRANCH.subsidiaryId }));
+    return { booked: this.#booked.size, soldOverTheCounter: this.#sold, pushed: this.#pushed, counts };
   }
 
   async #tick(): Promise<void> {
@@ -96,9 +94,8 @@ export class DemoPos {
 
   /** Takes new online orders off the shelves, hands over the counts, and only then says that they are booked. */
   async #book(): Promise<void> {
-    const { events, next } = await this.#get<{ events: { order: MirroredOrder | null }[]; next: number }>(
-      `/v1/orders?after=${this.#seq}&limit=500`,
-    );
+    type Page = { events: { order: MirroredOrder | null }[]; next: number };
+    const { events, next } = await this.#get<Page>(`/v1/orders?after=${this.#seq}&limit=500`);
     const changed = new Set<Shelf>();
     const orderIds: string[] = [];
     for (const { order } of events) {
@@ -126,29 +123,17 @@ export class DemoPos {
     this.#pushed += items.length;
   }
 
-  #summary(): DemoPosSummary {
-    const counts = [...this.#shelves.values()].map(({ sku, qty }) => ({
-      sku,
-      qty,
-      subsidiaryId: BRANCH.subsidiaryId,
-    }));
-    return { booked: this.#booked.size, soldOverTheCounter: this.#sold, pushed: this.#pushed, counts };
-  }
-
   async #get<T>(path: string): Promise<T> {
-    const answer = await request(this.#options.localUrl() + path, { dispatcher: this.#agent });
-    return (await answer.body.json()) as T;
+    const answer = await fetch(this.#options.localUrl() + path);
+    return (await answer.json()) as T;
   }
 
   async #post(path: string, body: unknown): Promise<void> {
-    const answer = await request(this.#options.localUrl() + path, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-      dispatcher: this.#agent,
-    });
-    const text = await answer.body.text();
-    if (answer.statusCode >= 300) throw new Error(`The local API answered ${answer.statusCode}: ${text}`);
+    const headers = { 'content-type': 'application/json' };
+    const call = { method: 'POST', headers, body: JSON.stringify(body) };
+    const answer = await fetch(this.#options.localUrl() + path, call);
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(`The local API answered ${answer.status}: ${text}`);
   }
 }
 

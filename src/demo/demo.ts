@@ -90,13 +90,9 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   let daemon = await start();
   options.onEvent?.(`see it on the status page: ${daemon.localUrl}/`);
   try {
-    const pos = new DemoPos({
-      localUrl: () => daemon.localUrl,
-      clock,
-      random,
-      onEvent: (text) => options.onEvent?.(text),
-    });
-    const running = playTraffic(options, sandbox, ends.signal);
+    const localUrl = () => daemon.localUrl;
+    const pos = new DemoPos({ localUrl, clock, random, onEvent: (text) => options.onEvent?.(text) });
+    const traffic = playTraffic(options, sandbox, ends.signal);
     const trading = pos.trade(ends.signal);
     const watching = watch(options, sandbox, () => daemon, ends.signal);
     await clock.sleep((trafficMs ?? 30_000) / 2, ends.signal);
@@ -107,12 +103,11 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
       daemon = await start();
       restarts = 1;
     }
-    const traffic = await running;
-    await watching;
-    await trading;
+    const played = await traffic;
+    await Promise.all([watching, trading]);
     await catchUp(options, sandbox, daemon);
     const sold = await lastWord(options, pos, sandbox, daemon);
-    return { ...sumUp(sandbox, daemon), pos: sold, traffic, restarts };
+    return { ...sumUp(sandbox, daemon), pos: sold, traffic: played, restarts };
   } finally {
     await daemon.stop();
     await sandbox.close();
@@ -120,22 +115,17 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   }
 }
 
-async function playTraffic(
-  options: DemoOptions,
-  sandbox: Sandbox,
+/** Orders come in and move on at a platform whose webhook loses, repeats and delays them. */
+function playTraffic(
+  { clock, random, onEvent }: DemoOptions,
+  { control }: Sandbox,
   signal: AbortSignal,
 ): Promise<TrafficSummary> {
-  const { clock, random, onEvent } = options;
-  sandbox.control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
-  const tell = ({ kind, order }: TrafficEvent) =>
-    onEvent?.(`order #${order.code} ${WORDS[kind]} (${order.status})`);
-  return await runTraffic({
-    clock,
-    random,
-    control: sandbox.control,
-    signal,
+  control.setWebhookBehaviour(UNRELIABLE_WEBHOOK);
+  return runTraffic({
+    ...{ clock, random, control, signal },
     plan: { orderEveryMs: 500, stepEveryMs: 250 },
-    onEvent: tell,
+    onEvent: ({ kind, order }) => onEvent?.(`order #${order.code} ${WORDS[kind]} (${order.status})`),
   });
 }
 
