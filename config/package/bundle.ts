@@ -1,9 +1,7 @@
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { type BuildOptions, build, type Plugin } from 'esbuild';
-import { lateModules } from './late-modules.ts';
-import { leanPackages } from './lean-packages.ts';
+import { build, type Plugin } from 'esbuild';
 import { readPackage } from './read-package.ts';
 import { type Findings, sourceUrls } from './source-urls.ts';
 import { thisTarget } from './target.ts';
@@ -25,13 +23,9 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
   mkdirSync(directory, { recursive: true });
   const findings: Findings = { workers: new Map(), data: new Map(), packages: new Set() };
   const inputs = new Set<string>();
-  const make = async (source: string, output: string, contents?: string) => {
-    const entry: BuildOptions =
-      contents === undefined
-        ? { entryPoints: [source] }
-        : { stdin: { contents, resolveDir: path.dirname(source), sourcefile: source, loader: 'js' } };
+  const make = async (source: string, output: string) => {
     const result = await build({
-      ...entry,
+      entryPoints: [source],
       absWorkingDir: root,
       outfile: path.join(directory, output),
       bundle: true,
@@ -45,7 +39,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
       legalComments: 'none',
       logLevel: 'warning',
       metafile: true,
-      plugins: [nativeSqlite(root), lateModules(), leanPackages(), sourceUrls({ root, findings })],
+      plugins: [nativeSqlite(root), sourceUrls({ root, findings })],
     });
     for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(root, input));
   };

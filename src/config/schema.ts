@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { LOG_LEVELS } from '../core/log.ts';
 import * as value from './values.ts';
 

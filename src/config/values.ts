@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
-import { z } from 'zod';
+import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
 import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
 import { cronSchedule } from './schedule.ts';

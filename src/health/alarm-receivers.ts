@@ -1,6 +1,5 @@
 import type { ChildProcess } from 'node:child_process';
 import { basename } from 'node:path';
-import { Agent, request } from 'undici';
 import { TillsyncError } from '../core/errors.ts';
 import type { AlarmReceiver, AlarmReport } from './alarm-teller.ts';
 
@@ -132,6 +131,8 @@ export function urlReceiver({ url, token, timeoutMs }: UrlReceiverOptions): Alar
     name: 'url',
     description: `the address at ${host}`,
     async tell(report, signal) {
+      // Few shops send alarms to an address, and it takes memory.
+      const { Agent, request } = await import('undici');
       const agent = new Agent({ pipelining: 0 });
       const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
       try {

@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import type { MappingField } from '../catalog/product.ts';
 import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts';

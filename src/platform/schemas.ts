@@ -1,4 +1,4 @@
-import { z } from 'zod';
+import * as z from 'zod';
 import { jsonText } from '../core/values.ts';
 import { BATCH_ITEMS_MAX, type ProductRecord } from './platform.ts';
 

@@ -1,4 +1,4 @@
-import { Agent, type Dispatcher, request } from 'undici';
+import type { Agent, Dispatcher } from 'undici';
 import type { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
@@ -160,17 +160,17 @@ export function createHttpTransport(options: HttpTransportOptions): Transport {
     bodyTimeout: 0,
     allowH2: false,
   };
-  // Made with the first call: a service listens before it calls.
   let agents: { kept: Agent; fresh: Agent } | undefined;
-  const open = () => ({
-    kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
-    fresh: new Agent({ ...common, pipelining: 0 }),
-  });
   return {
     async send(wanted) {
       const limit = timeLimit(options.clock, wanted);
-      agents ??= open();
       try {
+        // Loaded with the first call: a service listens before it calls.
+        const { Agent, request } = await import('undici');
+        agents ??= {
+          kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
+          fresh: new Agent({ ...common, pipelining: 0 }),
+        };
         const answer = await request(base + wanted.path, {
           method: wanted.method as Dispatcher.HttpMethod,
           headers: wanted.headers,

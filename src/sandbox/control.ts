@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { z } from 'zod';
+import * as z from 'zod';
 import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import type { CatalogProduct, Oversell } from './catalog.ts';
 import type { CallCounts, CallJournal, CallRecord, LimitKeeper } from './exchange.ts';

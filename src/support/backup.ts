@@ -15,7 +15,7 @@ import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
-import { z } from 'zod';
+import * as z from 'zod';
 import { asRoot, isActing, isReadable, programVersion, requireRights } from '../app/installation.ts';
 import { noMirror } from '../app/readers.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { z } from 'zod';
+import * as z from 'zod';
 import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { openState, type State } from '../app/stores.ts';
 import type { Config } from '../config/config-type.ts';
