@@ -6,7 +6,7 @@ import Fastify, {
   type FastifyRequest,
 } from 'fastify';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
-import { hostOf, isLoopbackName, listenAt } from '../core/listen.ts';
+import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
@@ -149,6 +149,7 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
       connectionsCheckingInterval: CHECK_EVERY_MS,
     },
     return503OnClosing: false,
+    schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: true,
     // An id may be longer than Fastify's own bound, and each of its characters nine in an address.
     routerOptions: { maxParamLength: 9 * ORDER_ID_LENGTH_MAX },

@@ -2,7 +2,7 @@ import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
-import { listenAt } from '../core/listen.ts';
+import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import {
@@ -74,6 +74,7 @@ export function createHttpServer(options: HttpServerOptions): FastifyInstance {
     keepAliveTimeout: limits.keepAliveMs,
     // What arrives on an open connection while closing is still kept and answered.
     return503OnClosing: false,
+    schemaController: WITHOUT_JSON_SCHEMA,
     exposeHeadRoutes: false,
     routerOptions: { ignoreTrailingSlash: true },
     clientErrorHandler,

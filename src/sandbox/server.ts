@@ -1,7 +1,7 @@
 import { Readable } from 'node:stream';
 import Fastify, { type FastifyInstance, type FastifyReply, type FastifyRequest } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
-import { listenAt } from '../core/listen.ts';
+import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { addControlRoutes, SandboxControl } from './control.ts';
@@ -113,7 +113,11 @@ export interface Sandbox extends SandboxCore {
  */
 export async function startSandbox(options: SandboxServerOptions): Promise<Sandbox> {
   const core = createSandbox(options);
-  const server = Fastify({ forceCloseConnections: true, bodyLimit: BODY_MAX_BYTES });
+  const server = Fastify({
+    forceCloseConnections: true,
+    bodyLimit: BODY_MAX_BYTES,
+    schemaController: WITHOUT_JSON_SCHEMA,
+  });
   server.removeAllContentTypeParsers();
   server.addContentTypeParser('*', { parseAs: 'buffer' }, (_request, body, done) => done(null, body));
   addControlRoutes(server, core.control);
