@@ -4,18 +4,16 @@ import { typedWords } from '../../src/core/errors.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../../src/health/finding.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
 import { EventParser } from '../../src/page/api.ts';
-import { formatFor } from '../../src/page/format.ts';
-import { axis, durationAxis } from '../../src/page/state.ts';
-import { ENGLISH } from '../../src/page/words/english.ts';
+import { axis, durationAxis } from '../../src/page/views/trends-view.ts';
 import {
   changeSubject,
   changeValues,
   chooseLanguage,
+  formatFor,
   speechOf,
   statusWord,
 } from '../../src/page/words/language.ts';
-import { SPANISH } from '../../src/page/words/spanish.ts';
-import { SPANISH_FINDINGS } from '../../src/page/words/spanish-findings.ts';
+import { SPANISH_FINDINGS, WORDS } from '../../src/page/words/words.ts';
 
 const COMMANDS = typedWords();
 
@@ -63,9 +61,9 @@ describe('words', () => {
   const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
 
   it('have the same places in both languages, and none is left as it was', () => {
-    for (const key of Object.keys(ENGLISH) as (keyof typeof ENGLISH)[]) {
-      expect(places(SPANISH[key]), key).toEqual(places(ENGLISH[key]));
-      expect(SPANISH[key].trim()).not.toBe('');
+    for (const [key, [english, spanish]] of Object.entries(WORDS)) {
+      expect(places(spanish), key).toEqual(places(english));
+      expect(spanish.trim()).not.toBe('');
     }
     for (const code of Object.keys(FINDING_SENTENCES) as FindingCode[]) {
       const { message, remedy } = SPANISH_FINDINGS[code];

@@ -42,7 +42,7 @@ function places(text: string): string[] {
 }
 
 describe('the reasons that the page shows', () => {
-  const known = new Set(SPANISH_TEXTS.map(([english]) => english));
+  const known = new Set(Object.keys(SPANISH_TEXTS));
   const files = TOLD_ON_THE_PAGE.flatMap((glob) => globSync(glob, { cwd: ROOT })).sort();
 
   it.each(files)('are all known in Spanish: %s', (file) => {
@@ -53,9 +53,8 @@ describe('the reasons that the page shows', () => {
     ).toEqual([]);
   });
 
-  it('stand once each, and fill in only what the English has', () => {
-    expect(known.size).toBe(SPANISH_TEXTS.length);
-    for (const [english, spanish] of SPANISH_TEXTS) {
+  it('fill in only what the English has', () => {
+    for (const [english, spanish] of Object.entries(SPANISH_TEXTS)) {
       expect(places(english), english).toEqual(expect.arrayContaining(places(spanish)));
     }
   });
@@ -78,7 +77,7 @@ describe('the reasons that the page shows', () => {
       .map((file) => readFileSync(path.join(ROOT, file), 'utf8'))
       .join('\n')
       .replaceAll('\\`', '`');
-    for (const [english] of SPANISH_TEXTS) {
+    for (const [english] of Object.entries(SPANISH_TEXTS)) {
       const parts = english.split(/\{\w+\}/).map((part) => part.replace(/^[^a-z]+|[^a-z]+$/gi, ''));
       for (const part of parts) expect(daemon.includes(part), `${part}, of: ${english}`).toBe(true);
     }

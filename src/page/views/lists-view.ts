@@ -1,8 +1,9 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
 import type { MirroredProduct, MirroredSku } from '../../catalog/product.ts';
+import type { Actions } from '../actions.ts';
 import type { Change } from '../api.ts';
-import { type Actions, OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
+import { OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
 import { changeSubject, changeValues, type Speech } from '../words/language.ts';
 import { icon } from './board-view.ts';
 

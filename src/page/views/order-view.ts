@@ -1,6 +1,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { MirroredOrder } from '../../orders/order.ts';
-import type { Actions, Dialog, PageState } from '../state.ts';
+import type { Actions } from '../actions.ts';
+import type { Dialog, PageState } from '../state.ts';
 import { changeSubject, changeValues, type Speech, statusWord } from '../words/language.ts';
 
 /** One order with all that a person asks about it. */

@@ -1,7 +1,11 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { Actions, PageState } from '../state.ts';
-import { boardView } from './board-view.ts';
-import { flowsView, headerView, verdictView } from './header-view.ts';
+import type { Freshness, FreshnessState, FreshnessSubject } from '../../core/alarm.ts';
+import type { TypedWords } from '../../core/errors.ts';
+import type { Finding } from '../../health/finding.ts';
+import type { Actions } from '../actions.ts';
+import type { OutboxTab, PageState } from '../state.ts';
+import { LANGUAGES, type Speech } from '../words/language.ts';
+import { boardView, type IconName, icon } from './board-view.ts';
 import { catalogView, outboxView } from './lists-view.ts';
 import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
@@ -30,4 +34,214 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
     </footer>
     ${dialogView(state, actions)}
   `;
+}
+
+const NAMES = { en: 'English', es: 'Español' } as const;
+const LINK = {
+  live: 'link.live',
+  connecting: 'link.connecting',
+  lost: 'link.lost',
+  locked: 'key.needed',
+} as const;
+
+/** Name, connection, language and key. */
+function headerView(state: PageState, actions: Actions): TemplateResult {
+  const { speech, link, hasKey } = state;
+  return html`
+    <header class="top">
+      <h1><img src="/page/icon.svg" alt="" width="28" height="28" />${state.status?.shop ?? 'tillsync'}</h1>
+      <p class="link link-${link}" role="status">${speech.say(LINK[link])}</p>
+      <div class="languages" role="group" aria-label=${speech.say('language')}>
+        ${LANGUAGES.map(
+          (each) => html`<button
+            type="button"
+            lang=${each}
+            title=${NAMES[each]}
+            aria-label="${each.toUpperCase()} ${NAMES[each]}"
+            aria-pressed=${each === speech.language}
+            @click=${() => actions.speak(each)}
+          >${each.toUpperCase()}</button>`,
+        )}
+      </div>
+      <button type="button" class="quiet key" aria-label=${speech.say('key.button')} aria-pressed=${hasKey} @click=${actions.askKey}>
+        ${icon('key')}<span>${speech.say('key.button')}</span>
+      </button>
+    </header>
+  `;
+}
+
+const SHOWN: readonly FreshnessSubject[] = [
+  'orders.webhook',
+  'orders.poll',
+  'outbox.push',
+  'catalog.sweep',
+  'auth',
+];
+const LOOK: Record<FreshnessState, IconName> = {
+  ok: 'green',
+  waiting: 'waiting',
+  unknown: 'waiting',
+  off: 'off',
+  degraded: 'amber',
+  blocked: 'amber',
+  failing: 'amber',
+  'locked-out': 'red',
+};
+
+/** How fresh every flow is. */
+function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
+  const known = new Map(status?.freshness.map((each) => [each.subject, each]));
+  const flow = (subject: FreshnessSubject) => {
+    const freshness: Freshness | undefined = known.get(subject);
+    const state = freshness?.state ?? 'unknown';
+    const lastOkAt = freshness?.lastOkAt ?? null;
+    // What was so when tillsync last answered says nothing of now.
+    const isKnown = link !== 'lost';
+    const look = isKnown ? LOOK[state] : 'waiting';
+    const reason = isKnown && freshness?.message ? speech.reason(freshness.message) : undefined;
+    return html`
+      <li class="flow flow-${look}">
+        <h3>${icon(look)}${speech.say(`flow.${subject}`)}</h3>
+        <p class="when">
+          ${lastOkAt === null ? speech.say('flow.never') : html`<time datetime=${lastOkAt} title=${speech.format.moment(lastOkAt)}>${speech.format.ago(lastOkAt, nowMs)}</time>`}
+        </p>
+        <p class="state">${isKnown ? speech.say(`state.${state}`) : speech.say('link.lost')}</p>
+        ${reason ? html`<p class="detail" lang=${reason.language} title=${reason.text}>${reason.text}</p>` : nothing}
+      </li>
+    `;
+  };
+  return html`
+    <section class="flows" aria-labelledby="flows">
+      <h2 id="flows">${speech.say('flows.title')}</h2>
+      <ul>${SHOWN.map(flow)}</ul>
+    </section>
+  `;
+}
+
+/** Whether everything is all right, in one look, with what to do. */
+function verdictView(state: PageState, actions: Actions): TemplateResult {
+  const { speech, status, link } = state;
+  if (link === 'lost') return unreachable(state);
+  if (link === 'locked') return band('waiting', speech.say('key.needed'), nothing, speech);
+  if (status === null) return band('waiting', speech.say('verdict.waiting'), nothing, speech);
+  const { verdict, commands } = status;
+  const { level, findings } = verdict;
+  const [first, ...others] = findings;
+  const isNotSetUp = first?.code === 'setup.missing';
+  const body = first
+    ? html`${mainFinding(first, commands, state, actions)} ${otherFindings(others, commands, state, actions)}`
+    : html`<p class="message">${speech.say('verdict.green.say')}</p>`;
+  const headline = isNotSetUp ? speech.finding(first, commands).message : speech.say(`verdict.${level}`);
+  return band(level, headline, body, speech);
+}
+
+function band(
+  level: 'green' | 'amber' | 'red' | 'waiting',
+  headline: string,
+  body: TemplateResult | typeof nothing,
+  speech: Speech,
+): TemplateResult {
+  return html`
+    <section class="verdict verdict-${level}" aria-label=${speech.say('verdict.label')} aria-live="polite">
+      <div class="sign">${icon(level)}</div>
+      <div class="words"><h2>${headline}</h2>${body}</div>
+    </section>
+  `;
+}
+
+function mainFinding(
+  finding: Finding,
+  commands: TypedWords,
+  { speech, nowMs }: PageState,
+  actions: Actions,
+): TemplateResult {
+  const { message, remedy } = speech.finding(finding, commands);
+  return html`
+    <p class="message">
+      ${finding.code === 'setup.missing' ? nothing : message}${
+        finding.since === null
+          ? nothing
+          : html` <span class="since" aria-live="off">${speech.say('verdict.since', { when: since(finding.since, speech, nowMs) })}</span>`
+      }
+    </p>
+    <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${withCommands(remedy, commands)} ${jump(finding, speech, actions)}</p>
+    ${detail(finding, speech)}
+  `;
+}
+
+/** Today by the clock, before that by the date: a reading that runs on would be read out again and again. */
+function since(iso: string, { format }: Speech, nowMs: number): string {
+  return nowMs - Date.parse(iso) < 12 * 3_600_000 ? format.hour(iso) : format.moment(iso);
+}
+
+function otherFindings(
+  findings: readonly Finding[],
+  commands: TypedWords,
+  { speech }: PageState,
+  actions: Actions,
+): TemplateResult | typeof nothing {
+  if (findings.length === 0) return nothing;
+  return html`
+    <h3>${speech.say('verdict.also')}</h3>
+    <ul>
+      ${findings.map((finding) => {
+        const { message, remedy } = speech.finding(finding, commands);
+        return html`<li class="also-${finding.level}">
+          ${icon(finding.level)}
+          <div>${message} <span class="remedy">${withCommands(remedy, commands)}</span> ${jump(finding, speech, actions)}${detail(finding, speech)}</div>
+        </li>`;
+      })}
+    </ul>
+  `;
+}
+
+const TAB_OF: Partial<Record<Finding['code'], OutboxTab>> = {
+  'outbox.stuck': 'waiting',
+  'outbox.held': 'held',
+  'outbox.rejected': 'rejected',
+};
+
+/** To where on this page it can be put right. */
+function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResult | typeof nothing {
+  const tab = TAB_OF[code];
+  if (tab === undefined) return nothing;
+  return html`<button type="button" class="jump" @click=${() => actions.showChanges(tab, true)}>${speech.say('verdict.show')}</button>`;
+}
+
+function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof nothing {
+  if (detail === null) return nothing;
+  const { text, language } = speech.reason(detail);
+  return html`<p class="detail" lang=${language}>${text}</p>`;
+}
+
+/** Commands stand out, so that they can be copied. */
+function withCommands(
+  text: string,
+  { tillsync, storage: _, ...others }: TypedWords,
+): (string | TemplateResult)[] {
+  const whole = Object.values(others).map(literal).join('|');
+  const command = new RegExp(`(${whole}|${literal(tillsync)} [a-z]+(?: [a-z]+)?)(?=[ .,;]|$)`);
+  return text
+    .split(command)
+    .map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part))
+    .filter((part) => part !== '');
+}
+
+function literal(text: string): string {
+  return text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
+}
+
+function unreachable({ speech, status }: PageState): TemplateResult {
+  const message = speech.say('page.unreachable');
+  const todo =
+    status === null
+      ? speech.say('page.unreachable.todo')
+      : withCommands(speech.say('page.unreachable.start', { start: status.commands.start }), status.commands);
+  const body = html`
+    <p class="message">${message}</p>
+    <p class="remedy">
+      <strong>${speech.say('verdict.todo')}:</strong> ${todo}
+    </p>
+  `;
+  return band('red', speech.say('link.lost'), body, speech);
 }

@@ -1,6 +1,6 @@
 import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import type { TrendHour } from '../../orders/order.ts';
-import { axis, durationAxis, type PageState } from '../state.ts';
+import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
 
 export interface Bar {
@@ -144,4 +144,31 @@ function table(trends: readonly TrendHour[], { say, format }: Speech): TemplateR
       </div>
     </details>
   `;
+}
+
+/** The top of an axis and its ticks: round numbers, the top no lower than the highest value. */
+export function axis(highest: number, ticks = 4): number[] {
+  if (!(highest > 0)) return [0, 1];
+  const rough = highest / ticks;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = ([1, 2, 5].find((each) => each * power >= rough) ?? 10) * power;
+  return Array.from({ length: Math.ceil(highest / step) + 1 }, (_, i) => round(i * step));
+}
+
+/** The same for durations in milliseconds, whose round numbers are those of a clock. */
+export function durationAxis(highestMs: number): number[] {
+  if (highestMs <= 1_000) return axis(highestMs <= 0 ? 1_000 : highestMs, 3);
+  const step =
+    CLOCK_STEPS_MS.find((each) => highestMs / each <= 4) ?? DAY_MS * Math.ceil(highestMs / DAY_MS / 4);
+  return Array.from({ length: Math.ceil(highestMs / step) + 1 }, (_, i) => i * step);
+}
+
+const DAY_MS = 86_400_000;
+const CLOCK_STEPS_MS = [
+  0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21_600, 43_200,
+].map((seconds) => seconds * 1000);
+
+/** Free of the dust that binary fractions leave. */
+function round(value: number): number {
+  return Number(value.toPrecision(12));
 }

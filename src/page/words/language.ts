@@ -1,58 +1,39 @@
 import type { TypedWords } from '../../core/errors.ts';
 import type { Finding } from '../../health/finding.ts';
-import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
-import { type Format, formatFor } from '../format.ts';
-import { ENGLISH, type Words } from './english.ts';
-import { SPANISH } from './spanish.ts';
-import { SPANISH_FINDINGS } from './spanish-findings.ts';
 import { SPANISH_TEXTS } from './spanish-texts.ts';
-
-interface Template {
-  pattern: RegExp;
-  /** Names of what the pattern captures, in their order. */
-  places: readonly string[];
-  /** In Spanish; `{1}` is what stood there in the English one, `{tillsync}` a command as it is typed. */
-  spanish: string;
-}
+import { SPANISH_FINDINGS, WORDS } from './words.ts';
 
 const PLACE = /\{(\w+)\}/g;
 
-let templates: Template[] | undefined;
+/** What the daemon says in English, and the same in Spanish, where the same places are filled in. */
+let patterns: { english: RegExp; places: string[]; spanish: string }[] | undefined;
 
 /**
  * A text of the daemon in Spanish: a reason, made of one sentence or more. undefined where a part of it is not known,
  * such as words of the platform's own.
  */
 export function inSpanish(text: string): string | undefined {
-  templates ??= SPANISH_TEXTS.map(([english, spanish]) => ({
-    pattern: patternOf(english),
+  patterns ??= Object.entries(SPANISH_TEXTS).map(([english, spanish]) => ({
+    english: patternOf(english),
     places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
     spanish,
   }));
   let rest = text.trim();
   const told: string[] = [];
   while (rest !== '') {
-    const next = nextSentence(rest, templates);
-    if (next === undefined) return undefined;
-    told.push(next.spanish);
-    rest = rest.slice(next.length).trimStart();
+    // The longest known beginning: a text may hold several sentences.
+    let best = { length: 0, spanish: '' };
+    for (const { english, places, spanish } of patterns) {
+      const [all = '', ...values] = english.exec(rest) ?? [];
+      if (all.length <= best.length) continue;
+      best = { length: all.length, spanish: filled(spanish, places, values) };
+    }
+    if (best.length === 0) return undefined;
+    told.push(best.spanish);
+    rest = rest.slice(best.length).trimStart();
   }
   return told.length === 0 ? undefined : told.join(' ');
-}
-
-/** The longest known beginning: a template may hold several sentences. */
-function nextSentence(
-  text: string,
-  all: readonly Template[],
-): { spanish: string; length: number } | undefined {
-  let best: { spanish: string; length: number } | undefined;
-  for (const { pattern, places, spanish } of all) {
-    const match = pattern.exec(text);
-    if (!match || match[0].length <= (best?.length ?? 0)) continue;
-    best = { spanish: filled(spanish, places, match.slice(1)), length: match[0].length };
-  }
-  return best;
 }
 
 /** What was filled in may be a reason itself. */
@@ -72,12 +53,12 @@ function patternOf(english: string): RegExp {
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];
 
-export type WordKey = keyof Words;
+export type WordKey = keyof typeof WORDS;
 
 /** A language as the views speak it. */
 export interface Speech {
   language: Language;
-  format: Format;
+  format: ReturnType<typeof formatFor>;
   say(key: WordKey, values?: Readonly<Record<string, string | number>>): string;
   /** What is wrong and what to do, in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
@@ -95,14 +76,14 @@ export function chooseLanguage(preferred: readonly string[]): Language {
 }
 
 function withValues(text: string, values: Readonly<Record<string, string | number>>): string {
-  return text.replaceAll(/\{(\w+)\}/g, (_all, name: string) => String(values[name] ?? ''));
+  return text.replaceAll(PLACE, (_all, name: string) => String(values[name] ?? ''));
 }
 
 /** Figures are written as in the preferred region of the language, such as es-CL. */
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
-  const words: Words = language === 'es' ? SPANISH : ENGLISH;
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
-  const say: Speech['say'] = (key, values = {}) => withValues(words[key], values);
+  const say: Speech['say'] = (key, values = {}) =>
+    withValues(WORDS[key][LANGUAGES.indexOf(language)] ?? '', values);
   return {
     language,
     format: formatFor(region ?? language),
@@ -120,28 +101,11 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
   };
 }
 
-const KNOWN: Record<OrderStatus, `status.${OrderStatus}`> = {
-  pending: 'status.pending',
-  'payment-pending': 'status.payment-pending',
-  'payment-approved': 'status.payment-approved',
-  'payment-canceled': 'status.payment-canceled',
-  'picker-pending': 'status.picker-pending',
-  inProcess: 'status.inProcess',
-  ready: 'status.ready',
-  routed: 'status.routed',
-  dispatched: 'status.dispatched',
-  cancel: 'status.cancel',
-  refund: 'status.refund',
-  shippingError: 'status.shippingError',
-};
-
 /** A status in words; one that nobody knows as it is. */
 export function statusWord(status: string | null, { say }: Speech): string {
-  if (status === null) return say('status.none');
-  return Object.hasOwn(KNOWN, status) ? say(KNOWN[status as OrderStatus]) : status;
+  const key = `status.${status ?? 'none'}`;
+  return Object.hasOwn(WORDS, key) ? say(key as WordKey) : (status ?? '');
 }
-
-type Value = string | number;
 
 /** Which product, and of a stock in which branch. */
 export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>, { say }: Speech): string {
@@ -153,7 +117,7 @@ export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>,
 
 /** The new values, one after the other. */
 export function changeValues({ body }: Pick<Change, 'body'>, { say, format }: Speech): string {
-  const amount = (value: unknown): Value => format.amount(textOf(value) ?? null);
+  const amount = (value: unknown) => format.amount(textOf(value) ?? null);
   const words = [
     body.qty === undefined ? '' : say('value.qty', { value: amount(body.qty) }),
     body.price === undefined ? '' : say('value.price', { value: amount(body.price) }),
@@ -166,4 +130,68 @@ export function changeValues({ body }: Pick<Change, 'body'>, { say, format }: Sp
 
 function textOf(value: unknown): string | undefined {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
+}
+
+type Unit = 'day' | 'hour' | 'minute' | 'second';
+
+const UNITS: readonly (readonly [Unit, number])[] = [
+  ['day', 86_400_000],
+  ['hour', 3_600_000],
+  ['minute', 60_000],
+  ['second', 1_000],
+];
+
+/** Figures and times as people of a language write them; a time that cannot be read stays as it came. */
+export function formatFor(language: string) {
+  const numbers = new Intl.NumberFormat(language);
+  const amounts = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
+  const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto', style: 'short' });
+  const hours = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
+  const moments = new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' });
+  const age = (ageMs: number) => {
+    const { count, unit } = steady(ageMs);
+    if (count === 0) return relative.format(0, 'second');
+    return new Intl.NumberFormat(language, { style: 'unit', unit, unitDisplay: 'short' }).format(count);
+  };
+  const within = (iso: string | null, write: (ms: number) => string) => {
+    const ms = iso === null ? Number.NaN : Date.parse(iso);
+    return Number.isNaN(ms) ? (iso ?? '') : write(ms);
+  };
+  return {
+    number: (value: number) => numbers.format(value),
+    /** An amount as sent, in the company's currency, whose name nobody states. */
+    amount(value: number | string | null) {
+      const number = value === null || value === '' ? Number.NaN : Number(value);
+      return Number.isFinite(number) ? amounts.format(number) : String(value ?? '');
+    },
+    ago: (iso: string | null, nowMs: number) =>
+      within(iso, (ms) => {
+        const { count, unit } = steady(nowMs - ms);
+        return relative.format(-count, unit);
+      }),
+    /** The same where there is little room, as an age. */
+    age: (iso: string | null, nowMs: number) => within(iso, (ms) => age(nowMs - ms)),
+    duration(ms: number) {
+      if (ms < 1_000) return `${Math.round(ms)} ms`;
+      const [unit, unitMs] = UNITS.find(([, each]) => ms >= each) ?? ['second', 1_000];
+      const digits = ms / unitMs < 10 ? 1 : 0;
+      return new Intl.NumberFormat(language, {
+        style: 'unit',
+        unit,
+        unitDisplay: 'short',
+        maximumFractionDigits: digits,
+      }).format(ms / unitMs);
+    },
+    /** Hour and minute of this machine's clock. */
+    hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
+    moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
+  };
+}
+
+/** How old in whole units. A figure that runs with every second is no help. */
+function steady(ageMs: number): { count: number; unit: Unit } {
+  if (ageMs < 10_000) return { count: 0, unit: 'second' };
+  const [unit, unitMs] = UNITS.find(([, each]) => ageMs >= each) ?? ['second', 1_000];
+  const count = Math.floor(ageMs / unitMs);
+  return { count: unit === 'second' ? count - (count % 10) : count, unit };
 }

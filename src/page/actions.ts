@@ -1,0 +1,208 @@
+import {
+  type Api,
+  ApiFault,
+  type Change,
+  type OrderAnswer,
+  type OutboxAnswer,
+  type ProductsAnswer,
+} from './api.ts';
+import type { Decision, OutboxTab, Stage, Store } from './state.ts';
+import { type Language, speechOf } from './words/language.ts';
+
+/** What a person can do on the page. */
+export type Actions = ReturnType<typeof pageActions>;
+
+export interface Around {
+  api: Api;
+  store: Store;
+  /** Begins to keep the page up to date anew. */
+  watch: () => void;
+  /** Reads the figures anew. */
+  refresh: () => void;
+  /** Remembers the language that was chosen. */
+  keepLanguage: (language: Language) => void;
+}
+
+export function pageActions(around: Around) {
+  const { store, keepLanguage } = around;
+  const keys = keyActions(around);
+  return {
+    speak(language: Language): void {
+      keepLanguage(language);
+      store.set({ speech: speechOf(language, navigator.languages) });
+    },
+    expand(stage: Stage): void {
+      const expanded = new Set(store.state.expanded);
+      if (!expanded.delete(stage)) expanded.add(stage);
+      store.set({ expanded });
+    },
+    showOrder: (orderId: string) => void showOrder(around, orderId),
+    askDrop: (change: Change) => store.set({ dialog: { kind: 'drop', change } }),
+    ...keys,
+    ...outboxActions(around, keys.needKey),
+    ...catalogActions(around),
+  };
+}
+
+async function showOrder({ api, store }: Around, orderId: string): Promise<void> {
+  store.set({ dialog: { kind: 'order', orderId, order: undefined } });
+  const order = await api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`).then(
+    (answer) => answer.order,
+    (error) => {
+      if (error instanceof ApiFault) return null;
+      throw error;
+    },
+  );
+  const { dialog } = store.state;
+  if (dialog?.kind === 'order' && dialog.orderId === orderId) store.set({ dialog: { ...dialog, order } });
+}
+
+/** Asks for the key where it is needed, tries it, and then does what had to wait for it. */
+function keyActions({ api, store, watch }: Around) {
+  let waiting: (() => void) | undefined;
+  const show = (fault: 'key.wrong' | 'key.missing' | null) =>
+    store.set({ dialog: { kind: 'key', fault, isChecking: false } });
+  const forget = () => {
+    api.useKey(null);
+    store.set({ hasKey: false });
+  };
+  const use = async (key: string, forGood: boolean) => {
+    if (key === '') return show('key.missing');
+    api.useKey(key, forGood);
+    store.set({ dialog: { kind: 'key', fault: null, isChecking: true } });
+    try {
+      await api.get('/status');
+    } catch (error) {
+      if (error instanceof ApiFault && error.code === 'unauthorized') {
+        forget();
+        return show('key.wrong');
+      }
+    }
+    store.set({ dialog: null, hasKey: true });
+    waiting?.();
+    waiting = undefined;
+  };
+  /** Opens the form; `then` is done once a right key is there. */
+  const needKey = (then?: () => void) => {
+    waiting = then;
+    show(api.hasKey && then ? 'key.wrong' : null);
+  };
+  const closeDialog = () => {
+    if (store.state.dialog?.kind === 'key') waiting = undefined;
+    store.set({ dialog: null });
+  };
+  return {
+    needKey,
+    askKey: () => needKey(store.state.link === 'locked' ? watch : undefined),
+    /** `forGood`: also after this browser was closed. */
+    useKey: (key: string, forGood: boolean) => void use(key, forGood),
+    forgetKey() {
+      forget();
+      closeDialog();
+    },
+    closeDialog,
+  };
+}
+
+const PAUSE_MS = 250;
+const SEARCH_PAGE = 8;
+
+/** Searches while somebody types, at the pace of their pauses. */
+function catalogActions({ api, store }: Around) {
+  let pause: ReturnType<typeof setTimeout> | undefined;
+  const load = async (text: string, after: string | null) => {
+    const query = new URLSearchParams({
+      q: text.trim(),
+      limit: String(SEARCH_PAGE),
+      ...(after && { after }),
+    });
+    try {
+      const answer = await api.get<ProductsAnswer>(`/products?${query}`);
+      const { catalog } = store.state;
+      // Somebody typed on meanwhile.
+      if (catalog.text !== text) return;
+      const products = after === null ? answer.products : [...(catalog.products ?? []), ...answer.products];
+      store.set({ catalog: { text, products, next: answer.next, fault: null } });
+    } catch (error) {
+      if (!(error instanceof ApiFault)) throw error;
+      store.set({ catalog: { text, products: null, next: null, fault: error.message } });
+    }
+  };
+  return {
+    search(text: string): void {
+      clearTimeout(pause);
+      if (text.trim() === '') {
+        store.set({ catalog: { text, products: null, next: null, fault: null } });
+        return;
+      }
+      store.set({ catalog: { ...store.state.catalog, text } });
+      pause = setTimeout(() => void load(text, null), PAUSE_MS);
+    },
+    moreProducts: () => void load(store.state.catalog.text, store.state.catalog.next),
+  };
+}
+
+const OUTBOX_PAGE = 20;
+const STATE_OF: Record<OutboxTab, string> = { waiting: 'pending', held: 'held', rejected: 'rejected' };
+
+/** The list of changes, and what a person decides about them. */
+function outboxActions({ api, store, refresh }: Around, needKey: (then: () => void) => void) {
+  let size = OUTBOX_PAGE;
+  const set = (change: Partial<typeof store.state.outbox>) =>
+    store.set({ outbox: { ...store.state.outbox, ...change } });
+  /** Reads what is shown anew. What cannot be read stays as it was: the status tells why. */
+  const refreshChanges = async () => {
+    const { tab } = store.state.outbox;
+    try {
+      const answer = await api.get<OutboxAnswer>(`/outbox?state=${STATE_OF[tab]}&limit=${size}`);
+      if (store.state.outbox.tab !== tab) return;
+      const isShown = ({ heldGuard }: Change) => tab !== 'waiting' || heldGuard === null;
+      set({ changes: answer.changes.filter(isShown), before: answer.before });
+    } catch (error) {
+      if (!(error instanceof ApiFault)) throw error;
+    }
+  };
+  const deciding = (changeId: number, isUnderWay: boolean) => {
+    const others = [...store.state.outbox.deciding].filter((each) => each !== changeId);
+    set({ deciding: new Set(isUnderWay ? [...others, changeId] : others) });
+  };
+  const carryOut = async (decision: Decision, change: Change) => {
+    const { changeId } = change;
+    const { speech } = store.state;
+    deciding(changeId, true);
+    store.set({ notice: null });
+    try {
+      await api.post(`/outbox/${changeId}/${decision}`);
+      store.set({ notice: { isFault: false, text: speech.say(`done.${decision}`, { id: changeId }) } });
+    } catch (error) {
+      if (!(error instanceof ApiFault)) throw error;
+      if (error.code === 'unauthorized') needKey(() => void carryOut(decision, change));
+      else {
+        const why = [error.message, error.hint].filter(Boolean).join(' ');
+        store.set({ notice: { isFault: true, text: speech.say('fault.action', { why }) } });
+      }
+    } finally {
+      deciding(changeId, false);
+    }
+    await refreshChanges();
+    refresh();
+  };
+  return {
+    refreshChanges,
+    /** With a jump the focus goes along. */
+    showChanges(tab: OutboxTab, isJump = false): void {
+      if (isJump) document.getElementById('outbox')?.focus();
+      size = OUTBOX_PAGE;
+      set({ tab, changes: null, before: null });
+      void refreshChanges();
+    },
+    moreChanges(): void {
+      size += OUTBOX_PAGE;
+      void refreshChanges();
+    },
+    decide(decision: Decision, change: Change): void {
+      store.set({ dialog: null });
+      void carryOut(decision, change);
+    },
+  };
+}
