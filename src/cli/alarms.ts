@@ -3,7 +3,6 @@ import { EXIT, printable } from './cli.ts';
 import { becomeOwner, command, group, sourceOf } from './command.ts';
 
 const test = command({
-  name: 'test',
   description: 'Send a test alarm to the configured command and address',
   examples: ['alarms test', 'alarms test --json'],
   async run(call) {
@@ -30,4 +29,4 @@ const test = command({
   },
 });
 
-export const alarms = group('alarms', 'Try who is told when something needs a person', test);
+export const alarms = group('Try who is told when something needs a person', { test });

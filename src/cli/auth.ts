@@ -1,45 +1,33 @@
+import type { Parts } from '../app/parts.ts';
 import type { TokenStatus } from '../app/readers.ts';
 import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
-import { type CommandTools, command, configOf, flag, group, type Result, withParts } from './command.ts';
+import { type CommandTools, command, configOf, group, type Result, withParts } from './command.ts';
 import { Terminal } from './init/terminal.ts';
 
-/** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock. */
-export interface AuthReport {
-  state: TokenStatus['state'];
-  /** Whether only a person with new tokens can go on. */
-  needsNewTokens: boolean;
-  savedAt: string | null;
-  /** null: unknown. */
-  accessExpiresAt: string | null;
-  refreshExpiresAt: string | null;
-  /** Rises with each rotation. */
-  generation: number;
-  /** Platform's wall clock minus ours. */
-  clockSkewMs: number;
-  lockedOut: { at: string; cause: 'refused' | 'reply-lost' } | null;
-  /** When a refresh began that is under way, or whose answer was never saved. */
-  openRefreshSince: string | null;
-  /** One sentence for a person. */
-  message: string;
-}
-
-export function authReport(status: TokenStatus, nowMs: number): AuthReport {
+/** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock; null: unknown. */
+export function authReport(status: TokenStatus, nowMs: number) {
   const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
     state: status.state,
-    needsNewTokens: status.state !== 'ok' || hasEnded(status.refreshExpiresInMs),
+    /** Whether only a person with new tokens can go on. */
+    needsNewTokens: status.state !== 'ok' || hasEnded(refreshExpiresInMs),
     savedAt: iso(status.savedAtMs),
     accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
     refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
+    /** Rises with each rotation. */
     generation: status.generation,
+    /** Platform's wall clock minus ours. */
     clockSkewMs: status.clockSkewMs,
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
+    /** When a refresh began that is under way, or whose answer was never saved. */
     openRefreshSince: iso(status.openIntentAtMs),
     message: asTyped(sentence(status, nowMs)),
   };
 }
+
+export type AuthReport = ReturnType<typeof authReport>;
 
 /** A refresh under way is not stored either, for as long as its answer may take. */
 const REFRESH_TAKES_MS = 60_000;
@@ -156,14 +144,13 @@ function unusable(found: string): TillsyncError {
 }
 
 const set = command({
-  name: 'set',
   description:
     'Hand over new tokens: asks for the refresh token, or reads it or the pair as JSON from standard input. They take ' +
     'the place of those in use only once the platform has taken them',
   examples: ['auth set', 'auth set < pair.json', 'auth set --untried < refresh-token.txt'],
   options: {
-    untried: flag('--untried', 'store the tokens without a try, as while the platform cannot be reached'),
-    otherCompany: flag('--other-company', 'take tokens of another company than the one this store is of'),
+    '--untried': 'store the tokens without a try, as while the platform cannot be reached',
+    '--other-company': 'take tokens of another company than the one this store is of',
   },
   async run(call) {
     const { cli, options } = call;
@@ -171,7 +158,7 @@ const set = command({
     return withParts(call, async (tools) => {
       const { platform, mirror, state } = tools.parts;
       const offered = { ...tokens, otherCompany: options.otherCompany === true };
-      const outcome = options.untried ? await stored(tools, offered) : await tried(tools, offered);
+      const outcome = options.untried ? await stored(tools.parts, offered) : await tried(tools, offered);
       if (offered.otherCompany) await mirror.beginOtherCompany();
       const company = state.tokens.company();
       return {
@@ -202,9 +189,9 @@ async function askForTokens(cli: Cli): Promise<TokenInput> {
 type OfferedTokens = TokenInput & { otherCompany: boolean };
 
 /** Nothing proves that these are good, so no alarm is lowered. */
-async function stored({ parts }: CommandTools, tokens: OfferedTokens): Promise<'stored'> {
-  await parts.platform.tokens.set(tokens);
-  parts.mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
+async function stored({ platform, mirror }: Parts, tokens: OfferedTokens): Promise<'stored'> {
+  await platform.tokens.set(tokens);
+  mirror.freshnessBoard.report('auth', 'waiting', 'New tokens were handed over and are not tried yet.');
   return 'stored';
 }
 
@@ -238,7 +225,6 @@ function resultOf(status: TokenStatus, { clock }: Cli): Result {
 }
 
 const status = command({
-  name: 'status',
   description: 'Tell how the tokens fare, without showing them',
   examples: ['auth status', 'auth status --json'],
   async run(call) {
@@ -251,7 +237,6 @@ const status = command({
 });
 
 const refresh = command({
-  name: 'refresh',
   description: 'Exchange the tokens for new ones now',
   examples: ['auth refresh', 'auth refresh --json'],
   run: (context) =>
@@ -263,4 +248,4 @@ const refresh = command({
     }),
 });
 
-export const auth = group('auth', 'Hand over tokens and see how they fare', set, status, refresh);
+export const auth = group('Hand over tokens and see how they fare', { set, status, refresh });

@@ -8,12 +8,11 @@ import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { RestoreReport } from '../support/restore.ts';
 import type { ConfigForRestore } from '../support/restored-config.ts';
 import { datedName, EXIT } from './cli.ts';
-import { command, flag, sourceOf } from './command.ts';
+import { command, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
 
 export const backup = command({
-  name: 'backup',
   description:
     'Write the mirror, what the POS handed over and the configuration into one file, also while tillsync runs',
   examples: ['backup /media/usb/tillsync.tar.gz', 'backup tillsync.tar.gz --force --json'],
@@ -22,12 +21,10 @@ export const backup = command({
     'the file to write, else one with the day in its name; it is read again and checked before it gets this name',
   ],
   options: {
-    force: flag('--force', 'overwrite the file if it exists'),
-    withTokens: flag(
-      '--with-tokens',
+    '--force': 'overwrite the file if it exists',
+    '--with-tokens':
       'with the tokens, to move to another machine: stop tillsync here first and for good, for a pair of tokens ' +
-        'that two machines use locks both out',
-    ),
+      'that two machines use locks both out',
   },
   async run(call) {
     const { cli, options, argument: file = datedName('tillsync-backup', cli.clock) } = call;
@@ -87,7 +84,6 @@ function warnings({ manifest, tokensInUse, inboxFault }: BackupReport): string[]
 }
 
 export const restore = command({
-  name: 'restore',
   description:
     'Put a backup in the place of what is here, on this machine or another; tillsync must be stopped',
   examples: [
@@ -97,11 +93,9 @@ export const restore = command({
   ],
   argument: ['<file>', 'as `tillsync backup` wrote it; it is checked whole before anything is touched'],
   options: {
-    check: flag('--check', 'only check the file and tell what is in it'),
-    withConfig: flag(
-      '--with-config',
+    '--check': 'only check the file and tell what is in it',
+    '--with-config':
       "take the configuration of the backup, too; the file that is here is kept beside it as .bak-TIME. Without it, this machine's own stays, unless it was never set up",
-    ),
   },
   more: `
 What was here is kept beside it as mirror.db.before-restore-TIME. Changes that were not sent when the backup was made

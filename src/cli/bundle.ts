@@ -4,12 +4,11 @@ import { TillsyncError } from '../core/errors.ts';
 import { refuseExisting } from '../support/archive.ts';
 import type { Bundle } from '../support/bundle/bundle.ts';
 import { datedName } from './cli.ts';
-import { command, flag, parsed, text } from './command.ts';
+import { command, parsed } from './command.ts';
 import { Progress } from './progress.ts';
 import { table } from './table.ts';
 
 export const bundle = command({
-  name: 'bundle',
   description:
     'Gather what support needs to see into one file to mail, without secrets and without customers',
   examples: [
@@ -19,17 +18,14 @@ export const bundle = command({
   ],
   argument: ['[file]', 'the file to write, else one with the day in its name; - is standard output'],
   options: {
-    force: flag('--force', 'overwrite the file if it exists'),
-    withCustomerData: flag(
-      '--with-customer-data',
-      'with orders as received: names, phones, addresses; never with secrets',
-    ),
-    unit: text('--unit <unit>', 'the systemd unit whose journal goes in, else that of the configuration'),
-    log: parsed(
-      '--log <file>',
+    '--force': 'overwrite the file if it exists',
+    '--with-customer-data': 'with orders as received: names, phones, addresses; never with secrets',
+    '--unit <unit>': 'the systemd unit whose journal goes in, else that of the configuration',
+    '--log <file>': parsed(
       'the end of this log file as well; may be repeated',
       (file, list: string[] = []) => [...list, file],
-    ).default([]),
+      [],
+    ),
   },
   async run({ cli, options, argument: file = datedName('tillsync-bundle', cli.clock) }) {
     const { clock, env, random, signal, stdout } = cli;

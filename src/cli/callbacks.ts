@@ -2,7 +2,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { CallbackFault, KeptCallback } from '../orders/callbacks.ts';
 import { writeJsonLine } from './cli.ts';
-import { command, flag, group, JSON_LINES, type Result, whole, withReaders } from './command.ts';
+import { command, group, JSON_LINES, type Result, whole, withReaders } from './command.ts';
 import { table, when } from './table.ts';
 
 const LOOK_EVERY_MS = 1_000;
@@ -21,13 +21,12 @@ const FAULTS: Record<CallbackFault, string> = {
 };
 
 const tail = command({
-  name: 'tail',
   description: 'Print the last callbacks with their answers, and follow them',
   examples: ['callbacks tail', 'callbacks tail --follow', 'callbacks tail --limit 100 --json'],
   options: {
-    limit: whole('--limit <n>', `at most this many, of the last ${LIST_MAX}`, 1, 20),
-    follow: flag('-f, --follow', 'go on with new ones until Ctrl-C; they are shown some seconds late'),
-    json: JSON_LINES,
+    '--limit <n>': whole(`at most this many, of the last ${LIST_MAX}`, 1, 20),
+    '-f, --follow': 'go on with new ones until Ctrl-C; they are shown some seconds late',
+    '--json [lines]': JSON_LINES,
   },
   async run(call) {
     const { cli, options } = call;
@@ -79,4 +78,4 @@ function callbackTable(callbacks: readonly KeptCallback[], timezone: string): st
   );
 }
 
-export const callbacks = group('callbacks', 'Look at the last callbacks', tail);
+export const callbacks = group('Look at the last callbacks', { tail });

@@ -13,78 +13,58 @@ import { type Cli, type ExitCode, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
-/** An option of a command with the type of its value. */
-export type Opt<T> = Option & { readonly value?: T };
-
-export function flag(flags: string, description: string): Opt<boolean | undefined> {
-  return new Option(flags, description);
+/** An option that is more than its description, with the type of its value. */
+export interface Opt<T> {
+  description: string;
+  set(option: Option): Option;
+  /** Only a type. */
+  value?: T;
 }
 
-/** A flag such as `--no-wait`: its value is false when it is given, else true. */
-export function off(flags: string, description: string): Opt<boolean> {
-  return new Option(flags, description);
+export function withDefault(description: string, fallback: string): Opt<string> {
+  return { description, set: (option) => option.default(fallback) };
 }
 
-export function text(flags: string, description: string): Opt<string | undefined>;
-export function text(flags: string, description: string, fallback: string): Opt<string>;
-export function text(flags: string, description: string, fallback?: string): Opt<string | undefined> {
-  return new Option(flags, description).default(fallback);
-}
-
-export function required(flags: string, description: string): Opt<string> {
-  return new Option(flags, description).makeOptionMandatory();
-}
-
-/** An option such as `--only <check...>`. */
-export function several(flags: string, description: string): Opt<string[] | undefined> {
-  return new Option(flags, description);
+export function mandatory(description: string): Opt<string> {
+  return { description, set: (option) => option.makeOptionMandatory() };
 }
 
 /** A whole number, at least `min`. */
-export function whole(flags: string, description: string, min: number): Opt<number | undefined>;
-export function whole(flags: string, description: string, min: number, fallback: number): Opt<number>;
-export function whole(flags: string, description: string, min: number, fallback?: number): Opt<unknown> {
-  const [name = ''] = flags.split(' ');
-  return new Option(flags, description).argParser(wholeNumber(name, min)).default(fallback);
+export function whole<F extends number | undefined = undefined>(
+  description: string,
+  min: number,
+  fallback?: F,
+): Opt<number | F> {
+  const set = (option: Option) => option.argParser(wholeNumber(option.long ?? '', min)).default(fallback);
+  return { description, set };
 }
 
-export function choice<T extends string>(
-  flags: string,
+export function choice<const T extends string, F extends T | undefined = undefined>(
   description: string,
   choices: readonly T[],
-): Opt<T | undefined>;
-export function choice<T extends string>(
-  flags: string,
-  description: string,
-  choices: readonly T[],
-  fallback: T,
-): Opt<T>;
-export function choice(
-  flags: string,
-  description: string,
-  choices: readonly string[],
-  fallback?: string,
-): Option {
-  return new Option(flags, description).choices(choices).default(fallback);
+  fallback?: F,
+): Opt<T | F> {
+  return { description, set: (option) => option.choices(choices).default(fallback) };
 }
 
 /** An option whose text `parse` reads; it throws `usage`. */
-export function parsed<T>(
-  flags: string,
+export function parsed<T, F extends T | undefined = undefined>(
   description: string,
   parse: (text: string, before?: T) => T,
-): Opt<T | undefined> {
-  return new Option(flags, description).argParser(parse);
+  fallback?: F,
+): Opt<T | F> {
+  return { description, set: (option) => option.argParser(parse).default(fallback) };
 }
 
-export const LIMIT = whole('--limit <n>', 'at most this many', 1, 20);
-/** For a command that calls the platform. */
-export const WAIT = off('--no-wait', 'end at once, with exit code 1, if the platform may not be called now');
-/** `true`: one document; `lines`: one document a line. */
-export const JSON_LINES: Opt<boolean | 'lines' | undefined> = new Option(
-  '--json [lines]',
+/** Of `--limit <n>`. */
+export const LIMIT = whole('at most this many', 1, 20);
+/** Of `--no-wait`, for a command that calls the platform. */
+export const WAIT = 'end at once, with exit code 1, if the platform may not be called now';
+/** Of `--json [lines]`. `true`: one document; `lines`: one document a line. */
+export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
   'print one JSON document, or with `lines` one a line',
-).choices(['lines']);
+  ['lines'],
+);
 
 /** What of the command line counts for every command. */
 export interface CommonOptions {
@@ -111,22 +91,40 @@ export interface Result {
   exit?: ExitCode;
 }
 
-/** What the values of such options are. */
-export type Values<S> = { [K in keyof S]: S[K] extends Opt<infer T> ? T : never };
-type ArgumentValue<F extends string> = F extends `${string}...${string}`
+/** By the flags of each, such as `--since <time>`: its description, or more. */
+export type Options = Readonly<Record<string, string | Opt<unknown>>>;
+
+type Camel<S extends string> = S extends `${infer A}-${infer B}` ? `${A}${Capitalize<Camel<B>>}` : S;
+type Name<F> = F extends `${string}--no-${infer N}`
+  ? Camel<N>
+  : F extends `${string}--${infer N} ${string}`
+    ? Camel<N>
+    : F extends `${string}--${infer N}`
+      ? Camel<N>
+      : never;
+type TextOf<F> = F extends `${string}...${string}` ? string[] : string;
+type Value<F, D> =
+  D extends Opt<infer T>
+    ? T
+    : F extends `--no-${string}`
+      ? boolean
+      : (F extends `${string}<${string}` ? TextOf<F> : boolean) | undefined;
+
+/** What a command gets of its options: `--dry-run` as `dryRun`. */
+export type Values<S> = { [F in keyof S as Name<F>]: Value<F, S[F]> };
+type ArgumentValue<F extends string> = F extends `[${string}...${string}`
   ? string[]
   : F extends `<${string}`
-    ? string
+    ? TextOf<F>
     : string | undefined;
 
 export interface CommandSpec<S, F extends string> {
-  name: string;
   description: string;
   /** Without `tillsync`. */
   examples: readonly string[];
   /** Such as `<file>`, `[file]` or `[orders...]`, with what it means. */
   argument?: readonly [flags: F, description: string];
-  /** Each under the name that commander gives to its value. `--json` is there unless `json` is false or given here. */
+  /** `--json` is there unless `json` is false or it is among them. */
   options?: S;
   json?: false;
   /** Stands below the examples. */
@@ -134,27 +132,28 @@ export interface CommandSpec<S, F extends string> {
   run(call: Call<Values<S>, ArgumentValue<F>>): Promise<Result | undefined> | Result;
 }
 
-/** A command or a group of them, by its first word. */
-export interface CommandMaker {
-  name: string;
-  make(cli: Cli): Command;
-}
+/** Makes a command, or a group of them, under its name. */
+export type MakeCommand = (name: string, cli: Cli) => Command;
 
 /** Defines a command: its help, its options, and how its result is written. */
-export function command<S extends Record<string, Option> = Record<never, Option>, F extends string = '[]'>(
+export function command<S extends Options = Record<never, string>, F extends string = '[]'>(
   spec: CommandSpec<S, F>,
-): CommandMaker {
-  const make = (cli: Cli) => {
+): MakeCommand {
+  return (name, cli) => {
     const examples = spec.examples.map((example) => `  $ tillsync ${example}`);
-    const made = new Command(spec.name)
+    const made = new Command(name)
       .description(spec.description)
       .addHelpText('after', `\nExample${examples.length > 1 ? 's' : ''}:\n${examples.join('\n')}`);
-    const options: Record<string, Option> = spec.options ?? {};
     if (spec.argument) made.addArgument(new Argument(...spec.argument));
-    if (spec.json !== false && !('json' in options)) {
+    const options: Options = spec.options ?? {};
+    if (spec.json !== false && !('--json [lines]' in options)) {
       made.option('--json', 'print one JSON document on standard output');
     }
-    for (const option of Object.values(options)) made.addOption(option);
+    for (const [flags, given] of Object.entries(options)) {
+      const isPlain = typeof given === 'string';
+      const option = new Option(flags, isPlain ? given : given.description);
+      made.addOption(isPlain ? option : given.set(option));
+    }
     if (spec.more !== undefined) made.addHelpText('after', spec.more);
     return made.action(async () => {
       const given: Call<Values<S>, ArgumentValue<F>>['options'] = made.optsWithGlobals();
@@ -162,16 +161,14 @@ export function command<S extends Record<string, Option> = Record<never, Option>
       if (result) writeResult(cli, given.json === true, result);
     });
   };
-  return { name: spec.name, make };
 }
 
-export function group(name: string, description: string, ...inner: CommandMaker[]): CommandMaker {
-  const make = (cli: Cli) => {
+export function group(description: string, inner: Record<string, MakeCommand>): MakeCommand {
+  return (name, cli) => {
     const parent = new Command(name).description(description);
-    for (const each of inner) parent.addCommand(each.make(cli));
+    for (const [word, make] of Object.entries(inner)) parent.addCommand(make(word, cli));
     return parent;
   };
-  return { name, make };
 }
 
 function writeResult(cli: Cli, isJson: boolean, { json, text, above, below, exit }: Result): void {

@@ -11,7 +11,6 @@ import { EXIT, printable } from './cli.ts';
 import { becomeOwner, type Call, command, group, sourceOf } from './command.ts';
 
 const check = command({
-  name: 'check',
   description: 'Check configuration and secrets, every fault at once',
   examples: ['config check', 'config check --config ./config.toml --json'],
   async run(call) {
@@ -88,4 +87,4 @@ function handedIn(secrets: Secrets): Record<string, boolean> {
   };
 }
 
-export const config = group('config', 'Check the configuration', check);
+export const config = group('Check the configuration', { check });

@@ -3,7 +3,7 @@ import { silentLog } from '../core/log.ts';
 import type { DemoSummary, DemoView } from '../demo/demo.ts';
 import type { SandboxPlatform } from '../demo/sandbox-platform.ts';
 import { aborted, EXIT, writeJson } from './cli.ts';
-import { choice, command, parsed, text, whole } from './command.ts';
+import { choice, command, parsed, whole, withDefault } from './command.ts';
 import { duration } from './options.ts';
 import { Progress } from './progress.ts';
 import { fields } from './table.ts';
@@ -12,10 +12,9 @@ import { fields } from './table.ts';
 const PLAIN_EVERY_MS = 5_000;
 
 export const demo = command({
-  name: 'demo',
   description: 'Show tillsync at work against a small platform on this machine',
   examples: ['demo', 'demo --seconds 20'],
-  options: { seconds: whole('--seconds <n>', 'end by itself after about this long', 1) },
+  options: { '--seconds <n>': whole('end by itself after about this long', 1) },
   async run({ cli, options: { seconds } }) {
     const { runDemo } = await import('../demo/demo.ts');
     const { clock, random, signal, stderr } = cli;
@@ -84,39 +83,34 @@ const ORDERS_INTERVAL_MS = 120_000;
 const ORDERS_EVERY_MS = 10_000;
 
 export const sandbox = command({
-  name: 'sandbox',
   description: 'Run a small commerce platform on this machine, without an account',
   examples: [
     'sandbox --port 9090 --orders-every 5s',
     'sandbox --callback-url http://127.0.0.1:8787/webhook --envelope array',
   ],
   options: {
-    host: text('--host <host>', 'address to listen on', '127.0.0.1'),
-    port: whole('--port <port>', 'port to listen on; 0 picks a free one', 0, 0),
-    seed: whole('--seed <n>', 'which made-up products it has: the same number, the same products', 0, 1),
-    ordersEvery: parsed(
-      '--orders-every <duration>',
+    '--host <host>': withDefault('address to listen on', '127.0.0.1'),
+    '--port <port>': whole('port to listen on; 0 picks a free one', 0, 0),
+    '--seed <n>': whole('which made-up products it has: the same number, the same products', 0, 1),
+    '--orders-every <duration>': parsed(
       'how often an order comes in; 0s: never (default: 10s)',
       duration('--orders-every'),
     ),
-    ordersInterval: parsed(
-      '--orders-interval <duration>',
+    '--orders-interval <duration>': parsed(
       'least time between two calls of GET /order/all (default: 2m)',
       duration('--orders-interval'),
     ),
-    envelope: choice(
-      '--envelope <shape>',
+    '--envelope <shape>': choice(
       'how GET /order/all wraps its list',
       ['array', 'data', 'docs', 'orders'],
       'docs',
     ),
-    record: choice(
-      '--record <style>',
+    '--record <style>': choice(
       'how GET /order/all spells an order',
       ['notification', 'internal', 'snake'],
       'notification',
     ),
-    callbackUrl: text('--callback-url <url>', 'send notifications there from the start'),
+    '--callback-url <url>': 'send notifications there from the start',
   },
   async run({ cli, options }) {
     const { PUBLISHED_LIMITS, startSandboxPlatform } = await import('../demo/sandbox-platform.ts');

@@ -3,7 +3,7 @@ import type { Branch, ProductDifference } from '../catalog/product.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { OrdersDiff, ProductsDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
-import { command, text, WAIT, withParts } from './command.ts';
+import { command, WAIT, withParts } from './command.ts';
 import { windowOf } from './options.ts';
 import type { Progress } from './progress.ts';
 import { table } from './table.ts';
@@ -22,15 +22,14 @@ export function productSteps(progress: Progress) {
 }
 
 export const diff = command({
-  name: 'diff',
   description: 'Tell what the mirror has differently from the platform now',
   examples: ['diff products --branch B1', 'diff orders --from 2026-03-01 --to 2026-03-02 --json', 'diff'],
   argument: ['[what]', '`orders` or `products`; both without it'],
   options: {
-    wait: WAIT,
-    branch: text('--branch <id>', 'products of this branch only, by one of its ids'),
-    from: text('--from <day>', 'first day of orders to ask for, YYYY-MM-DD; else the days of a poll'),
-    to: text('--to <day>', 'last day of orders; without it the first day'),
+    '--no-wait': WAIT,
+    '--branch <id>': 'products of this branch only, by one of its ids',
+    '--from <day>': 'first day of orders to ask for, YYYY-MM-DD; else the days of a poll',
+    '--to <day>': 'last day of orders; without it the first day',
   },
   more: '\nNothing is written. Exit code 1 when something differs.',
   async run(context) {

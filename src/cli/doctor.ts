@@ -3,7 +3,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { CHECK_IDS, CHECK_TITLES, type CheckLevel, type CheckResult } from '../support/doctor/check.ts';
 import { broken, type Cli, EXIT, type ExitCode, printable } from './cli.ts';
-import { command, flag, several } from './command.ts';
+import { command } from './command.ts';
 import { Progress } from './progress.ts';
 
 /** How a check is shown: signs in colour on a terminal, words elsewhere. */
@@ -71,12 +71,11 @@ export function doctorExit(results: readonly CheckResult[]): ExitCode {
 }
 
 export const doctor = command({
-  name: 'doctor',
   description: 'Check every link, and say what is wrong and what to do about it',
   examples: ['doctor', 'doctor --only webhook --only platform.clock', 'doctor --offline --json'],
   options: {
-    offline: flag('--offline', 'ask nothing of the platform, look at this machine alone'),
-    only: several('--only <check...>', 'only these checks, such as storage or webhook.public'),
+    '--offline': 'ask nothing of the platform, look at this machine alone',
+    '--only <check...>': 'only these checks, such as storage or webhook.public',
   },
   more:
     '\nNothing is written on the platform, and its limits are kept together with the running service.\n' +
@@ -143,14 +142,7 @@ function documentOf(results: readonly CheckResult[], summary: string, at: string
     summary,
     counts,
     needsTokens: results.some(({ needsTokens }) => needsTokens === true),
-    checks: results.map(({ id, title, level, message, remedy, facts }) => ({
-      id,
-      title,
-      level,
-      message,
-      remedy,
-      facts,
-    })),
+    checks: results.map(({ needsTokens: _needs, isHidden: _hidden, ...check }) => check),
   };
 }
 

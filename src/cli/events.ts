@@ -7,11 +7,9 @@ import {
   type Call,
   choice,
   command,
-  flag,
   group,
   LIMIT,
   type Result,
-  text,
   type Values,
   withParts,
   withReaders,
@@ -19,7 +17,8 @@ import {
 import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
 
-export const PAYLOAD = flag('--payload', 'print what was received alone, exactly as it came');
+/** Of `--payload`. */
+export const PAYLOAD = 'print what was received alone, exactly as it came';
 
 /**
  * One thing that was received: what is known of it and its payload, or with `--payload` its bytes alone, exactly as
@@ -48,14 +47,11 @@ export function writePayload({ stdout }: Pick<Cli, 'stdout'>, payload: string | 
 
 /** Options that say which of what was received is meant. */
 const RECEIVED = {
-  order: text('--order <id>', 'of this order'),
-  since: text(
-    '--since <time>',
-    'received on this day or since this time, such as 2026-03-01 or 2026-03-01T18:30',
-  ),
-  until: text('--until <time>', 'received until the end of this day, or before this time'),
-  source: choice('--source <source>', 'how it came', ['webhook', 'poll']),
-  quarantined: flag('--quarantined', 'only what could not be read'),
+  '--order <id>': 'of this order',
+  '--since <time>': 'received on this day or since this time, such as 2026-03-01 or 2026-03-01T18:30',
+  '--until <time>': 'received until the end of this day, or before this time',
+  '--source <source>': choice('how it came', ['webhook', 'poll']),
+  '--quarantined': 'only what could not be read',
 };
 
 /** The filter the options stand for; days and times without a zone are the company's. Throws `usage`. */
@@ -69,14 +65,13 @@ function filterOf({ order, since, until, source }: Values<typeof RECEIVED>, time
 }
 
 const list = command({
-  name: 'list',
   description: 'List what was received of orders, the newest first',
   examples: [
     'events list --since 2026-03-03 --until 2026-03-03',
     'events list --order 64f0c2a9e1 --json',
     'events list --quarantined',
   ],
-  options: { ...RECEIVED, limit: LIMIT },
+  options: { ...RECEIVED, '--limit <n>': LIMIT },
   run: (call) =>
     withReaders(call, ({ mirror }, config) => {
       const { timezone } = config.orders;
@@ -94,11 +89,10 @@ const list = command({
 });
 
 const show = command({
-  name: 'show',
   description: 'Show one thing that was received, exactly as it came',
   examples: ['events show p12', 'events show q3 --payload > received.json'],
   argument: ['<id>', 'as in `events list`'],
-  options: { payload: PAYLOAD },
+  options: { '--payload': PAYLOAD },
   run: (call) =>
     withReaders(call, ({ mirror }, config) => {
       const id = call.argument;
@@ -120,7 +114,6 @@ const show = command({
 });
 
 const replay = command({
-  name: 'replay',
   description:
     "Read what was received again, by today's rules: fields that have a name now appear, and what lies in quarantine " +
     'is mirrored. The feed gets an event for each order that changes; no order goes back in its life.',
@@ -132,8 +125,8 @@ const replay = command({
   ],
   options: {
     ...RECEIVED,
-    all: flag('--all', 'everything that is kept'),
-    dryRun: flag('--dry-run', 'only show what would change'),
+    '--all': 'everything that is kept',
+    '--dry-run': 'only show what would change',
   },
   async run(call) {
     const { cli, options } = call;
@@ -189,10 +182,4 @@ function summary(report: EventsReplayReport): string {
   ].join('\n');
 }
 
-export const events = group(
-  'events',
-  'Look at what was received of orders, and read it again',
-  list,
-  show,
-  replay,
-);
+export const events = group('Look at what was received of orders, and read it again', { list, show, replay });

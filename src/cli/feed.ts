@@ -2,7 +2,7 @@ import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
 import { type Cli, printable, readAll, writeJsonLine } from './cli.ts';
-import { command, flag, group, JSON_LINES, whole, withParts, withReaders } from './command.ts';
+import { command, group, JSON_LINES, whole, withParts, withReaders } from './command.ts';
 
 const POLL_MS = 250;
 const PAGE = 500;
@@ -47,7 +47,6 @@ export function eventLine({ seq, observedAt, source, orderId, status, previousSt
 const TAIL = 20;
 
 const tail = command({
-  name: 'tail',
   description: 'Print the change feed, and follow it',
   examples: [
     'feed tail --follow',
@@ -55,14 +54,13 @@ const tail = command({
     'feed tail --follow --json lines | jq .orderId',
   ],
   options: {
-    after: whole(
-      '--after <seq>',
+    '--after <seq>': whole(
       `events after this one; without it the last ${TAIL}, or as many as --limit says`,
       0,
     ),
-    limit: whole('--limit <n>', 'at most this many', 1),
-    follow: flag('-f, --follow', 'go on with new events until Ctrl-C'),
-    json: JSON_LINES,
+    '--limit <n>': whole('at most this many', 1),
+    '-f, --follow': 'go on with new events until Ctrl-C',
+    '--json [lines]': JSON_LINES,
   },
   async run(call) {
     const { cli, options } = call;
@@ -97,7 +95,6 @@ const tail = command({
 const CHUNK = 500;
 
 const ack = command({
-  name: 'ack',
   description: 'Tell that the POS has booked orders, so that its stock counts include them',
   examples: ['feed ack 64f0c2a9e1', 'feed ack < booked-orders.txt'],
   argument: ['[orders...]', "the platform's ids; without any, or with -, one a line from standard input"],
@@ -172,4 +169,4 @@ function bad(found: string): TillsyncError {
   });
 }
 
-export const feedCommands = group('feed', 'Read the change feed, and acknowledge what was booked', tail, ack);
+export const feedCommands = group('Read the change feed, and acknowledge what was booked', { tail, ack });

@@ -6,7 +6,7 @@ import type { Candidate, ChangeReading, ItemPlace, ProductChange, StockChange } 
 import type { Hold } from '../outbox/guard-rails.ts';
 import type { NamedChange } from '../outbox/resolve.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
-import { type Call, type CommandTools, flag, type Result, withParts } from './command.ts';
+import { type Call, type CommandTools, type Result, withParts } from './command.ts';
 
 /** An item that was not taken, is held, or did not arrive; named by its line or index. */
 export interface Problem {
@@ -118,8 +118,8 @@ async function settled(
   });
 }
 
-/** `--wait` of a command that hands over one change. */
-export const SETTLE = flag('--wait', 'stay until it is settled; where no daemon runs, send it');
+/** Of `--wait`, for a command that hands over one change. */
+export const SETTLE = 'stay until it is settled; where no daemon runs, send it';
 
 /** A number as typed; text that is none, or that may mean two, stays text, for the check to name. */
 export function typedNumber(text: string | undefined): number | string | undefined {

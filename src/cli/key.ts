@@ -2,19 +2,18 @@ import { randomBytes } from 'node:crypto';
 import { CREDSTORE, credentialFile, readCredential, serviceOf, writeCredential } from '../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { command, flag, text } from './command.ts';
+import { command, withDefault } from './command.ts';
 
 const NAME = 'local-api-key';
 const KEY_BYTES = 24;
 
 export const key = command({
-  name: 'key',
   description: 'Make the key that the status page and the local API ask for',
   examples: ['key', 'key --show', 'key --config /etc/tillsync/second.toml'],
   options: {
-    show: flag('--show', 'show the key that is there, and make none'),
-    new: flag('--new', 'make another one in place of the one that is there'),
-    credstore: text('--credstore <directory>', 'where systemd looks for credentials', CREDSTORE),
+    '--show': 'show the key that is there, and make none',
+    '--new': 'make another one in place of the one that is there',
+    '--credstore <directory>': withDefault('where systemd looks for credentials', CREDSTORE),
   },
   async run({ cli, options }) {
     const configFile = options.config ?? (cli.env.TILLSYNC_CONFIG || DEFAULT_CONFIG_FILE);

@@ -2,7 +2,7 @@ import type { Readers } from '../app/readers.ts';
 import { namedBranch } from '../app/sweep-now.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { MirroredOrder, OrderHistory, OrderItem } from '../orders/order.ts';
-import { command, flag, group, LIMIT, parsed, text, withReaders } from './command.ts';
+import { command, group, LIMIT, parsed, withReaders } from './command.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
@@ -103,7 +103,6 @@ function orderCode(word: string): number | undefined {
 }
 
 const list = command({
-  name: 'list',
   description: 'List orders of the mirror, the newest first',
   examples: [
     'order list --open',
@@ -111,22 +110,19 @@ const list = command({
     'order list --unbooked --branch B1 --json',
   ],
   options: {
-    code: parsed('--code <number>', 'only orders with this number', (text) => {
+    '--code <number>': parsed('only orders with this number', (text) => {
       const code = orderCode(text);
       if (code !== undefined) return code;
       throw new TillsyncError('usage', `--code: found "${text}"; allowed: an order number such as 1005.`);
     }),
-    day: text('--day <day>', 'only orders placed on this day, such as 2026-03-01'),
-    branch: text('--branch <id>', 'only orders of this branch, by either of its ids'),
-    customer: text(
-      '--customer <text>',
-      'only orders whose customer has this in the name, phone number or e-mail',
-    ),
-    unbooked: flag('--unbooked', 'only paid orders that no POS has acknowledged'),
-    status: text('--status <status>', 'only orders in this status'),
-    open: flag('--open', 'only orders whose life has not ended'),
-    limit: LIMIT,
-    before: text('--before <time>', 'only orders placed before this day or time, such as 2026-03-01T18:30'),
+    '--day <day>': 'only orders placed on this day, such as 2026-03-01',
+    '--branch <id>': 'only orders of this branch, by either of its ids',
+    '--customer <text>': 'only orders whose customer has this in the name, phone number or e-mail',
+    '--unbooked': 'only paid orders that no POS has acknowledged',
+    '--status <status>': 'only orders in this status',
+    '--open': 'only orders whose life has not ended',
+    '--limit <n>': LIMIT,
+    '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
@@ -150,11 +146,10 @@ const list = command({
 const SAME_CODE_MAX = 10;
 
 const show = command({
-  name: 'show',
   description: 'Show every field of an order, its statuses and whether the POS has it',
   examples: ['order show 1005', 'order show 64f0c2a9e1 --payload'],
   argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
-  options: { payload: flag('--payload', 'print what the platform sent, exactly as received') },
+  options: { '--payload': 'print what the platform sent, exactly as received' },
   run: (call) =>
     withReaders(call, ({ mirror }, config) => {
       const { cli, options, argument: word } = call;
@@ -190,4 +185,4 @@ function withCode(mirror: Readers['mirror'], word: string, timeZone: string): Mi
   });
 }
 
-export const order = group('order', 'Look at orders of the mirror', list, show);
+export const order = group('Look at orders of the mirror', { list, show });

@@ -7,11 +7,9 @@ import {
   type Call,
   choice,
   command,
-  flag,
   group,
   LIMIT,
   type Result,
-  text,
   whole,
   withParts,
   withReaders,
@@ -60,21 +58,23 @@ function outboxTable(entries: readonly OutboxEntry[], timeZone: string): string 
 }
 
 const list = command({
-  name: 'list',
   description: 'List changes for the platform, the newest first',
   examples: ['outbox list --state rejected', 'outbox list --state held --kind stock --json'],
   options: {
-    state: choice(
-      '--state <state>',
-      'only in this state; `held` is the part of `pending` that waits for a person',
-      ['pending', 'held', 'sending', 'done', 'rejected', 'superseded'],
-    ),
-    kind: choice('--kind <kind>', 'only of this kind', ['stock', 'product']),
-    limit: LIMIT,
-    since: text('--since <time>', 'handed over on this day or since this time, such as 2026-03-01T18:30'),
-    target: text('--target <text>', 'only for products or branches with this in an id'),
-    reference: text('--reference <text>', 'only with this reference, as it was handed over'),
-    before: whole('--before <change>', 'only changes with a lower id', 1),
+    '--state <state>': choice('only in this state; `held` is the part of `pending` that waits for a person', [
+      'pending',
+      'held',
+      'sending',
+      'done',
+      'rejected',
+      'superseded',
+    ]),
+    '--kind <kind>': choice('only of this kind', ['stock', 'product']),
+    '--limit <n>': LIMIT,
+    '--since <time>': 'handed over on this day or since this time, such as 2026-03-01T18:30',
+    '--target <text>': 'only for products or branches with this in an id',
+    '--reference <text>': 'only with this reference, as it was handed over',
+    '--before <change>': whole('only changes with a lower id', 1),
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
@@ -134,11 +134,10 @@ async function decideEach(
 }
 
 const retry = command({
-  name: 'retry',
   description: 'Hand rejected changes over once more, as new ones',
   examples: ['outbox retry 1204 1207', 'outbox retry --all'],
   argument: ['[changes...]', 'as in `outbox list --state rejected`'],
-  options: { all: flag('--all', 'every rejected change') },
+  options: { '--all': 'every rejected change' },
   async run(call) {
     const { options, argument: words } = call;
     if ((words.length === 0) === !options.all) {
@@ -173,7 +172,6 @@ function rejectedIds(desk: ChangeDesk): number[] {
 }
 
 const drop = command({
-  name: 'drop',
   description: 'Give up changes that wait, are held or were rejected',
   examples: ['outbox drop 1204', 'outbox drop 1204 1207 --json'],
   argument: ['<changes...>', 'as in `outbox list`'],
@@ -189,18 +187,17 @@ const drop = command({
 });
 
 const release = command({
-  name: 'release',
   description: 'Let changes go that a guard rail holds for a person',
   examples: ['outbox release 1204 1207', 'outbox release --guard missing-share', 'outbox release --all'],
   argument: ['[changes...]', 'as in `outbox list --state held`'],
   options: {
-    guard: choice('--guard <guard>', 'every change that this guard rail holds', [
+    '--guard <guard>': choice('every change that this guard rail holds', [
       'zero-items',
       'price-factor',
       'missing-share',
       'restored',
     ]),
-    all: flag('--all', 'every held change'),
+    '--all': 'every held change',
   },
   async run(call) {
     const { options, argument: words } = call;
@@ -225,11 +222,9 @@ const release = command({
   },
 });
 
-export const outbox = group(
-  'outbox',
-  'Look at changes on their way to the platform, and decide about them',
+export const outbox = group('Look at changes on their way to the platform, and decide about them', {
   list,
   retry,
   drop,
   release,
-);
+});

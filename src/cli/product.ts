@@ -3,7 +3,7 @@ import { type MirroredProduct, productDifferences } from '../catalog/product.ts'
 import { TillsyncError } from '../core/errors.ts';
 import { type ProductQuery, readProductChange } from '../outbox/change.ts';
 import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
-import { command, flag, group, text, WAIT, withParts, withReaders } from './command.ts';
+import { command, group, WAIT, withParts, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { fields, table } from './table.ts';
@@ -52,7 +52,6 @@ function productText(product: MirroredProduct | ProductRecord): string {
 }
 
 const show = command({
-  name: 'show',
   description: 'Show a product with its skus, stock and mappings',
   examples: [
     'product show --external-id A-1001',
@@ -61,13 +60,10 @@ const show = command({
   ],
   argument: ['[product]', "a sku, an external id, or the platform's id of the product"],
   options: {
-    wait: WAIT,
-    sku: text('--sku <sku>', 'by one of its skus'),
-    externalId: text('--external-id <id>', 'by an integration id, in any of the three mapping fields'),
-    live: flag(
-      '--live',
-      'ask the platform now, and tell what the mirror has differently; nothing is written',
-    ),
+    '--no-wait': WAIT,
+    '--sku <sku>': 'by one of its skus',
+    '--external-id <id>': 'by an integration id, in any of the three mapping fields',
+    '--live': 'ask the platform now, and tell what the mirror has differently; nothing is written',
   },
   async run(context) {
     const { findProducts, readStores } = await import('../app/readers.ts');
@@ -132,20 +128,19 @@ function unknownProduct(who: string, name: ProductName): TillsyncError {
 }
 
 const set = command({
-  name: 'set',
   description: 'Hand over a price, texts or the visibility of one product',
   examples: [
     'product set --sku 1001 --price 4990 --wait',
     'product set --external-id A-1001 --description "" --show false',
   ],
   options: {
-    externalId: text('--external-id <id>', 'integration id of the product'),
-    sku: text('--sku <sku>', 'sku of the product'),
-    price: text('--price <number>', 'price of the sku, such as 4990 or 12.5'),
-    name: text('--name <text>', 'name, shared by all skus of the product'),
-    description: text('--description <text>', 'description, shared by all skus; an empty one clears it'),
-    show: text('--show <true|false>', 'visibility of the whole product'),
-    wait: SETTLE,
+    '--external-id <id>': 'integration id of the product',
+    '--sku <sku>': 'sku of the product',
+    '--price <number>': 'price of the sku, such as 4990 or 12.5',
+    '--name <text>': 'name, shared by all skus of the product',
+    '--description <text>': 'description, shared by all skus; an empty one clears it',
+    '--show <true|false>': 'visibility of the whole product',
+    '--wait': SETTLE,
   },
   async run(call) {
     const { externalId, sku, price, name, description, show } = call.options;
@@ -154,4 +149,4 @@ const set = command({
   },
 });
 
-export const product = group('product', 'Look at products and change them', show, set);
+export const product = group('Look at products and change them', { show, set });

@@ -7,7 +7,7 @@ import { backup, restore } from './backup.ts';
 import { bundle } from './bundle.ts';
 import { callbacks } from './callbacks.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
-import type { CommonOptions } from './command.ts';
+import type { CommonOptions, MakeCommand } from './command.ts';
 import { config } from './config.ts';
 import { demo, sandbox } from './demo.ts';
 import { diff } from './diff.ts';
@@ -19,7 +19,7 @@ import { key } from './key.ts';
 import { order } from './order.ts';
 import { outbox } from './outbox.ts';
 import { product } from './product.ts';
-import { pushCommands } from './push.ts';
+import { push } from './push.ts';
 import { quarantine } from './quarantine.ts';
 import { run } from './run.ts';
 import { status } from './status.ts';
@@ -28,11 +28,11 @@ import { sync } from './sync.ts';
 import { webhook } from './webhook.ts';
 
 /** In the order of the help. */
-const COMMANDS = [
-  ...[run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock],
-  ...[pushCommands, outbox, webhook, callbacks, feedCommands, alarms, quarantine, events],
-  ...[backup, restore, bundle],
-];
+const COMMANDS: Record<string, MakeCommand> = {
+  ...{ run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock },
+  ...{ push, outbox, webhook, callbacks, feed: feedCommands, alarms, quarantine, events },
+  ...{ backup, restore, bundle },
+};
 
 /**
  * The command line. With the first word given, only the command of that name, if there is one: to make all takes a
@@ -49,8 +49,9 @@ export function createProgram(cli: Cli, firstWord?: string): Command {
         '4 the platform asks for new tokens (tillsync auth set), 130 stopped by Ctrl-C.\n' +
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
-  const named = COMMANDS.filter(({ name }) => name === firstWord);
-  for (const { make } of named.length > 0 ? named : COMMANDS) program.addCommand(make(cli));
+  const all = Object.entries(COMMANDS);
+  const named = all.filter(([name]) => name === firstWord);
+  for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
   program.hook('preAction', (_program, command) => {
     const { config } = command.optsWithGlobals<CommonOptions>();
     setInstallation(() => findInstallation(config, cli.env), [...namesOf(command), ...command.args]);

@@ -14,17 +14,7 @@ import { type FileChange, type FileFormat, readProductFile, readStockFile } from
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
-import {
-  type Call,
-  choice,
-  command,
-  flag,
-  group,
-  type Result,
-  text,
-  type Values,
-  withParts,
-} from './command.ts';
+import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
 import {
   type HandOver,
   handOver,
@@ -91,34 +81,29 @@ function unreadable(file: string, error: unknown): unknown {
 type Kind = 'stock' | 'product';
 
 const INPUT_OPTIONS = {
-  format: choice('--format <format>', "else by the file's extension or first character", FORMATS),
-  decimal: choice<DecimalSign>(
-    '--decimal <sign>',
+  '--format <format>': choice("else by the file's extension or first character", FORMATS),
+  '--decimal <sign>': choice<DecimalSign>(
     'of CSV: which sign of its numbers is the decimal one; the other may group thousands',
     ['point', 'comma'],
   ),
-  dryRun: flag('--dry-run', 'only show what would be sent, and why'),
-  wait: flag('--wait', 'stay until each change is settled; where no daemon runs, send them'),
+  '--dry-run': 'only show what would be sent, and why',
+  '--wait': 'stay until each change is settled; where no daemon runs, send them',
 };
 
 const INVENTORY_OPTIONS = {
-  full: flag('--full', 'the file counts everything: only what differs from the mirror is handed over'),
-  missing: choice(
-    '--missing <what>',
+  '--full': 'the file counts everything: only what differs from the mirror is handed over',
+  '--missing <what>': choice(
     'with --full: known stocks that the file does not name keep their quantity and stay on sale, or go to zero (default: keep)',
     ['keep', 'zero'],
   ),
-  branch: text(
-    '--branch <id>',
-    'the branch of every line that names none, and with --full the one it counts',
-  ),
+  '--branch <id>': 'the branch of every line that names none, and with --full the one it counts',
 };
 
 /** `push products` has only the first. */
 type PushOptions = Values<typeof INPUT_OPTIONS> & Partial<Values<typeof INVENTORY_OPTIONS>>;
 
 /** Hands over the changes of a file, or shows what would become of them. */
-async function push(call: Call<PushOptions, string>, kind: Kind): Promise<Result> {
+async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Result> {
   const { cli, options, argument: file } = call;
   const { dryRun, wait, full, missing } = options;
   if (dryRun && wait) {
@@ -339,7 +324,6 @@ function previewResult(
 const FILE = ['<file>', 'CSV with a header line, a JSON array, or NDJSON; - is standard input'] as const;
 
 const stock = command({
-  name: 'stock',
   description: 'Hand over the stock quantities of a file, each item checked by itself',
   examples: [
     'push stock counts.csv --wait',
@@ -351,16 +335,15 @@ const stock = command({
     ...INPUT_OPTIONS,
     ...INVENTORY_OPTIONS,
   },
-  run: (call) => push(call, 'stock'),
+  run: (call) => pushFile(call, 'stock'),
 });
 
 const products = command({
-  name: 'products',
   description: 'Hand over the product changes of a file, each item checked by itself',
   examples: ['push products prices.csv --wait', 'push products - --dry-run < changes.json'],
   argument: FILE,
   options: INPUT_OPTIONS,
-  run: (call) => push(call, 'product'),
+  run: (call) => pushFile(call, 'product'),
 });
 
-export const pushCommands = group('push', 'Hand over many changes from a file', stock, products);
+export const push = group('Hand over many changes from a file', { stock, products });

@@ -3,18 +3,17 @@ import { TillsyncError } from '../core/errors.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import { EXIT, printable } from './cli.ts';
-import { type CommandTools, command, flag, group, LIMIT, text, withParts, withReaders } from './command.ts';
+import { type CommandTools, command, group, LIMIT, withParts, withReaders } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';
 import { instant, wholeNumber } from './options.ts';
 import { table, when, whenIn } from './table.ts';
 
 const list = command({
-  name: 'list',
   description: 'List what came in and could not be read, the newest first',
   examples: ['quarantine list', 'quarantine list --limit 100 --json'],
   options: {
-    since: text('--since <time>', 'received on this day or since this time, such as 2026-03-01T18:30'),
-    limit: LIMIT,
+    '--since <time>': 'received on this day or since this time, such as 2026-03-01T18:30',
+    '--limit <n>': LIMIT,
   },
   run: (call) =>
     withReaders(call, ({ mirror }, config) => {
@@ -41,11 +40,10 @@ const list = command({
 const ID = wholeNumber('ID', 1);
 
 const show = command({
-  name: 'show',
   description: 'Show an entry of the quarantine with what was received',
   examples: ['quarantine show 12', 'quarantine show 12 --payload > received.json'],
   argument: ['<id>', 'as in `quarantine list`'],
-  options: { payload: PAYLOAD },
+  options: { '--payload': PAYLOAD },
   async run(call) {
     const id = ID(call.argument);
     return withReaders(call, ({ mirror }, config) => {
@@ -72,11 +70,10 @@ function noSuchEntry(id: number): TillsyncError {
 const ALL_MAX = 10_000;
 
 const retry = command({
-  name: 'retry',
   description: 'Read entries again, and mirror the orders that can be read now',
   examples: ['quarantine retry 12', 'quarantine retry --all'],
   argument: ['[id]', 'as in `quarantine list`'],
-  options: { all: flag('--all', 'every entry') },
+  options: { '--all': 'every entry' },
   async run(call) {
     const { cli, options } = call;
     const id = call.argument === undefined ? undefined : ID(call.argument);
@@ -128,4 +125,4 @@ function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryR
   return printable(`${quarantineId}: ${parts.join(', ') || 'holds no orders'}`);
 }
 
-export const quarantine = group('quarantine', 'Look at what could not be read', list, show, retry);
+export const quarantine = group('Look at what could not be read', { list, show, retry });

@@ -9,7 +9,6 @@ import { becomeOwner, command, sourceOf } from './command.ts';
 const STOP_WITHIN_MS = 10_000;
 
 export const run = command({
-  name: 'run',
   description: 'Run tillsync in the foreground until it is asked to end',
   examples: ['run', 'run --config /etc/tillsync/second-shop.toml'],
   json: false,

@@ -1,5 +1,5 @@
 import { shopName } from '../app/installation.ts';
-import type { Readers } from '../app/readers.ts';
+import type { Readers, storedVerdict } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
 import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
@@ -9,7 +9,7 @@ import type { Verdict } from '../health/verdict.ts';
 import type { Wait } from '../platform/platform.ts';
 import { type AuthReport, authReport } from './auth.ts';
 import { type Cli, printable } from './cli.ts';
-import { command, flag, type Result, withReaders } from './command.ts';
+import { command, type Result, withReaders } from './command.ts';
 import { waitText } from './progress.ts';
 import { ago } from './table.ts';
 
@@ -122,10 +122,9 @@ const WATCH_EVERY_MS = 2000;
 const CLEAR_SCREEN = '\u001b[H\u001b[2J';
 
 export const status = command({
-  name: 'status',
   description: 'Tell how fresh the data is, what is wrong and what is waited for',
   examples: ['status', 'status --watch', 'status --json'],
-  options: { watch: flag('--watch', 'show it anew every two seconds until Ctrl-C') },
+  options: { '--watch': 'show it anew every two seconds until Ctrl-C' },
   async run(call) {
     const { cli, options } = call;
     const { clock, signal, stdout } = cli;
@@ -133,8 +132,8 @@ export const status = command({
       throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
     return withReaders(call, async (readers, config): Promise<Result> => {
-      const { storedVerdict } = await import('../app/readers.ts');
-      const look = () => statusOf(cli, readers, config, storedVerdict);
+      const { storedVerdict: judge } = await import('../app/readers.ts');
+      const look = () => statusOf(cli, readers, config, judge);
       for (;;) {
         const report = await whenFree(clock, look, undefined, signal);
         if (!options.watch) return { json: report, text: statusText(report) };
@@ -151,7 +150,7 @@ function statusOf(
   { clock }: Cli,
   readers: Readers,
   config: Config,
-  judge: typeof import('../app/readers.ts').storedVerdict,
+  judge: typeof storedVerdict,
 ): StatusReport {
   const nowMs = clock.nowMs();
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
@@ -167,12 +166,11 @@ function statusOf(
   };
 }
 
-/** state.db belongs to the daemon's user alone; the rest is told without it. */
+/** What state.db tells, which belongs to the daemon's user alone; the rest is told without it. */
 function tokensAndWaits(readers: Readers, nowMs: number) {
   try {
-    const running = readers.isRunning();
-    const tokens = readers.tokens();
-    return { running, tokens, stateFault: null, auth: authReport(tokens, nowMs), waits: readers.waits() };
+    const [running, tokens, waits] = [readers.isRunning(), readers.tokens(), readers.waits()];
+    return { running, tokens, stateFault: null, auth: authReport(tokens, nowMs), waits };
   } catch (error) {
     if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
     const { message } = error;

@@ -2,28 +2,24 @@ import { namedBranch } from '../app/sweep-now.ts';
 import { loadConfig } from '../config/config.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { readStockChange } from '../outbox/change.ts';
-import { command, group, required, sourceOf, text } from './command.ts';
+import { command, group, mandatory, sourceOf } from './command.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 
 const set = command({
-  name: 'set',
   description: 'Hand over the quantity of one product in one branch',
   examples: [
     'stock set --external-id A-1001 --qty 5 --wait',
     'stock set --sku 1001 --branch B1 --qty 0 --show false',
   ],
   options: {
-    externalId: text('--external-id <id>', 'integration id of the product'),
-    sku: text('--sku <sku>', 'sku of the product'),
-    qty: required('--qty <number>', 'quantity as counted, such as 5 or 2.5'),
-    show: text('--show <true|false>', 'stock visibility in the branch; left as it is without it'),
-    branch: text(
-      '--branch <id>',
-      'the configured branch, by either of its ids, where the product is in several',
-    ),
-    subsidiaryId: text('--subsidiary-id <id>', 'the branch by its subsidiary_id, configured or not'),
-    subsidiaryExternalId: text('--subsidiary-external-id <id>', 'the branch by its external id'),
-    wait: SETTLE,
+    '--external-id <id>': 'integration id of the product',
+    '--sku <sku>': 'sku of the product',
+    '--qty <number>': mandatory('quantity as counted, such as 5 or 2.5'),
+    '--show <true|false>': 'stock visibility in the branch; left as it is without it',
+    '--branch <id>': 'the configured branch, by either of its ids, where the product is in several',
+    '--subsidiary-id <id>': 'the branch by its subsidiary_id, configured or not',
+    '--subsidiary-external-id <id>': 'the branch by its external id',
+    '--wait': SETTLE,
   },
   async run(call) {
     const { externalId, sku, qty, show, branch, ...ids } = call.options;
@@ -46,4 +42,4 @@ const set = command({
   },
 });
 
-export const stock = group('stock', 'Change stock', set);
+export const stock = group('Change stock', { set });

@@ -2,19 +2,18 @@ import type { Parts } from '../app/parts.ts';
 import { branchName, namedBranch, type SweepReport, sweepNow } from '../app/sweep-now.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, flag, group, text, WAIT, withParts } from './command.ts';
+import { command, group, WAIT, withParts } from './command.ts';
 import { productSteps } from './diff.ts';
 import { notNow, windowOf } from './options.ts';
 
 const orders = command({
-  name: 'orders',
   description: 'Poll the orders now and mirror them',
   examples: ['sync orders', 'sync orders --from 2026-03-01 --to 2026-03-07', 'sync orders --wide --json'],
   options: {
-    wait: WAIT,
-    from: text('--from <day>', 'first day to ask for, YYYY-MM-DD in the calendar of the company'),
-    to: text('--to <day>', 'last day to ask for; without it the first day'),
-    wide: flag('--wide', 'reach back to the oldest order whose life has not ended'),
+    '--no-wait': WAIT,
+    '--from <day>': 'first day to ask for, YYYY-MM-DD in the calendar of the company',
+    '--to <day>': 'last day to ask for; without it the first day',
+    '--wide': 'reach back to the oldest order whose life has not ended',
   },
   async run(context) {
     const { from, to, wide } = context.options;
@@ -56,12 +55,11 @@ function unreadableLine(count: number): string {
 }
 
 const products = command({
-  name: 'products',
   description: 'Read the catalogue now and mirror it',
   examples: ['sync products', 'sync products --branch B1 --json'],
   options: {
-    wait: WAIT,
-    branch: text('--branch <id>', 'only this branch, by its subsidiary_id or external_id; else every one'),
+    '--no-wait': WAIT,
+    '--branch <id>': 'only this branch, by its subsidiary_id or external_id; else every one',
   },
   run: (context) =>
     withParts(context, async ({ parts, progress, call }) => {
@@ -99,4 +97,4 @@ function productsText({ branch, products, pages, written, vanished, unreadable }
   return `${lines.map(printable).join('\n')}\n`;
 }
 
-export const sync = group('sync', 'Ask the platform now', orders, products);
+export const sync = group('Ask the platform now', { orders, products });

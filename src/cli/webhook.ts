@@ -2,7 +2,7 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
 import type { WebhookState } from '../platform/platform.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, flag, group, text, withParts } from './command.ts';
+import { command, group, withParts } from './command.ts';
 import { fields } from './table.ts';
 
 /** A webhook configuration for a person; null: none is configured. */
@@ -20,7 +20,6 @@ function yesNo(value: boolean | null): string | null {
 }
 
 const show = command({
-  name: 'show',
   description: 'Show the webhook as the platform has it',
   examples: ['webhook show', 'webhook show --json'],
   run: (context) =>
@@ -51,13 +50,12 @@ function adviceFor(webhook: WebhookState | null, wanted: string | null): string 
 }
 
 const set = command({
-  name: 'set',
   description: "Create or replace the company's webhook",
   examples: ['webhook set', 'webhook set --url https://shop.example.com/webhook', 'webhook set --off'],
   options: {
-    url: text('--url <url>', 'where notifications go; without it webhook.callback_url'),
-    off: flag('--off', 'keep it, and stop the platform from sending'),
-    keepSecret: flag('--keep-secret', 'leave the secret that the platform has'),
+    '--url <url>': 'where notifications go; without it webhook.callback_url',
+    '--off': 'keep it, and stop the platform from sending',
+    '--keep-secret': 'leave the secret that the platform has',
   },
   run: (context) =>
     withParts(context, async ({ parts, config, progress, call }) => {
@@ -91,7 +89,6 @@ function addressOf(url: string | undefined, { webhook }: Config): string {
 }
 
 const rotateSecret = command({
-  name: 'rotate-secret',
   description: 'Give the platform a new secret; none in between is refused',
   examples: ['webhook rotate-secret'],
   run: (context) =>
@@ -104,7 +101,6 @@ const rotateSecret = command({
 });
 
 const test = command({
-  name: 'test',
   description: 'Try the receiver here and at its public address, without leaving a trace',
   examples: ['webhook test'],
   run: (context) =>
@@ -137,11 +133,9 @@ const test = command({
     }),
 });
 
-export const webhook = group(
-  'webhook',
-  'Look after the webhook at the platform',
+export const webhook = group('Look after the webhook at the platform', {
   show,
   set,
-  rotateSecret,
+  'rotate-secret': rotateSecret,
   test,
-);
+});

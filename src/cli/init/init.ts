@@ -10,16 +10,7 @@ import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Replaced } from '../../core/files.ts';
 import { readTokenInput } from '../auth.ts';
 import { type Cli, EXIT, printable } from '../cli.ts';
-import {
-  type CommonOptions,
-  command,
-  flag,
-  off,
-  parsed,
-  type Result,
-  text,
-  type Values,
-} from '../command.ts';
+import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
 import { fields } from '../table.ts';
 import { Interview, setCallback } from './interview.ts';
 import {
@@ -49,31 +40,26 @@ function branchOption(text: string, before: BranchConfig[] = []): BranchConfig[]
 }
 
 const OPTIONS = {
-  baseUrl: text('--base-url <url>', "address of the platform's API"),
-  branch: parsed(
-    '--branch <ids>',
+  '--base-url <url>': "address of the platform's API",
+  '--branch <ids>': parsed(
     'a branch as SUBSIDIARY, SUBSIDIARY,EXTERNAL or ,EXTERNAL; once for each, in place of those in the file',
     branchOption,
   ),
-  callbackUrl: text('--callback-url <url>', 'public address for callbacks; "" leaves polling alone'),
-  webhookListen: text('--webhook-listen <address>', 'where callbacks arrive on this machine, as host:port'),
-  localListen: text('--local-listen <address>', 'where status page and local API are, as host:port'),
-  timezone: text('--timezone <zone>', 'whose calendar order dates are in, such as America/Santiago'),
-  directory: text('--directory <path>', 'storage directory'),
-  group: text('--group <name>', 'Unix group of the point of sale'),
-  tokenStdin: flag(
-    '--token-stdin',
-    'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
-  ),
-  offline: flag('--offline', 'ask nothing of the platform, so try nothing'),
-  start: off('--no-start', 'leave the service as it is'),
-  yes: flag('-y, --yes', 'ask nothing: what is not given stays, or gets its default'),
+  '--callback-url <url>': 'public address for callbacks; "" leaves polling alone',
+  '--webhook-listen <address>': 'where callbacks arrive on this machine, as host:port',
+  '--local-listen <address>': 'where status page and local API are, as host:port',
+  '--timezone <zone>': 'whose calendar order dates are in, such as America/Santiago',
+  '--directory <path>': 'storage directory',
+  '--group <name>': 'Unix group of the point of sale',
+  '--token-stdin': 'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
+  '--offline': 'ask nothing of the platform, so try nothing',
+  '--no-start': 'leave the service as it is',
+  '-y, --yes': 'ask nothing: what is not given stays, or gets its default',
 };
 
 export type InitOptions = Values<typeof OPTIONS> & CommonOptions;
 
 export const init = command({
-  name: 'init',
   description: 'Set tillsync up: ask, try each answer against the platform, write the file',
   examples: [
     'init',
