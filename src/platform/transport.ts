@@ -1,5 +1,4 @@
-import http from 'node:http';
-import https from 'node:https';
+import type { Agent, Dispatcher } from 'undici';
 import type { z } from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
@@ -31,7 +30,7 @@ const FAULTS: Record<string, [fault: string, hint: string]> = {
   EHOSTUNREACH: ['there is no way through the network to {host}', ONLINE],
   ENETUNREACH: ['this machine is not connected to a network that leads to {host}', ONLINE],
   ETIMEDOUT: ['{host} did not answer on port {port}', ONLINE],
-  CONNECT_TIMEOUT: ['{host} did not answer on port {port}', ONLINE],
+  UND_ERR_CONNECT_TIMEOUT: ['{host} did not answer on port {port}', ONLINE],
   DEPTH_ZERO_SELF_SIGNED_CERT: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
   SELF_SIGNED_CERT_IN_CHAIN: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
   UNABLE_TO_GET_ISSUER_CERT_LOCALLY: [
@@ -48,7 +47,7 @@ const FAULTS: Record<string, [fault: string, hint: string]> = {
 };
 const NOT_HTTPS = /^ERR_SSL|^EPROTO$/;
 
-/** What Node's client or the system threw, as `platform-unreachable` that keeps its cause. */
+/** What undici or the system threw, as `platform-unreachable` that keeps its cause. */
 export function networkFault(error: unknown, address: Address): TillsyncError {
   const code = codeOf(error);
   const [fault, hint] = sentenceOf(code);
@@ -150,42 +149,39 @@ const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
 const CONNECTIONS = 8;
 
-/** HTTP/1.1 by Node's own client: the parser of undici, compiled for a call now and then, would hold 8 MB. */
+/** HTTP/1.1 by undici with an agent of its own. */
 export function createHttpTransport(options: HttpTransportOptions): Transport {
   const base = options.baseUrl.replace(/\/+$/, '');
   const address = addressOf(base);
-  const { request, Agent } = address.isTls ? https : http;
-  const kept = new Agent({ keepAlive: true, maxSockets: CONNECTIONS, timeout: KEEP_ALIVE_MS });
-  const fresh = new Agent();
-  const closing = new AbortController();
-  const exchange = (wanted: TransportRequest, signal: AbortSignal) =>
-    new Promise<http.IncomingMessage>((resolve, reject) => {
-      const { method, headers, path } = wanted;
-      const agent = wanted.freshConnection ? fresh : kept;
-      const outgoing = request(base + path, { method, headers, agent, signal }, resolve);
-      outgoing.on('error', reject);
-      outgoing.on('socket', (socket) => {
-        if (!socket.connecting) return;
-        const timer = setTimeout(
-          () =>
-            outgoing.destroy(Object.assign(new Error('No connection in time'), { code: 'CONNECT_TIMEOUT' })),
-          options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
-        );
-        for (const end of [address.isTls ? 'secureConnect' : 'connect', 'close']) {
-          socket.once(end, () => clearTimeout(timer));
-        }
-      });
-      outgoing.end(wanted.body);
-    });
+  // The total timeout below is the only one that counts: undici's own are coarse.
+  const common = {
+    connect: { timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS },
+    headersTimeout: 0,
+    bodyTimeout: 0,
+    allowH2: false,
+  };
+  let agents: { kept: Agent; fresh: Agent } | undefined;
   return {
     async send(wanted) {
       const limit = timeLimit(options.clock, wanted);
       try {
-        const answer = await exchange(wanted, AbortSignal.any([limit.signal, closing.signal]));
+        // Loaded with the first call: a service listens before it calls.
+        const { Agent, request } = await import('undici');
+        agents ??= {
+          kept: new Agent({ ...common, connections: CONNECTIONS, keepAliveTimeout: KEEP_ALIVE_MS }),
+          fresh: new Agent({ ...common, pipelining: 0 }),
+        };
+        const answer = await request(base + wanted.path, {
+          method: wanted.method as Dispatcher.HttpMethod,
+          headers: wanted.headers,
+          body: wanted.body ?? null,
+          dispatcher: wanted.freshConnection ? agents.fresh : agents.kept,
+          signal: limit.signal,
+        });
         return {
-          status: answer.statusCode ?? 0,
-          headers: flattened(answer.headersDistinct),
-          bytes: await readBody(answer, wanted.bodyMaxBytes),
+          status: answer.statusCode,
+          headers: flattened(answer.headers),
+          bytes: await readBody(answer.body, wanted.bodyMaxBytes),
         };
       } catch (error) {
         throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error, address));
@@ -194,9 +190,7 @@ export function createHttpTransport(options: HttpTransportOptions): Transport {
       }
     },
     async close() {
-      closing.abort();
-      kept.destroy();
-      fresh.destroy();
+      await Promise.all([agents?.kept.destroy(), agents?.fresh.destroy()]);
     },
   };
 }
@@ -241,8 +235,12 @@ async function readBody(body: AsyncIterable<Uint8Array>, maxBytes: number): Prom
   return chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, size);
 }
 
-function flattened(headers: NodeJS.Dict<string[]>): Record<string, string> {
-  return Object.fromEntries(Object.entries(headers).map(([name, values = []]) => [name, values.join(', ')]));
+function flattened(headers: Record<string, string | string[] | undefined>): Record<string, string> {
+  const flat: TransportAnswer['headers'] = {};
+  for (const [name, value] of Object.entries(headers)) {
+    if (value !== undefined) flat[name.toLowerCase()] = Array.isArray(value) ? value.join(', ') : value;
+  }
+  return flat;
 }
 
 /** The platform's wall clock by its Date header, which has whole seconds; undefined without a readable one. */
