@@ -1,12 +1,12 @@
 import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
 import * as z from 'zod';
-import type { ChangeDesk } from '../app/change-desk.ts';
-import type { MirrorStores } from '../app/stores.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import type { ChangeDesk } from '../outbox/change-desk.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
 import type { RateLedger } from '../platform/rate-budget.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import { AccessGate } from './access.ts';

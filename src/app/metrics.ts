@@ -18,8 +18,8 @@ import { gauge, type MetricFamily, plainGauge, type Sample } from '../health/met
 import { verdictOf } from '../health/verdict.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus } from '../orders/order-queries.ts';
+import type { ChangeDesk } from '../outbox/change-desk.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
-import type { ChangeDesk } from './change-desk.ts';
 import type { Parts } from './parts.ts';
 import { mirrorCounts, ordersStaleAfterMs } from './readers.ts';
 import { storagePaths, storageSpace } from './storage.ts';

@@ -10,14 +10,15 @@ import type { Holders } from '../db/lease.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
+import { ChangeDesk } from '../outbox/change-desk.ts';
+import { MirrorStores } from '../outbox/stores.ts';
 import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
 import type { Endpoint, PlatformLimits, Wait } from '../platform/platform.ts';
 import type { ForbiddenNote, RateLedger } from '../platform/rate-budget.ts';
 import type { TokenKeeper } from '../platform/token-keeper.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
-import { ChangeDesk } from './change-desk.ts';
 import { prepareStorage } from './storage.ts';
-import { MirrorStores, openState, type State } from './stores.ts';
+import { openState, type State } from './stores.ts';
 
 /** What was opened, to be closed in reverse; each once, whatever the others do. */
 export class Releasers {

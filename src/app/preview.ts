@@ -1,19 +1,19 @@
 import { TillsyncError } from '../core/errors.ts';
-import { literalTarget, type ProductChange, type StockChange, type Target } from '../outbox/change.ts';
-import { MirrorValues } from '../outbox/claims.ts';
+import { sqlOf } from '../db/sql.ts';
 import {
-  type CountedStock,
-  diffInventory,
-  guardMissing,
-  guardPrice,
-  type Hold,
-} from '../outbox/guard-rails.ts';
+  type Change,
+  literalTarget,
+  type ProductChange,
+  type Resolution,
+  type StockChange,
+  type Target,
+} from '../outbox/change.ts';
+import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
-import type { NamedChange } from '../outbox/resolve.ts';
-import { UnsettledStocks } from '../outbox/stock-ledger.ts';
-import type { HandedOver } from './change-desk.ts';
+import { MirrorValues } from '../outbox/mirror-values.ts';
+import { unsettledStocks } from '../outbox/stock-ledger.ts';
+import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';
-import type { Stores } from './stores.ts';
 
 /**
  * - `send`: it would leave in a call
@@ -38,143 +38,125 @@ export interface Preview<T> {
   why: string;
 }
 
+/** What the lines for one target say together: the last value of every field. */
 interface Place<T> {
   line: T;
-  named: NamedChange;
   target: Target;
   values: ChangeValues;
-  state: 'resolved' | 'as-is' | 'needs-read' | 'rejected';
-  message: string;
+  resolution: Resolution;
 }
 
 /** What would become of changes were they handed over now. Nothing is written. */
-export async function previewChanges<T extends NamedChange>(
+export async function previewChanges<T extends Change>(
   parts: Pick<Parts, 'stores' | 'changeDesk' | 'config'>,
   lines: readonly T[],
-  hold: Hold | undefined,
+  hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {
   const { stores, changeDesk, config } = parts;
-  const zeroHold = await changeDesk.zeroHold(lines as readonly (T & HandedOver)[]);
+  const zeroHold = await changeDesk.zeroHold(lines);
   return stores.read((at) => {
-    const judge = new Judge(at, { config, hold, zeroHold });
-    return [...placed(at, changeDesk, lines).values()].map((place) => judge.preview(place));
+    const judge = new Judge(at, config, { hold, zeroHold });
+    return placed(at, lines).map((place) => {
+      const { line, target, values } = place;
+      return { line, target: target.key, values, ...judge.verdict(place) };
+    });
   });
 }
 
-/** One place for each target, with the last value of every field. */
-function placed<T extends NamedChange>(
-  at: Stores,
-  desk: Parts['changeDesk'],
-  lines: readonly T[],
-): Map<string, Place<T>> {
+function placed<T extends Change>({ intake }: Stores, lines: readonly T[]): Place<T>[] {
   const places = new Map<string, Place<T>>();
   for (const [i, line] of lines.entries()) {
-    const resolution = desk.resolve(at, line);
-    const { state } = resolution;
+    const resolution = intake.resolve(line);
     const target = 'target' in resolution ? resolution.target : literalTarget(line.change);
-    const message = 'message' in resolution ? resolution.message : '';
-    const key = state === 'rejected' ? `line:${i}` : target.key;
+    const key = resolution.state === 'rejected' ? `line:${i}` : target.key;
     const { sku: _s, externalId: _e, ...rest } = line.change as StockChange & ProductChange;
     const { subsidiaryId: _b, subsidiaryExternalId: _x, ...values } = rest;
     const before = places.get(key)?.values ?? {};
+    // At the place of the last line.
     places.delete(key);
-    places.set(key, { line, named: line, target, state, message, values: { ...before, ...values } });
+    places.set(key, { line, target, resolution, values: { ...before, ...values } });
   }
-  return places;
+  return [...places.values()];
 }
-
-interface JudgeSettings {
-  config: Parts['config'];
-  hold: Hold | undefined;
-  zeroHold: Hold | undefined;
-}
-
-type StockRow = { qty: number | string | null; show: number | null; uncertain: number };
-type ProductRow = { price: number | string | null; name: string | null; show: number | null };
 
 class Judge {
-  readonly #settings: JudgeSettings;
+  readonly #at: Stores;
+  readonly #config: Parts['config'];
+  readonly #holds: { hold: GuardReason | undefined; zeroHold: GuardReason | undefined };
   readonly #values: MirrorValues;
   readonly #unsettled: ReadonlySet<string>;
-  readonly #stock;
-  readonly #product;
 
-  constructor({ db }: Stores, settings: JudgeSettings) {
-    this.#settings = settings;
-    this.#values = new MirrorValues(db);
-    this.#unsettled = new UnsettledStocks(db).keys({ holdBack: settings.config.stock.holdBackUnbooked });
-    this.#stock = db.prepare<[string, string], StockRow>(
-      'SELECT qty, show, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
-    );
-    this.#product = db.prepare<[string], ProductRow>(
-      'SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id) WHERE s.sku = ?',
-    );
+  constructor(
+    at: Stores,
+    config: Parts['config'],
+    holds: { hold: GuardReason | undefined; zeroHold: GuardReason | undefined },
+  ) {
+    this.#at = at;
+    this.#config = config;
+    this.#holds = holds;
+    this.#values = new MirrorValues(at.db);
+    this.#unsettled = unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked });
   }
 
-  preview<T>(place: Place<T>): Preview<T> {
-    const { line, target, values } = place;
-    return { line, target: target.key, values, ...this.#verdict(place) };
-  }
-
-  #verdict(place: Place<unknown>): { verdict: Verdict; why: string } {
-    const { state, message, target } = place;
-    if (state === 'rejected') return { verdict: 'rejected', why: message };
-    const hold = this.#settings.hold ?? this.#guard(place);
+  verdict(place: Place<Change>): { verdict: Verdict; why: string } {
+    const { resolution, target, line } = place;
+    if (resolution.state === 'rejected') return { verdict: 'rejected', why: resolution.message };
+    const hold = this.#holds.hold ?? this.#guard(place);
     if (hold) return { verdict: 'held', why: hold.message };
-    if (state === 'needs-read') {
+    if (resolution.state === 'needs-read') {
       return { verdict: 'read', why: 'The mirror does not know it, so the platform is asked for it first.' };
     }
-    if (this.#isUnchanged(place))
+    if (this.#isUnchanged(place)) {
       return { verdict: 'unchanged', why: 'The platform has this value already.' };
+    }
     const { sku, subsidiaryId } = target;
-    if (state === 'as-is' || sku === null) {
+    if (resolution.state === 'as-is' || sku === null) {
       return { verdict: 'send', why: 'The mirror does not know it; the platform decides what it is for.' };
     }
-    return {
-      verdict: 'send',
-      why:
-        place.named.kind === 'stock'
-          ? this.#whyStock(place, sku, subsidiaryId ?? '')
-          : this.#whyProduct(place, sku),
-    };
+    const isStock = line.kind === 'stock';
+    const why = isStock ? this.#whyStock(place, sku, subsidiaryId ?? '') : this.#whyProduct(place, sku);
+    return { verdict: 'send', why };
   }
 
-  #guard({ named, target, values }: Place<unknown>): Hold | undefined {
-    const { zeroHold, config } = this.#settings;
+  #guard({ line, target, values }: Place<Change>): GuardReason | undefined {
     const { sku, subsidiaryId } = target;
-    if (named.kind === 'stock') {
-      return values.qty === 0 && !this.#values.isZero(sku, subsidiaryId) ? zeroHold : undefined;
+    if (line.kind === 'stock') {
+      return values.qty === 0 && !this.#values.isZero(sku, subsidiaryId) ? this.#holds.zeroHold : undefined;
     }
     if (values.price === undefined || sku === null) return undefined;
-    return guardPrice(this.#values.priceOf(sku), values.price, config.guard);
+    return guardPrice(this.#values.priceOf(sku), values.price, this.#config.guard);
   }
 
-  #isUnchanged({ named, target, values }: Place<unknown>): boolean {
+  #isUnchanged({ line, target, values }: Place<Change>): boolean {
     const { sku, subsidiaryId, key } = target;
-    if (!this.#settings.config.stock.skipUnchanged || sku === null) return false;
-    if (named.kind === 'product') return this.#values.hasProductValues(sku, values);
-    const { qty = Number.NaN, show } = values;
+    if (!this.#config.stock.skipUnchanged || sku === null) return false;
+    if (line.kind === 'product') return this.#values.hasProductValues(sku, values);
     if (subsidiaryId === null || this.#unsettled.has(key)) return false;
+    const { qty = Number.NaN, show } = values;
     return this.#values.hasStock(sku, subsidiaryId, { qty, show });
   }
 
-  #whyStock({ target, values }: Place<unknown>, sku: string, subsidiaryId: string): string {
-    const known = this.#stock.get(sku, subsidiaryId);
+  #whyStock({ target, values }: Place<Change>, sku: string, subsidiaryId: string): string {
+    const known = sqlOf(this.#at.db).row<{ qty: unknown; show: number | null; uncertain: number }>(
+      'SELECT qty, show, uncertain FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+      ...[sku, subsidiaryId],
+    );
     if (!known) return 'The mirror has no such stock; the platform may refuse it.';
-    const parts = [`The mirror has ${known.qty ?? 'no quantity'}`];
-    if (values.show !== undefined) parts.push(`show ${known.show === null ? 'unknown' : known.show === 1}`);
+    const shown = known.show === null ? 'unknown' : known.show === 1;
+    const has = `The mirror has ${known.qty ?? 'no quantity'}${values.show === undefined ? '' : `, show ${shown}`}`;
     if (!this.#unsettled.has(target.key)) {
-      const lost =
-        known.uncertain === 1 ? '; an answer of the platform was lost, so it may have another value' : '';
-      return `${parts.join(', ')}${lost}.`;
+      const lost = '; an answer of the platform was lost, so it may have another value';
+      return `${has}${known.uncertain === 1 ? lost : ''}.`;
     }
-    const { holdBackUnbooked } = this.#settings.config.stock;
-    const less = holdBackUnbooked ? '; what is sold online and not booked is taken off as it leaves' : '';
-    return `${parts.join(', ')}, and orders or changes under way may have changed it${less}.`;
+    const less = '; what is sold online and not booked is taken off as it leaves';
+    return `${has}, and orders or changes under way may have changed it${this.#config.stock.holdBackUnbooked ? less : ''}.`;
   }
 
-  #whyProduct({ values }: Place<unknown>, sku: string): string {
-    const known = this.#product.get(sku);
+  #whyProduct({ values }: Place<Change>, sku: string): string {
+    const known = sqlOf(this.#at.db).row<{ price: unknown; name: string | null; show: number | null }>(
+      'SELECT s.price, p.name, p.show FROM skus s JOIN products p USING (product_id) WHERE s.sku = ?',
+      sku,
+    );
     const has: string[] = [];
     if (values.price !== undefined) has.push(`price ${known?.price ?? 'unknown'}`);
     if (values.name !== undefined) has.push(`name ${JSON.stringify(known?.name ?? null)}`);
@@ -204,11 +186,7 @@ export interface InventoryPlan<T> {
   /** Lines that cannot be used or placed, and may be what is missing: nothing goes to zero then. */
   unclear: number;
   /** Why the whole inventory is held for a person. */
-  hold: Hold | undefined;
-}
-
-interface Line<T> extends CountedStock {
-  line: T;
+  hold: GuardReason | undefined;
 }
 
 export interface InventoryOptions<T> {
@@ -225,32 +203,35 @@ export interface InventoryOptions<T> {
  * held. Throws `not-found` before the catalogue was read.
  */
 export function planInventory<T extends { change: StockChange }>(
-  parts: Pick<Parts, 'stores' | 'changeDesk' | 'config'>,
+  parts: Pick<Parts, 'stores' | 'config'>,
   lines: readonly T[],
   { subsidiaryIds, zeroMissing, unreadable }: InventoryOptions<T>,
 ): InventoryPlan<T> {
-  const { stores, changeDesk, config } = parts;
+  const { stores, config } = parts;
   return stores.read((at) => {
     requireCatalog(at);
-    const index = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
-    const { holdBackUnbooked: holdBack } = config.stock;
-    doubt(index.stocks, new UnsettledStocks(at.db).keys({ holdBack }));
+    const { stocks, keyOf } = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
+    // What the mirror has of these is not the last word, so any count for them is news.
+    for (const key of unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked })) {
+      const stock = stocks.get(key);
+      if (stock) stock.unsure = true;
+    }
     let unclear = unreadable;
-    const counted = lines.map((line, i): Line<T> => {
+    const counted = lines.map((line, i) => {
       const { change } = line;
-      let key = index.keyOf(change);
+      let key = keyOf(change);
       if (key === undefined) {
-        const resolution = changeDesk.resolve(at, { kind: 'stock', change });
+        const resolution = at.intake.resolve({ kind: 'stock', change });
         if (resolution.state === 'rejected' && resolution.candidates.length > 0) unclear += 1;
-        key = keyOf(resolution, i);
+        // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
+        key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
       const { qty, show } = change;
-      return show === undefined ? { key, qty, line } : { key, qty, show, line };
+      return { key, qty, line, ...(show !== undefined && { show }) };
     });
-    const { changes, unsure, unchanged, missing } = diffInventory(counted, index.stocks);
-    const known = index.stocks.size;
+    const { changes, unsure, unchanged, missing } = diffInventory(counted, stocks);
     const notZero = missing.flatMap((key) => {
-      const stock = index.stocks.get(key) as IndexedStock;
+      const stock = stocks.get(key) as IndexedStock;
       return stock.unsure === true || Number(stock.qty ?? Number.NaN) !== 0 ? [stock] : [];
     });
     const zeros = notZero.flatMap(({ sku, subsidiaryId }, n) =>
@@ -261,34 +242,21 @@ export function planInventory<T extends { change: StockChange }>(
       different: changes.length - unsure,
       unsure,
       unchanged,
-      known,
+      known: stocks.size,
       missing: missing.length,
       missingSample: missing.slice(0, SAMPLE),
       missingNotZero: notZero.length,
       unclear,
-      hold: guardMissing({ known, missing: missing.length }, config.guard),
+      hold: guardMissing({ known: stocks.size, missing: missing.length }, config.guard),
     };
   });
 }
 
-/** What the mirror has of these stocks is not the last word, so any count for them is news. */
-function doubt(known: Map<string, IndexedStock>, unsettled: ReadonlySet<string>): void {
-  for (const key of unsettled) {
-    const stock = known.get(key);
-    if (stock) known.set(key, { ...stock, unsure: true });
-  }
-}
-
-function requireCatalog({ lookup }: Pick<Stores, 'lookup'>): void {
+function requireCatalog({ lookup }: Stores): void {
   if (lookup.isComplete) return;
   throw new TillsyncError(
     'not-found',
     'The catalogue was never read whole, so there is nothing to compare an inventory with. Nothing was taken.',
     { hint: 'Read it first: {tillsync} sync products' },
   );
-}
-
-/** A line that cannot be placed differs from all others and from the mirror; handing it over tells why. */
-function keyOf(resolution: ReturnType<Parts['changeDesk']['resolve']>, index: number): string {
-  return 'target' in resolution ? resolution.target.key : `line:${index}`;
 }

@@ -11,13 +11,13 @@ import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts
 import type { KeptCallback } from '../orders/callbacks.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
-import type { OutboxFilter } from '../outbox/outbox-queries.ts';
-import type { OutboxEntry } from '../outbox/queue.ts';
+import type { OutboxEntry, OutboxFilter } from '../outbox/outbox-queries.ts';
+import { MirrorStores } from '../outbox/stores.ts';
 import type { Wait } from '../platform/platform.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
 import { isReadable, requireRights } from './installation.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
-import { MirrorStores, openState, type State } from './stores.ts';
+import { openState, type State } from './stores.ts';
 
 /** Rows of the mirror. */
 export interface MirrorCounts {

@@ -2,30 +2,28 @@ import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind } from '../outbox/change.ts';
-import { OutboxCare } from '../outbox/maintenance.ts';
-import type { OutboxEntry } from '../outbox/queue.ts';
-import { PushFreshness, PushLoop } from '../outbox/sender.ts';
-import { type OnSettled, outboxChores, pushLine } from './outbox-wiring.ts';
+import { OutboxMaintenance } from '../outbox/maintenance.ts';
+import type { OutboxEntry } from '../outbox/outbox-queries.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sender.ts';
 import type { Parts, PartsOptions } from './parts.ts';
 import { type SweepNowRequest, sweepNow } from './sweep-now.ts';
 
 export interface SenderOptions
-  extends Pick<PartsOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'> {
+  extends Pick<PartsOptions, 'config' | 'clock' | 'random' | 'log' | 'lookEveryMs'>,
+    Pick<PushLoopOptions, 'onSettled'> {
   parts: Parts;
   /** False while only a person can bring new tokens. */
   mayCall: () => boolean;
   /** Asks for the catalogue to be read soon; left out where nobody reads it. */
   wantCatalog?: () => void;
-  /** Told what became of the changes of each call. */
-  onSettled?: OnSettled | undefined;
 }
 
-/** What sends the changes in line, in the daemon or in a command that waits for them. */
+/** What sends the queued changes, in the daemon or in a command that waits for them. */
 export class Sender {
   readonly #options: SenderOptions;
   readonly #freshness: PushFreshness;
   readonly #pushing = new Set<Promise<void>>();
-  #care: OutboxCare | undefined;
+  #maintenance: OutboxMaintenance | undefined;
 
   constructor(options: SenderOptions) {
     this.#options = options;
@@ -34,65 +32,40 @@ export class Sender {
 
   /** Whether this process is the one that sends, and nothing keeps it from it. */
   get maySend(): boolean {
-    return this.#standing() === 'sends';
+    return this.#status() === 'sends';
   }
 
-  /** The care of the outbox, without which nothing is sent. Each call begins anew. */
-  care(beat: () => void): OutboxCare {
-    const { parts, config, clock, random, log, lookEveryMs, mayCall, wantCatalog } = this.#options;
-    const { stores, changeDesk, mirror, platform, state, onLine } = parts;
-    const { holdBackUnbooked: holdBack } = config.stock;
-    this.#care = new OutboxCare({
-      platform,
-      chores: outboxChores(stores, changeDesk, mirror, {
-        holdBack,
-        clock,
-        keptMs: config.retention.outboxMs,
-        readsCatalog: wantCatalog !== undefined && parts.branches.length > 0,
-      }),
-      leases: state.leases,
-      alarms: mirror.alarms,
-      mayCall,
-      wantCatalog: wantCatalog ?? (() => {}),
-      onLine: () => {
+  /** The maintenance of the outbox, without which nothing is sent. Each call begins anew. */
+  maintenance(beat: () => void): OutboxMaintenance {
+    const { parts, config } = this.#options;
+    const { stores, mirror, platform, state, onLine } = parts;
+    this.#maintenance = new OutboxMaintenance({
+      ...this.#options,
+      ...{ stores, platform, leases: state.leases, alarms: mirror.alarms, beat },
+      holdBack: config.stock.holdBackUnbooked,
+      keptMs: config.retention.outboxMs,
+      newestSeq: () => mirror.newestSeq(),
+      onQueued: () => {
         for (const listener of onLine) listener();
       },
       sent: () => Promise.allSettled(this.#pushing),
-      lookEveryMs,
-      clock,
-      random,
-      log,
-      beat,
     });
-    return this.#care;
+    return this.#maintenance;
   }
 
   /** Sends one kind of changes until the signal, woken by `parts.onLine`. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
-    const { parts, config, clock, random, log, lookEveryMs, onSettled } = this.#options;
-    const { platform, stores, changeDesk, branches, mirror, onLine } = parts;
+    const { parts, config } = this.#options;
+    const { platform, stores, branches, mirror, onLine } = parts;
     const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
     const loop = new PushLoop({
-      kind,
-      platform,
-      line: pushLine(stores, changeDesk, {
-        holdBack,
-        skipUnchanged,
-        trustMs,
-        platformDeducts,
-        hasBranches: branches.length > 0,
-        lastPollOkMs: () => mirror.lastPollOkMs(),
-        clock,
-        onSettled: onSettled && ((outcomes) => onSettled(kind, outcomes)),
-      }),
-      standing: () => this.#standing(),
-      freshness: this.#freshness,
-      clock,
-      random,
-      log,
+      ...this.#options,
+      ...{ kind, platform, stores, freshness: this.#freshness, beat },
+      rules: { holdBack, skipUnchanged, trustMs, platformDeducts },
+      hasBranches: branches.length > 0,
+      lastPollOkMs: () => mirror.lastPollOkMs(),
+      status: () => this.#status(),
       lingerMs: config.outbox.lingerMs,
-      lookEveryMs,
-      beat,
     });
     const wake = () => loop.wake();
     onLine.add(wake);
@@ -106,8 +79,8 @@ export class Sender {
     }
   }
 
-  #standing(): 'sends' | 'elsewhere' | 'locked-out' {
-    if (!this.#care?.isSender) return 'elsewhere';
+  #status(): 'sends' | 'elsewhere' | 'locked-out' {
+    if (!this.#maintenance?.isSender) return 'elsewhere';
     return this.#options.mayCall() ? 'sends' : 'locked-out';
   }
 }
@@ -142,10 +115,14 @@ export async function sendUntilSettled(
   const signal = AbortSignal.any([request.signal, ended.signal]);
   const sender = new Sender(options);
   const beat = () => {};
-  const care = sender.care(beat);
+  const maintenance = sender.maintenance(beat);
   const watch = new Watch(parts, changeIds);
-  await care.step();
-  const work = [care.run(signal), sender.push('stock', signal, beat), sender.push('product', signal, beat)];
+  await maintenance.step();
+  const work = [
+    maintenance.run(signal),
+    sender.push('stock', signal, beat),
+    sender.push('product', signal, beat),
+  ];
   try {
     if (sender.maySend && !watch.look()) request.onAlone();
     await Promise.race([

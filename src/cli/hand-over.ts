@@ -2,9 +2,15 @@ import type { OutboxEntry } from '../app/readers.ts';
 import { sendUntilSettled } from '../app/sender.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
-import type { Candidate, ChangeReading, ItemPlace, ProductChange, StockChange } from '../outbox/change.ts';
-import type { Hold } from '../outbox/guard-rails.ts';
-import type { NamedChange } from '../outbox/resolve.ts';
+import type {
+  Candidate,
+  Change,
+  ChangeReading,
+  ItemPlace,
+  ProductChange,
+  StockChange,
+} from '../outbox/change.ts';
+import type { GuardReason } from '../outbox/guard-rails.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
 import { type Call, type CommandTools, type Result, withParts } from './command.ts';
 
@@ -51,7 +57,7 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
 }
 
 /** A well-formed change with its place in what was handed over. */
-export type PlacedChange = ItemPlace & NamedChange;
+export type PlacedChange = ItemPlace & Change;
 
 /** Counts how many of a hand-over went which way; `done` only after waiting, `dropped` by a person meanwhile. */
 function noCounts() {
@@ -70,7 +76,7 @@ export async function handOver(
   cli: Cli,
   tools: CommandTools,
   changes: readonly PlacedChange[],
-  { wait, hold }: { wait: boolean | undefined; hold?: Hold | undefined },
+  { wait, hold }: { wait: boolean | undefined; hold?: GuardReason | undefined },
 ): Promise<HandOver> {
   const { parts, progress } = tools;
   const accepted = await parts.changeDesk.takeMany(changes, 'cli', {

@@ -1,7 +1,7 @@
-import type { ChangeDesk } from '../app/change-desk.ts';
 import type { OutboxEntry } from '../app/readers.ts';
 import { counted, hasCode, TillsyncError } from '../core/errors.ts';
 import { ADDRESS_KEYS } from '../outbox/change.ts';
+import type { ChangeDesk } from '../outbox/change-desk.ts';
 import { EXIT, printable } from './cli.ts';
 import {
   type Call,

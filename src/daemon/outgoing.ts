@@ -2,7 +2,6 @@ import type Database from 'better-sqlite3';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { Sender } from '../app/sender.ts';
 import { storagePaths } from '../app/storage.ts';
-import type { MirrorStores } from '../app/stores.ts';
 import { SweepWish, sweepLoop } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
@@ -21,6 +20,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import { COUNTED_MAX, type InboxWaiting } from '../outbox/inbox.ts';
 import { type InboxTaken, inboxLoop } from '../outbox/inbox-loop.ts';
 import { InboxProcess } from '../outbox/inbox-process.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
 
 /** The mirror as retention wants it. */
 export function retentionStore(
@@ -187,7 +187,7 @@ export function outgoingLoops(
     );
   return [
     { name: 'inbox', run: inbox },
-    { name: 'outbox', run: (signal, beat) => sender.care(beat).run(signal) },
+    { name: 'outbox', run: (signal, beat) => sender.maintenance(beat).run(signal) },
     { name: 'push.stock', run: (signal, beat) => sender.push('stock', signal, beat) },
     { name: 'push.product', run: (signal, beat) => sender.push('product', signal, beat) },
     { name: 'catalog', run: catalog },

@@ -1,155 +1,39 @@
-import {
-  BATCH_ITEMS_MAX,
-  type BatchAnswer,
-  type ProductChangeItem,
-  type ProductRecord,
-  type SkuRecord,
-} from '../platform/platform.ts';
-import { ADDRESS_KEYS, type ChangeBody, type ChangeKind } from './change.ts';
+import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/platform.ts';
+import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type QueuedChange } from './change.ts';
+import { sameNumber } from './guard-rails.ts';
 
-/** Place of a change in the line: lower first. */
+/** A change that is sold out goes ahead of everything else: nobody may buy it any more. */
 export const PRIORITY_SOLD_OUT = 0;
-export const PRIORITY_NORMAL = 1;
 
-/** A product that nobody may buy any more goes ahead of everything else. */
 export function priorityOf(body: object): number {
-  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_NORMAL;
+  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : 1;
 }
 
-export interface Waiting {
-  priority: number;
-  /** Rises with the time since when the change waits. */
-  queueSeq: number;
-}
-
-/** The order of the line: sold out first, then oldest. */
-export function compareWaiting(a: Waiting, b: Waiting): number {
-  return a.priority - b.priority || a.queueSeq - b.queueSeq;
-}
-
-/**
- * - `take`: send it in this call
- * - `settle`: the platform has this value already; no call is needed
- * - `leave`: something it conflicts with is under way; its turn comes later
- */
-export type Verdict = 'take' | 'settle' | 'leave';
-
-export interface BatchPlan<T> {
-  take: T[];
-  settle: T[];
-  /** Whether more may be waiting behind what was looked at. */
-  more: boolean;
-}
-
-/**
- * Fills one call from the line. Looks at no more than `lookMax` changes, so that a long line of changes that
- * need no call cannot hold up the event loop.
- */
-export function planBatch<T>(
-  line: Iterable<T>,
-  judge: (change: T) => Verdict,
-  options: { max?: number; lookMax?: number } = {},
-): BatchPlan<T> {
-  const { max = BATCH_ITEMS_MAX, lookMax = 20 * BATCH_ITEMS_MAX } = options;
-  const plan: BatchPlan<T> = { take: [], settle: [], more: false };
-  let looked = 0;
-  for (const change of line) {
-    if (plan.take.length === max || looked === lookMax) {
-      plan.more = true;
-      break;
-    }
-    looked += 1;
-    const verdict = judge(change);
-    if (verdict === 'take') plan.take.push(change);
-    else if (verdict === 'settle') plan.settle.push(change);
-  }
-  return plan;
-}
-
-export interface LaneOutlook {
-  /** Changes that could leave now. */
+/** What waits for one kind of call. */
+export interface QueueOutlook {
   waiting: number;
   /** Whether the first of them is sold out. */
   urgent: boolean;
-  /** How long until each of the two endpoints may be called. */
-  batchFreeInMs: number;
-  singleFreeInMs: number;
 }
 
 /**
  * Which endpoint carries the next call. A batch takes everything, so it goes wherever it is not slower; the
- * single endpoint serves a lone change, or a sold-out one at the head of a line, when its slot is free sooner.
+ * single endpoint serves a lone change, or a sold-out one at the head of a queue, when its slot is free sooner.
  */
-export function chooseLane(outlook: LaneOutlook): 'batch' | 'single' | 'none' {
-  if (outlook.waiting === 0) return 'none';
-  const suits = outlook.waiting === 1 || outlook.urgent;
-  return suits && outlook.singleFreeInMs < outlook.batchFreeInMs ? 'single' : 'batch';
-}
-
-/** Alone refused, one after the other, before the search takes it that the platform refuses everything. */
-const HOPELESS_AFTER = 3;
-
-/**
- * Finds the bad items of a call that was refused whole by sending its halves, in the order of the items. Ask for
- * `next`, send it, say whether it was accepted, until `next` is undefined.
- */
-export class Bisection<T> {
-  /** Items that were refused alone, with the platform's message. */
-  readonly refused: { item: T; message: string }[] = [];
-  #groups: T[][];
-  #accepted = false;
-
-  /** `items` were refused together. */
-  constructor(items: readonly T[], message: string) {
-    this.#groups = [[...items]];
-    this.groupRefused(message);
-  }
-
-  /** The group to send next; undefined when every item is accepted or refused alone. */
-  get next(): readonly T[] | undefined {
-    return this.#groups[0];
-  }
-
-  /**
-   * Whether the first items were each refused alone and nothing was accepted: then it is not the items, and
-   * the search is better given up than run to its end.
-   */
-  get isHopeless(): boolean {
-    return !this.#accepted && this.refused.length >= HOPELESS_AFTER;
-  }
-
-  /** Items that were neither accepted nor refused alone. */
-  get open(): T[] {
-    return this.#groups.flat();
-  }
-
-  groupAccepted(): void {
-    this.#accepted = true;
-    this.#groups.shift();
-  }
-
-  groupRefused(message: string): void {
-    const group = this.#groups.shift();
-    if (!group) return;
-    const [item] = group;
-    if (group.length === 1 && item !== undefined) {
-      this.refused.push({ item, message });
-      return;
-    }
-    const middle = Math.ceil(group.length / 2);
-    this.#groups.unshift(group.slice(0, middle), group.slice(middle));
-  }
+export function chooseEndpoint(
+  { waiting, urgent }: QueueOutlook,
+  freeInMs: { batch: number; single: number },
+): 'batch' | 'single' | 'none' {
+  if (waiting === 0) return 'none';
+  return (waiting === 1 || urgent) && freeInMs.single < freeInMs.batch ? 'single' : 'batch';
 }
 
 /**
- * - `applied`: the platform counted it as updated
+ * - `done`: the platform counted it as updated
  * - `rejected`: the platform discarded it, with its message
- * - `uncertain`: the answer does not say; re-read it or send it again, values are absolute
+ * - `unclear`: the answer does not say; re-read it or send it again, values are absolute
  */
-export type ItemOutcome =
-  | { state: 'applied' }
-  | { state: 'rejected'; message: string }
-  | { state: 'uncertain'; message: string };
+export type ItemAnswer = { state: 'done' } | { state: 'rejected' | 'unclear'; message: string };
 
 /** An item's messages are joined until they are this long. */
 const MESSAGE_MAX = 500;
@@ -163,7 +47,7 @@ type Named = Pick<ProductChangeItem, 'sku' | 'externalId'>;
  * range or contradicts the ids beside it, by its ids, if exactly one item has them. When an error cannot be
  * placed, or `updated`, `errors` and `total` do not add up, no item that was not named is taken for applied.
  */
-export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): ItemOutcome[] {
+export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): ItemAnswer[] {
   const messages = new Map<number, string>();
   const unplaced: BatchError[] = [];
   for (const error of answer.errors) {
@@ -177,10 +61,10 @@ export function readBatchAnswer(items: readonly Named[], answer: BatchAnswer): I
     }
   }
   const doubt = doubtOf(items.length, messages.size, unplaced, answer);
-  return items.map((_, i): ItemOutcome => {
+  return items.map((_, i): ItemAnswer => {
     const message = messages.get(i);
     if (message !== undefined) return { state: 'rejected', message };
-    return doubt === undefined ? { state: 'applied' } : { state: 'uncertain', message: doubt };
+    return doubt === undefined ? { state: 'done' } : { state: 'unclear', message: doubt };
   });
 }
 
@@ -291,12 +175,6 @@ function hasExternalId(mapping: SkuRecord['integrations'][number], externalId: s
   return externalId !== undefined && [extId, productIdPosA, productCodePosB].includes(externalId);
 }
 
-/** Whether a number as the platform sent it, perhaps as text, is `wanted`. */
-export function sameNumber(sent: number | string | null, wanted: number | undefined): boolean {
-  if (sent === null || wanted === undefined || sent === '') return false;
-  return Number(sent) === wanted;
-}
-
 /** Fields that all skus of a product share (document, "Product level fields"). */
 const SHARED_FIELDS = ['name', 'description', 'show'] as const;
 
@@ -325,12 +203,8 @@ export function withoutOverruled<T extends ChangeBody>(
   return valueKeys(rest).length === 0 ? undefined : (rest as T);
 }
 
-/** A change that may hold values of several hand-overs, each with the number of its own. */
-export interface Versioned {
-  body: ChangeBody;
-  /** By field; numbers rise with time. */
-  versions: Readonly<Record<string, number>>;
-}
+/** A body with the number of the hand-over that brought each of its fields; they rise with time. */
+export type Versioned = Pick<QueuedChange, 'body' | 'versions'>;
 
 /** Two changes of one target of which neither need be newer as a whole: each field's newest value. */
 export function mergeVersioned(a: Versioned, b: Versioned): Versioned {
@@ -359,11 +233,6 @@ export function withoutNewer(
     if ((other.versions[field] ?? 0) > (change.versions[field] ?? 0)) newer[field] = true;
   }
   return withoutOverruled(change.body, newer as ChangeBody, scope);
-}
-
-/** `withoutNewer` beside a change for another sku of the same product. */
-export function withoutNewerShared(change: Versioned, other: Versioned): ChangeBody | undefined {
-  return withoutNewer(change, other, 'shared');
 }
 
 function newestIn({ body, versions }: Versioned): number {

@@ -1,7 +1,8 @@
 import * as z from 'zod';
-import type { MappingField } from '../catalog/product.ts';
+import type { CatalogMapping } from '../catalog/product.ts';
 import { jsonText, mayBeThousands } from '../core/values.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts';
+import type { Guard } from './guard-rails.ts';
 
 /** What a change is about; also which pair of endpoints carries it. */
 export type ChangeKind = 'product' | 'stock';
@@ -82,19 +83,28 @@ export const productItem = z.strictObject({
 });
 export type ProductChange = z.output<typeof productItem>;
 
-export type FaultCode =
-  | 'not-an-object'
-  | 'unknown-column'
-  | 'no-product' // neither sku nor externalId
-  | 'nothing-to-change'
-  | 'bad-value'
-  | 'bad-text' // not UTF-8, NUL, or a line that does not fit its header
-  | 'cut' // the input ends in the middle
-  | 'refused-file'; // nothing of the file can be read
+/** A change in its own words. */
+export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange };
+
+/**
+ * What was handed over by any way in: a change, or an item that could not be read and has nobody to be told.
+ * `reference` is what its giver knows it by.
+ */
+export type HandedOver = { reference?: string | null } & (
+  | Change
+  | { kind: ChangeKind; fault: ChangeFault; value: unknown }
+);
 
 /** Why one item cannot be taken. Nothing else is affected by it. */
 export interface ChangeFault {
-  code: FaultCode;
+  code:
+    | 'not-an-object'
+    | 'unknown-column'
+    | 'no-product' // neither sku nor externalId
+    | 'nothing-to-change'
+    | 'bad-value'
+    | 'bad-text' // not UTF-8, NUL, or a line that does not fit its header
+    | 'cut'; // the input ends in the middle
   /** The column at fault, where it is one. */
   column: string | null;
   /** One or more sentences for the person who made the item. */
@@ -116,7 +126,6 @@ export interface Target {
   /** Changes of one kind that share it are never under way in two calls at once: the product's id, where known. */
   conflictKey: string;
   sku: string | null;
-  productId: string | null;
   subsidiaryId: string | null;
 }
 
@@ -129,21 +138,7 @@ export interface Address {
 }
 
 /** One place a change may have been meant for, to be shown to a person. */
-export interface Candidate {
-  sku: string;
-  productId: string;
-  subsidiaryId: string | null;
-  externalId: string | null;
-  field: MappingField | null;
-}
-
-export type RejectionCode =
-  | 'unknown-product'
-  | 'unknown-branch'
-  | 'not-in-branch'
-  | 'ambiguous'
-  | 'contradiction' // sku and externalId, or the two names of the branch, do not belong together
-  | 'no-external-id'; // a stock named by a sku that has no usable mapping
+export type Candidate = CatalogMapping;
 
 /** What GET /product is asked for. */
 export type ProductQuery = { sku: string } | { externalId: string };
@@ -157,15 +152,79 @@ export type ProductQuery = { sku: string } | { externalId: string };
 export type Resolution =
   | { state: 'resolved' | 'as-is'; target: Target; address: Address }
   | { state: 'needs-read'; query: ProductQuery }
-  | { state: 'rejected'; code: RejectionCode; message: string; candidates: Candidate[] };
+  | {
+      state: 'rejected';
+      code:
+        | 'unknown-product'
+        | 'unknown-branch'
+        | 'not-in-branch'
+        | 'ambiguous'
+        | 'contradiction' // sku and externalId, or the two names of the branch, do not belong together
+        | 'no-external-id'; // a stock named by a sku that has no usable mapping
+      message: string;
+      candidates: Candidate[];
+    };
+
+export type OutboxState = 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
+
+/** A change in the outbox, as the rules of the queue need it. */
+export interface QueuedChange {
+  changeId: number;
+  kind: ChangeKind;
+  /** Key of its target. */
+  target: string;
+  conflictKey: string;
+  /** null while the mirror does not know the target. */
+  sku: string | null;
+  subsidiaryId: string | null;
+  /** Whether the mirror knows the target; else the change waits for a reading, or is sent by its own words. */
+  basis: 'mirror' | 'as-is' | 'needs-read';
+  body: ChangeBody;
+  /** Number of the hand-over; they rise with time. */
+  version: number;
+  /** Of each field of the body: the hand-over that brought it. */
+  versions: Readonly<Record<string, number>>;
+  state: OutboxState;
+  /** The guard rail that holds it for a person. */
+  heldGuard: Guard | null;
+  /** Newest event of the order feed when it was handed over. */
+  asOfSeq: number;
+  /** Its place in the queue: first by `priority`, then by `queueSeq`, lower first. */
+  priority: number;
+  queueSeq: number;
+  /** How often it was sent. */
+  attempts: number;
+  /** Of a stock: the quantity as it was sent, and the newest event of the order feed then. */
+  sentQty: number | null;
+  sentAsOfSeq: number | null;
+}
+
+/** One change of a call, as it is sent. */
+export interface BatchItem {
+  changeId: number;
+  target: string;
+  body: ChangeBody;
+  /** How often it was sent before. */
+  attempts: number;
+}
+
+/** What became of a sent change. */
+export interface Answer {
+  changeId: number;
+  /** `retry`: unknown or not arrived; it waits again, under newer values. */
+  state: 'done' | 'rejected' | 'retry';
+  /** Of a refusal: the platform's. */
+  message?: string | undefined;
+}
 
 /** The candidates as a person reads them; the first ten. */
 export function describeCandidates(candidates: readonly Candidate[]): string {
-  const shown = candidates.slice(0, 10).map((each) => {
-    const branch = each.subsidiaryId === null ? '' : ` in branch ${each.subsidiaryId}`;
-    const mapping = each.externalId === null ? '' : ` (externalId ${each.externalId})`;
-    return `sku ${each.sku}${branch}${mapping}`;
-  });
+  const shown = candidates
+    .slice(0, 10)
+    .map(
+      ({ sku, subsidiaryId, externalId }) =>
+        `sku ${sku} in branch ${subsidiaryId} (externalId ${externalId})`,
+    );
   const more = candidates.length > 10 ? ` and ${candidates.length - 10} more` : '';
   return shown.join(', ') + more;
 }
@@ -177,7 +236,7 @@ export function literalTarget(change: StockChange | ProductChange): Target {
   const external = 'subsidiaryExternalId' in change ? change.subsidiaryExternalId : undefined;
   const place = subsidiaryId ?? (external === undefined ? undefined : `ext:${external}`);
   const key = place === undefined ? product : `${product}@${place}`;
-  return { key, conflictKey: key, sku: null, productId: null, subsidiaryId };
+  return { key, conflictKey: key, sku: null, subsidiaryId };
 }
 
 /** The change's own words for its product and branch. */
@@ -221,7 +280,7 @@ function readChange<T>(kind: ChangeKind, value: unknown): ChangeReading<T> {
     return { fault: { code: 'not-an-object', column: null, message } };
   }
   const faults: ChangeFault[] = [];
-  const fault = (code: FaultCode, column: string | null, message: string) =>
+  const fault = (code: ChangeFault['code'], column: string | null, message: string) =>
     faults.push({ code, column, message });
   for (const column of Object.keys(value)) {
     if (COLUMNS[kind].includes(column)) continue;

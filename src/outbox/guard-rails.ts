@@ -1,5 +1,3 @@
-import { sameNumber } from './batch.ts';
-
 /**
  * Which guard rail holds a change back for a person; also the value of `outbox.held_guard`. `restored`: it had not
  * been sent when a backup was made that was restored since.
@@ -25,7 +23,8 @@ export const GUARDS_OFF: GuardSettings = {
   missingShareMax: 0,
 };
 
-export interface Hold {
+/** Why a guard rail holds a change. */
+export interface GuardReason {
   guard: Guard;
   /** For the person who decides. */
   message: string;
@@ -38,7 +37,7 @@ export interface Hold {
 export function guardZeroItems(
   counts: { inHandOver: number; withinWindow: number },
   settings: GuardSettings,
-): Hold | undefined {
+): GuardReason | undefined {
   const { zeroItemsMax } = settings;
   const total = counts.inHandOver + counts.withinWindow;
   if (zeroItemsMax === 0 || total <= zeroItemsMax) return undefined;
@@ -53,7 +52,7 @@ export function guardPrice(
   known: number | string | null | undefined,
   price: number,
   settings: GuardSettings,
-): Hold | undefined {
+): GuardReason | undefined {
   const { priceFactorMax } = settings;
   const before = known === null || known === undefined || known === '' ? Number.NaN : Number(known);
   if (priceFactorMax === 0 || !Number.isFinite(before) || before <= 0 || sameNumber(known ?? null, price)) {
@@ -67,11 +66,17 @@ export function guardPrice(
   };
 }
 
+/** Whether a number as the platform sent it, perhaps as text, is `wanted`. */
+export function sameNumber(sent: number | string | null, wanted: number | undefined): boolean {
+  if (sent === null || wanted === undefined || sent === '') return false;
+  return Number(sent) === wanted;
+}
+
 /** Holds a full inventory that does not name too large a share of what the mirror knows. */
 export function guardMissing(
   counts: { known: number; missing: number },
   settings: GuardSettings,
-): Hold | undefined {
+): GuardReason | undefined {
   const { missingShareMax } = settings;
   if (missingShareMax === 0 || counts.known === 0 || counts.missing / counts.known <= missingShareMax) {
     return undefined;

@@ -60,20 +60,14 @@ export class InventoryIndex {
    * Target key of a change, as `resolveStock` would find it, in the plain case: named by an externalId that
    * stands for one stock entry. undefined: resolve it.
    */
-  keyOf(change: StockChange): string | undefined {
-    if (change.externalId === undefined || change.sku !== undefined) return undefined;
-    const place = this.#places.get(change.externalId);
-    if (!place) return undefined;
-    const { subsidiaryId, subsidiaryExternalId } = change;
-    if (subsidiaryId !== undefined && subsidiaryId !== place.subsidiaryId) return undefined;
-    if (
-      subsidiaryExternalId !== undefined &&
-      this.#branches.idOf(subsidiaryExternalId) !== place.subsidiaryId
-    ) {
-      return undefined;
-    }
-    return place.key;
-  }
+  readonly keyOf = (change: StockChange): string | undefined => {
+    const { externalId, sku, subsidiaryId, subsidiaryExternalId } = change;
+    const place = externalId === undefined || sku !== undefined ? undefined : this.#places.get(externalId);
+    if (!place || (subsidiaryId ?? place.subsidiaryId) !== place.subsidiaryId) return undefined;
+    const isOther =
+      subsidiaryExternalId !== undefined && this.#branches.idOf(subsidiaryExternalId) !== place.subsidiaryId;
+    return isOther ? undefined : place.key;
+  };
 
   #add(externalId: string, place: { key: string; subsidiaryId: string }): void {
     const before = this.#places.get(externalId);

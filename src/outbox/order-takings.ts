@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { type Sql, sqlOf } from '../db/sql.ts';
 import { IS_OPEN, takesNothing } from '../orders/order.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
@@ -36,6 +37,22 @@ interface OrderItem {
   quantity: number | string | null;
 }
 
+interface MirroredOrder {
+  seq: number;
+  store: string | null;
+  createdAt: string | null;
+}
+
+/** An order as the ledger has it; the columns of `ledger_orders`. */
+interface LedgerOrder {
+  orderId: string;
+  takes: number;
+  booked: number;
+  placedMs: number;
+  liveSinceSeq: number;
+  changedSeq: number;
+}
+
 interface Place {
   sku: string;
   subsidiaryId: string;
@@ -43,130 +60,35 @@ interface Place {
 
 type Taking = Place & { qty: number };
 
+const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
+  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
+  .join(' UNION ');
+
 /**
  * What orders take of which stock, in `ledger_orders` and `order_takings`, brought up to date from the order feed.
  * Transactions are the caller's.
  */
 export class OrderTakings {
+  readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #branches: BranchDirectory;
   readonly #skewMs: () => number | undefined;
-  readonly #mark: Database.Statement<[string], number>;
-  readonly #setMark: Database.Statement<[number, string]>;
-  readonly #newest: Database.Statement<[], number>;
-  readonly #events: Database.Statement<[number, number], OrderEvent>;
-  readonly #openOrders: Database.Statement<[], { orderId: string; seq: number }>;
-  readonly #known: Database.Statement<[string], { takes: number }>;
-  readonly #isBooked: Database.Statement<[string], number>;
-  readonly #put: Database.Statement;
-  readonly #setState: Database.Statement;
-  readonly #book: Database.Statement<[string]>;
-  readonly #bookAll: Database.Statement<[]>;
-  readonly #forgetCounts: Database.Statement<[]>;
-  readonly #order: Database.Statement<
-    [string],
-    { seq: number; store: string | null; createdAt: string | null }
-  >;
-  readonly #items: Database.Statement<[string], OrderItem>;
-  readonly #placesOfId: Database.Statement<[string, string, string], Place>;
-  readonly #placesOfName: Database.Statement<[string], Place>;
-  readonly #isStocked: Database.Statement<[string], number>;
-  readonly #takings: Database.Statement<[string], Taking>;
-  readonly #dropTakings: Database.Statement<[string]>;
-  readonly #addTaking: Database.Statement;
-  readonly #setPlaced: Database.Statement<[number, string]>;
-  readonly #touch: Database.Statement<[string]>;
-  readonly #ack: Database.Statement<[string, string, string]>;
-  readonly #sweptMs: Database.Statement<[], number>;
-  readonly #setStale: Database.Statement<[]>;
-  readonly #stale: Database.Statement<[number], string>;
-  readonly #collect: Database.Statement<[{ seq: number; limit: number }], string>;
-  readonly #drop: Database.Statement<[string]>;
-  readonly #sweptSeq: Database.Statement<[], number | null>;
 
   constructor({ db, clock, branches, skewMs = () => 0 }: OrderTakingsOptions) {
+    this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#branches = branches;
     this.#skewMs = skewMs;
-    this.#mark = db.prepare<[string], number>('SELECT value FROM marks WHERE name = ?').pluck();
-    this.#setMark = db.prepare('UPDATE marks SET value = ? WHERE name = ?');
-    this.#newest = db
-      .prepare<[], number>(
-        "SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0)",
-      )
-      .pluck();
-    this.#events = db.prepare(`
-      SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
-      FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?`);
-    this.#openOrders = db.prepare(`
-      SELECT order_id AS orderId,
-        coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
-      FROM orders INDEXED BY orders_open
-      WHERE ${IS_OPEN}`);
-    this.#known = db.prepare('SELECT takes FROM ledger_orders WHERE order_id = ?');
-    this.#isBooked = db.prepare<[string], number>('SELECT 1 FROM order_acks WHERE order_id = ?').pluck();
-    this.#put = db.prepare(`
-      INSERT INTO ledger_orders (order_id, takes, booked, placed_ms, live_since_seq, changed_seq)
-      VALUES (@orderId, @takes, @booked, @placedMs, @liveSinceSeq, @changedSeq)
-      ON CONFLICT (order_id) DO UPDATE SET takes = excluded.takes, booked = excluded.booked`);
-    this.#setState = db.prepare(`
-      UPDATE ledger_orders SET takes = @takes, live_since_seq = max(live_since_seq, @liveSinceSeq),
-        changed_seq = max(changed_seq, @changedSeq)
-      WHERE order_id = @orderId`);
-    this.#book = db.prepare('UPDATE ledger_orders SET booked = 1 WHERE order_id = ? AND booked = 0');
-    this.#bookAll = db.prepare('UPDATE ledger_orders SET booked = 1 WHERE booked = 0');
-    this.#forgetCounts = db.prepare('DELETE FROM stock_counts');
-    this.#order = db.prepare(
-      'SELECT seq, store_external_id AS store, created_at AS createdAt FROM orders WHERE order_id = ?',
-    );
-    this.#items = db.prepare(`
-      SELECT product_external_id AS externalId, product_name AS name, quantity
-      FROM order_items WHERE order_id = ?`);
-    const placesBy = (column: string) =>
-      `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`;
-    this.#placesOfId = db.prepare(
-      ['ext_id', 'product_id_pos_a', 'product_code_pos_b'].map(placesBy).join(' UNION '),
-    );
-    this.#placesOfName = db.prepare(`
-      SELECT k.sku, k.subsidiary_id AS subsidiaryId
-      FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = ?`);
-    this.#isStocked = db
-      .prepare<[string], number>('SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1')
-      .pluck();
-    this.#takings = db.prepare(
-      'SELECT sku, subsidiary_id AS subsidiaryId, qty FROM order_takings WHERE order_id = ?',
-    );
-    this.#dropTakings = db.prepare('DELETE FROM order_takings WHERE order_id = ?');
-    this.#addTaking = db.prepare(`
-      INSERT INTO order_takings (sku, subsidiary_id, order_id, qty) VALUES (@sku, @subsidiaryId, @orderId, @qty)`);
-    this.#setPlaced = db.prepare('UPDATE ledger_orders SET is_unplaced = ?, is_stale = 0 WHERE order_id = ?');
-    this.#touch = db.prepare(`
-      UPDATE stock_counts SET dirty = 1
-      WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM order_takings WHERE order_id = ?)`);
-    this.#ack = db.prepare(`
-      INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`);
-    this.#sweptMs = db.prepare<[], number>('SELECT coalesce(max(completed_ms), 0) FROM sweeps').pluck();
-    this.#setStale = db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE takes = 1');
-    this.#stale = db
-      .prepare<[number], string>('SELECT order_id FROM ledger_orders WHERE is_stale = 1 LIMIT ?')
-      .pluck();
-    // Part of every count that lives, and of every quantity since the catalogue was read whole.
-    this.#collect = db
-      .prepare<[{ seq: number; limit: number }], string>(
-        `SELECT order_id FROM ledger_orders l
-         WHERE (l.booked = 1 OR l.takes = 0) AND l.live_since_seq <= @seq AND l.changed_seq <= @seq
-           AND NOT EXISTS (SELECT 1 FROM order_takings t JOIN stock_counts n USING (sku, subsidiary_id)
-             WHERE t.order_id = l.order_id AND l.takes = 1 AND n.counted_seq < l.live_since_seq)
-         LIMIT @limit`,
-      )
-      .pluck();
-    this.#drop = db.prepare('DELETE FROM ledger_orders WHERE order_id = ?');
-    this.#sweptSeq = db.prepare<[], number | null>('SELECT min(as_of_seq) FROM sweeps').pluck();
+  }
+
+  /** Newest event of the order feed. */
+  get newestSeq(): number {
+    return this.#sql.value("SELECT seq FROM sqlite_sequence WHERE name = 'order_events'") ?? 0;
   }
 
   /** What was confirmed before this event says nothing: what orders took then was not followed. */
   get fromSeq(): number {
-    return this.#mark.get('ledger.from') ?? 0;
+    return this.#mark('ledger.from');
   }
 
   /**
@@ -174,20 +96,24 @@ export class OrderTakings {
    * on: orders that have ended count as booked, all open ones as not. While it is off, all count as booked.
    */
   begin(holdBack: boolean): void {
-    const isOther = this.#mark.get('ledger.holds') !== Number(holdBack);
-    if ((this.#mark.get('ledger.seen') ?? -1) < 0 || (isOther && holdBack)) {
-      const newest = this.#newest.get() ?? 0;
-      this.#setMark.run(newest, 'ledger.seen');
-      this.#setMark.run(newest, 'ledger.from');
+    const isOther = this.#mark('ledger.holds') !== Number(holdBack);
+    if (this.#mark('ledger.seen') < 0 || (isOther && holdBack)) {
+      this.#setMark('ledger.seen', this.newestSeq);
+      this.#setMark('ledger.from', this.newestSeq);
     }
     if (!isOther) return;
-    this.#setMark.run(Number(holdBack), 'ledger.holds');
-    this.#bookAll.run();
-    this.#forgetCounts.run();
+    this.#setMark('ledger.holds', Number(holdBack));
+    this.#sql.run('UPDATE ledger_orders SET booked = 1 WHERE booked = 0');
+    this.#sql.run('DELETE FROM stock_counts');
     if (!holdBack) return;
-    for (const { orderId, seq } of this.#openOrders.all()) {
-      const booked = this.#isBooked.get(orderId) ?? 0;
-      this.#put.run({ orderId, takes: 1, booked, placedMs: 0, liveSinceSeq: seq, changedSeq: 0 });
+    const open = this.#sql.rows<{ orderId: string; seq: number }>(`
+      SELECT order_id AS orderId,
+        coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
+      FROM orders INDEXED BY orders_open
+      WHERE ${IS_OPEN}`);
+    for (const { orderId, seq } of open) {
+      const booked = this.#isBooked(orderId);
+      this.#put({ orderId, takes: 1, booked, placedMs: 0, liveSinceSeq: seq, changedSeq: 0 });
       this.#place(orderId);
     }
   }
@@ -195,17 +121,23 @@ export class OrderTakings {
   /** Takes in what the order feed and the catalogue have brought. True: there is more, for a next transaction. */
   catchUp(holdBack: boolean): boolean {
     this.begin(holdBack);
-    const events = this.#events.all(this.#mark.get('ledger.seen') ?? 0, PART);
+    const events = this.#sql.rows<OrderEvent>(
+      `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
+       FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
+      this.#mark('ledger.seen'),
+    );
     for (const event of events) this.#take(event, holdBack);
     const last = events.at(-1);
-    if (last) this.#setMark.run(last.seq, 'ledger.seen');
+    if (last) this.#setMark('ledger.seen', last.seq);
     if (events.length === PART) return true;
-    const sweptMs = this.#sweptMs.get() ?? 0;
-    if (sweptMs !== this.#mark.get('ledger.swept')) {
-      this.#setMark.run(sweptMs, 'ledger.swept');
-      this.#setStale.run();
+    const sweptMs = this.#sql.value('SELECT coalesce(max(completed_ms), 0) FROM sweeps') ?? 0;
+    if (sweptMs !== this.#mark('ledger.swept')) {
+      this.#setMark('ledger.swept', sweptMs);
+      this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE takes = 1');
     }
-    const stale = this.#stale.all(PART);
+    const stale = this.#sql.values<string>(
+      `SELECT order_id FROM ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
+    );
     for (const orderId of stale) this.#place(orderId);
     return stale.length === PART;
   }
@@ -215,89 +147,113 @@ export class OrderTakings {
     const at = isoUtc(this.#clock.nowMs());
     return orderIds.map((given) => {
       const orderId = given.trim();
-      const isNew = this.#ack.run(orderId, at, source).changes > 0;
-      if (this.#book.run(orderId).changes > 0) this.#touch.run(orderId);
-      const isHeardOf = this.#order.get(orderId) !== undefined;
-      return { orderId, state: !isHeardOf ? 'unheard' : isNew ? 'new' : 'known' };
+      const ack =
+        'INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+      const isNew = this.#sql.run(ack, orderId, at, source).changes > 0;
+      const book = 'UPDATE ledger_orders SET booked = 1 WHERE order_id = ? AND booked = 0';
+      if (this.#sql.run(book, orderId).changes > 0) this.#touch(orderId);
+      return { orderId, state: !this.#order(orderId) ? 'unheard' : isNew ? 'new' : 'known' };
     });
   }
 
   /** Forgets orders that nothing needs any more; returns how many. */
   collect(): number {
-    const seq = Math.min(this.#sweptSeq.get() ?? 0, this.#mark.get('ledger.seen') ?? 0);
-    const collected = this.#collect.all({ seq, limit: PART });
+    const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
+    // Part of every count that lives, and of every quantity since the catalogue was read whole.
+    const collected = this.#sql.values<string>(
+      `SELECT order_id FROM ledger_orders l
+       WHERE (l.booked = 1 OR l.takes = 0) AND l.live_since_seq <= @seq AND l.changed_seq <= @seq
+         AND NOT EXISTS (SELECT 1 FROM order_takings t JOIN stock_counts n USING (sku, subsidiary_id)
+           WHERE t.order_id = l.order_id AND l.takes = 1 AND n.counted_seq < l.live_since_seq)
+       LIMIT ${PART}`,
+      { seq: Math.min(sweptSeq, this.#mark('ledger.seen')) },
+    );
     for (const orderId of collected) {
-      this.#dropTakings.run(orderId);
-      this.#drop.run(orderId);
+      this.#dropTakings(orderId);
+      this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }
     return collected.length;
   }
 
   #take({ seq, orderId, status, previousStatus, observedAt }: OrderEvent, holdBack: boolean): void {
-    const known = this.#known.get(orderId);
+    const known = this.#sql.value('SELECT takes FROM ledger_orders WHERE order_id = ?', orderId);
     const takes = Number(!takesNothing(status));
-    const isBegun = known ? known.takes === 1 : previousStatus !== null && !takesNothing(previousStatus);
+    const isBegun =
+      known === undefined ? previousStatus !== null && !takesNothing(previousStatus) : known === 1;
     // What is mirrored of its items came with its newest event: an edit may lie between. And one that ends as it is heard
     // of may have taken something all the same.
-    const newestSeq = this.#order.get(orderId)?.seq ?? seq;
+    const newestSeq = this.#order(orderId)?.seq ?? seq;
     const changedSeq = newestSeq > seq ? newestSeq : takes === 0 ? seq : 0;
-    if (known) {
-      this.#setState.run({ orderId, takes, liveSinceSeq: isBegun ? 0 : takes * seq, changedSeq });
-      if (this.#place(orderId)) this.#setState.run({ orderId, takes, liveSinceSeq: 0, changedSeq: seq });
-    } else {
+    if (known === undefined) {
       // One that moves on and is not here was booked and forgotten, or ended before it all began.
       if (isBegun && takes === 1 && status !== previousStatus) return;
-      const booked = isBegun || !holdBack ? 1 : (this.#isBooked.get(orderId) ?? 0);
-      const liveSinceSeq = isBegun ? 0 : seq;
-      const placedMs = isBegun ? 0 : this.#placedMs(orderId, observedAt);
-      this.#put.run({
+      this.#put({
         orderId,
         takes,
-        booked,
-        placedMs,
-        liveSinceSeq,
+        booked: isBegun || !holdBack ? 1 : this.#isBooked(orderId),
+        placedMs: isBegun ? 0 : this.#placedMs(orderId, observedAt),
+        liveSinceSeq: isBegun ? 0 : seq,
         changedSeq: isBegun ? seq : changedSeq,
       });
       this.#place(orderId);
+    } else {
+      this.#setState({ orderId, takes, liveSinceSeq: isBegun ? 0 : takes * seq, changedSeq });
+      if (this.#place(orderId)) this.#setState({ orderId, takes, liveSinceSeq: 0, changedSeq: seq });
     }
-    this.#touch.run(orderId);
+    this.#touch(orderId);
   }
 
   /** Looks up what the order takes. True when that is not what it was. */
   #place(orderId: string): boolean {
-    const before = this.#takings.all(orderId);
+    const before = this.#sql.rows<Taking>(
+      'SELECT sku, subsidiary_id AS subsidiaryId, qty FROM order_takings WHERE order_id = ?',
+      orderId,
+    );
     const { takings, isUnplaced } = this.#read(orderId);
-    this.#setPlaced.run(Number(isUnplaced), orderId);
+    const placed = 'UPDATE ledger_orders SET is_unplaced = ?, is_stale = 0 WHERE order_id = ?';
+    this.#sql.run(placed, Number(isUnplaced), orderId);
     if (sameTakings(before, takings)) return false;
-    this.#touch.run(orderId);
-    this.#dropTakings.run(orderId);
-    for (const taking of takings) this.#addTaking.run({ ...taking, orderId });
-    this.#touch.run(orderId);
+    this.#touch(orderId);
+    this.#dropTakings(orderId);
+    const add = 'INSERT INTO order_takings (sku, subsidiary_id, order_id, qty) VALUES (?, ?, ?, ?)';
+    for (const { sku, subsidiaryId, qty } of takings) this.#sql.run(add, sku, subsidiaryId, orderId, qty);
+    this.#touch(orderId);
     return true;
   }
 
   #read(orderId: string): { takings: Taking[]; isUnplaced: boolean } {
-    const store = this.#order.get(orderId)?.store ?? null;
+    const store = this.#order(orderId)?.store ?? null;
     const takings = new Map<string, Taking>();
     let isUnplaced = false;
-    for (const { externalId, name, quantity } of this.#items.all(orderId)) {
+    const items = this.#sql.rows<OrderItem>(
+      `SELECT product_external_id AS externalId, product_name AS name, quantity FROM order_items WHERE order_id = ?`,
+      orderId,
+    );
+    for (const { externalId, name, quantity } of items) {
       const qty = Number(quantity);
       if (quantity === null || !Number.isFinite(qty) || qty <= 0) continue;
-      // An item with modifiers carries no id (document, "Item"). Where the product has several skus it may be any.
-      const places =
-        externalId !== null
-          ? this.#placesOfId.all(externalId, externalId, externalId)
-          : name === null
-            ? []
-            : this.#placesOfName.all(name);
+      const places = this.#placesOf(externalId, name);
       if (externalId === null && places.length === 0) isUnplaced = true;
       for (const { sku, subsidiaryId } of places) {
         if (!this.#isBranch(store, subsidiaryId)) continue;
         const key = JSON.stringify([sku, subsidiaryId]);
-        takings.set(key, { sku, subsidiaryId, qty: exact((takings.get(key)?.qty ?? 0) + qty) });
+        // Sums of decimal fractions (weights) without the noise of binary ones.
+        const sum = Number(((takings.get(key)?.qty ?? 0) + qty).toFixed(9));
+        takings.set(key, { sku, subsidiaryId, qty: sum });
       }
     }
     return { takings: [...takings.values()], isUnplaced };
+  }
+
+  /** An item with modifiers carries no id (document, "Item"). Where the product has several skus it may be any. */
+  #placesOf(externalId: string | null, name: string | null): Place[] {
+    if (externalId !== null) return this.#sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
+    if (name === null) return [];
+    return this.#sql.rows(
+      `SELECT k.sku, k.subsidiary_id AS subsidiaryId
+       FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = ?`,
+      name,
+    );
   }
 
   /**
@@ -309,16 +265,65 @@ export class OrderTakings {
     if (store === null || store === subsidiaryId) return true;
     const externalId = this.#branches.externalIdOf(subsidiaryId);
     if (externalId !== undefined) return store === externalId;
-    return this.#branches.idOf(store) === undefined && this.#isStocked.get(store) === undefined;
+    const stocked = 'SELECT 1 FROM stocks WHERE subsidiary_id = ? LIMIT 1';
+    return this.#branches.idOf(store) === undefined && this.#sql.value(stocked, store) === undefined;
   }
 
   /** The earliest moment at which it may have been placed, by this machine's clock; 0: nobody can tell. */
   #placedMs(orderId: string, observedAt: string): number {
-    const createdMs = Date.parse(this.#order.get(orderId)?.createdAt ?? '');
+    const createdMs = Date.parse(this.#order(orderId)?.createdAt ?? '');
     const placedMs = createdMs - (this.#skewMs() ?? Number.NaN);
     // An order cannot be heard of before it is placed: where it seems so, the two clocks do not agree.
     const isSound = placedMs <= Date.parse(observedAt) + CLOCKS_MARGIN_MS;
     return isSound ? Math.max(0, Math.round(placedMs - CLOCKS_MARGIN_MS)) : 0;
+  }
+
+  #order(orderId: string): MirroredOrder | undefined {
+    const columns = 'seq, store_external_id AS store, created_at AS createdAt';
+    return this.#sql.row(`SELECT ${columns} FROM orders WHERE order_id = ?`, orderId);
+  }
+
+  #isBooked(orderId: string): number {
+    return this.#sql.value('SELECT 1 FROM order_acks WHERE order_id = ?', orderId) ?? 0;
+  }
+
+  #put(order: LedgerOrder): void {
+    this.#sql.run(
+      `INSERT INTO ledger_orders (order_id, takes, booked, placed_ms, live_since_seq, changed_seq)
+       VALUES (@orderId, @takes, @booked, @placedMs, @liveSinceSeq, @changedSeq)
+       ON CONFLICT (order_id) DO UPDATE SET takes = excluded.takes, booked = excluded.booked`,
+      order,
+    );
+  }
+
+  #setState(order: Pick<LedgerOrder, 'orderId' | 'takes' | 'liveSinceSeq' | 'changedSeq'>): void {
+    this.#sql.run(
+      `UPDATE ledger_orders SET takes = @takes, live_since_seq = max(live_since_seq, @liveSinceSeq),
+         changed_seq = max(changed_seq, @changedSeq)
+       WHERE order_id = @orderId`,
+      order,
+    );
+  }
+
+  /** What is wanted of its stocks may be another quantity now. */
+  #touch(orderId: string): void {
+    this.#sql.run(
+      `UPDATE stock_counts SET dirty = 1
+       WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM order_takings WHERE order_id = ?)`,
+      orderId,
+    );
+  }
+
+  #dropTakings(orderId: string): void {
+    this.#sql.run('DELETE FROM order_takings WHERE order_id = ?', orderId);
+  }
+
+  #mark(name: string): number {
+    return this.#sql.value('SELECT value FROM marks WHERE name = ?', name) ?? -1;
+  }
+
+  #setMark(name: string, value: number): void {
+    this.#sql.run('UPDATE marks SET value = ? WHERE name = ?', value, name);
   }
 }
 
@@ -326,9 +331,4 @@ function sameTakings(a: readonly Taking[], b: readonly Taking[]): boolean {
   const text = (takings: readonly Taking[]) =>
     JSON.stringify(takings.map(({ sku, subsidiaryId, qty }) => [sku, subsidiaryId, qty]).sort());
   return a.length === b.length && text(a) === text(b);
-}
-
-/** Sums of decimal fractions (weights) without the noise of binary ones. */
-function exact(quantity: number): number {
-  return Number(quantity.toFixed(9));
 }

@@ -1,9 +1,31 @@
 import type Database from 'better-sqlite3';
-import type { ChangeBody, ChangeKind } from './change.ts';
-import type { OutboxEntry, OutboxState } from './queue.ts';
+import { type Sql, sqlOf } from '../db/sql.ts';
+import type { ChangeBody, ChangeKind, OutboxState } from './change.ts';
+import type { Guard } from './guard-rails.ts';
+import type { ChangeSource } from './queue.ts';
+
+/** One change as people and the POS see it. */
+export interface OutboxEntry {
+  changeId: number;
+  kind: ChangeKind;
+  target: string;
+  body: ChangeBody;
+  state: OutboxState;
+  attempts: number;
+  message: string | null;
+  createdAt: string;
+  settledAt: string | null;
+  heldGuard: Guard | null;
+  source: ChangeSource;
+  reference: string | null;
+  /** How many earlier values for the target went into this one while it waited. */
+  replaced: number;
+  /** The change that took its place. */
+  supersededBy: number | null;
+}
 
 export interface OutboxFilter {
-  /** `held` is the part of `pending` that waits for a person. */
+  /** `held`: the part of `pending` that a guard rail holds for a person. */
   state?: OutboxState | 'held' | undefined;
   kind?: ChangeKind | undefined;
   /** Only changes with a lower id, for the next page. */
@@ -18,7 +40,7 @@ export interface OutboxFilter {
 }
 
 export interface OutboxCounts {
-  /** Waiting, without those that are held. */
+  /** Waiting, without those that a guard rail holds. */
   pending: number;
   held: number;
   /** Waiting for their product to be read. */
@@ -44,70 +66,56 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
-type Row = Omit<OutboxEntry, 'body'> & { body: string };
+// Each from an index of its own: what is settled stays for a month.
+const COUNTS = `
+  SELECT
+    (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
+    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held,
+    (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
+      AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
+    (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
+    (SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected,
+    (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
+      AS oldestPendingAt`;
 
 /** Reads of the outbox for people, the local API and waiting commands. */
 export class OutboxQueries {
-  readonly #db: Database.Database;
-  readonly #list: Database.Statement<[Record<string, unknown>], Row>;
-  readonly #one: Database.Statement<[number], Row>;
-  readonly #open: Database.Statement<[], [number, number]>;
-  readonly #counts: Database.Statement<[], OutboxCounts>;
+  readonly #sql: Sql;
 
   constructor(db: Database.Database) {
-    this.#db = db;
-    this.#list = db.prepare(`
-      SELECT ${COLUMNS} FROM outbox
-      WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
-        AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
-        AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
-        AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
-      ORDER BY change_id DESC LIMIT @limit`);
-    this.#one = db.prepare(`SELECT ${COLUMNS} FROM outbox WHERE change_id = ?`);
-    this.#open = db
-      .prepare<[], [number, number]>(
-        `SELECT change_id, 0 FROM outbox WHERE state = 'pending' AND held_guard IS NULL
-         UNION ALL SELECT change_id, 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL
-         UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
-      )
-      .raw();
-    // Each from an index of its own: what is settled stays for a month.
-    this.#counts = db.prepare(`
-      SELECT
-        (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
-        (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held,
-        (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
-          AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
-        (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
-        (SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected,
-        (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
-          AS oldestPendingAt`);
+    this.#sql = sqlOf(db);
   }
 
   /** Newest first. */
   list(filter: OutboxFilter): OutboxEntry[] {
-    const isHeld = filter.state === 'held';
-    const rows = this.#list.all({
-      before: filter.before ?? Number.MAX_SAFE_INTEGER,
-      state: isHeld ? 'pending' : (filter.state ?? null),
-      held: isHeld ? 1 : null,
-      kind: filter.kind ?? null,
-      since: filter.since ?? null,
-      target: filter.target ?? null,
-      reference: filter.reference ?? null,
-      limit: filter.limit,
-    });
-    return rows.map(entryOf);
+    const { state, kind = null, since = null, target = null, reference = null, limit } = filter;
+    return this.#entries(
+      `WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
+         AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
+         AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
+         AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
+       ORDER BY change_id DESC LIMIT @limit`,
+      {
+        ...{ kind, since, target, reference, limit },
+        before: filter.before ?? Number.MAX_SAFE_INTEGER,
+        state: state === 'held' ? 'pending' : (state ?? null),
+        held: state === 'held' ? 1 : null,
+      },
+    );
   }
 
   get(changeId: number): OutboxEntry | undefined {
-    const row = this.#one.get(changeId);
-    return row && entryOf(row);
+    return this.#entries('WHERE change_id = ?', changeId)[0];
   }
 
-  /** Every change that is not settled yet, and whether it is held for a person. */
+  /** Every change that is not settled yet, and whether a guard rail holds it for a person. */
   open(): Map<number, { isHeld: boolean }> {
-    return new Map(this.#open.all().map(([changeId, held]) => [changeId, { isHeld: held === 1 }]));
+    const rows = this.#sql.rows<{ changeId: number; isHeld: number }>(
+      `SELECT change_id AS changeId, 0 AS isHeld FROM outbox WHERE ${WAITING}
+       UNION ALL SELECT change_id, 1 FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL
+       UNION ALL SELECT change_id, 0 FROM outbox WHERE state = 'sending'`,
+    );
+    return new Map(rows.map(({ changeId, isHeld }) => [changeId, { isHeld: isHeld === 1 }]));
   }
 
   /** What became of a change: itself, or the one that took its place. */
@@ -126,11 +134,10 @@ export class OutboxQueries {
   /** For a person who looks; what is settled is searched from its newest. */
   lastSent(kind: ChangeKind): LastSent {
     const one = <T>(columns: string, where: string, order: string) =>
-      this.#db
-        .prepare<[string], T>(
-          `SELECT ${columns} FROM outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
-        )
-        .get(kind);
+      this.#sql.row<T>(
+        `SELECT ${columns} FROM outbox WHERE kind = ? AND attempts > 0 AND ${where} ORDER BY ${order} LIMIT 1`,
+        kind,
+      );
     const settled = (state: OutboxState) => `settled_at IS NOT NULL AND state = '${state}'`;
     const message = "coalesce(message, '') AS message";
     const taken = one<{ at: string }>('settled_at AS at', settled('done'), 'settled_at DESC');
@@ -144,19 +151,13 @@ export class OutboxQueries {
   }
 
   counts(): OutboxCounts {
-    return (
-      this.#counts.get() ?? {
-        pending: 0,
-        held: 0,
-        needsRead: 0,
-        sending: 0,
-        rejected: 0,
-        oldestPendingAt: null,
-      }
-    );
+    const none = { pending: 0, held: 0, needsRead: 0, sending: 0, rejected: 0, oldestPendingAt: null };
+    return this.#sql.row<OutboxCounts>(COUNTS) ?? none;
   }
-}
 
-function entryOf(row: Row): OutboxEntry {
-  return { ...row, body: JSON.parse(row.body) as ChangeBody };
+  #entries(which: string, ...params: unknown[]): OutboxEntry[] {
+    return this.#sql
+      .rows<Omit<OutboxEntry, 'body'> & { body: string }>(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params)
+      .map((row) => ({ ...row, body: JSON.parse(row.body) as ChangeBody }));
+  }
 }

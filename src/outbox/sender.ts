@@ -3,6 +3,7 @@ import { asTillsyncError, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { patientSignal, pieceMs, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
+import { sqlOf } from '../db/sql.ts';
 import {
   BATCH_ITEMS_MAX,
   type CallOptions,
@@ -11,20 +12,24 @@ import {
   type ProductChangeItem,
   type StockChangeItem,
 } from '../platform/platform.ts';
-import { Bisection, chooseLane, readBatchAnswer, type Verification, verifyApplied } from './batch.ts';
-import type { ChangeBody, ChangeKind, ProductQuery } from './change.ts';
+import {
+  chooseEndpoint,
+  type QueueOutlook,
+  readBatchAnswer,
+  type Verification,
+  verifyApplied,
+} from './batch.ts';
+import type { Answer, BatchItem, ChangeKind } from './change.ts';
+import type { Claim, SendRules } from './claims.ts';
+import type { SettlementReport } from './settlement.ts';
+import type { MirrorStores, Stores } from './stores.ts';
 
 const SUBJECT = 'outbox.push';
-
-interface Trouble {
-  state: FreshnessState;
-  message: string;
-}
 
 /** How sending fares, told of both kinds of changes as one: well only when neither is in trouble. */
 export class PushFreshness {
   readonly #board: FreshnessBoard;
-  readonly #troubles = new Map<ChangeKind, Trouble>();
+  readonly #troubles = new Map<ChangeKind, FreshnessState>();
 
   constructor(board: FreshnessBoard) {
     this.#board = board;
@@ -39,15 +44,14 @@ export class PushFreshness {
   failed(kind: ChangeKind, error: unknown): void {
     const { code, message, hint } = asTillsyncError(error);
     if (code === 'aborted') return;
-    const state = freshnessOfFailure(code);
-    this.#tell(kind, { state, message: [message, hint].filter(Boolean).join(' ') });
+    this.#report(kind, freshnessOfFailure(code), [message, hint].filter(Boolean).join(' '));
   }
 
   /** Changes wait that nobody may send before a person acts. */
   lockedOut(kind: ChangeKind): void {
     const message =
       'Changes wait until the platform has been given new tokens. Hand them in with: {tillsync} auth set';
-    this.#tell(kind, { state: 'locked-out', message });
+    this.#report(kind, 'locked-out', message);
   }
 
   /** Nothing of the kind waits any more, so nothing of it is in trouble. */
@@ -55,12 +59,12 @@ export class PushFreshness {
     if (this.#troubles.delete(kind) && this.#troubles.size === 0) this.#board.report(SUBJECT, 'ok', '');
   }
 
-  #tell(kind: ChangeKind, trouble: Trouble): void {
+  #report(kind: ChangeKind, state: FreshnessState, message: string): void {
     const before = this.#troubles.get(kind);
-    this.#troubles.set(kind, trouble);
+    this.#troubles.set(kind, state);
     // Only a call is a try; that a person is still waited for is no news.
-    if (trouble.state === 'locked-out' && before?.state === 'locked-out') return;
-    this.#board.report(SUBJECT, trouble.state, trouble.message);
+    if (state === 'locked-out' && before === 'locked-out') return;
+    this.#board.report(SUBJECT, state, message);
   }
 }
 
@@ -68,6 +72,8 @@ export class PushFreshness {
 const ASK_MAX = 10;
 /** After so many sends an item that stays in doubt is given to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
+/** Alone refused, one after the other, before it is taken that the platform refuses everything. */
+const HOPELESS_AFTER = 3;
 
 /** Why a change is given to a person that the platform neither took nor refused in so many words. */
 const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
@@ -76,182 +82,150 @@ const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = 
   unreadable: 'Sent several times; the platform does not say that it took it, nor show the product.',
 };
 
-export interface SentItem {
-  changeId: number;
-  body: ChangeBody;
-  /** How often it was sent before. */
-  attempts: number;
-}
-
-export interface SentOutcome {
-  changeId: number;
-  state: 'done' | 'rejected' | 'retry';
-  message?: string;
-}
-
-export type PushPlatform = Pick<
+type PushPlatform = Pick<
   Platform,
   'productPut' | 'productStockPut' | 'productBatch' | 'productStockBatch' | 'productGet'
 >;
 
-export interface PushResult {
-  outcomes: SentOutcome[];
-  /** Why the flow should rest, when something beyond single items went wrong. */
-  trouble: unknown;
-}
+/** Sends the items of one call and collects what became of each. */
+export class PushCall {
+  readonly #platform: PushPlatform;
+  readonly #kind: ChangeKind;
+  readonly #how: { endpoint: 'batch' | 'single'; call: CallOptions };
+  readonly #answers = new Map<number, Answer>();
 
-/**
- * Sends claimed changes and says what became of each. Never rejects: whatever is not known to have been taken
- * or refused is to be sent again, since all values are absolute.
- */
-export async function pushItems(
-  platform: PushPlatform,
-  kind: ChangeKind,
-  items: readonly SentItem[],
-  how: { lane: 'batch' | 'single'; call: CallOptions },
-): Promise<PushResult> {
-  const outcomes = new Map<number, SentOutcome>();
-  const note = (item: SentItem, state: SentOutcome['state'], message?: string) =>
-    outcomes.set(item.changeId, {
-      changeId: item.changeId,
-      state,
-      ...(message !== undefined && { message }),
-    });
-  let trouble: unknown;
-  const send = (group: readonly SentItem[]) =>
-    how.lane === 'single' && group.length === 1
-      ? sendOne(platform, kind, group[0] as SentItem, how.call, note)
-      : sendBatch(platform, kind, group, how.call, note);
-  try {
-    await send(items);
-  } catch (error) {
-    trouble = hasCode(error, 'platform-refused') ? await bisect(items, error.message, send, note) : error;
+  constructor(
+    platform: PushPlatform,
+    kind: ChangeKind,
+    how: { endpoint: 'batch' | 'single'; call: CallOptions },
+  ) {
+    this.#platform = platform;
+    this.#kind = kind;
+    this.#how = how;
   }
-  for (const item of items) if (!outcomes.has(item.changeId)) note(item, 'retry', retryMessage(trouble));
-  return { outcomes: [...outcomes.values()], trouble };
-}
 
-type Note = (item: SentItem, state: SentOutcome['state'], message?: string) => void;
-
-async function sendOne(
-  platform: PushPlatform,
-  kind: ChangeKind,
-  item: SentItem,
-  call: CallOptions,
-  note: Note,
-) {
-  const answer =
-    kind === 'stock'
-      ? await platform.productStockPut(item.body as StockChangeItem, call)
-      : await platform.productPut(item.body as ProductChangeItem, call);
-  if (answer === 'applied') note(item, 'done');
-  else await settleDoubtful(platform, [item], call, note);
-}
-
-async function sendBatch(
-  platform: PushPlatform,
-  kind: ChangeKind,
-  items: readonly SentItem[],
-  call: CallOptions,
-  note: Note,
-): Promise<void> {
-  const bodies = items.map((item) => item.body);
-  const answer =
-    kind === 'stock'
-      ? await platform.productStockBatch(bodies as StockChangeItem[], call)
-      : await platform.productBatch(bodies as ProductChangeItem[], call);
-  const doubtful: SentItem[] = [];
-  readBatchAnswer(bodies, answer).forEach((outcome, i) => {
-    const item = items[i] as SentItem;
-    if (outcome.state === 'applied') note(item, 'done');
-    else if (outcome.state === 'rejected') note(item, 'rejected', outcome.message);
-    else doubtful.push(item);
-  });
-  await settleDoubtful(platform, doubtful, call, note);
-}
-
-/** Reads what the answer left open; what cannot be told is sent again, a few times. */
-async function settleDoubtful(
-  platform: PushPlatform,
-  doubtful: readonly SentItem[],
-  call: CallOptions,
-  note: Note,
-): Promise<void> {
-  for (const item of doubtful.slice(0, ASK_MAX)) {
-    const { externalId } = item.body;
-    const sku = 'sku' in item.body ? item.body.sku : undefined;
-    const query = sku === undefined ? { externalId: externalId ?? '' } : { sku: String(sku) };
-    const verdict = await verdictOf(platform, item, query, call);
-    if (verdict === 'applied') note(item, 'done');
-    else if (item.attempts + 1 >= DOUBTFUL_SENDS_MAX) note(item, 'rejected', DOUBTS[verdict]);
+  /**
+   * Never rejects: whatever is not known to have been taken or refused is to be sent again, since all values are
+   * absolute. `trouble`: why the sender should rest, when something beyond single items went wrong.
+   */
+  async run(items: readonly BatchItem[]): Promise<{ answers: Answer[]; trouble: unknown }> {
+    const trouble = await this.#sendOrSplit(items);
+    const message =
+      trouble === undefined
+        ? 'The answer did not say whether it was taken; it is sent again.'
+        : `Not known to have arrived (${asTillsyncError(trouble).message}); it is sent again.`;
+    for (const item of items) if (!this.#answers.has(item.changeId)) this.#note(item, 'retry', message);
+    return { answers: [...this.#answers.values()], trouble };
   }
-}
 
-/** `unreadable`: the platform refuses to show the product, which says nothing of the change that was sent. */
-async function verdictOf(
-  platform: PushPlatform,
-  item: SentItem,
-  query: ProductQuery,
-  call: CallOptions,
-): Promise<Verification | 'unreadable'> {
-  try {
-    return verifyApplied(item.body, await platform.productGet(query, call));
-  } catch (error) {
-    if (hasCode(error, 'platform-refused')) return 'unreadable';
-    throw error;
+  /** A call that is refused whole is sent in halves, in the order of the items, until the bad ones are alone. */
+  async #sendOrSplit(items: readonly BatchItem[]): Promise<unknown> {
+    const groups = [items];
+    const refused: [BatchItem, message: string][] = [];
+    let isAnyTaken = false;
+    for (let group = groups.shift(); group; group = groups.shift()) {
+      try {
+        await this.#send(group);
+        isAnyTaken = true;
+      } catch (error) {
+        if (!hasCode(error, 'platform-refused')) return error;
+        const [item] = group;
+        if (group.length > 1) {
+          const middle = Math.ceil(group.length / 2);
+          groups.unshift(group.slice(0, middle), group.slice(middle));
+        } else if (item) refused.push([item, error.message]);
+        // Then it is not the items.
+        if (!isAnyTaken && refused.length >= HOPELESS_AFTER) return error;
+      }
+    }
+    for (const [item, message] of refused) this.#note(item, 'rejected', message);
+    return undefined;
   }
-}
 
-/** Finds the items for which the platform refused the whole call. Returns what else went wrong. */
-async function bisect(
-  items: readonly SentItem[],
-  message: string,
-  send: (group: readonly SentItem[]) => Promise<void>,
-  note: Note,
-): Promise<unknown> {
-  const search = new Bisection(items, message);
-  for (let group = search.next; group; group = search.next) {
-    try {
-      await send(group);
-      search.groupAccepted();
-    } catch (error) {
-      if (!hasCode(error, 'platform-refused')) return error;
-      search.groupRefused(error.message);
-      if (search.isHopeless) return error;
+  async #send(items: readonly BatchItem[]): Promise<void> {
+    const { endpoint, call } = this.#how;
+    const [first] = items;
+    if (endpoint === 'single' && items.length === 1 && first) {
+      const answer =
+        this.#kind === 'stock'
+          ? await this.#platform.productStockPut(first.body as StockChangeItem, call)
+          : await this.#platform.productPut(first.body as ProductChangeItem, call);
+      if (answer === 'applied') this.#note(first, 'done');
+      else await this.#settleDoubtful(items);
+      return;
+    }
+    const bodies = items.map(({ body }) => body);
+    const answer =
+      this.#kind === 'stock'
+        ? await this.#platform.productStockBatch(bodies as StockChangeItem[], call)
+        : await this.#platform.productBatch(bodies as ProductChangeItem[], call);
+    const answers = readBatchAnswer(bodies, answer);
+    for (const [i, item] of items.entries()) {
+      const of = answers[i];
+      if (of?.state === 'done') this.#note(item, 'done');
+      else if (of?.state === 'rejected') this.#note(item, 'rejected', of.message);
+    }
+    await this.#settleDoubtful(items.filter((_, i) => answers[i]?.state === 'unclear'));
+  }
+
+  /** Reads what the answer left open; what cannot be told is sent again, a few times. */
+  async #settleDoubtful(doubtful: readonly BatchItem[]): Promise<void> {
+    for (const item of doubtful.slice(0, ASK_MAX)) {
+      const verdict = await this.#verify(item);
+      if (verdict === 'applied') this.#note(item, 'done');
+      else if (item.attempts + 1 >= DOUBTFUL_SENDS_MAX) this.#note(item, 'rejected', DOUBTS[verdict]);
     }
   }
-  for (const refused of search.refused) note(refused.item, 'rejected', refused.message);
-  return undefined;
+
+  /** `unreadable`: the platform refuses to show the product, which says nothing of the change that was sent. */
+  async #verify({ body }: BatchItem): Promise<Verification | 'unreadable'> {
+    const query =
+      'sku' in body && body.sku !== undefined
+        ? { sku: String(body.sku) }
+        : { externalId: body.externalId ?? '' };
+    try {
+      return verifyApplied(body, await this.#platform.productGet(query, this.#how.call));
+    } catch (error) {
+      if (hasCode(error, 'platform-refused')) return 'unreadable';
+      throw error;
+    }
+  }
+
+  #note({ changeId }: BatchItem, state: Answer['state'], message?: string): void {
+    this.#answers.set(changeId, { changeId, state, ...(message !== undefined && { message }) });
+  }
 }
 
-function retryMessage(trouble: unknown): string {
-  if (trouble === undefined) return 'The answer did not say whether it was taken; it is sent again.';
-  return `Not known to have arrived (${asTillsyncError(trouble).message}); it is sent again.`;
-}
-
-/** Another process may put changes in line too, so an idle line is looked at this often. */
+/** Another process may put changes in the queue too, so an idle one is looked at this often. */
 const LOOK_EVERY_MS = 500;
 const LOCKED_OUT_LOOK_MS = 5_000;
 /** What a call brought is tried to be written this often, so that nothing stays under way for ever. */
 const SETTLE_AGAIN_MS = 2_000;
+/** Orders of a longer silence may have taken of a stock what the mirror still has: nothing is unchanged then. */
+const ORDERS_KNOWN_MS = 900_000;
+/** Changes whose targets are looked for in one transaction. */
+const TARGETS_AT_ONCE = 500;
 
-/** The line of changes, as the sender sees it. Each write is one short durable transaction. */
-export interface PushLine {
-  outlook(kind: ChangeKind): { waiting: number; urgent: boolean };
-  claim(kind: ChangeKind, max: number): Promise<{ callId: number | null; items: SentItem[] }>;
-  settle(
-    callId: number,
-    outcomes: readonly SentOutcome[],
-  ): Promise<{ done: number; rejected: number; waiting: number }>;
+/** What became of a change of a call; `delayMs` from handing it over to that. */
+export interface SettledChange {
+  state: Answer['state'];
+  delayMs: number | null;
 }
 
 export interface PushLoopOptions {
   kind: ChangeKind;
   platform: PushPlatform & Pick<Platform, 'delayMs'>;
-  line: PushLine;
+  stores: MirrorStores;
+  rules: Omit<SendRules, 'sendAsIs'>;
+  /** Whether a first sweep may still come: until then targets by their own words wait. */
+  hasBranches: boolean;
+  /** Wall clock of the last complete poll of the orders; null: none yet. */
+  lastPollOkMs: () => number | null;
   /** Whether this process sends: `elsewhere` while another one does, `locked-out` while only a person can help. */
-  standing: () => 'sends' | 'elsewhere' | 'locked-out';
+  status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
+  /** Called after each call with what became of its changes. */
+  onSettled?: ((kind: ChangeKind, settled: readonly SettledChange[]) => void) | undefined;
   clock: Clock;
   random: Random;
   log: Log;
@@ -262,12 +236,7 @@ export interface PushLoopOptions {
   beat: () => void;
 }
 
-interface Endpoints {
-  batch: Endpoint;
-  single: Endpoint;
-}
-
-const ENDPOINTS: Record<ChangeKind, Endpoints> = {
+const ENDPOINTS: Record<ChangeKind, { batch: Endpoint; single: Endpoint }> = {
   stock: { batch: 'product.stock.batch', single: 'product.stock.put' },
   product: { batch: 'product.batch', single: 'product.put' },
 };
@@ -281,6 +250,8 @@ export class PushLoop {
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
+  /** The newest reading of the catalogue in which waiting changes were looked for. */
+  #targetsOf = '';
 
   constructor(options: PushLoopOptions) {
     this.#options = options;
@@ -288,76 +259,157 @@ export class PushLoop {
     this.#waker = new Waker(options.clock);
   }
 
-  /** A hint that changes were put in line. */
+  /** A hint that changes were put in the queue. */
   wake(): void {
     this.#waker.wake();
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { beat, standing, log, kind } = this.#options;
+    const { beat, status, log, kind, freshness, random } = this.#options;
     while (!signal.aborted) {
       beat();
-      const now = standing();
+      const now = status();
       if (now === 'elsewhere') await this.#rest(this.#lookEveryMs, signal);
       else {
         try {
           if (now === 'sends') await this.#once(signal);
-          else await this.#lockedOut(signal);
+          else {
+            if (this.outlook().waiting > 0) freshness.lockedOut(kind);
+            await this.#rest(LOCKED_OUT_LOOK_MS, signal);
+          }
         } catch (error) {
           if (signal.aborted) return;
           this.#failures += 1;
           log.warn({ kind, err: error }, 'sending changes failed; they stay in line');
-          await this.#deafRest(retryDelayMs(this.#failures, error, this.#options.random), signal);
+          await this.#deafRest(retryDelayMs(this.#failures, error, random), signal);
         }
       }
     }
   }
 
+  /** What waits, for the choice of endpoint. */
+  outlook(): QueueOutlook {
+    const { stores, kind, rules } = this.#options;
+    return stores.read((at) =>
+      at.claims.outlook(kind, { sendAsIs: this.#sendsAsIs(at), holdBack: rules.holdBack }),
+    );
+  }
+
+  /** Takes the next changes out of the queue, for one call. */
+  async claim(max: number): Promise<Pick<Claim, 'callId' | 'items'>> {
+    const { stores, kind, rules, lastPollOkMs, clock } = this.#options;
+    for (;;) {
+      await this.#findTargets();
+      const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
+      const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
+      if (kind === 'stock') while (await stores.write((at) => at.claims.catchUp(rules)));
+      const claim = await stores.write((at) => {
+        if (!this.#areTargetsFound(at)) return undefined;
+        return at.claims.claim(kind, max, { ...rules, skipUnchanged, sendAsIs: this.#sendsAsIs(at) });
+      });
+      if (claim) return claim;
+    }
+  }
+
+  /** Writes what became of the changes of a call. */
+  async settle(callId: number, answers: readonly Answer[]): Promise<SettlementReport> {
+    const { stores, kind, onSettled } = this.#options;
+    const report = await stores.write(({ settlement }) => settlement.settle(callId, answers));
+    try {
+      onSettled?.(
+        kind,
+        stores.read((at) => answers.map((answer) => settledChange(at, answer))),
+      );
+    } catch {
+      // It is settled; that it could not be counted changes nothing.
+    }
+    return report;
+  }
+
+  /** What orders took of a stock can be told only where the catalogue says which one is meant. */
+  #sendsAsIs({ lookup }: Stores): boolean {
+    const { kind, rules, hasBranches } = this.#options;
+    return kind === 'stock' && rules.holdBack ? false : !hasBranches || lookup.isComplete;
+  }
+
+  /** Whether nothing of the catalogue was read whole since targets were looked for. */
+  #areTargetsFound(at: Stores): boolean {
+    return !at.lookup.isComplete || newestSweep(at) === this.#targetsOf;
+  }
+
+  /**
+   * Changes that were to be sent by their own words may have targets after a reading of the catalogue. They are put
+   * where they belong before anything else is sent, so that an older one never arrives after a newer one.
+   */
+  async #findTargets(): Promise<void> {
+    const { stores } = this.#options;
+    if (stores.read((at) => this.#areTargetsFound(at))) return;
+    const newest = stores.read(newestSweep);
+    let last: number | undefined = 0;
+    while (last !== undefined) {
+      const after: number = last;
+      last = await stores.write(({ decisions, intake }) => {
+        const kept = decisions.unresolved('as-is', { after, limit: TARGETS_AT_ONCE });
+        for (const each of kept) decisions.retarget(each, intake.resolve(each));
+        return kept.at(-1)?.changeId;
+      });
+    }
+    this.#targetsOf = newest;
+  }
+
   async #once(signal: AbortSignal): Promise<void> {
-    const { kind, platform, line, freshness } = this.#options;
-    if (line.outlook(kind).waiting === 0) {
+    const { kind, platform, freshness } = this.#options;
+    if (this.outlook().waiting === 0) {
       freshness.idle(kind);
       return await this.#rest(this.#lookEveryMs, signal);
     }
     await this.#linger(signal);
-    const [batchFreeInMs, singleFreeInMs] = await Promise.all([
+    const [batch, single] = await Promise.all([
       platform.delayMs(ENDPOINTS[kind].batch),
       platform.delayMs(ENDPOINTS[kind].single),
     ]);
     if (signal.aborted) return;
-    const lane = chooseLane({ ...line.outlook(kind), batchFreeInMs, singleFreeInMs });
-    if (lane === 'none') return;
-    const delayMs = lane === 'batch' ? batchFreeInMs : singleFreeInMs;
-    if (delayMs > 0) return await this.#rest(delayMs, signal);
-    await this.#send(lane, signal);
+    const freeInMs = { batch, single };
+    const endpoint = chooseEndpoint(this.outlook(), freeInMs);
+    if (endpoint === 'none') return;
+    if (freeInMs[endpoint] > 0) return await this.#rest(freeInMs[endpoint], signal);
+    await this.#send(endpoint, signal);
   }
 
-  async #send(lane: 'batch' | 'single', signal: AbortSignal): Promise<void> {
-    const { kind, platform, line, beat } = this.#options;
-    const { callId, items } = await line.claim(kind, lane === 'batch' ? BATCH_ITEMS_MAX : 1);
+  async #send(endpoint: 'batch' | 'single', signal: AbortSignal): Promise<void> {
+    const { kind, platform, freshness, log, clock, random, beat } = this.#options;
+    const { callId, items } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     if (callId === null) return await this.#rest(this.#lookEveryMs, signal);
-    const patient = patientSignal(signal, this.#options.clock);
+    const patient = patientSignal(signal, clock);
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
-    const { outcomes, trouble } = await pushItems(platform, kind, items, { lane, call });
+    const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(items);
     patient.end();
-    const report = await this.#settle(callId, outcomes, signal);
-    this.#tell(report, trouble);
+    const report = await this.#settleAtLast(callId, answers, signal);
     if (trouble === undefined) {
+      log.info({ kind, ...report }, 'changes sent');
+      freshness.answered(kind);
       this.#failures = 0;
-    } else if (!signal.aborted) {
-      this.#failures += 1;
-      await this.#deafRest(retryDelayMs(this.#failures, trouble, this.#options.random), signal);
+      return;
     }
+    log.warn({ kind, ...report }, 'changes sent');
+    freshness.failed(kind, trouble);
+    if (signal.aborted) return;
+    this.#failures += 1;
+    await this.#deafRest(retryDelayMs(this.#failures, trouble, random), signal);
   }
 
   /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */
-  async #settle(callId: number, outcomes: readonly SentOutcome[], signal: AbortSignal) {
-    const { line, kind, log, clock, beat } = this.#options;
+  async #settleAtLast(
+    callId: number,
+    answers: readonly Answer[],
+    signal: AbortSignal,
+  ): Promise<SettlementReport> {
+    const { kind, log, clock, beat } = this.#options;
     for (let isFirst = true; ; isFirst = false) {
       try {
-        return await line.settle(callId, outcomes);
+        return await this.settle(callId, answers);
       } catch (error) {
-        // Whoever sends next puts it back in line.
+        // Whoever sends next puts it back in the queue.
         if (signal.aborted) throw error;
         if (isFirst) log.error({ kind, err: error }, 'what a call brought cannot be written yet');
         beat();
@@ -366,27 +418,14 @@ export class PushLoop {
     }
   }
 
-  #tell(report: { done: number; rejected: number; waiting: number }, trouble: unknown): void {
-    const { kind, freshness, log } = this.#options;
-    log[trouble === undefined ? 'info' : 'warn']({ kind, ...report }, 'changes sent');
-    if (trouble === undefined) freshness.answered(kind);
-    else freshness.failed(kind, trouble);
-  }
-
-  async #lockedOut(signal: AbortSignal): Promise<void> {
-    const { kind, line, freshness } = this.#options;
-    if (line.outlook(kind).waiting > 0) freshness.lockedOut(kind);
-    await this.#rest(LOCKED_OUT_LOOK_MS, signal);
-  }
-
   /** Waits for company, until there is enough of it or something is sold out. */
   async #linger(signal: AbortSignal): Promise<void> {
-    const { kind, line, clock, lingerMs, beat } = this.#options;
+    const { clock, lingerMs } = this.#options;
     const endMonoMs = clock.monotonicMs() + lingerMs;
     while (!signal.aborted && clock.monotonicMs() < endMonoMs) {
-      const { waiting, urgent } = line.outlook(kind);
+      const { waiting, urgent } = this.outlook();
       if (urgent || waiting >= BATCH_ITEMS_MAX) return;
-      await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
+      await this.#rest(endMonoMs - clock.monotonicMs(), signal);
     }
   }
 
@@ -397,7 +436,7 @@ export class PushLoop {
     await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
   }
 
-  /** Waits its full time after a failure, whatever is put in line meanwhile. */
+  /** Waits its full time after a failure, whatever is put in the queue meanwhile. */
   async #deafRest(ms: number, signal: AbortSignal): Promise<void> {
     const { clock, beat } = this.#options;
     const endMonoMs = clock.monotonicMs() + ms;
@@ -406,4 +445,14 @@ export class PushLoop {
       await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
     }
   }
+}
+
+function newestSweep({ db }: Stores): string {
+  return sqlOf(db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
+}
+
+function settledChange({ queries }: Stores, { changeId, state }: Answer): SettledChange {
+  const { createdAt = '', settledAt } = queries.get(changeId) ?? {};
+  const delayMs = Date.parse(settledAt ?? '') - Date.parse(createdAt);
+  return { state, delayMs: Number.isNaN(delayMs) ? null : Math.max(0, delayMs) };
 }

@@ -8,7 +8,7 @@ import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
 import type { Guard } from '../outbox/guard-rails.ts';
-import { LINE_COLUMNS, type LineRow, OutboxLine } from '../outbox/queue.ts';
+import { OutboxQueue } from '../outbox/queue.ts';
 
 const count = z.number().int().min(0);
 
@@ -91,19 +91,18 @@ const MESSAGE = 'From a restored backup: the platform may have a newer value, so
  * Within the caller's transaction.
  */
 function holdUnsent(db: Database.Database, at: string): number {
-  const line = new OutboxLine(db);
-  line.begin();
-  const rows = (where: string) =>
-    db.prepare<[], LineRow>(`SELECT ${LINE_COLUMNS} FROM outbox WHERE ${where} ORDER BY version DESC`).all();
-  for (const row of rows("state = 'sending'")) line.putBack(row, MESSAGE, at);
+  const queue = new OutboxQueue(db);
+  queue.begin();
+  const newestFirst = 'ORDER BY version DESC';
+  for (const sent of queue.all(`WHERE state = 'sending' ${newestFirst}`)) queue.putBack(sent, MESSAGE, at);
   // A change that a guard rail held stays held by it, whatever it is joined with.
   const guards = new Map<number, Guard | null>();
-  for (const row of rows("state = 'pending' AND held_guard IS NOT NULL")) {
-    guards.set(row.changeId, row.heldGuard);
-    line.release(row, MESSAGE, at);
+  for (const held of queue.all(`WHERE state = 'pending' AND held_guard IS NOT NULL ${newestFirst}`)) {
+    guards.set(held.changeId, held.heldGuard);
+    queue.release(held, MESSAGE, at);
   }
   const hold = db.prepare('UPDATE outbox SET held_guard = ?, message = ? WHERE change_id = ?');
-  const waiting = rows("state = 'pending' AND held_guard IS NULL");
+  const waiting = queue.all("WHERE state = 'pending' AND held_guard IS NULL");
   for (const { changeId } of waiting) hold.run(guards.get(changeId) ?? 'restored', MESSAGE, changeId);
   return waiting.length;
 }

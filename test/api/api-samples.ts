@@ -1,5 +1,5 @@
 import type { MirroredOrder } from '../../src/orders/order.ts';
-import type { OutboxEntry } from '../../src/outbox/queue.ts';
+import type { OutboxEntry } from '../../src/outbox/outbox-queries.ts';
 
 const NO_TEXTS = [
   'storeExternalId',

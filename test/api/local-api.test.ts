@@ -18,13 +18,13 @@ import {
   trendsAnswer,
 } from '../../src/api/schemas.ts';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
-import { ChangeDesk } from '../../src/app/change-desk.ts';
-import { MirrorStores } from '../../src/app/stores.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
+import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';

@@ -1,7 +1,7 @@
 import path from 'node:path';
-import { MirrorStores } from '../../src/app/stores.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
 import { BENCH_BRANCH, benchProducts } from './catalog-samples.ts';
 
 /** The mirror as the daemon opens it, with a swept catalogue of `products`. */

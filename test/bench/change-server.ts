@@ -1,9 +1,9 @@
 import { ChangeSignal } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
-import { ChangeDesk } from '../../src/app/change-desk.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /*

@@ -2,8 +2,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MirrorStores } from '../../src/app/stores.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
 

@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { HandedOver } from '../../src/app/change-desk.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import type { HandedOver } from '../../src/outbox/change.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 

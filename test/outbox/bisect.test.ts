@@ -1,57 +1,71 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Bisection } from '../../src/outbox/batch.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { PushCall } from '../../src/outbox/sender.ts';
 
-function run(size: number, isBad: (item: number) => boolean) {
-  const items = Array.from({ length: size }, (_, i) => i);
-  const search = new Bisection(items, 'refused');
-  const accepted: number[] = [];
+/** Sends `size` changes in one call to a platform that refuses any call with a bad one in it. */
+async function run(size: number, isBad: (item: number) => boolean) {
   let calls = 0;
-  for (let group = search.next; group; group = search.next) {
-    calls += 1;
-    if (group.some(isBad)) search.groupRefused(`refused ${group.length}`);
-    else {
-      accepted.push(...group);
-      search.groupAccepted();
-    }
-  }
-  return { accepted, refused: search.refused, calls, search };
+  const sent: number[] = [];
+  const never = () => Promise.reject(new Error('not asked'));
+  const call = new PushCall(
+    {
+      ...{ productPut: never, productStockPut: never, productBatch: never, productGet: never },
+      async productStockBatch(items) {
+        calls += 1;
+        const ids = items.map(({ qty }) => qty);
+        if (ids.some(isBad)) throw new TillsyncError('platform-refused', `refused ${ids.length}`);
+        sent.push(...ids);
+        return { updated: ids.length, total: ids.length, errors: [] };
+      },
+    },
+    'stock',
+    { endpoint: 'batch', call: {} },
+  );
+  const items = Array.from({ length: size }, (_, qty) => ({
+    ...{ changeId: qty, target: `${qty}`, attempts: 0 },
+    body: { externalId: `E${qty}`, qty },
+  }));
+  const { answers, trouble } = await call.run(items);
+  const of = (state: string) => answers.filter((each) => each.state === state);
+  return { sent, calls, trouble, done: of('done'), rejected: of('rejected'), retry: of('retry') };
 }
 
 describe('a call refused whole', () => {
-  it('is split until each bad item is alone, and every good one is accepted once, in order', () => {
-    fc.assert(
-      fc.property(fc.integer({ min: 2, max: 100 }), fc.array(fc.nat(99)), (size, bad) => {
-        const { accepted, refused } = run(size, (item) => bad.includes(item));
+  it('is split until each bad item is alone, and every good one is accepted once, in order', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.integer({ min: 2, max: 100 }), fc.array(fc.nat(99)), async (size, bad) => {
+        const { sent, done, rejected, trouble } = await run(size, (item) => bad.includes(item));
+        if (trouble !== undefined) {
+          expect([sent, rejected]).toEqual([[], []]);
+          return;
+        }
         const all = Array.from({ length: size }, (_, i) => i);
-        expect(accepted).toEqual(all.filter((item) => !bad.includes(item)));
-        expect(refused.map((each) => each.item)).toEqual(all.filter((item) => bad.includes(item)));
+        expect(sent).toEqual(all.filter((item) => !bad.includes(item)));
+        expect(done.map(({ changeId }) => changeId)).toEqual(sent);
+        expect(rejected.map(({ changeId }) => changeId)).toEqual(all.filter((item) => bad.includes(item)));
       }),
     );
   });
 
-  it('finds one bad item of a hundred in no more than fourteen calls', () => {
+  it('finds one bad item of a hundred in no more than fourteen calls after the first', async () => {
     for (let bad = 0; bad < 100; bad++) {
-      const { calls, refused } = run(100, (item) => item === bad);
-      expect(calls).toBeLessThanOrEqual(14);
-      expect(refused).toEqual([{ item: bad, message: 'refused 1' }]);
+      const { calls, rejected } = await run(100, (item) => item === bad);
+      expect(calls).toBeLessThanOrEqual(15);
+      expect(rejected).toEqual([{ changeId: bad, state: 'rejected', message: 'refused 1' }]);
     }
   });
 
-  it('is hopeless when the first three are refused alone and nothing was accepted', () => {
-    const search = new Bisection([1, 2, 3, 4, 5], 'refused');
-    let calls = 0;
-    while (search.next && !search.isHopeless) {
-      search.groupRefused('no');
-      calls += 1;
-    }
-    expect(calls).toBeLessThan(9);
-    expect(search.open).toEqual([4, 5]);
+  it('is given up when the first three are refused alone and nothing was accepted', async () => {
+    const { calls, rejected, retry, trouble } = await run(5, () => true);
+    expect(calls).toBeLessThan(10);
+    expect(trouble).toMatchObject({ code: 'platform-refused' });
+    expect([rejected.length, retry.length]).toEqual([0, 5]);
   });
 
-  it('is not hopeless once something was accepted', () => {
-    const { search } = run(10, (item) => item < 5 && item > 0);
-    expect(search.refused).toHaveLength(4);
-    expect(search.isHopeless).toBe(false);
+  it('is not given up once something was accepted', async () => {
+    const { rejected, trouble } = await run(10, (item) => item < 5 && item > 0);
+    expect(rejected).toHaveLength(4);
+    expect(trouble).toBeUndefined();
   });
 });

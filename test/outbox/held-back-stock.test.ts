@@ -2,18 +2,17 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ChangeDesk } from '../../src/app/change-desk.ts';
-import { pushLine } from '../../src/app/outbox-wiring.ts';
-import { MirrorStores } from '../../src/app/stores.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { inboxWiring } from '../../src/daemon/outgoing.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
-import type { PushLine } from '../../src/outbox/sender.ts';
+import type { PushLoop } from '../../src/outbox/sender.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
 import { receive, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { BRANCHES, product } from './outbox-fixture.ts';
+import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
 import { pos } from './temp-inbox.ts';
 
 const PIZZA = product('p1', 'Pizza', [{ sku: '1', stocks: { s1: ['P1', 50] } }]);
@@ -23,7 +22,7 @@ let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
 let desk: ChangeDesk;
-let line: PushLine;
+let sender: PushLoop;
 
 beforeEach(async () => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-held-back-'));
@@ -32,9 +31,7 @@ beforeEach(async () => {
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
   desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
-  const known = { hasBranches: true, lastPollOkMs: () => clock.nowMs(), clock };
-  const settings = { ...known, skipUnchanged: false, trustMs: 600_000, platformDeducts: true };
-  line = pushLine(stores, desk, { holdBack: true, ...settings });
+  sender = pushLoop('stock', stores, clock, { holdBack: true, skipUnchanged: false });
 });
 afterEach(async () => {
   await mirror.close();
@@ -45,7 +42,7 @@ afterEach(async () => {
 async function sentAfterAnOrder(): Promise<unknown[]> {
   await receive(mirror, sampleNotification(1, { status: 'pending' }));
   await receive(mirror, sampleNotification(1, { status: 'dispatched' }));
-  const { items } = await line.claim('stock', 100);
+  const { items } = await sender.claim(100);
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 
@@ -75,13 +72,13 @@ describe('a count that was given up', () => {
       { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
     ];
     await desk.take(count(10), 'http');
-    const first = await line.claim('stock', 100);
-    await line.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
+    const first = await sender.claim(100);
+    await sender.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
     const [waiting] = await desk.take(count(20), 'http');
     const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
     await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
     await desk.drop(waiting?.changeId ?? 0);
-    const { items } = await line.claim('stock', 100);
+    const { items } = await sender.claim(100);
     expect(items.map(({ body }) => 'qty' in body && body.qty)).toEqual([8]);
   });
 });
@@ -91,8 +88,8 @@ describe('what is kept of counts', () => {
 
   it('goes when the hold-back is switched off', async () => {
     await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
-    const { callId, items } = await line.claim('stock', 100);
-    await line.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
+    const { callId, items } = await sender.claim(100);
+    await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     await stores.write(({ claims }) => claims.catchUp({ holdBack: true }));
     expect(kept()).toBe(1);
     await stores.write(({ claims }) => claims.catchUp({ holdBack: false }));

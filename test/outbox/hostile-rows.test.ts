@@ -5,8 +5,7 @@ import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
 import { openInboxFile } from '../../src/outbox/inbox-file.ts';
-import { InboxIntake } from '../../src/outbox/inbox-intake.ts';
-import { BRANCHES, outgoing } from './outbox-fixture.ts';
+import { outgoing } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 /** The tables as the first version made them. */
@@ -117,8 +116,7 @@ describe('a row that is too long', () => {
       expect(JSON.stringify(batch).length).toBeLessThan(4_000);
       expect(batch.changes.find(({ tooLong }) => tooLong)).toMatchObject({ tooLong: { column }, value });
       const out = outgoing();
-      const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
-      intake.takeIn(batch, GUARDS_OFF);
+      out.inbox.takeIn(batch, GUARDS_OFF);
       const rejected = out.queries
         .list({ limit: 5 })
         .filter(({ state, message }) => state === 'rejected' && /no more than/.test(message ?? ''));
@@ -148,8 +146,7 @@ describe('a row that is too long', () => {
     pos(path).exec('INSERT INTO order_acks (order_id) VALUES (hex(zeroblob(3000)))');
     const batch = inbox.read();
     const out = outgoing();
-    const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
-    expect(intake.takeIn(batch, GUARDS_OFF).acks).toEqual([]);
+    expect(out.inbox.takeIn(batch, GUARDS_OFF).acks).toEqual([]);
     inbox.remove(rowsOf(batch));
     expect(inbox.read().acks).toEqual([]);
   });

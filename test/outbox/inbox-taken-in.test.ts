@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
-import { InboxIntake } from '../../src/outbox/inbox-intake.ts';
-import { BRANCHES, outgoing, product, tempMirror } from './outbox-fixture.ts';
+import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 describe('taking the inbox in', () => {
@@ -15,8 +14,7 @@ describe('taking the inbox in', () => {
     db.prepare(
       "INSERT INTO product_changes (sku, name, reference) VALUES (10, CAST(x'ff41' AS TEXT), 'r1')",
     ).run();
-    const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
-    const report = intake.takeIn(inbox.read(), GUARDS_OFF);
+    const report = out.inbox.takeIn(inbox.read(), GUARDS_OFF);
     expect(report.accepted).toMatchObject([{ state: 'rejected' }]);
     expect(out.queries.list({ limit: 1 })).toMatchObject([
       { source: 'inbox', reference: 'r1', state: 'rejected' },
@@ -33,8 +31,7 @@ describe('taking the inbox in', () => {
       INSERT INTO product_changes (external_id, price) VALUES ('  A  ', 990);
       INSERT INTO order_acks (order_id) VALUES ('o1     ');
       INSERT INTO order_acks (order_id) VALUES ('o1');`);
-    const intake = new InboxIntake({ db: out.db, clock: out.clock, branches: BRANCHES });
-    const { accepted, acks } = intake.takeIn(inbox.read(), GUARDS_OFF);
+    const { accepted, acks } = out.inbox.takeIn(inbox.read(), GUARDS_OFF);
     expect(accepted).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
     expect(acks.map(({ orderId }) => orderId)).toEqual(['o1', 'o1']);
     expect(out.db.prepare('SELECT order_id FROM order_acks').pluck().all()).toEqual(['o1']);
@@ -61,16 +58,15 @@ describe('taking the inbox in', () => {
         let accepted = 0;
         let acks = 0;
         const round = (death: string) => {
-          const intake = new InboxIntake({ db: mirror, clock: out.clock, branches: BRANCHES });
           const batch = inbox.read();
           if (death === 'before') return;
-          const report = intake.takeIn(batch, GUARDS_OFF);
+          const report = out.inbox.takeIn(batch, GUARDS_OFF);
           accepted += report.accepted.length;
           acks += report.acks.length;
           if (death === 'after copy') return;
           inbox.remove(rowsOf(batch));
           if (death === 'after remove') return;
-          intake.forget(batch);
+          out.inbox.forget(batch);
         };
         for (const [count, death] of rounds) {
           for (let i = 0; i < count; i++) {

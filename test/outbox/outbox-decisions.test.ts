@@ -115,9 +115,8 @@ describe("a person's decisions", () => {
     const hold = { guard: 'missing-share' as const, message: 'too much is missing' };
     const held = ([10, 11] as const).map((sku) => {
       const change = { sku: String(sku), name: `by ${sku}` };
-      const resolution = out.resolve({ kind: 'product', change });
       const options = { source: 'cli' as const, guards: GUARDS_OFF, hold };
-      return out.intake.accept([{ kind: 'product', change, resolution }], options)[0]?.changeId ?? 0;
+      return out.intake.accept([{ kind: 'product', change }], options)[0]?.changeId ?? 0;
     });
     expect(out.queries.counts().held).toBe(2);
     expect(out.decisions.release({ guard: null })).toBe(1);
@@ -141,7 +140,7 @@ describe("a person's decisions", () => {
       { externalId: 'A', subsidiaryId: 's1', qty: 0 },
     ];
     expect(out.accept('stock', zeros, guards).map(({ state }) => state)).toEqual(['held', 'held']);
-    const failure = catchError(() => out.decisions.retry(changeId, (kept) => out.resolve(kept)));
+    const failure = catchError(() => out.decisions.retry(changeId));
     expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
     expect(out.queries.counts()).toMatchObject({ held: 2, pending: 0 });
   });
@@ -151,10 +150,10 @@ describe("a person's decisions", () => {
     out.sweep([TEA]);
     const [rejected] = out.accept('stock', [{ externalId: 'A', qty: 1 }]);
     const id = rejected?.changeId ?? 0;
-    expect(out.decisions.retry(id, (kept) => out.resolve(kept))).toMatchObject({ state: 'rejected' });
+    expect(out.decisions.retry(id)).toMatchObject({ state: 'rejected' });
     const [again] = out.queries.list({ state: 'rejected', limit: 1 });
     out.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { s1: ['A', 5] } }])]);
-    const retried = out.decisions.retry(again?.changeId ?? 0, (kept) => out.resolve(kept));
+    const retried = out.decisions.retry(again?.changeId ?? 0);
     expect(retried).toMatchObject({ state: 'pending' });
     expect(out.queries.follow(id)).toMatchObject({ changeId: retried.changeId });
 
@@ -163,7 +162,7 @@ describe("a person's decisions", () => {
       { changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' },
     ]);
     out.accept('stock', [{ externalId: 'A', qty: 2 }]);
-    const failure = catchError(() => out.decisions.retry(retried.changeId, (kept) => out.resolve(kept)));
+    const failure = catchError(() => out.decisions.retry(retried.changeId));
     expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
   });
 
@@ -176,7 +175,7 @@ describe("a person's decisions", () => {
       out.settlement.settle(callId ?? 0, ends);
       return taken?.changeId ?? 0;
     };
-    const retry = (id: number) => out.decisions.retry(id, (kept) => out.resolve(kept)).changeId ?? 0;
+    const retry = (id: number) => out.decisions.retry(id).changeId ?? 0;
     const older = send('product', { sku: 10, price: 7, name: 'x' }, 'rejected');
     send('product', { sku: 10, price: 8 }, 'done');
     expect(out.queries.get(retry(older))).toMatchObject({ state: 'pending', body: { sku: 10, name: 'x' } });

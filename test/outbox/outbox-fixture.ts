@@ -3,20 +3,23 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
-import { CatalogStore, MirrorCatalog } from '../../src/catalog/catalog-store.ts';
-import { type Branch, branchDirectory } from '../../src/catalog/product.ts';
+import type { Branch } from '../../src/catalog/product.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { Clock } from '../../src/core/time.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
-import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
-import { OutboxClaims } from '../../src/outbox/claims.ts';
-import { OutboxDecisions } from '../../src/outbox/decisions.ts';
+import {
+  type Change,
+  type ChangeKind,
+  type HandedOver,
+  readProductChange,
+  readStockChange,
+} from '../../src/outbox/change.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts';
-import { type Acceptance, type IntakeItem, OutboxIntake } from '../../src/outbox/intake.ts';
-import { OrderTakings } from '../../src/outbox/order-takings.ts';
-import { OutboxQueries } from '../../src/outbox/outbox-queries.ts';
-import { type NamedChange, resolveChange } from '../../src/outbox/resolve.ts';
-import { OutboxSettlement } from '../../src/outbox/settlement.ts';
+import type { Acceptance } from '../../src/outbox/intake.ts';
+import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
+import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/platform.ts';
-import { FakeClock } from '../support/fake-clock.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 export const BRANCHES = [
   { subsidiaryId: 's1', externalId: 'B1' },
@@ -64,14 +67,10 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
 /** Everything of the outgoing direction on one mirror. */
 export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES) {
   const clock = new FakeClock();
-  const directory = branchDirectory(branches);
   const skew = { ms: 0 };
-  const options = { db, clock, branches: directory, skewMs: () => skew.ms };
-  const catalog = new MirrorCatalog({ db, branches });
-  const store = new CatalogStore({ db, clock });
-  const intake = new OutboxIntake(options);
-  const resolve = (named: NamedChange, alreadyRead = false) =>
-    resolveChange(named, { catalog, branches: directory, alreadyRead });
+  const open = () => new Stores(db, { branches, clock, skewMs: () => skew.ms });
+  const { lookup: catalog, catalog: store, intake } = open();
+  const resolve = (change: Change, alreadyRead = false) => intake.resolve(change, alreadyRead);
 
   const accept = (
     kind: 'stock' | 'product',
@@ -79,15 +78,13 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
     guards: Partial<GuardSettings> = {},
     source: 'http' | 'cli' = 'http',
   ): Acceptance[] => {
-    const items = values.map((value): IntakeItem => {
+    const items = values.map((value): HandedOver => {
       if (kind === 'stock') {
         const reading = readStockChange(value);
-        if ('fault' in reading) return { kind, fault: reading.fault, value };
-        return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+        return 'fault' in reading ? { kind, ...reading, value } : { kind, ...reading };
       }
       const reading = readProductChange(value);
-      if ('fault' in reading) return { kind, fault: reading.fault, value };
-      return { kind, change: reading.change, resolution: resolve({ kind, change: reading.change }) };
+      return 'fault' in reading ? { kind, ...reading, value } : { kind, ...reading };
     });
     return intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
   };
@@ -103,13 +100,10 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
   };
 
   /** What a process makes anew when it starts. */
-  const parts = () => ({
-    claims: new OutboxClaims(options),
-    settlement: new OutboxSettlement(options),
-    decisions: new OutboxDecisions(options),
-    queries: new OutboxQueries(db),
-    takings: new OrderTakings(options),
-  });
+  const parts = () => {
+    const { claims, settlement, decisions, queries, takings, inbox } = open();
+    return { claims, settlement, decisions, queries, takings, inbox };
+  };
 
   const out = {
     ...{ db, clock, catalog, store, intake, accept, sweep, resolve, skew },
@@ -147,6 +141,25 @@ export function order(
        VALUES (?, ?, ?, ?, ?)`,
     ).run(orderId, line, externalId, quantity, name);
   }
+}
+
+/** A sender of one kind that is asked for its calls one by one. */
+export function pushLoop(
+  kind: ChangeKind,
+  stores: MirrorStores,
+  clock: Clock,
+  rules: Partial<PushLoopOptions['rules']> = {},
+  lastPollOkMs: () => number | null = () => clock.nowMs(),
+): PushLoop {
+  return new PushLoop({
+    ...{ kind, stores, clock, lastPollOkMs, hasBranches: true, lingerMs: 0, log: silentLog },
+    rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true, ...rules },
+    platform: {} as PushLoopOptions['platform'],
+    freshness: new PushFreshness({ ok() {}, report() {} }),
+    status: () => 'elsewhere',
+    random: seededRandom(1),
+    beat() {},
+  });
 }
 
 /** Whatever waits may leave. */

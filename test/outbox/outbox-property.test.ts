@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import type { ChangeBody, ChangeKind } from '../../src/outbox/change.ts';
+import type { Answer, ChangeBody, ChangeKind } from '../../src/outbox/change.ts';
 import type { Claim } from '../../src/outbox/claims.ts';
-import type { Outcome } from '../../src/outbox/settlement.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 
 const RECORDS = [
@@ -148,7 +147,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
       const finish = (call: (typeof underWay)[number], applied: boolean, answered: boolean) => {
         if (applied && !call.sent) for (const item of call.items) platform.take(item.body);
         underWay = underWay.filter((other) => other !== call);
-        const state: Outcome['state'] = applied && answered ? 'done' : 'retry';
+        const state: Answer['state'] = applied && answered ? 'done' : 'retry';
         out.settlement.settle(
           call.callId ?? 0,
           call.items.map(({ changeId }) => ({ changeId, state })),

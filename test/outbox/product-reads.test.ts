@@ -1,13 +1,25 @@
 import { expect, it } from 'vitest';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
-import { ProductReads } from '../../src/outbox/maintenance.ts';
+import { ProductReads } from '../../src/outbox/product-reads.ts';
+import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/platform.ts';
 
 /** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
 function setUp(fates: (ErrorCode | null)[]) {
   const waiting = new Set(fates.map((_, i) => i + 1));
   const asked: number[] = [];
-  const reads = new ProductReads({
+  class Reads extends ProductReads {
+    override count = () => waiting.size;
+    override async next(passedOver: ReadonlySet<number>) {
+      const changeId = [...waiting].find((id) => !passedOver.has(id));
+      return changeId === undefined ? undefined : { changeId, query: { externalId: `${changeId}` } };
+    }
+    override async resolved(changeId: number) {
+      waiting.delete(changeId);
+    }
+  }
+  const reads = new Reads({
+    stores: { read: () => ({ push: 0, orderSeq: 0 }) } as unknown as MirrorStores,
     platform: {
       async productGet(query) {
         const id = Number('externalId' in query ? query.externalId : query.sku);
@@ -17,20 +29,7 @@ function setUp(fates: (ErrorCode | null)[]) {
         return null as ProductRecord | null;
       },
     },
-    changes: {
-      count: () => waiting.size,
-      async next(passedOver) {
-        const changeId = [...waiting].find((id) => !passedOver.has(id));
-        return changeId === undefined ? undefined : { changeId, query: { externalId: `${changeId}` } };
-      },
-      readMark: () => ({ push: 0, orderSeq: 0 }),
-      async resolved(changeId) {
-        waiting.delete(changeId);
-      },
-      judgeByCatalog: () => Promise.resolve(true),
-    },
-    wantCatalog() {},
-    onLine() {},
+    onQueued() {},
   });
   const steps = async (count: number) => {
     for (let i = 0; i < count; i++) await reads.step({}).catch(() => {});

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { ChangeBody } from '../../src/outbox/change.ts';
-import { pushItems } from '../../src/outbox/sender.ts';
+import { PushCall } from '../../src/outbox/sender.ts';
 import type { BatchAnswer, ProductRecord } from '../../src/platform/platform.ts';
 
 const REFUSED = new TillsyncError('platform-refused', 'No such page.');
@@ -18,13 +18,15 @@ const product = (price: number): ProductRecord => ({
 /** Sends product changes to a platform that answers unclearly, and shows a product or refuses to. */
 async function push(
   bodies: readonly ChangeBody[],
-  how: { shown: ProductRecord | null | Error; lane?: 'batch' | 'single'; attempts?: number },
+  how: { shown: ProductRecord | null | Error; endpoint?: 'batch' | 'single'; attempts?: number },
 ) {
   const puts: number[] = [];
   const put = async (count: number) => void puts.push(count);
   const unclear: BatchAnswer = { updated: null, total: null, errors: [] };
-  const items = bodies.map((body, i) => ({ changeId: i + 1, body, attempts: how.attempts ?? 0 }));
-  const { outcomes, trouble } = await pushItems(
+  const items = bodies.map((body, i) => ({
+    ...{ changeId: i + 1, target: `${i}`, body, attempts: how.attempts ?? 0 },
+  }));
+  const call = new PushCall(
     {
       productPut: () => put(1).then(() => 'unsaid'),
       productStockPut: () => put(1).then(() => 'unsaid'),
@@ -36,26 +38,26 @@ async function push(
       },
     },
     'product',
-    items,
-    { lane: how.lane ?? 'batch', call: {} },
+    { endpoint: how.endpoint ?? 'batch', call: {} },
   );
-  return { states: outcomes.map(({ state }) => state).join(), outcomes, trouble, puts };
+  const { answers, trouble } = await call.run(items);
+  return { states: answers.map(({ state }) => state).join(), answers, trouble, puts };
 }
 
 describe('a change of which the answer does not say whether it was taken', () => {
   const price = { sku: 10, price: 7 };
 
-  it.each(['batch', 'single'] as const)('is done once the product shows it (%s)', async (lane) => {
-    expect((await push([price], { shown: product(7), lane })).states).toBe('done');
-    expect((await push([price], { shown: product(8), lane })).states).toBe('retry');
-    expect((await push([price], { shown: null, lane })).states).toBe('retry');
+  it.each(['batch', 'single'] as const)('is done once the product shows it (%s)', async (endpoint) => {
+    expect((await push([price], { shown: product(7), endpoint })).states).toBe('done');
+    expect((await push([price], { shown: product(8), endpoint })).states).toBe('retry');
+    expect((await push([price], { shown: null, endpoint })).states).toBe('retry');
   });
 
   it('is sent again where a product cannot show it, and given to a person in the end', async () => {
     const text = { sku: 10, description: 'hot' };
     expect((await push([text], { shown: product(7) })).states).toBe('retry');
-    const { outcomes } = await push([text], { shown: product(7), attempts: 2 });
-    expect(outcomes).toMatchObject([{ state: 'rejected', message: expect.stringContaining('not say') }]);
+    const { answers } = await push([text], { shown: product(7), attempts: 2 });
+    expect(answers).toMatchObject([{ state: 'rejected', message: expect.stringContaining('not say') }]);
   });
 
   it('is asked for a few times only, and sent again beyond that', async () => {
@@ -75,8 +77,8 @@ describe('a change of which the answer does not say whether it was taken', () =>
   it('is not refused, nor sent at once again, where the platform refuses to show the product', async () => {
     const { states, puts, trouble } = await push([price, { sku: 11, price: 8 }], { shown: REFUSED });
     expect({ states, puts, trouble }).toEqual({ states: 'retry,retry', puts: [2], trouble: undefined });
-    const { outcomes } = await push([price], { shown: REFUSED, attempts: 2 });
-    expect(outcomes).toMatchObject([
+    const { answers } = await push([price], { shown: REFUSED, attempts: 2 });
+    expect(answers).toMatchObject([
       { state: 'rejected', message: expect.stringContaining('show the product') },
     ]);
   });

@@ -2,22 +2,24 @@ import { describe, expect, it } from 'vitest';
 import type { FreshnessState } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { PushFreshness, PushLoop, type SentItem, type SentOutcome } from '../../src/outbox/sender.ts';
+import type { Answer, BatchItem } from '../../src/outbox/change.ts';
+import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
+import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { BatchAnswer, StockChangeItem } from '../../src/platform/platform.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 const DOWN = new TillsyncError('platform-failed', 'HTTP 500.');
 
-/** A sender with a line in memory and a platform that takes everything, unless told otherwise. */
+/** A sender with a queue in memory and a platform that takes everything, unless told otherwise. */
 function setUp(how: { lingerMs?: number } = {}) {
   const clock = new FakeClock();
-  const waiting: (SentItem & { urgent?: boolean })[] = [];
+  const waiting: (BatchItem & { urgent?: boolean })[] = [];
   const calls: { atMs: number; qtys: number[] }[] = [];
-  const settled: SentOutcome[] = [];
+  const settled: Answer[] = [];
   const told: (FreshnessState | 'answered')[] = [];
   const trouble: { call?: TillsyncError; settle?: number } = {};
-  const standing: { now: 'sends' | 'elsewhere' | 'locked-out' } = { now: 'sends' };
-  const underWay = new Map<number, SentItem[]>();
+  const status: { now: 'sends' | 'elsewhere' | 'locked-out' } = { now: 'sends' };
+  const underWay = new Map<number, BatchItem[]>();
   const startMs = clock.monotonicMs();
   const send = (items: StockChangeItem[]) => {
     calls.push({ atMs: clock.monotonicMs() - startMs, qtys: items.map(({ qty }) => qty) });
@@ -25,8 +27,33 @@ function setUp(how: { lingerMs?: number } = {}) {
     const answer: BatchAnswer = { updated: items.length, total: items.length, errors: [] };
     return Promise.resolve(answer);
   };
-  const loop = new PushLoop({
+  class LoopInMemory extends PushLoop {
+    override outlook() {
+      return { waiting: waiting.length, urgent: waiting.some(({ urgent }) => urgent) };
+    }
+    override async claim(max: number) {
+      const items = waiting.splice(0, max);
+      underWay.set(calls.length, items);
+      return { callId: items.length === 0 ? null : calls.length, items };
+    }
+    override async settle(callId: number, answers: readonly Answer[]) {
+      if ((trouble.settle ?? 0) > 0) {
+        trouble.settle = (trouble.settle ?? 0) - 1;
+        throw new TillsyncError('storage-full', 'The disk is full.');
+      }
+      settled.push(...answers);
+      const again = answers.filter(({ state }) => state === 'retry').map(({ changeId }) => changeId);
+      waiting.unshift(...(underWay.get(callId) ?? []).filter(({ changeId }) => again.includes(changeId)));
+      const done = answers.length - again.length;
+      return { done, rejected: 0, waiting: again.length, superseded: 0, ignored: 0 };
+    }
+  }
+  const loop = new LoopInMemory({
     kind: 'stock',
+    stores: {} as MirrorStores,
+    rules: { skipUnchanged: true, holdBack: false },
+    hasBranches: true,
+    lastPollOkMs: () => null,
     platform: {
       productStockBatch: send,
       productStockPut: async (item) => {
@@ -38,25 +65,7 @@ function setUp(how: { lingerMs?: number } = {}) {
       productGet: () => Promise.resolve(null),
       delayMs: () => Promise.resolve(0),
     },
-    line: {
-      outlook: () => ({ waiting: waiting.length, urgent: waiting.some(({ urgent }) => urgent) }),
-      async claim(_kind, max) {
-        const items = waiting.splice(0, max);
-        underWay.set(calls.length, items);
-        return { callId: items.length === 0 ? null : calls.length, items };
-      },
-      async settle(callId, outcomes) {
-        if ((trouble.settle ?? 0) > 0) {
-          trouble.settle = (trouble.settle ?? 0) - 1;
-          throw new TillsyncError('storage-full', 'The disk is full.');
-        }
-        settled.push(...outcomes);
-        const again = outcomes.filter(({ state }) => state === 'retry').map(({ changeId }) => changeId);
-        waiting.unshift(...(underWay.get(callId) ?? []).filter(({ changeId }) => again.includes(changeId)));
-        return { done: outcomes.length - again.length, rejected: 0, waiting: again.length };
-      },
-    },
-    standing: () => standing.now,
+    status: () => status.now,
     freshness: new PushFreshness({
       ok: () => void told.push('answered'),
       report: (_subject, state) => void told.push(state),
@@ -68,7 +77,13 @@ function setUp(how: { lingerMs?: number } = {}) {
     beat() {},
   });
   const put = (qty: number, more: object = {}) => {
-    waiting.push({ changeId: qty, body: { externalId: `E${qty}`, qty }, attempts: 0, ...more });
+    waiting.push({
+      changeId: qty,
+      target: `${qty}`,
+      body: { externalId: `E${qty}`, qty },
+      attempts: 0,
+      ...more,
+    });
     loop.wake();
   };
   const controller = new AbortController();
@@ -78,7 +93,7 @@ function setUp(how: { lingerMs?: number } = {}) {
     await clock.advance(20_000);
     await ended;
   };
-  return { clock, waiting, calls, settled, told, trouble, standing, put, stop };
+  return { clock, waiting, calls, settled, told, trouble, status, put, stop };
 }
 
 describe('the sender', () => {
@@ -137,7 +152,7 @@ describe('the sender', () => {
   });
 
   it('tells how it fares: failing, well again, well when what failed is gone, and who is waited for', async () => {
-    const { clock, waiting, told, trouble, standing, put, stop } = setUp();
+    const { clock, waiting, told, trouble, status, put, stop } = setUp();
     trouble.call = DOWN;
     put(1);
     await clock.advance(1_000);
@@ -151,21 +166,21 @@ describe('the sender', () => {
     waiting.length = 0;
     await clock.advance(20_000);
     expect(told.slice(2)).toEqual(['failing', 'ok']);
-    standing.now = 'locked-out';
+    status.now = 'locked-out';
     await clock.advance(20_000);
     expect(told.slice(4)).toEqual([]);
     put(3);
     await clock.advance(60_000);
     expect(told.slice(4)).toEqual(['locked-out']);
-    standing.now = 'elsewhere';
+    status.now = 'elsewhere';
     await clock.advance(60_000);
     expect(waiting).toHaveLength(1);
     await stop();
   });
 
   it('is silent while another process sends', async () => {
-    const { clock, waiting, calls, told, standing, put, stop } = setUp();
-    standing.now = 'elsewhere';
+    const { clock, waiting, calls, told, status, put, stop } = setUp();
+    status.now = 'elsewhere';
     put(1);
     await clock.advance(60_000);
     expect([calls, told, waiting.length]).toEqual([[], [], 1]);

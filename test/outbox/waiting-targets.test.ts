@@ -2,15 +2,16 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ChangeDesk, type HandedOver, unresolvedChanges } from '../../src/app/change-desk.ts';
-import { pushLine } from '../../src/app/outbox-wiring.ts';
-import { MirrorStores } from '../../src/app/stores.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import type { HandedOver } from '../../src/outbox/change.ts';
+import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
-import type { PushLine } from '../../src/outbox/sender.ts';
+import { ProductReads } from '../../src/outbox/product-reads.ts';
+import type { PushLoop } from '../../src/outbox/sender.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { BRANCHES, product } from './outbox-fixture.ts';
+import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
 
 const COFFEE = product('p1', 'Coffee', [{ sku: '1', stocks: { s1: ['C', 50], s2: ['C', 50] } }]);
 const TEA = product('p2', 'Tea', [{ sku: '2', stocks: { s1: ['T', 50] } }]);
@@ -20,7 +21,7 @@ let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
 let desk: ChangeDesk;
-let line: PushLine;
+let senders: Record<'stock' | 'product', PushLoop>;
 
 beforeEach(() => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-targets-'));
@@ -28,7 +29,9 @@ beforeEach(() => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
-  line = pushLine(stores, desk, { holdBack: false, ...sending() });
+  polledMs = clock.nowMs();
+  const sender = (kind: 'stock' | 'product') => pushLoop(kind, stores, clock, {}, () => polledMs);
+  senders = { stock: sender('stock'), product: sender('product') };
 });
 afterEach(async () => {
   await mirror.close();
@@ -36,17 +39,6 @@ afterEach(async () => {
 });
 
 let polledMs: number | null;
-const sending = () => {
-  polledMs = clock.nowMs();
-  return {
-    skipUnchanged: true,
-    trustMs: 600_000,
-    platformDeducts: true,
-    hasBranches: true,
-    lastPollOkMs: () => polledMs,
-    clock,
-  };
-};
 const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
   kind: 'stock',
   change: { externalId, qty, ...more },
@@ -70,12 +62,12 @@ async function sweep(...records: (typeof COFFEE)[]): Promise<void> {
 /** Sends what is in line; gives what the platform has of it in the end. */
 async function send(sent = new Map<string, number>()): Promise<Map<string, number>> {
   for (;;) {
-    const { callId, items } = await line.claim('stock', 100);
+    const { callId, items } = await senders.stock.claim(100);
     if (callId === null) return sent;
     for (const { body } of items) {
       if ('qty' in body) sent.set(`${body.externalId}@${body.subsidiaryId ?? ''}`, body.qty);
     }
-    await line.settle(
+    await senders.stock.settle(
       callId,
       items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
     );
@@ -89,7 +81,7 @@ describe('a change that was handed over before the catalogue was known', () => {
     expect(await send()).toEqual(new Map());
     await desk.take([stock('C', 0, { subsidiaryId: 's2' })], 'http');
     await sweep(COFFEE, TEA);
-    const [claim] = [await line.claim('stock', 100)];
+    const [claim] = [await senders.stock.claim(100)];
     expect(claim.items.map(({ body }) => body)).toEqual([
       { externalId: 'C', subsidiaryId: 's2', qty: 0 },
       { externalId: 'T', qty: 6 },
@@ -111,11 +103,11 @@ describe('a change that was handed over before the catalogue was known', () => {
     await desk.take([{ kind: 'product', change: { externalId: 'C', name: 'Espresso', price: 900 } }], 'http');
     await page(COFFEE);
     await desk.take([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
-    const first = await line.claim('product', 100);
+    const first = await senders.product.claim(100);
     expect(first.items.map(({ body }) => body)).toEqual([{ sku: 1, price: 950 }]);
-    await line.settle(first.callId ?? 0, [{ changeId: 2, state: 'done' }]);
+    await senders.product.settle(first.callId ?? 0, [{ changeId: 2, state: 'done' }]);
     await sweep(COFFEE);
-    const second = await line.claim('product', 100);
+    const second = await senders.product.claim(100);
     expect(second.items.map(({ body }) => body)).toEqual([{ sku: 1, name: 'Espresso' }]);
   });
 
@@ -123,14 +115,18 @@ describe('a change that was handed over before the catalogue was known', () => {
     const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1));
     await desk.takeMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
     await sweep(COFFEE);
-    const { items } = await line.claim('stock', 100);
+    const { items } = await senders.stock.claim(100);
     expect(items).toHaveLength(100);
     expect(desk.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'pending' });
   });
 });
 
 describe('changes of products that the mirror does not know', () => {
-  const unresolved = (readsCatalog = true) => unresolvedChanges(stores, desk, { readsCatalog });
+  const unresolved = (readsCatalog = true) =>
+    new ProductReads({
+      ...{ stores, onQueued() {}, platform: { productGet: () => Promise.reject(new Error('not asked')) } },
+      wantCatalog: readsCatalog ? () => {} : undefined,
+    });
   const states = (...ids: number[]) => ids.map((changeId) => desk.get(changeId)?.state);
 
   it('are not asked for when the mirror has learned of them meanwhile', async () => {
@@ -141,7 +137,7 @@ describe('changes of products that the mirror does not know', () => {
     await page(TEA);
     expect(await changes.next(new Set())).toEqual({ changeId: 2, query: { externalId: 'X' } });
     expect(desk.get(1)).toMatchObject({ target: 'sku:2@s1', state: 'pending' });
-    await changes.resolved(2, null, changes.readMark());
+    await changes.resolved(2, null, { push: 0, orderSeq: 0 });
     expect(states(1, 2)).toEqual(['pending', 'rejected']);
     expect(changes.count()).toBe(0);
     expect(await changes.next(new Set())).toBeUndefined();
@@ -178,7 +174,7 @@ describe('changes of products that the mirror does not know', () => {
 describe('a count under way while its order is booked', () => {
   it('is corrected as soon as the call is settled', async () => {
     const holding = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
-    const sender = pushLine(stores, holding, { holdBack: true, ...sending() });
+    const sender = pushLoop('stock', stores, clock, { holdBack: true }, () => polledMs);
     await sweep(COFFEE);
     const { reading } = observation('webhook', {
       ...sampleNotification(1, { store: { externalId: BRANCHES[0]?.externalId } }),
@@ -191,15 +187,15 @@ describe('a count under way while its order is booked', () => {
       },
     ]);
     await holding.take([stock('C', 20, { subsidiaryId: 's1' })], 'http');
-    const { callId, items } = await sender.claim('stock', 100);
+    const { callId, items } = await sender.claim(100);
     expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
     await holding.acknowledge([reading.orderId], 'http');
     await sender.settle(
       callId ?? 0,
       items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
     );
-    expect(sender.outlook('stock').waiting).toBe(1);
-    expect((await sender.claim('stock', 100)).items).toMatchObject([{ body: { qty: 20 } }]);
+    expect(sender.outlook().waiting).toBe(1);
+    expect((await sender.claim(100)).items).toMatchObject([{ body: { qty: 20 } }]);
   });
 });
 

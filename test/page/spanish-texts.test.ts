@@ -18,7 +18,7 @@ const TOLD_ON_THE_PAGE = [
   'src/db/wal.ts',
   'src/core/json-records.ts',
   'src/daemon/{incoming,outgoing}.ts',
-  'src/app/{outbox-wiring,change-desk,parts}.ts',
+  'src/app/parts.ts',
   'src/support/restored-mirror.ts',
 ];
 

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs';
 import { openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
 import { RUNNING, storagePaths } from '../../app/storage.ts';
-import { type MirrorStores, openState } from '../../app/stores.ts';
+import { openState } from '../../app/stores.ts';
 import type { Config } from '../../config/config-type.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
@@ -11,6 +11,7 @@ import type { DiskSpace } from '../../health/disk-space.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
+import type { MirrorStores } from '../../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
 import { lockedAway } from './files.ts';

@@ -1,6 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
-import type { SentItem } from '../../../src/outbox/sender.ts';
+import type { BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
 import { until } from '../../support/workplace.ts';
 import { liarOf } from './answer-lies.ts';
 import { saidOf, shows } from './answer-model.ts';
@@ -77,7 +76,7 @@ function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandb
       items.map(({ changeId }) => changeId).sort(),
     );
     for (const { changeId, state, message } of outcomes) {
-      const item = items.find((each) => each.changeId === changeId) as SentItem;
+      const item = items.find((each) => each.changeId === changeId) as BatchItem;
       const { body } = item;
       const told = said.get(sorted(body)) ?? [];
       const why = `${state} (${message}): ${JSON.stringify(body)}, of which was said ${told}\n${where}`;

@@ -1,10 +1,9 @@
-import { pushLine } from '../../../src/app/outbox-wiring.ts';
 import { openParts, type Parts } from '../../../src/app/parts.ts';
 import { Sender } from '../../../src/app/sender.ts';
 import { createLogger } from '../../../src/core/logger.ts';
-import type { ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
+import type { Answer, BatchItem, ChangeBody, ChangeKind } from '../../../src/outbox/change.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
-import { PushFreshness, PushLoop, type SentItem, type SentOutcome } from '../../../src/outbox/sender.ts';
+import { PushFreshness, PushLoop } from '../../../src/outbox/sender.ts';
 import { createHttpTransport } from '../../../src/platform/transport.ts';
 import type { CatalogProduct } from '../../../src/sandbox/catalog.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
@@ -27,8 +26,8 @@ const RESTS_FASTER = 500;
 /** Told of each call of the sender with what it was answered on the way, before and after it is written. */
 export type Judge = (
   kind: ChangeKind,
-  items: readonly SentItem[],
-  outcomes: readonly SentOutcome[],
+  items: readonly BatchItem[],
+  outcomes: readonly Answer[],
   calls: readonly Delivered[],
 ) => void;
 
@@ -87,8 +86,8 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
         random: seededRandom(seed),
         mayCall: () => true,
       });
-      const care = whole.care(() => {}).run(signal);
-      return Promise.all([care, ...KINDS.map((kind) => whole.push(kind, signal, () => {}))]);
+      const maintenance = whole.maintenance(() => {}).run(signal);
+      return Promise.all([maintenance, ...KINDS.map((kind) => whole.push(kind, signal, () => {}))]);
     },
     sender: (kind, wishes) => sender(parts, transport, kind, wishes),
     async close() {
@@ -98,39 +97,33 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
   };
 
   function sender(at: Parts, way: LyingTransport, kind: ChangeKind, wishes: SenderWishes): Promise<void> {
-    const lastPollOkMs = () => clock.nowMs();
-    const rules = { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true };
-    const settings = { ...rules, hasBranches: true, lastPollOkMs, clock };
-    const line = pushLine(at.stores, at.changeDesk, settings);
-    let claimed: SentItem[] = [];
-    const rests = hastyClock(RESTS_FASTER);
-    const loop = new PushLoop({
-      kind,
+    let claimed: readonly BatchItem[] = [];
+    class Watched extends PushLoop {
+      override async claim(max: number) {
+        way.calls.length = 0;
+        const claim = await super.claim(max);
+        claimed = claim.items;
+        return claim;
+      }
+      override async settle(callId: number, answers: readonly Answer[]) {
+        const report = await super.settle(callId, answers);
+        wishes.judge(kind, claimed, answers, way.calls);
+        return report;
+      }
+    }
+    const loop: PushLoop = new Watched({
+      ...{ kind, stores: at.stores, hasBranches: true, lingerMs: 0, log },
+      rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true },
+      lastPollOkMs: () => clock.nowMs(),
       platform: {
         ...at.platform,
         delayMs: async (endpoint) =>
-          endpoint.endsWith('batch') && wishes.single() && line.outlook(kind).waiting === 1 ? 1 : 0,
+          endpoint.endsWith('batch') && wishes.single() && loop.outlook().waiting === 1 ? 1 : 0,
       },
-      line: {
-        outlook: line.outlook,
-        async claim(which, max) {
-          way.calls.length = 0;
-          const claim = await line.claim(which, max);
-          claimed = claim.items;
-          return claim;
-        },
-        async settle(callId, outcomes) {
-          const report = await line.settle(callId, outcomes);
-          wishes.judge(kind, claimed, outcomes, way.calls);
-          return report;
-        },
-      },
-      standing: () => (wishes.may() ? 'sends' : 'elsewhere'),
+      status: () => (wishes.may() ? 'sends' : 'elsewhere'),
       freshness: new PushFreshness(at.mirror.freshnessBoard),
-      clock: rests,
+      clock: hastyClock(RESTS_FASTER),
       random: seededRandom(seed),
-      log,
-      lingerMs: 0,
       beat() {},
     });
     return loop.run(wishes.signal);

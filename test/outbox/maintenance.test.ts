@@ -2,7 +2,9 @@ import { describe, expect, it } from 'vitest';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { OutboxCare, type OutboxChores } from '../../src/outbox/maintenance.ts';
+import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
+import { ProductReads } from '../../src/outbox/product-reads.ts';
+import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/platform.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
@@ -41,78 +43,80 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
   const state = { unresolved: 0, held: 0, rejected: 0, seq: 1, judged: true, left: 0 };
   const done = { reclaims: 0, corrections: 0, prunes: 0, reads: 0, wishes: 0 };
   const trouble: { reclaim?: Error; correct?: Error; reclaimMs?: number } = {};
-  const chores: OutboxChores = {
-    async reclaim() {
+  class Reads extends ProductReads {
+    override count = () => state.unresolved;
+    override async next() {
+      return state.unresolved === 0 ? undefined : { changeId: 1, query: { externalId: 'X' } };
+    }
+    override async resolved() {
+      state.unresolved -= 1;
+    }
+    override async judgeByCatalog() {
+      return state.judged;
+    }
+  }
+  class Maintenance extends OutboxMaintenance {
+    protected override async reclaim() {
       if (trouble.reclaim) throw trouble.reclaim;
       if (trouble.reclaimMs) await clock.sleep(trouble.reclaimMs);
       done.reclaims += 1;
-      return 0;
-    },
-    unresolved: {
-      count: () => state.unresolved,
-      next: async () =>
-        state.unresolved === 0 ? undefined : { changeId: 1, query: { externalId: 'X' } as const },
-      readMark: () => ({ push: 0, orderSeq: 0 }),
-      async resolved() {
-        state.unresolved -= 1;
-      },
-      judgeByCatalog: async () => state.judged,
-    },
-    async catchUp() {
+    }
+    protected override async catchUp() {
       if (trouble.correct) throw trouble.correct;
       done.corrections += 1;
-      return 0;
-    },
-    newestSeq: () => state.seq,
-    async prune() {
+    }
+    protected override async prune() {
       done.prunes += 1;
       state.left -= 1;
       return state.left > 0;
-    },
-    forPeople: () => ({ held: state.held, rejected: state.rejected }),
-  };
-  const care = new OutboxCare({
+    }
+    protected override forPeople() {
+      return { held: state.held, rejected: state.rejected };
+    }
+  }
+  const options = {
+    stores: { read: () => ({ push: 0, orderSeq: 0 }) } as unknown as MirrorStores,
     platform: {
-      async productGet(_query, call) {
+      async productGet(_query: unknown, call?: { onSend?: () => void }) {
         done.reads += 1;
         call?.onSend?.();
         return how.get ? await how.get() : null;
       },
     },
-    chores,
-    leases,
-    alarms: { raise: (key, text) => void alarms.set(key, text), lower: (key) => void alarms.delete(key) },
+    ...{ holdBack: true, keptMs: 0, newestSeq: () => state.seq, leases },
+    alarms: {
+      raise: (key: AlarmKey, text: string) => void alarms.set(key, text),
+      lower: (key: AlarmKey) => void alarms.delete(key),
+    },
     mayCall: () => true,
     wantCatalog: () => {
       done.wishes += 1;
     },
-    onLine: () => {},
+    onQueued: () => {},
     sent: how.sent ?? (() => Promise.resolve()),
-    clock,
-    random: seededRandom(1),
-    log: silentLog,
-    beat() {},
-  });
+    ...{ clock, random: seededRandom(1), log: silentLog, beat() {} },
+  };
+  const maintenance = new Maintenance(options, new Reads(options));
   const controller = new AbortController();
-  const ended = care.run(controller.signal);
+  const ended = maintenance.run(controller.signal);
   const stop = async () => {
     controller.abort();
     await clock.advance(1_000);
     await ended;
     expect(leases.holder).toBeUndefined();
   };
-  return { clock, leases, alarms, state, done, trouble, care, controller, ended, stop };
+  return { clock, leases, alarms, state, done, trouble, maintenance, controller, ended, stop };
 }
 
 describe('the lease of sending', () => {
   it('is kept while the platform lets a read wait for hours', async () => {
-    const { clock, leases, state, done, care, stop } = setUp({
+    const { clock, leases, state, done, maintenance, stop } = setUp({
       get: () => clock.sleep(4 * 3_600_000).then(() => null),
     });
     state.unresolved = 1;
     for (let minute = 1; minute < 4 * 60; minute++) {
       await clock.advance(60_000);
-      expect(care.isSender).toBe(true);
+      expect(maintenance.isSender).toBe(true);
     }
     expect(done.reads).toBe(1);
     expect(leases.renewals).toBeGreaterThan(3);
@@ -122,51 +126,51 @@ describe('the lease of sending', () => {
   });
 
   it('is not taken before what another process left under way is back in line', async () => {
-    const { clock, leases, done, trouble, care, stop } = setUp();
+    const { clock, leases, done, trouble, maintenance, stop } = setUp();
     trouble.reclaim = new TillsyncError('storage-full', 'The disk is full.');
     await clock.advance(5_000);
-    expect([care.isSender, leases.holder]).toEqual([false, undefined]);
+    expect([maintenance.isSender, leases.holder]).toEqual([false, undefined]);
     delete trouble.reclaim;
     await clock.advance(1_100);
-    expect([care.isSender, done.reclaims]).toEqual([true, 1]);
+    expect([maintenance.isSender, done.reclaims]).toEqual([true, 1]);
     await stop();
   });
 
   it('is given up before another process can have it', async () => {
-    const { clock, leases, care, stop } = setUp();
+    const { clock, leases, maintenance, stop } = setUp();
     await clock.advance(100);
-    expect(care.isSender).toBe(true);
+    expect(maintenance.isSender).toBe(true);
     leases.renew = () => {
       throw new TillsyncError('storage-failed', 'The disk failed.');
     };
     await clock.advance(3_589_000);
-    expect(care.isSender).toBe(true);
+    expect(maintenance.isSender).toBe(true);
     await clock.advance(2_000);
-    expect(care.isSender).toBe(false);
+    expect(maintenance.isSender).toBe(false);
     expect(leases.acquire('outbox.push', 1)).toBeUndefined();
     await stop();
   });
 
   it('ends an hour after it was asked for, though putting things back in line took its time', async () => {
-    const { clock, leases, trouble, care, stop } = setUp();
+    const { clock, leases, trouble, maintenance, stop } = setUp();
     leases.renew = () => {
       throw new TillsyncError('storage-failed', 'The disk failed.');
     };
     trouble.reclaimMs = 60_000;
     await clock.advance(3_589_000);
-    expect(care.isSender).toBe(true);
+    expect(maintenance.isSender).toBe(true);
     await clock.advance(2_000);
-    expect(care.isSender).toBe(false);
+    expect(maintenance.isSender).toBe(false);
     await stop();
   });
 
   it('that another process took over is believed at once', async () => {
-    const { clock, leases, state, alarms, done, care, controller, ended } = setUp();
+    const { clock, leases, state, alarms, done, maintenance, controller, ended } = setUp();
     await clock.advance(100);
-    expect(care.isSender).toBe(true);
+    expect(maintenance.isSender).toBe(true);
     leases.holder = 99;
     await clock.advance(1_800_000);
-    expect(care.isSender).toBe(false);
+    expect(maintenance.isSender).toBe(false);
     const { corrections } = done;
     state.seq += 1;
     state.held = 1;
@@ -196,7 +200,7 @@ describe('the lease of sending', () => {
   });
 });
 
-describe('the care of the outbox', () => {
+describe('the maintenance of the outbox', () => {
   it('tells people what waits for them, and when nothing does', async () => {
     const { clock, alarms, state, stop } = setUp();
     state.held = 3;

@@ -1,0 +1,133 @@
+import type { ReadMark } from '../catalog/sweep.ts';
+import { hasCode } from '../core/errors.ts';
+import type { CallOptions, Platform, ProductRecord } from '../platform/platform.ts';
+import type { ProductQuery, Resolution } from './change.ts';
+import type { KeptChange } from './decisions.ts';
+import type { MirrorStores, Stores } from './stores.ts';
+
+/** More than this are not asked for one by one: a sweep answers for all of them in fewer calls. */
+const ASK_MAX = 100;
+const REFUSALS_MAX = 3;
+/** How long after its beginning a whole reading of the catalogue speaks for changes that are handed over. */
+const CATALOG_SPEAKS_MS = 15 * 60_000;
+/** Changes looked at in one transaction. */
+const PART = 200;
+
+export interface ProductReadsOptions {
+  stores: MirrorStores;
+  platform: Pick<Platform, 'productGet'>;
+  /** Asks for the catalogue to be read soon; heard again and again, it is read once. Left out where nobody reads it. */
+  wantCatalog?: (() => void) | undefined;
+  /** Called when something was put in the queue. */
+  onQueued: () => void;
+}
+
+/**
+ * Finds the products that changes name and the mirror does not know. One whose answer cannot be read waits behind
+ * the others; one that the platform refuses to show again and again is taken for unknown.
+ */
+export class ProductReads {
+  readonly #options: ProductReadsOptions;
+  readonly #passedOver = new Set<number>();
+  readonly #refusals = new Map<number, number>();
+
+  constructor(options: ProductReadsOptions) {
+    this.#options = options;
+  }
+
+  /** Reads one product, or lets a sweep answer for many. Whether more may wait. Throws what a call throws. */
+  async step(call: CallOptions): Promise<boolean> {
+    const { platform, wantCatalog, onQueued } = this.#options;
+    if (this.count() > ASK_MAX && !(await this.judgeByCatalog())) wantCatalog?.();
+    if (this.count() === 0) return false;
+    const next = await this.next(this.#passedOver);
+    if (!next) {
+      this.#passedOver.clear();
+      onQueued();
+      return false;
+    }
+    const { changeId, query } = next;
+    let mark = this.#readMark();
+    const onSend = () => {
+      mark = this.#readMark();
+    };
+    let record: ProductRecord | null = null;
+    try {
+      record = await platform.productGet(query, { ...call, onSend });
+    } catch (error) {
+      const isRefused = hasCode(error, 'platform-refused');
+      if (isRefused || hasCode(error, 'platform-garbled')) this.#passedOver.add(changeId);
+      if (!isRefused || !this.#isGivenUp(changeId)) throw error;
+    }
+    await this.resolved(changeId, record, mark);
+    this.#refusals.delete(changeId);
+    onQueued();
+    return true;
+  }
+
+  count(): number {
+    return this.#options.stores.read(({ decisions }) => decisions.countUnresolved('needs-read'));
+  }
+
+  /** The oldest but for those in `passedOver`; those that the mirror knows by now are put where they belong on the way. */
+  next(passedOver: ReadonlySet<number>): Promise<{ changeId: number; query: ProductQuery } | undefined> {
+    return this.#options.stores.write(({ decisions, intake }) => {
+      for (const kept of decisions.unresolved('needs-read', { limit: PART })) {
+        const { changeId } = kept;
+        const resolution = intake.resolve(kept);
+        if (resolution.state !== 'needs-read') decisions.retarget(kept, resolution);
+        else if (!passedOver.has(changeId)) return { changeId, query: resolution.query };
+      }
+      return undefined;
+    });
+  }
+
+  /** The platform's answer for a product: mirrored, and the change put where it belongs. */
+  async resolved(changeId: number, record: ProductRecord | null, mark: ReadMark): Promise<void> {
+    await this.#options.stores.write(({ catalog, decisions, intake }) => {
+      if (record) catalog.applyRead(record, mark);
+      const [kept] = decisions.unresolved('needs-read', { after: changeId - 1, limit: 1 });
+      if (kept?.changeId === changeId) decisions.retarget(kept, intake.resolve(kept, true));
+    });
+  }
+
+  /**
+   * Rejects those whose product no branch listed in a whole reading of the catalogue that is young enough to tell.
+   * False while a new reading is needed for the others; true also where none can be had.
+   */
+  async judgeByCatalog(): Promise<boolean> {
+    const { stores, wantCatalog } = this.#options;
+    const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
+    // The first reading comes by itself, and without branches there is none.
+    if (sweptMs === undefined) return true;
+    const handedOverUntilMs = wantCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
+    let last: number | undefined = 0;
+    while (last !== undefined) {
+      const after: number = last;
+      last = await stores.write((at) => {
+        const kept = at.decisions.unresolved('needs-read', { after, handedOverUntilMs, limit: PART });
+        for (const each of kept) at.decisions.retarget(each, byCatalog(at, each));
+        return kept.at(-1)?.changeId;
+      });
+    }
+    return this.count() === 0;
+  }
+
+  #readMark(): ReadMark {
+    return this.#options.stores.read(({ catalog }) => catalog.readMark());
+  }
+
+  #isGivenUp(changeId: number): boolean {
+    const refusals = (this.#refusals.get(changeId) ?? 0) + 1;
+    this.#refusals.set(changeId, refusals);
+    return refusals >= REFUSALS_MAX;
+  }
+}
+
+function byCatalog({ intake }: Stores, kept: KeptChange): Resolution {
+  const resolution = intake.resolve(kept, true);
+  if (resolution.state !== 'rejected' || resolution.code !== 'unknown-product') return resolution;
+  const { externalId, sku } = kept.change;
+  const name = externalId === undefined ? `sku ${sku}` : `externalId ${externalId}`;
+  return { ...resolution, message: `No configured branch lists a product with ${name}.` };
+}

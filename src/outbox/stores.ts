@@ -1,0 +1,93 @@
+import type Database from 'better-sqlite3';
+import { CatalogStore, MirrorCatalog } from '../catalog/catalog-store.ts';
+import { type Branch, type BranchDirectory, branchDirectory } from '../catalog/product.ts';
+import { CatalogQueries } from '../catalog/product-rows.ts';
+import type { Clock } from '../core/time.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import { OutboxClaims } from './claims.ts';
+import { OutboxDecisions } from './decisions.ts';
+import { InboxIntake } from './inbox-intake.ts';
+import { OutboxIntake } from './intake.ts';
+import { OrderTakings } from './order-takings.ts';
+import { OutboxQueries } from './outbox-queries.ts';
+import { OutboxSettlement } from './settlement.ts';
+
+export interface MirrorStoresOptions {
+  mirror: Pick<Mirror, 'read' | 'write'>;
+  branches: readonly Branch[];
+  clock: Clock;
+  /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
+  skewMs?: (() => number | undefined) | undefined;
+}
+
+/** Catalogue and outbox on one connection to the mirror. */
+export class Stores {
+  readonly db: Database.Database;
+  readonly lookup: MirrorCatalog;
+  readonly takings: OrderTakings;
+  readonly intake: OutboxIntake;
+  readonly inbox: InboxIntake;
+  readonly claims: OutboxClaims;
+  readonly settlement: OutboxSettlement;
+  readonly decisions: OutboxDecisions;
+  readonly queries: OutboxQueries;
+  readonly #clock: Clock;
+  #catalog: CatalogStore | undefined;
+  #catalogQueries: CatalogQueries | undefined;
+
+  constructor(
+    db: Database.Database,
+    { branches, clock, skewMs }: Pick<MirrorStoresOptions, 'branches' | 'clock' | 'skewMs'>,
+  ) {
+    this.db = db;
+    this.#clock = clock;
+    this.lookup = new MirrorCatalog({ db, branches });
+    const options = { db, clock, catalog: this.lookup, branches: branchDirectory(branches), skewMs };
+    this.takings = new OrderTakings(options);
+    this.intake = new OutboxIntake(options);
+    this.inbox = new InboxIntake(options, this.intake, this.takings);
+    this.claims = new OutboxClaims(options);
+    this.settlement = new OutboxSettlement(options);
+    this.decisions = new OutboxDecisions(options);
+    this.queries = new OutboxQueries(db);
+  }
+
+  // These two prepare all their statements when they are made; few processes need them.
+  get catalog(): CatalogStore {
+    this.#catalog ??= new CatalogStore({ db: this.db, clock: this.#clock });
+    return this.#catalog;
+  }
+
+  get catalogQueries(): CatalogQueries {
+    this.#catalogQueries ??= new CatalogQueries(this.db);
+    return this.#catalogQueries;
+  }
+}
+
+/** Catalogue and outbox in the mirror's file. A connection that is opened anew gets statements anew. */
+export class MirrorStores {
+  readonly directory: BranchDirectory;
+  readonly #options: MirrorStoresOptions;
+  readonly #stores = new WeakMap<Database.Database, Stores>();
+
+  constructor(options: MirrorStoresOptions) {
+    this.#options = options;
+    this.directory = branchDirectory(options.branches);
+  }
+
+  /** One or a few short reads, at once. */
+  read<T>(action: (stores: Stores) => T): T {
+    return this.#options.mirror.read((db) => action(this.#of(db)));
+  }
+
+  /** One durable transaction; may run more than once, each time from the start. */
+  write<T>(action: (stores: Stores) => T): Promise<T> {
+    return this.#options.mirror.write((db) => action(this.#of(db)));
+  }
+
+  #of(db: Database.Database): Stores {
+    const stores = this.#stores.get(db) ?? new Stores(db, this.#options);
+    this.#stores.set(db, stores);
+    return stores;
+  }
+}
