@@ -49,8 +49,13 @@ export class Waker {
   }
 }
 
-const BASE_MS = 5_000;
-const CAP_MS = 300_000;
+/** The one backoff: doubles from `firstMs`, after no failure, up to `longestMs`. */
+export function backoffMs(failures: number, firstMs: number, longestMs: number): number {
+  return Math.min(firstMs * 2 ** Math.min(failures, 30), longestMs);
+}
+
+const FIRST_MS = 5_000;
+const LONGEST_MS = 300_000;
 
 /**
  * The one retry policy: how long a loop rests after its `failures`-th failure in a row (1 = first). Doubles from
@@ -58,8 +63,7 @@ const CAP_MS = 300_000;
  * counts when it is longer. The rate budget still has the last word on when a call may leave.
  */
 export function retryDelayMs(failures: number, error: unknown, random: Random): number {
-  const exponential = Math.min(CAP_MS, BASE_MS * 2 ** Math.max(0, failures - 1));
-  const jittered = exponential * (0.5 + random.next() / 2);
+  const jittered = backoffMs(failures - 1, FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
   const asked = asTillsyncError(error).retryAfterMs ?? 0;
   return Math.max(jittered, asked);
 }

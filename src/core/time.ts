@@ -74,19 +74,14 @@ export interface ZoneCalendar {
 
 /** The name by which the zone's rules are kept. Throws a RangeError for a zone that is not known. */
 export function canonicalZone(timeZone: string): string {
-  known ??= new Set(['UTC', ...Intl.supportedValuesOf('timeZone')]);
-  if (known.has(timeZone)) return timeZone;
-  // Other spellings and older names.
   return new Intl.DateTimeFormat('en', { timeZone }).resolvedOptions().timeZone;
 }
-
-let known: ReadonlySet<string> | undefined;
 
 /** The clock of a zone by its IANA name. Throws a RangeError for a zone that is not known. */
 export function zoneCalendar(timeZone: string): ZoneCalendar {
   const kept = calendars.get(timeZone);
   if (kept) return kept;
-  const calendar = newCalendar(canonicalZone(timeZone));
+  const calendar = newCalendar(timeZone);
   calendars.set(timeZone, calendar);
   return calendar;
 }

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { backoffMs } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random } from '../core/time.ts';
 import type { BootTime, Holders } from '../db/lease.ts';
 import { storing } from '../db/sqlite.ts';
@@ -402,8 +403,8 @@ export function retryAfterMs(answer: {
   random: Random;
 }): number {
   const { header, serverNowMs, intervalMs, before, random } = answer;
-  const asked = parseRetryAfter(header, serverNowMs) ?? intervalMs * 2 ** Math.min(before, 16);
   const longestMs = Math.max(RETRY_AFTER_MAX_MS, intervalMs);
+  const asked = parseRetryAfter(header, serverNowMs) ?? backoffMs(before, intervalMs, longestMs);
   const clamped = Math.min(Math.max(asked, intervalMs), longestMs);
   return Math.round(clamped * (1 + RETRY_JITTER_SHARE * random.next()));
 }

@@ -1,6 +1,6 @@
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { awakeFor, retryDelayMs } from '../core/loop.ts';
+import { awakeFor, backoffMs, retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
 import type { LaneTicket, RateBudget } from './rate-budget.ts';
@@ -542,7 +542,7 @@ class TokenRefresh {
         if (this.#stopping.signal.aborted) stopAtMs ??= clock.monotonicMs() + SAVE_WHILE_STOPPING_MS;
         if (stopAtMs !== undefined && clock.monotonicMs() >= stopAtMs) throw error;
       }
-      const pauseMs = Math.min(SAVE_RETRY_FIRST_MS * 2 ** Math.min(attempt, 10), SAVE_RETRY_LONGEST_MS);
+      const pauseMs = backoffMs(attempt, SAVE_RETRY_FIRST_MS, SAVE_RETRY_LONGEST_MS);
       await clock.sleep(stopAtMs === undefined ? pauseMs : Math.min(pauseMs, 250));
     }
   }

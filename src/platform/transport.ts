@@ -16,31 +16,27 @@ const ONLINE =
 const CLOCK = "Check this machine's clock, and platform.base_url.";
 const SPELLING = 'Check the address and its port.';
 
+type Fault = [fault: string, hint: string];
+const NO_SUCH_NAME: Fault = [
+  'the name {host} was not found',
+  'Check the spelling of the address, and the DNS of this machine.',
+];
+const SILENT: Fault = ['{host} did not answer on port {port}', ONLINE];
+const UNTRUSTED: Fault = ['the certificate of {host} is signed by nobody this machine trusts', CLOCK];
+
 /** What is wrong, and what to do about it. All but ETIMEDOUT come only before a connection stands. */
-const FAULTS: Record<string, [fault: string, hint: string]> = {
-  ENOTFOUND: [
-    'the name {host} was not found',
-    'Check the spelling of the address, and the DNS of this machine.',
-  ],
-  EAI_AGAIN: [
-    'the name {host} was not found',
-    'Check the spelling of the address, and the DNS of this machine.',
-  ],
+const FAULTS: Record<string, Fault> = {
+  ENOTFOUND: NO_SUCH_NAME,
+  EAI_AGAIN: NO_SUCH_NAME,
   ECONNREFUSED: ['{host} refuses connections on port {port}', `${SPELLING} ${ONLINE}`],
   EHOSTUNREACH: ['there is no way through the network to {host}', ONLINE],
   ENETUNREACH: ['this machine is not connected to a network that leads to {host}', ONLINE],
-  ETIMEDOUT: ['{host} did not answer on port {port}', ONLINE],
-  UND_ERR_CONNECT_TIMEOUT: ['{host} did not answer on port {port}', ONLINE],
-  DEPTH_ZERO_SELF_SIGNED_CERT: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
-  SELF_SIGNED_CERT_IN_CHAIN: ['the certificate of {host} is signed by nobody this machine trusts', CLOCK],
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: [
-    'the certificate of {host} is signed by nobody this machine trusts',
-    CLOCK,
-  ],
-  UNABLE_TO_VERIFY_LEAF_SIGNATURE: [
-    'the certificate of {host} is signed by nobody this machine trusts',
-    CLOCK,
-  ],
+  ETIMEDOUT: SILENT,
+  UND_ERR_CONNECT_TIMEOUT: SILENT,
+  DEPTH_ZERO_SELF_SIGNED_CERT: UNTRUSTED,
+  SELF_SIGNED_CERT_IN_CHAIN: UNTRUSTED,
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: UNTRUSTED,
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: UNTRUSTED,
   CERT_HAS_EXPIRED: ['the certificate of {host} has expired', CLOCK],
   CERT_NOT_YET_VALID: ['the certificate of {host} is not valid yet', CLOCK],
   ERR_TLS_CERT_ALTNAME_INVALID: ['the certificate there is not one of {host}', CLOCK],
@@ -72,6 +68,7 @@ export function noAnswerWithin(timeoutMs: number): TillsyncError {
 export function neverSent(error: unknown): boolean {
   const cause = error instanceof TillsyncError ? error.cause : error;
   const causes = cause instanceof AggregateError ? cause.errors : [cause];
+  const isBeforeSending = (code = '') => code !== 'ETIMEDOUT' && Object.hasOwn(FAULTS, code);
   return causes.length > 0 && causes.every((each) => isBeforeSending(codeOf(each)));
 }
 
@@ -82,11 +79,7 @@ export function addressOf(baseUrl: string): Address & { isTls: boolean } {
   return { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: Number(port) || (isTls ? 443 : 80), isTls };
 }
 
-function isBeforeSending(code: string | undefined): boolean {
-  return code !== undefined && code !== 'ETIMEDOUT' && Object.hasOwn(FAULTS, code);
-}
-
-function sentenceOf(code = ''): [fault: string, hint: string] {
+function sentenceOf(code = ''): Fault {
   const known = Object.hasOwn(FAULTS, code) ? FAULTS[code] : undefined;
   if (known) return known;
   if (code.startsWith('HPE_')) return ['what answers at {host} on port {port} does not speak http', SPELLING];
@@ -138,19 +131,17 @@ export interface CallAnswer extends TransportAnswer {
   secrets: readonly string[];
 }
 
-export interface HttpTransportOptions {
-  /** The platform's base address, with or without a path. */
-  baseUrl: string;
-  clock: Clock;
-  connectTimeoutMs?: number;
-}
-
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
 const CONNECTIONS = 8;
 
 /** HTTP/1.1 by undici with an agent of its own. */
-export function createHttpTransport(options: HttpTransportOptions): Transport {
+export function createHttpTransport(options: {
+  /** The platform's base address, with or without a path. */
+  baseUrl: string;
+  clock: Clock;
+  connectTimeoutMs?: number;
+}): Transport {
   const base = options.baseUrl.replace(/\/+$/, '');
   const address = addressOf(base);
   // The total timeout below is the only one that counts: undici's own are coarse.
@@ -274,15 +265,6 @@ export function expectSuccess(answer: CallAnswer): void {
   throw garbled(answer, `HTTP ${status}`);
 }
 
-/** The body as JSON; `platform-garbled` for HTML, cut-off JSON and the like. */
-export function readJson(answer: CallAnswer): unknown {
-  try {
-    return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
-  } catch {
-    throw garbled(answer, 'no JSON');
-  }
-}
-
 /** `data` of an envelope; `success: false` throws `platform-refused` with the platform's own message. */
 export function readData(answer: CallAnswer): unknown {
   return readEnvelope(answer).data;
@@ -290,7 +272,13 @@ export function readData(answer: CallAnswer): unknown {
 
 /** An envelope that does not say `success: false`; throws as `readData`. */
 export function readEnvelope(answer: CallAnswer): { success: true | null; data: unknown } {
-  const read = envelopeAnswer.safeParse(readJson(answer));
+  let json: unknown;
+  try {
+    json = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(answer.bytes));
+  } catch {
+    throw garbled(answer, 'no JSON');
+  }
+  const read = envelopeAnswer.safeParse(json);
   if (!read.success) throw garbled(answer, 'no envelope');
   const { success, message, data } = read.data;
   if (success === false) {
