@@ -1,10 +1,10 @@
 import { statfsSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import type { Leases } from '../db/lease.ts';
+import { Lease, type Leases } from '../db/lease.ts';
 import { makeDirectory } from '../db/sqlite.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
 
@@ -81,11 +81,9 @@ export interface RunningMarkOptions {
 }
 
 /** Lets everybody see that the daemon runs; what it returns takes that back. */
-export async function markRunning(options: RunningMarkOptions): Promise<() => Promise<void>> {
-  const { leases, clock, log } = options;
-  const acquire = () => whenFree(clock, () => leases.acquire(RUNNING, HOLD_MS));
-  let fence = await acquire();
-  if (fence === undefined) {
+export async function markRunning({ leases, clock, log }: RunningMarkOptions): Promise<() => Promise<void>> {
+  const lease = new Lease({ leases, clock, name: RUNNING, holdMs: HOLD_MS });
+  if (!(await lease.hold())) {
     log.warn(
       {},
       'another tillsync runs on this storage directory; both keep the limits, one of them is enough',
@@ -97,11 +95,8 @@ export async function markRunning(options: RunningMarkOptions): Promise<() => Pr
       await clock.sleep(RENEW_EVERY_MS, over.signal);
       if (over.signal.aborted) return;
       try {
-        const held = fence;
-        const isKept =
-          held !== undefined && (await whenFree(clock, () => leases.renew(RUNNING, held, HOLD_MS)));
-        // The other one may have ended since.
-        if (!isKept) fence = await acquire();
+        // Again when it was lost: the other one may have ended since.
+        if (!(await lease.hold())) await lease.hold();
       } catch (error) {
         log.debug({ err: error }, 'the mark of the running tillsync could not be renewed');
       }
@@ -111,7 +106,6 @@ export async function markRunning(options: RunningMarkOptions): Promise<() => Pr
   return async () => {
     over.abort();
     await kept;
-    const held = fence;
-    if (held !== undefined) await whenFree(clock, () => leases.release(RUNNING, held));
+    await lease.release();
   };
 }

@@ -1,9 +1,9 @@
 import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random, Schedule } from '../core/time.ts';
-import type { Leases } from '../db/lease.ts';
+import { Lease, type Leases } from '../db/lease.ts';
 import type { CallOptions, Platform, ProductPage, ProductRecord } from '../platform/platform.ts';
 import type { CatalogStore, CompletedSweep, ReadMark, Unlisted } from './catalog-store.ts';
 import type { Branch } from './product.ts';
@@ -231,9 +231,16 @@ export class LeasedSweep {
   async sweep(branch: Branch, request: SweepRequest = {}): Promise<SweepReport> {
     const { leases, clock, stores, quarantine } = this.#o;
     request.onBranch?.(branch);
-    const fence = await this.#lease(request);
+    const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
+    while (!(await lease.hold(request.signal))) {
+      if (request.signal?.aborted) {
+        throw new TillsyncError('aborted', 'Stopped while another process reads the catalogue.');
+      }
+      request.onBusy?.();
+      await clock.sleep(LOOK_EVERY_MS, request.signal);
+    }
     const write = async <T>(action: (catalog: CatalogStore) => T): Promise<T> => {
-      if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
+      if (!(await lease.hold())) {
         throw new TillsyncError(
           'lease-lost',
           'Another process has begun to read the catalogue; this reading was left.',
@@ -251,20 +258,7 @@ export class LeasedSweep {
     try {
       return await new CatalogSweep(this.#o, branch, target, request).run();
     } finally {
-      await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
-    }
-  }
-
-  async #lease({ signal, onBusy }: SweepRequest): Promise<number> {
-    const { leases, clock } = this.#o;
-    for (;;) {
-      const fence = await whenFree(clock, () => leases.acquire(LEASE, LEASE_HOLD_MS), undefined, signal);
-      if (fence !== undefined) return fence;
-      if (signal?.aborted) {
-        throw new TillsyncError('aborted', 'Stopped while another process reads the catalogue.');
-      }
-      onBusy?.();
-      await clock.sleep(LOOK_EVERY_MS, signal);
+      await lease.release();
     }
   }
 }

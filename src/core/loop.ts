@@ -63,7 +63,7 @@ const LONGEST_MS = 300_000;
  * counts when it is longer. The rate budget still has the last word on when a call may leave.
  */
 export function retryDelayMs(failures: number, error: unknown, random: Random): number {
-  const jittered = backoffMs(failures - 1, FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
+  const jittered = backoffMs(Math.max(0, failures - 1), FIRST_MS, LONGEST_MS) * (0.5 + random.next() / 2);
   const asked = asTillsyncError(error).retryAfterMs ?? 0;
   return Math.max(jittered, asked);
 }

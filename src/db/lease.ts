@@ -1,5 +1,6 @@
 import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
+import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { storing } from './sqlite.ts';
 
@@ -205,5 +206,47 @@ export class LeaseRows implements Leases {
     const result = storing(() => this.#transaction.immediate(action) as T);
     this.#owed.clear();
     return result;
+  }
+}
+
+export interface LeaseOptions {
+  leases: Leases;
+  clock: Clock;
+  name: string;
+  holdMs: number;
+}
+
+/** One lease as this process has it or not. A lease is safe until its time is over, so it is renewed at half of it. */
+export class Lease {
+  readonly #o: LeaseOptions;
+  #fence: number | undefined;
+  #renewDueMs = 0;
+
+  constructor(options: LeaseOptions) {
+    this.#o = options;
+  }
+
+  /** Takes it when it is free, and renews it in time. False while another process has it, or once one took it over. */
+  async hold(signal?: AbortSignal): Promise<boolean> {
+    const { leases, clock, name, holdMs } = this.#o;
+    const fence = this.#fence;
+    const nowMs = clock.monotonicMs();
+    if (fence === undefined) {
+      this.#fence = await whenFree(clock, () => leases.acquire(name, holdMs), undefined, signal);
+    } else if (nowMs < this.#renewDueMs) {
+      return true;
+    } else if (!(await whenFree(clock, () => leases.renew(name, fence, holdMs), undefined, signal))) {
+      this.#fence = undefined;
+    }
+    this.#renewDueMs = nowMs + holdMs / 2;
+    return this.#fence !== undefined;
+  }
+
+  /** One that cannot be given back ends by itself. */
+  async release(): Promise<void> {
+    const { leases, clock, name } = this.#o;
+    const fence = this.#fence;
+    this.#fence = undefined;
+    if (fence !== undefined) await whenFree(clock, () => leases.release(name, fence)).catch(() => {});
   }
 }

@@ -2,6 +2,7 @@ import { hostname } from 'node:os';
 import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, asTyped, hasCode, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import { backoffMs } from '../core/loop.ts';
 import { type Clock, formatDuration, isoUtc } from '../core/time.ts';
 import {
   type AlarmJudge,
@@ -235,7 +236,7 @@ export class AlarmTeller {
 
   #putOff(news: AlarmNews, error: unknown): void {
     const { receiver, clock, log, onTold } = this.#o;
-    const restMs = Math.min(RETRY_FIRST_MS * 2 ** this.#failures, RETRY_LONGEST_MS);
+    const restMs = backoffMs(this.#failures, RETRY_FIRST_MS, RETRY_LONGEST_MS);
     this.#failures += 1;
     this.#restUntilMonoMs = clock.monotonicMs() + restMs;
     onTold?.(receiver.name, 'failed');

@@ -1,10 +1,10 @@
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
-import { asTillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { pieceMs } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
-import type { Leases } from '../db/lease.ts';
+import { Lease, type Leases } from '../db/lease.ts';
 import {
   type FeedStanding,
   mayDropEvent,
@@ -310,7 +310,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
       report.pressure += 1;
     }
   } finally {
-    await run.end();
+    await run.lease.release();
   }
   if (report.usedBytes > settings.maxBytes) alarms.raise('mirror.too-large', tooLarge(report, settings));
   else alarms.lower('mirror.too-large');
@@ -321,10 +321,13 @@ class RetentionRun {
   readonly report: RetentionReport = { dropped: {}, usedBytes: 0, pressure: 0, isComplete: true };
   readonly #options: RetentionOptions;
   readonly #signal: AbortSignal;
-  #fence: number | undefined;
+  /** Taken only for something to delete. */
+  readonly lease: Lease;
 
   constructor(options: RetentionOptions, signal: AbortSignal) {
+    const { leases, clock } = options;
     this.#options = options;
+    this.lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
     this.#signal = signal;
   }
 
@@ -344,17 +347,11 @@ class RetentionRun {
     }
   }
 
-  async end(): Promise<void> {
-    const { leases, clock } = this.#options;
-    const fence = this.#fence;
-    if (fence !== undefined) await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
-  }
-
   async #drop(family: string, cuts: RetentionCuts, keys: readonly number[]): Promise<void> {
     const { store, clock } = this.#options;
     const size = store.dropsAtOnce(family);
     for (let at = 0; at < keys.length; at += size) {
-      if (this.#signal.aborted || store.isLogHeld() || !(await this.#hold())) {
+      if (this.#signal.aborted || store.isLogHeld() || !(await this.lease.hold())) {
         this.report.isComplete = false;
         return;
       }
@@ -362,25 +359,6 @@ class RetentionRun {
       if (dropped > 0) this.report.dropped[family] = (this.report.dropped[family] ?? 0) + dropped;
       await clock.sleep(PAUSE_MS, this.#signal);
     }
-  }
-
-  /** The lease is taken only for something to delete, and renewed with each step at little cost. */
-  async #hold(): Promise<boolean> {
-    const { leases, clock } = this.#options;
-    const fence = this.#fence;
-    if (fence !== undefined) return await this.#renew(fence);
-    this.#fence = await whenFree(clock, () => leases.acquire(LEASE, LEASE_HOLD_MS));
-    this.#renewDueMs = clock.monotonicMs() + LEASE_HOLD_MS / 2;
-    return this.#fence !== undefined;
-  }
-
-  #renewDueMs = 0;
-
-  async #renew(fence: number): Promise<boolean> {
-    const { leases, clock } = this.#options;
-    if (clock.monotonicMs() < this.#renewDueMs) return true;
-    this.#renewDueMs = clock.monotonicMs() + LEASE_HOLD_MS / 2;
-    return await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS));
   }
 }
 
