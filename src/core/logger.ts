@@ -3,7 +3,7 @@ import { createRequire } from 'node:module';
 import { type LogFn, type Logger as PinoLogger, pino, stdSerializers } from 'pino';
 import type { PrettyOptions } from 'pino-pretty';
 import { asTyped, TillsyncError } from './errors.ts';
-import { createLogScrubber, type Log, type LogConfig } from './log.ts';
+import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
 /** Where lines go; process.stdout and process.stderr fit. */
@@ -24,8 +24,6 @@ export interface LoggerOptions extends LogConfig {
 /** A pino log whose every line has passed the scrubber. */
 export interface Logger {
   log: Log;
-  /** The same for what wants pino itself, such as Fastify. */
-  pino: PinoLogger;
   /** Hides a value that became known while running, such as a rotated token. */
   registerSecret(value: string): void;
 }
@@ -52,10 +50,10 @@ const REDACTED_PATHS = SECRET_KEYS.flatMap((key) => {
 /** Lines as JSON, or readable on a terminal; times from the clock; secrets hidden by name and by value. */
 export function createLogger(options: LoggerOptions): Logger {
   const { stream, clock, level } = options;
-  const scrubber = createLogScrubber(options.secrets);
+  const scrubber = new LogScrubber(options.secrets ?? []);
   const pretty = options.pretty === 'auto' ? stream.isTTY === true : options.pretty;
   const shape = pretty ? prettyLine(stream.isTTY === true) : (line: string) => line;
-  const logger = pino(
+  const log = pino(
     {
       level,
       base: null,
@@ -73,7 +71,46 @@ export function createLogger(options: LoggerOptions): Logger {
       },
     },
   );
-  return { log: logger, pino: logger, registerSecret: (value) => scrubber.register(value) };
+  return { log, registerSecret: (value) => scrubber.register(value) };
+}
+
+const HIDDEN = '[redacted]';
+const JWT = /\beyJ[\w-]{6,}\.[\w-]{6,}(?:\.[\w-]*)?/g;
+const BEARER = /\b(Bearer\s+)[^\s"'\\,;]+/gi;
+/** Opaque tokens that rotate twice an hour fill this in days, long after the platform forgot the oldest. */
+const REGISTERED_MAX = 256;
+
+/** The last gate before a log line leaves: hides registered secrets and anything that looks like a JWT. */
+class LogScrubber {
+  readonly #lasting: string[];
+  readonly #rotating = new Map<string, string[]>();
+  /** The longest first, so that a secret that contains another is hidden whole. */
+  #forms: string[] = [];
+
+  constructor(lasting: readonly string[]) {
+    this.#lasting = lasting.flatMap(secretForms);
+    this.#sort();
+  }
+
+  /** Hides `value`, however it is written, in every line from now on. */
+  register(value: string): void {
+    const rotating = this.#rotating;
+    rotating.delete(value);
+    rotating.set(value, secretForms(value));
+    if (rotating.size > REGISTERED_MAX) rotating.delete(rotating.keys().next().value ?? '');
+    this.#sort();
+  }
+
+  scrub(line: string): string {
+    let text = line;
+    for (const form of this.#forms) if (text.includes(form)) text = text.replaceAll(form, HIDDEN);
+    return text.replace(JWT, HIDDEN).replace(BEARER, `$1${HIDDEN}`);
+  }
+
+  #sort(): void {
+    const forms = new Set([...this.#lasting, ...[...this.#rotating.values()].flat()]);
+    this.#forms = [...forms].sort((a, b) => b.length - a.length);
+  }
 }
 
 /** Of syslog, as sd-daemon(3) has it. */
