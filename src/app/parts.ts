@@ -113,7 +113,7 @@ export interface PartsOptions {
   onSecret?: ((value: string) => void) | undefined;
   /** How often the daemon looks for what other processes did; without it, as a store needs it. */
   lookEveryMs?: number | undefined;
-  /** Who holds lanes and leases, for a simulation in which one process lives several lives. */
+  /** Who holds slots and leases, for a simulation in which one process lives several lives. */
   holders?: Holders;
   /** Counts what goes to the platform. */
   meter?: PlatformMeter;

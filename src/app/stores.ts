@@ -20,7 +20,7 @@ export interface StateOptions {
   clock: Clock;
   /** How long one statement may block the event loop on another process's lock; callers then retry. */
   busyTimeoutMs?: number;
-  /** Who holds lanes and leases; the machine's processes unless a simulation says otherwise. */
+  /** Who holds slots and leases; the machine's processes unless a simulation says otherwise. */
   holders?: Holders;
   /** Told of every token and webhook secret that is read or about to be stored, so that a log can hide it. */
   onSecret?: ((value: string) => void) | undefined;

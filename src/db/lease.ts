@@ -13,7 +13,7 @@ export interface Leases {
   release(name: string, fence: number): void;
 }
 
-/** Names the process that took a lane or a lease, and tells whether another one still lives. */
+/** Names the process that took a slot or a lease, and tells whether another one still lives. */
 export interface Holders {
   readonly self: string;
   /** Undefined where nobody here can know: then only the end of what it holds counts. */

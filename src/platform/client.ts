@@ -2,7 +2,7 @@ import type { z } from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
 import type { BatchAnswer, CallOptions, Endpoint, Platform, ProductPage, ProductRecord } from './platform.ts';
-import { type LaneTicket, RateBudget, type RateBudgetOptions } from './rate-budget.ts';
+import { RateBudget, type RateBudgetOptions, type SlotTicket } from './rate-budget.ts';
 import {
   batchData,
   orderAllQuery,
@@ -184,11 +184,11 @@ class AuthorizedCalls {
     }
   }
 
-  /** A good token first, since a lane is held for the length of one call only. */
+  /** A good token first, since a slot is held for the length of one call only. */
   async #enter(
     endpoint: Endpoint,
     options: CallOptions,
-  ): Promise<{ ticket: LaneTicket; access: AccessToken }> {
+  ): Promise<{ ticket: SlotTicket; access: AccessToken }> {
     for (;;) {
       await this.keeper.ready(options);
       const ticket = await this.#budget.enter(endpoint, options);
@@ -206,7 +206,7 @@ class AuthorizedCalls {
   async #attempt(
     call: PlatformCall,
     options: CallOptions,
-    ticket: LaneTicket,
+    ticket: SlotTicket,
     access: AccessToken,
   ): Promise<TransportAnswer> {
     const { transport, clock, log, timeoutMs = TIMEOUT_MS } = this.#o;

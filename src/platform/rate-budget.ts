@@ -25,7 +25,7 @@ const PROBE_GRACE_MS = 15_000;
 /** How soon to look again while another call probes. */
 const PROBE_RECHECK_MS = 500;
 
-export interface LaneTicket {
+export interface SlotTicket {
   endpoint: Endpoint;
   /** Fencing number: settling a ticket that another process has overtaken changes nothing. */
   generation: number;
@@ -33,7 +33,7 @@ export interface LaneTicket {
   callId: number;
 }
 
-export type LaneGrant = { granted: true; ticket: LaneTicket } | { granted: false; wait: Wait };
+export type SlotGrant = { granted: true; ticket: SlotTicket } | { granted: false; wait: Wait };
 
 type BlockScope = 'all' | Endpoint;
 
@@ -58,7 +58,7 @@ export interface BlockHistory {
   own: BlockRecord | null;
 }
 
-interface LaneRow {
+interface SlotRow {
   generation: number;
   takenMs: number | null;
   takenUntilMs: number | null;
@@ -85,7 +85,7 @@ function statements(db: Database.Database) {
     `SELECT counts_from_mono_ms FROM calls ${where} ORDER BY counts_from_mono_ms DESC LIMIT 1 OFFSET ?`;
   const ofOrders = "endpoint = 'order.all'";
   return {
-    lane: db.prepare<[string], LaneRow>(
+    slot: db.prepare<[string], SlotRow>(
       `SELECT generation, taken_mono_ms AS takenMs, taken_until_mono_ms AS takenUntilMs,
          settled_mono_ms AS settledMs, held_from_mono_ms AS heldFromMs, held_ms AS heldMs
        FROM lanes WHERE endpoint = ?`,
@@ -103,10 +103,10 @@ function statements(db: Database.Database) {
         'SELECT 1 FROM lanes WHERE taken_until_mono_ms > ? AND endpoint <> ?',
       )
       .pluck(),
-    takenLanes: db.prepare<[], { endpoint: string; holder: string }>(
+    takenSlots: db.prepare<[], { endpoint: string; holder: string }>(
       'SELECT endpoint, holder FROM lanes WHERE taken_until_mono_ms IS NOT NULL AND holder IS NOT NULL',
     ),
-    takeLane: db
+    takeSlot: db
       .prepare<Named, number>(
         `INSERT INTO lanes (endpoint, generation, taken_mono_ms, taken_until_mono_ms, holder)
            VALUES (:endpoint, 1, :nowMs, :untilMs, :holder)
@@ -115,17 +115,17 @@ function statements(db: Database.Database) {
          RETURNING generation`,
       )
       .pluck(),
-    extendLane: db.prepare<[number, string, number]>(
+    extendSlot: db.prepare<[number, string, number]>(
       `UPDATE lanes SET taken_until_mono_ms = ?
          WHERE endpoint = ? AND generation = ? AND taken_until_mono_ms IS NOT NULL`,
     ),
-    leaveLane: db.prepare<[number, string]>(
+    leaveSlot: db.prepare<[number, string]>(
       'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = ? WHERE endpoint = ?',
     ),
-    giveLaneBack: db.prepare<[string, number]>(
+    giveSlotBack: db.prepare<[string, number]>(
       'UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL WHERE endpoint = ? AND generation = ?',
     ),
-    holdLane: db.prepare<Named>(
+    holdSlot: db.prepare<Named>(
       `INSERT INTO lanes (endpoint, generation, held_from_mono_ms, held_ms) VALUES (:endpoint, 0, :nowMs, :waitMs)
          ON CONFLICT DO UPDATE SET held_from_mono_ms = :nowMs, held_ms = :waitMs`,
     ),
@@ -145,8 +145,13 @@ function statements(db: Database.Database) {
       `INSERT OR REPLACE INTO blocks (scope, endpoint, from_mono_ms, duration_ms, message)
          VALUES (:scope, :endpoint, :nowMs, :waitMs, :message)`,
     ),
-    othersAnswered: db.prepare<[string]>('UPDATE blocks SET others_answered = 1 WHERE scope = ?'),
-    endpointAnswered: db.prepare<[string]>('UPDATE blocks SET endpoint_answered = 1 WHERE scope = ?'),
+    /** A block that had ended before the call was sent. */
+    noteAnswer: db.prepare<Named>(
+      `UPDATE blocks SET endpoint_answered = endpoint_answered OR endpoint = :endpoint,
+         others_answered = others_answered OR endpoint <> :endpoint
+       WHERE from_mono_ms + duration_ms <= :takenMs AND (scope = 'all' OR endpoint = :endpoint)
+         AND iif(endpoint = :endpoint, endpoint_answered, others_answered) = 0`,
+    ),
   };
 }
 
@@ -171,11 +176,11 @@ export class RateLedger {
   }
 
   /**
-   * Takes the endpoint's lane when the interval since the last answer, the window caps and any block allow it,
-   * else says why not and for how long. A lane that was taken and never settled (its process died) frees
+   * Takes the endpoint's slot when the interval since the last answer, the window caps and any block allow it,
+   * else says why not and for how long. A slot that was taken and never settled (its process died) frees
    * itself after `holdMs` plus the interval.
    */
-  acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): LaneGrant {
+  acquire(endpoint: Endpoint, limits: PlatformLimits, holdMs: number): SlotGrant {
     return this.#immediately((nowMs) => {
       this.#leaveForTheDead(nowMs);
       const wait = this.#wait(endpoint, limits, nowMs);
@@ -184,17 +189,17 @@ export class RateLedger {
       const untilMs = nowMs + holdMs;
       // Unsettled, it counts as if answered at the end of its hold.
       const callId = Number(this.#sql.addCall.run(endpoint, untilMs).lastInsertRowid);
-      const lane = { endpoint, nowMs, untilMs, holder: this.#holders.self };
-      const generation = this.#sql.takeLane.get(lane) as number;
+      const slot = { endpoint, nowMs, untilMs, holder: this.#holders.self };
+      const generation = this.#sql.takeSlot.get(slot) as number;
       return { granted: true, ticket: { endpoint, generation, callId } };
     });
   }
 
-  /** Keeps a lane for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
-  extend(ticket: LaneTicket, holdMs: number): void {
+  /** Keeps a slot for another `holdMs` from now, while its call is under way; nothing once it was overtaken. */
+  extend(ticket: SlotTicket, holdMs: number): void {
     this.#immediately((nowMs) => {
       const untilMs = nowMs + holdMs;
-      const kept = this.#sql.extendLane.run(untilMs, ticket.endpoint, ticket.generation);
+      const kept = this.#sql.extendSlot.run(untilMs, ticket.endpoint, ticket.generation);
       if (kept.changes === 1) this.#sql.dateCall.run(untilMs, ticket.callId);
     });
   }
@@ -203,39 +208,31 @@ export class RateLedger {
    * Ends a call: the interval counts from now, the moment of the answer (or of giving up). A 2xx answer to a call
    * that was sent after a block's end is noted with that block.
    */
-  settle({ endpoint, generation, callId }: LaneTicket, outcome: 'answered' | 'failed' = 'failed'): void {
+  settle({ endpoint, generation, callId }: SlotTicket, outcome: 'answered' | 'failed' = 'failed'): void {
     this.#immediately((nowMs) => {
       this.#sql.dateCall.run(nowMs, callId);
-      const lane = this.#sql.lane.get(endpoint);
-      if (lane?.generation !== generation) return;
-      this.#sql.leaveLane.run(nowMs, endpoint);
-      const { takenMs } = lane;
-      if (outcome === 'failed' || takenMs === null) return;
-      for (const block of this.#sql.blocks.all()) {
-        if (takenMs < block.fromMs + block.durationMs) continue;
-        if (block.endpoint === endpoint) {
-          if (!block.endpointAnswered) this.#sql.endpointAnswered.run(block.scope);
-        } else if (block.scope === 'all' && !block.othersAnswered) {
-          this.#sql.othersAnswered.run(block.scope);
-        }
-      }
+      const slot = this.#sql.slot.get(endpoint);
+      if (slot?.generation !== generation) return;
+      this.#sql.leaveSlot.run(nowMs, endpoint);
+      const { takenMs } = slot;
+      if (outcome === 'answered' && takenMs !== null) this.#sql.noteAnswer.run({ endpoint, takenMs });
     });
   }
 
-  /** Gives a lane back whose call was never sent, as if it had not been taken. */
-  cancel(ticket: LaneTicket): void {
+  /** Gives a slot back whose call was never sent, as if it had not been taken. */
+  cancel(ticket: SlotTicket): void {
     this.#immediately(() => {
       this.#sql.dropCall.run(ticket.callId);
-      this.#sql.giveLaneBack.run(ticket.endpoint, ticket.generation);
+      this.#sql.giveSlotBack.run(ticket.endpoint, ticket.generation);
     });
   }
 
   /** The platform answered 429: nobody calls `endpoint` for `waitMs`. */
   holdBack(endpoint: Endpoint, waitMs: number): void {
     this.#immediately((nowMs) => {
-      const lane = this.#sql.lane.get(endpoint);
-      const heldUntilMs = (lane?.heldFromMs ?? 0) + (lane?.heldMs ?? 0);
-      if (heldUntilMs < nowMs + waitMs) this.#sql.holdLane.run({ endpoint, nowMs, waitMs });
+      const slot = this.#sql.slot.get(endpoint);
+      const heldUntilMs = (slot?.heldFromMs ?? 0) + (slot?.heldMs ?? 0);
+      if (heldUntilMs < nowMs + waitMs) this.#sql.holdSlot.run({ endpoint, nowMs, waitMs });
     });
   }
 
@@ -293,8 +290,8 @@ export class RateLedger {
    * counts from here, not from the end of its hold. Its call keeps its place in the window for longer.
    */
   #leaveForTheDead(nowMs: number): void {
-    for (const { endpoint, holder } of this.#sql.takenLanes.all()) {
-      if (this.#holders.isAlive(holder) === false) this.#sql.leaveLane.run(nowMs, endpoint);
+    for (const { endpoint, holder } of this.#sql.takenSlots.all()) {
+      if (this.#holders.isAlive(holder) === false) this.#sql.leaveSlot.run(nowMs, endpoint);
     }
   }
 
@@ -312,16 +309,16 @@ export class RateLedger {
     limits: PlatformLimits,
     nowMs: number,
   ): Generator<[reason: WaitReason, waitMs: number]> {
-    const lane = this.#sql.lane.get(endpoint);
+    const slot = this.#sql.slot.get(endpoint);
     const intervalMs = intervalMsOf(endpoint, limits) + MARGIN_MS;
-    if (lane && lane.takenUntilMs !== null) {
+    if (slot && slot.takenUntilMs !== null) {
       // The earliest case: it is answered right now, or its holder died and the hold has run out.
-      yield ['in-flight', Math.min(nowMs, lane.takenUntilMs) + intervalMs - nowMs];
-    } else if (lane && lane.settledMs !== null) {
-      yield ['interval', lane.settledMs + intervalMs - nowMs];
+      yield ['in-flight', Math.min(nowMs, slot.takenUntilMs) + intervalMs - nowMs];
+    } else if (slot && slot.settledMs !== null) {
+      yield ['interval', slot.settledMs + intervalMs - nowMs];
     }
-    if (lane && lane.heldFromMs !== null) {
-      yield ['retry-after', lane.heldFromMs + (lane.heldMs ?? 0) - nowMs];
+    if (slot && slot.heldFromMs !== null) {
+      yield ['retry-after', slot.heldFromMs + (slot.heldMs ?? 0) - nowMs];
     }
     for (const block of this.#sql.blocks.all()) {
       if (block.scope !== 'all' && block.scope !== endpoint) continue;
@@ -437,7 +434,7 @@ export interface ForbiddenNote {
 }
 
 /**
- * How long a lane outlives the last sign of life of its holder: long enough for a busy event loop, short enough
+ * How long a slot outlives the last sign of life of its holder: long enough for a busy event loop, short enough
  * that a restart after a crash need not wait for the timeout of a call that nobody waits for any more.
  */
 const HOLD_MS = 20_000;
@@ -458,13 +455,13 @@ export class RateBudget {
   }
 
   /**
-   * Takes the endpoint's lane, waiting as long as it must. Throws `aborted`, or `forbidden` at once while the
+   * Takes the endpoint's slot, waiting as long as it must. Throws `aborted`, or `forbidden` at once while the
    * platform refuses this endpoint alone. Undefined only after `giveUp`, which is asked before each try.
    */
   async enter(
     endpoint: Endpoint,
     { signal, onWait, giveUp }: Pick<CallOptions, 'signal' | 'onWait'> & { giveUp?: () => boolean },
-  ): Promise<LaneTicket | undefined> {
+  ): Promise<SlotTicket | undefined> {
     const { clock, ledger, limits, random } = this.#o;
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the call was sent.');
@@ -485,8 +482,8 @@ export class RateBudget {
     }
   }
 
-  /** Keeps the lane while `action` runs, however long that takes. */
-  async during<T>(ticket: LaneTicket, action: () => Promise<T>): Promise<T> {
+  /** Keeps the slot while `action` runs, however long that takes. */
+  async during<T>(ticket: SlotTicket, action: () => Promise<T>): Promise<T> {
     const over = new AbortController();
     void this.#keep(ticket, over.signal);
     try {
@@ -497,25 +494,25 @@ export class RateBudget {
   }
 
   /** The answer is whole and was a success. */
-  async answered(ticket: LaneTicket): Promise<void> {
+  async answered(ticket: SlotTicket): Promise<void> {
     this.#limited.delete(ticket.endpoint);
     await this.#note(() => this.#o.ledger.settle(ticket, 'answered'));
     this.#o.onAnswered?.(ticket.endpoint);
   }
 
   /** The call ended in any other way. */
-  async failed(ticket: LaneTicket): Promise<void> {
+  async failed(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.settle(ticket, 'failed'));
   }
 
   /** The call was never sent. */
-  async cancel(ticket: LaneTicket): Promise<void> {
+  async cancel(ticket: SlotTicket): Promise<void> {
     await this.#note(() => this.#o.ledger.cancel(ticket));
   }
 
   /** The platform answered 429: holds the endpoint back and says how that is to be told. */
   async rateLimited(
-    ticket: LaneTicket,
+    ticket: SlotTicket,
     retryAfter: { header: string | undefined; serverNowMs: number },
   ): Promise<TillsyncError> {
     const { ledger, limits, random } = this.#o;
@@ -534,7 +531,7 @@ export class RateBudget {
   }
 
   /** The platform answered 403: stops what must stop, for every process, and says how that is to be told. */
-  async forbidden(ticket: LaneTicket, message = 'HTTP 403'): Promise<TillsyncError> {
+  async forbidden(ticket: SlotTicket, message = 'HTTP 403'): Promise<TillsyncError> {
     const { ledger, limits, log } = this.#o;
     const { endpoint } = ticket;
     let waitMs = 0;
@@ -551,7 +548,7 @@ export class RateBudget {
     return error;
   }
 
-  async #keep(ticket: LaneTicket, over: AbortSignal): Promise<void> {
+  async #keep(ticket: SlotTicket, over: AbortSignal): Promise<void> {
     for (;;) {
       await this.#o.clock.sleep(SIGN_OF_LIFE_MS, over);
       if (over.aborted) return;
@@ -561,7 +558,7 @@ export class RateBudget {
     }
   }
 
-  /** A call's result is not lost because its pacing could not be written: the lane then frees itself later. */
+  /** A call's result is not lost because its pacing could not be written: the slot then frees itself later. */
   async #note(action: () => void): Promise<void> {
     try {
       await whenFree(this.#o.clock, action);

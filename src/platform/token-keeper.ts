@@ -3,7 +3,7 @@ import type { Log } from '../core/log.ts';
 import { awakeFor, backoffMs, retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { CallOptions, Wait } from './platform.ts';
-import type { LaneTicket, RateBudget } from './rate-budget.ts';
+import type { RateBudget, SlotTicket } from './rate-budget.ts';
 import { tokenRefreshData, tokenRefreshRequest } from './schemas.ts';
 import {
   accessLifeMs,
@@ -387,7 +387,7 @@ class TokenRefresh {
   async #underLease<T>(
     onWait: (wait: Wait) => void,
     giveUp: () => boolean,
-    action: (ticket: LaneTicket) => Promise<T>,
+    action: (ticket: SlotTicket) => Promise<T>,
   ): Promise<T | undefined> {
     const { store, budget, clock } = this.#o;
     const signal = this.#stopping.signal;
@@ -415,7 +415,7 @@ class TokenRefresh {
     }
   }
 
-  async #rotate(generation: number, ticket: LaneTicket): Promise<boolean> {
+  async #rotate(generation: number, ticket: SlotTicket): Promise<boolean> {
     const { store, budget, clock } = this.#o;
     let pair: TokenPair | null;
     let hasOpenIntent: boolean;
@@ -443,7 +443,7 @@ class TokenRefresh {
 
   /** Has the answer's pair saved, also when it comes late. False: the platform refuses the token for good. */
   async #exchange(
-    ticket: LaneTicket,
+    ticket: SlotTicket,
     refreshToken: string,
     save: (pair: NewTokenPair) => Promise<void>,
     onUnused: () => Promise<void>,

@@ -22,6 +22,7 @@ let stores: MirrorStores;
 let shelf: ProductRecord[];
 let calls: { page: number; limit: number }[];
 let gets: string[];
+let quarantined: string[];
 let beforePage: (page: number, call: number) => void;
 let shape: (page: ProductPage, asked: ProductListQuery) => ProductPage;
 
@@ -31,6 +32,7 @@ beforeEach(() => {
   stores = new MirrorStores({ mirror, branches: [BRANCH], clock: mirrorClock });
   calls = [];
   gets = [];
+  quarantined = [];
   beforePage = () => {};
   shape = (page) => page;
 });
@@ -61,7 +63,7 @@ function sweep(pageSize = 10) {
     },
     stores,
     leases: tempState(mirrorClock).leases,
-    quarantine: async () => {},
+    quarantine: async (text) => void quarantined.push(text),
     clock: mirrorClock,
     pageSize,
   });
@@ -90,6 +92,14 @@ describe('a sweep', () => {
     const before = writes();
     expect(await sweep()).toMatchObject({ written: 0, pages: 10 });
     expect(writes() - before).toBe(1);
+  });
+
+  it('keeps an entry that is no product, and goes on with its neighbours', async () => {
+    shelf = items(3);
+    shape = (page) => ({ ...page, docs: page.docs.slice(1), unreadable: ['{"name":"no id"}'] });
+    expect(await sweep()).toMatchObject({ products: 2, unreadable: 1, restarts: 0 });
+    expect(quarantined).toEqual(['{"name":"no id"}']);
+    expect(mirrored()).toEqual(['p2', 'p3']);
   });
 
   it('begins again when the list shifts under it, and takes nothing for vanished that is there', async () => {

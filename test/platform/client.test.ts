@@ -104,7 +104,7 @@ test.each([
   ['html', 'platform-garbled'],
   ['truncated-json', 'platform-garbled'],
   ['not-success', 'platform-refused'],
-] as const)('%s ends a call with %s, once, and frees its lane', async (kind, code) => {
+] as const)('%s ends a call with %s, once, and frees its slot', async (kind, code) => {
   const { sandbox, client, run, fault } = await rig();
   const platform = client();
   sandbox.control.setFault({ kind, endpoint: 'product.get', times: 1 });
@@ -201,7 +201,7 @@ test('a signal ends a wait and a call under way', async () => {
   expect((await fault(call, 100)).code).toBe('aborted');
 });
 
-test('a call that takes long keeps its lane; one whose process died gives it back soon', async () => {
+test('a call that takes long keeps its slot; one whose process died gives it back soon', async () => {
   const { clock, sandbox, client, run, fault, state } = await rig();
   sandbox.control.setFault({ kind: 'hang', endpoint: 'product.get' });
   const long = fault(client({ timeoutMs: 120_000 }).productGet({ sku: '1' }));
@@ -214,7 +214,7 @@ test('a call that takes long keeps its lane; one whose process died gives it bac
   await run(short);
   expect(sandbox.control.calls('product.get')).toHaveLength(2);
 
-  // A process that took the lane as the budget does and died.
+  // A process that took the slot as the budget does and died.
   await clock.advance(1001);
   expect(state.ledger.acquire('product.get', documentLimits, 20_000).granted).toBe(true);
   const diedMs = clock.monotonicMs();

@@ -67,7 +67,7 @@ describe('what a dead process held', () => {
     return { clock, dead, foreign, first: open('1.a'), second: open('2.b') };
   }
 
-  it('frees its lane one interval after its death is noticed, not at the end of its hold', async () => {
+  it('frees its slot one interval after its death is noticed, not at the end of its hold', async () => {
     const { clock, dead, first, second } = twoProcesses();
     expect(first.ledger.acquire('order.all', limits, 600_000).granted).toBe(true);
     await clock.advance(10_000);
@@ -80,7 +80,7 @@ describe('what a dead process held', () => {
     expect(second.ledger.acquire('order.all', limits, 600_000).granted).toBe(true);
   });
 
-  it('keeps the lane of a process that lives', async () => {
+  it('keeps the slot of a process that lives', async () => {
     const { clock, first, second } = twoProcesses();
     first.ledger.acquire('order.all', limits, 600_000);
     await clock.advance(500_000);

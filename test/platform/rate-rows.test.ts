@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import type { Endpoint } from '../../src/platform/platform.ts';
-import type { LaneTicket, RateLedger } from '../../src/platform/rate-budget.ts';
+import type { RateLedger, SlotTicket } from '../../src/platform/rate-budget.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { documentLimits, tempState } from './temp-state.ts';
 
 const limits = documentLimits;
 const HOLD_MS = 30_000;
 
-function take(ledger: RateLedger, endpoint: Endpoint): LaneTicket {
+function take(ledger: RateLedger, endpoint: Endpoint): SlotTicket {
   const grant = ledger.acquire(endpoint, limits, HOLD_MS);
   if (!grant.granted) throw new Error(`not granted: ${JSON.stringify(grant.wait)}`);
   return grant.ticket;
@@ -40,7 +40,7 @@ test('the interval counts from the answer, for every process', async () => {
   expect(waitOf(other, 'product.list')).toBe('granted');
 });
 
-test('a lane whose process died frees itself after its hold and the interval', async () => {
+test('a slot whose process died frees itself after its hold and the interval', async () => {
   const { clock, ledger, other } = setUp();
   const dead = take(ledger, 'order.all');
   await clock.advance(HOLD_MS + 120_000);
@@ -53,7 +53,7 @@ test('a lane whose process died frees itself after its hold and the interval', a
   expect(waitOf(ledger, 'order.all')).toEqual({ reason: 'interval', waitMs: 120_001 });
 });
 
-test('a lane that is kept stays taken, one that was overtaken cannot be kept', async () => {
+test('a slot that is kept stays taken, one that was overtaken cannot be kept', async () => {
   const { clock, ledger, other } = setUp();
   const ticket = take(ledger, 'product.list');
   await clock.advance(HOLD_MS);
@@ -68,7 +68,7 @@ test('a lane that is kept stays taken, one that was overtaken cannot be kept', a
   expect(waitOf(other, 'product.list')).toEqual({ reason: 'interval', waitMs: 1001 });
 });
 
-test('whoever was overtaken neither keeps nor gives back the lane of another', async () => {
+test('whoever was overtaken neither keeps nor gives back the slot of another', async () => {
   const { clock, ledger, other } = setUp();
   const overtaken = take(ledger, 'product.list');
   await clock.advance(HOLD_MS + 1001);

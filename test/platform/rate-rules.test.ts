@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { type Endpoint, intervalMsOf, type PlatformLimits } from '../../src/platform/platform.ts';
-import type { LaneTicket } from '../../src/platform/rate-budget.ts';
+import type { SlotTicket } from '../../src/platform/rate-budget.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { tempState } from './temp-state.ts';
 
@@ -48,7 +48,7 @@ async function run(steps: Step[]): Promise<Call[]> {
   const first = tempState(clock);
   const ledgers = [first, tempState(clock, first.path), tempState(clock, first.path)];
   const calls: Call[] = [];
-  let underWay: { call: Call; ticket: LaneTicket }[] = [];
+  let underWay: { call: Call; ticket: SlotTicket }[] = [];
   let realMs = 0;
   for (const each of steps) {
     if (each.do === 'call') {
@@ -90,9 +90,9 @@ test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', as
       const calls = await run(steps);
       granted += calls.length;
       for (const name of ['order.all', 'product.list', 'product.batch', 'token.refresh'] as const) {
-        const lane = calls.filter((call) => call.endpoint === name);
-        for (const [i, call] of lane.entries()) {
-          const before = lane[i - 1];
+        const slot = calls.filter((call) => call.endpoint === name);
+        for (const [i, call] of slot.entries()) {
+          const before = slot[i - 1];
           if (before) expect(call.sentMs - before.endMs).toBeGreaterThanOrEqual(intervalMsOf(name, limits));
         }
       }
