@@ -8,26 +8,24 @@ import { BATCH_ITEMS_MAX, type ProductRecord } from './platform.ts';
  */
 
 /** An identifier, sent as text or number. */
-export const idText = z
-  .union([z.string().min(1), z.number(), z.bigint()])
-  .transform((value) => String(value));
+const idText = z.union([z.string().min(1), z.number(), z.bigint()]).transform((value) => String(value));
 
-export const nullableId = idText.nullable().catch(null);
+const nullableId = idText.nullable().catch(null);
 
-export const nullableText = z
+const nullableText = z
   .union([z.string(), z.number(), z.boolean()])
   .transform((value) => String(value))
   .nullable()
   .catch(null);
 
 /** An amount stays as sent, so that no digit is lost. */
-export const nullableAmount = z
+const nullableAmount = z
   .union([z.number(), z.string().min(1)])
   .nullable()
   .catch(null);
 
 /** A count, also from a numeric text. */
-export const nullableCount = z
+const nullableCount = z
   .union([
     z.number(),
     z
@@ -41,7 +39,7 @@ export const nullableCount = z
 const FLAGS: Record<string, boolean> = { true: true, false: false, '1': true, '0': false };
 
 /** A yes or no, also as 1, 0, "true" or "false". */
-export const nullableFlag = z
+const nullableFlag = z
   .union([
     z.boolean(),
     z
@@ -53,7 +51,7 @@ export const nullableFlag = z
   .catch(null);
 
 /** A scalar as sent; JSON text of anything deeper. */
-export const scalarOrJson = z
+const scalarOrJson = z
   .unknown()
   .optional()
   .transform((value): string | number | boolean | null => {
@@ -63,7 +61,7 @@ export const scalarOrJson = z
   });
 
 /** The entries of an array that `entry`, an object's, can read; not an array counts as none. */
-export function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
+function readableEntries<T>(entry: z.ZodType<T>): z.ZodType<T[]> {
   return z
     .array(z.unknown())
     .catch([])
@@ -84,12 +82,9 @@ export const envelopeAnswer = z.looseObject({
   data: z.unknown().optional(),
 });
 
-/** A calendar date, YYYY-MM-DD. */
-export const dateText = z.iso.date();
-
 /** Query of GET /order/all; further parameters may be configured, since its paging is not shown. */
 export const orderAllQuery = z
-  .looseObject({ startDate: dateText, endDate: dateText })
+  .looseObject({ startDate: z.iso.date(), endDate: z.iso.date() })
   .refine((query) => query.startDate <= query.endDate, { error: 'startDate is after endDate' });
 
 /** Several for each item; far more are no answer to a batch, and reading them would take minutes. */
@@ -121,13 +116,9 @@ export const batchData = z
     updated: nullableCount,
     total: nullableCount,
     // Counted before they are read one by one.
-    errors: z.custom<unknown[]>(isShortList).pipe(z.array(batchError)).nullish(),
+    errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
-
-function isShortList(value: unknown): boolean {
-  return Array.isArray(value) && value.length <= ERRORS_MAX;
-}
 
 function asMessage(value: unknown): string {
   return typeof value === 'string' ? value : (jsonText(value) ?? '');
@@ -161,15 +152,11 @@ const productEntry = z.object({
   children: z.array(z.unknown()).catch([]),
 });
 
-/** One product as read, and whether all of its SKU entries could be. */
-export interface ReadProduct {
-  record: ProductRecord;
-  /** False: an entry of `children` has no sku; it is in `raw` alone. */
-  complete: boolean;
-}
-
-/** Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. */
-export function readProduct(value: unknown): ReadProduct | undefined {
+/**
+ * Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. Not
+ * `complete`: an entry of `children` has no sku; it is in `raw` alone.
+ */
+export function readProduct(value: unknown): { record: ProductRecord; complete: boolean } | undefined {
   const read = productEntry.safeParse(value);
   if (!read.success) return undefined;
   const raw = jsonText(value);
