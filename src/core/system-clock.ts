@@ -5,28 +5,20 @@ const BOOT_ID_FILE = '/proc/sys/kernel/random/boot_id';
 /** Longest delay that setTimeout takes; a longer one would fire at once. */
 const TIMER_MAX_MS = 2 ** 31 - 1;
 
-export interface BootIdSources {
-  /** Text of the kernel's boot id file; throws where there is none. */
-  readBootIdFile: () => string;
-  /** `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` when its sandbox hides the kernel's file. */
-  fromEnvironment: string | undefined;
-}
-
 /**
  * The name of this boot: the kernel's, written the same whichever source gave it. Where there is none, one and the same
  * for every boot: a stored moment to come is then of an earlier boot and counts as now, and one that is past is no
  * younger than it seems. An estimate by the wall clock would forget all limits when that clock is put right.
+ * `fromEnvironment`: `TILLSYNC_BOOT_ID`, which a unit sets to systemd's `%b` when its sandbox hides the kernel's file.
  */
-export function bootIdFrom(sources: BootIdSources): string {
+export function bootIdFrom(readKernelFile: () => string, fromEnvironment = ''): string {
+  let fromKernel = '';
   try {
-    const fromKernel = normalised(sources.readBootIdFile());
-    if (fromKernel !== '') return fromKernel;
+    fromKernel = readKernelFile();
   } catch {
     // Hidden by a sandbox, or another kernel.
   }
-  const fromEnvironment = normalised(sources.fromEnvironment ?? '');
-  if (fromEnvironment !== '') return fromEnvironment;
-  return 'unnamed';
+  return normalised(fromKernel) || normalised(fromEnvironment) || 'unnamed';
 }
 
 function normalised(bootId: string): string {
@@ -37,10 +29,7 @@ function normalised(bootId: string): string {
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
-  bootId: bootIdFrom({
-    readBootIdFile: () => readFileSync(BOOT_ID_FILE, 'utf8'),
-    fromEnvironment: process.env.TILLSYNC_BOOT_ID,
-  }),
+  bootId: bootIdFrom(() => readFileSync(BOOT_ID_FILE, 'utf8'), process.env.TILLSYNC_BOOT_ID),
   async sleep(ms, signal) {
     for (let restMs = ms; restMs > 0 && !signal?.aborted; restMs -= TIMER_MAX_MS) {
       await timerEnd(Math.min(restMs, TIMER_MAX_MS), signal);

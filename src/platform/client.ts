@@ -28,7 +28,6 @@ import {
   readAs,
   readData,
   readEnvelope,
-  sentMessage,
   serverDateMs,
   type TransportAnswer,
 } from './transport.ts';
@@ -162,14 +161,10 @@ class AuthorizedCalls {
       const { ticket, access } = await this.#enter(call.endpoint, options);
       const sent = await budget.during(ticket, () => this.#attempt(call, options, ticket, access));
       const answer: CallAnswer = { ...sent, secrets: [...(call.secrets ?? []), access.token] };
-      const { status, headers } = answer;
-      const serverNowMs = serverDateMs(headers);
+      const { status } = answer;
+      const serverNowMs = serverDateMs(answer.headers);
       if (serverNowMs !== undefined) this.platformClock.observe(serverNowMs);
-      if (status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
-      if (status === 429) {
-        const header = headers['retry-after'];
-        throw await budget.rateLimited(ticket, { header, serverNowMs: serverNowMs ?? this.#o.clock.nowMs() });
-      }
+      if (status === 403 || status === 429) throw await budget.refused(ticket, answer);
       if (status >= 200 && status < 300) {
         await budget.answered(ticket);
         this.keeper.accepted(access);

@@ -14,6 +14,7 @@ import {
   type Wait,
   type WaitReason,
 } from './platform.ts';
+import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
 
 /** Timers and two processes' readings of one clock may differ by a little; never be early. */
 const MARGIN_MS = 1;
@@ -510,17 +511,24 @@ export class RateBudget {
     await this.#note(() => this.#o.ledger.cancel(ticket));
   }
 
-  /** The platform answered 429: holds the endpoint back and says how that is to be told. */
-  async rateLimited(
+  /** The platform answered 403 or 429: stops what must stop, for every process, and says how that is to be told. */
+  refused(ticket: SlotTicket, answer: CallAnswer): Promise<TillsyncError> {
+    if (answer.status === 403) return this.#forbidden(ticket, sentMessage(answer));
+    const serverNowMs = serverDateMs(answer.headers) ?? this.#o.clock.nowMs();
+    return this.#rateLimited(ticket, answer.headers['retry-after'], serverNowMs);
+  }
+
+  async #rateLimited(
     ticket: SlotTicket,
-    retryAfter: { header: string | undefined; serverNowMs: number },
+    header: string | undefined,
+    serverNowMs: number,
   ): Promise<TillsyncError> {
     const { ledger, limits, random } = this.#o;
     const { endpoint } = ticket;
     const before = this.#limited.get(endpoint) ?? 0;
     this.#limited.set(endpoint, before + 1);
     const intervalMs = intervalMsOf(endpoint, limits);
-    const waitMs = retryAfterMs({ ...retryAfter, intervalMs, before, random });
+    const waitMs = retryAfterMs({ header, serverNowMs, intervalMs, before, random });
     await this.#note(() => ledger.holdBack(endpoint, waitMs));
     await this.failed(ticket);
     return new TillsyncError('rate-limited', `The platform asks to wait with ${endpoint} (HTTP 429).`, {
@@ -530,8 +538,7 @@ export class RateBudget {
     });
   }
 
-  /** The platform answered 403: stops what must stop, for every process, and says how that is to be told. */
-  async forbidden(ticket: SlotTicket, message = 'HTTP 403'): Promise<TillsyncError> {
+  async #forbidden(ticket: SlotTicket, message = 'HTTP 403'): Promise<TillsyncError> {
     const { ledger, limits, log } = this.#o;
     const { endpoint } = ticket;
     let waitMs = 0;

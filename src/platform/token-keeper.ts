@@ -32,7 +32,6 @@ import {
   noAnswerWithin,
   readAs,
   readData,
-  sentMessage,
   serverDateMs,
   type Transport,
 } from './transport.ts';
@@ -448,7 +447,7 @@ class TokenRefresh {
     save: (pair: NewTokenPair) => Promise<void>,
     onUnused: () => Promise<void>,
   ): Promise<boolean> {
-    const { budget, clock } = this.#o;
+    const { budget } = this.#o;
     let exchange: Exchange;
     try {
       exchange = await this.#inTime(this.#send(refreshToken), save);
@@ -468,10 +467,7 @@ class TokenRefresh {
       return false;
     }
     await onUnused();
-    if (answer.status === 403) throw await budget.forbidden(ticket, sentMessage(answer));
-    const header = answer.headers['retry-after'];
-    const serverNowMs = serverDateMs(answer.headers) ?? clock.nowMs();
-    throw await budget.rateLimited(ticket, { header, serverNowMs });
+    throw await budget.refused(ticket, answer);
   }
 
   /**

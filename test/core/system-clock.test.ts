@@ -9,19 +9,13 @@ const hidden = () => {
 };
 
 test('the boot has one name whichever way it is read', () => {
-  const fromKernel = bootIdFrom({
-    readBootIdFile: () => '2FA5D1C4-0b1e-4c8e-9d53-0a7a7a2f2b11\n',
-    fromEnvironment: undefined,
-  });
-  const fromUnit = bootIdFrom({
-    readBootIdFile: hidden,
-    fromEnvironment: '2fa5d1c40b1e4c8e9d530a7a7a2f2b11',
-  });
+  const fromKernel = bootIdFrom(() => '2FA5D1C4-0b1e-4c8e-9d53-0a7a7a2f2b11\n', undefined);
+  const fromUnit = bootIdFrom(hidden, '2fa5d1c40b1e4c8e9d530a7a7a2f2b11');
   expect(fromKernel).toBe(fromUnit);
 });
 
 test('without a name of the boot, limits outlive a wall clock that is put right over a restart, and a reboot', async () => {
-  const bootId = bootIdFrom({ readBootIdFile: hidden, fromEnvironment: '' });
+  const bootId = bootIdFrom(hidden, '');
   const clock = new FakeClock();
   clock.bootId = bootId;
   const first = tempState(clock);
@@ -31,7 +25,7 @@ test('without a name of the boot, limits outlive a wall clock that is put right 
   if (grant.granted) first.ledger.settle(grant.ticket, 'answered');
   first.close();
   clock.jumpWall(3 * 3_600_000);
-  clock.bootId = bootIdFrom({ readBootIdFile: hidden, fromEnvironment: undefined });
+  clock.bootId = bootIdFrom(hidden, undefined);
   const second = tempState(clock, path);
   expect(second.ledger.acquire('order.all', limits, 20_000)).toMatchObject({ granted: false });
   second.close();
