@@ -14,7 +14,7 @@ import {
   type Wait,
   type WaitReason,
 } from './platform.ts';
-import { type CallAnswer, sentMessage, serverDateMs } from './transport.ts';
+import { type CallAnswer, parseRetryAfter, sentMessage, serverDateMs } from './transport.ts';
 
 /** Timers and two processes' readings of one clock may differ by a little; never be early. */
 const MARGIN_MS = 1;
@@ -405,13 +405,6 @@ export function retryAfterMs(answer: {
   const asked = parseRetryAfter(header, serverNowMs) ?? backoffMs(before, intervalMs, longestMs);
   const clamped = Math.min(Math.max(asked, intervalMs), longestMs);
   return Math.round(clamped * (1 + RETRY_JITTER_SHARE * random.next()));
-}
-
-function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
-  const text = header?.trim() ?? '';
-  if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
-  const dateMs = /[a-z]/i.test(text) ? Date.parse(text) : Number.NaN;
-  return Number.isNaN(dateMs) ? undefined : dateMs - serverNowMs;
 }
 
 export interface RateBudgetOptions {

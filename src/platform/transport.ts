@@ -240,6 +240,14 @@ export function serverDateMs(headers: Record<string, string>): number | undefine
   return Number.isNaN(ms) ? undefined : ms;
 }
 
+/** Milliseconds that a Retry-After header asks for, in seconds or as a date; undefined when it cannot be read. */
+export function parseRetryAfter(header: string | undefined, serverNowMs: number): number | undefined {
+  const text = header?.trim() ?? '';
+  if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1000;
+  const dateMs = /[a-z]/i.test(text) ? Date.parse(text) : Number.NaN;
+  return Number.isNaN(dateMs) ? undefined : dateMs - serverNowMs;
+}
+
 const MESSAGE_MAX = 300;
 
 /**
