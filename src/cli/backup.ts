@@ -5,8 +5,7 @@ import { typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { refuseExisting } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
-import type { RestoreReport } from '../support/restore.ts';
-import type { ConfigForRestore } from '../support/restored-config.ts';
+import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { datedName, EXIT } from './cli.ts';
 import { command, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
@@ -109,8 +108,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       const { manifest } = await readBackup(file, { signal });
       return { json: manifest, text: `${file} is whole.\n${describe(manifest)}` };
     }
-    const { configForRestore } = await import('../support/restored-config.ts');
-    const { restoreBackup } = await import('../support/restore.ts');
+    const { configForRestore, restoreBackup } = await import('../support/restore.ts');
     const descriptor = openBackup(file);
     const found = await configForRestore({
       ...{ ...sourceOf(call), backup: file, descriptor, clock, signal },

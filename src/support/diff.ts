@@ -2,9 +2,10 @@ import type { Parts } from '../app/parts.ts';
 import { findProducts } from '../app/readers.ts';
 import { type Branch, type ProductDifference, productDifferences } from '../catalog/product.ts';
 import { CatalogSweep, type SweepRequest, type SweepTarget } from '../catalog/sweep.ts';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
 import type { MirroredOrder, OrderFields, OrderItem, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
@@ -36,10 +37,7 @@ export function orderDifferences(
     if (asKept(mirror) !== asKept(platform)) differences.push({ orderId, field, mirror, platform });
   }
   if (items && itemsText(items) !== itemsText(mirrored.items)) {
-    const [mirror, platform] = [mirrored.items, items].map((each) => `${each.length} items`) as [
-      string,
-      string,
-    ];
+    const [mirror, platform] = [`${mirrored.items.length} items`, `${items.length} items`];
     differences.push({ orderId, field: 'items', mirror, platform });
   }
   return differences;
@@ -75,59 +73,40 @@ export interface OrdersDiff {
   morePages: boolean;
 }
 
-export interface DiffOrdersRequest extends CallOptions {
-  /** Without it the days of a plain poll. */
-  window?: PollWindow | undefined;
-}
-
-/** What the mirror says of the orders against what the platform says now. One call; nothing is written. */
+/**
+ * What the mirror says of the orders against what the platform says now. One call; nothing is written. `window`: without
+ * it the days of a plain poll.
+ */
 export async function diffOrders(
   parts: Pick<Parts, 'mirror' | 'platform' | 'config'>,
   clock: Clock,
-  request: DiffOrdersRequest,
+  { window: asked, ...call }: CallOptions & { window?: PollWindow | undefined },
 ): Promise<OrdersDiff> {
   const { mirror, platform } = parts;
   const { timezone, lookbackDays } = parts.config.orders;
-  const { window: asked, ...call } = request;
   const nowMs = clock.nowMs();
-  const window =
-    asked ??
-    pollWindow({
-      nowMs,
-      platformNowMs: nowMs + (platform.clock.skewMs() ?? 0),
-      timezone,
-      lookbackDays,
-      reachBackToMs: null,
-      lookbackDaysMax: lookbackDays,
-    });
+  const platformNowMs = nowMs + (platform.clock.skewMs() ?? 0);
+  const days = { timezone, lookbackDays, lookbackDaysMax: lookbackDays, reachBackToMs: null };
+  const window = asked ?? pollWindow({ nowMs, platformNowMs, ...days });
   let asOf = { seq: mirror.newestSeq(), atMs: nowMs };
-  const answer = await platform.orderAll(window, {
-    ...call,
-    onSend: () => {
-      asOf = { seq: mirror.newestSeq(), atMs: clock.nowMs() };
-    },
-  });
-  const { readings, unreadable, morePages } = readingsOf(answer.body, parts);
-  const diff: OrdersDiff = {
-    window,
-    compared: readings.size,
-    differences: [],
-    moved: 0,
-    unreadable,
-    morePages,
+  const onSend = () => {
+    asOf = { seq: mirror.newestSeq(), atMs: clock.nowMs() };
   };
+  const answer = await platform.orderAll(window, { ...call, onSend });
+  const { readings, unreadable, morePages } = readingsOf(answer.body, parts.config);
+  const differences: OrderDifference[] = [];
+  let moved = 0;
   for (const reading of readings.values()) {
     const mirrored = mirror.order(reading.orderId);
-    const differences = orderDifferences(mirrored, reading);
-    if (differences.length > 0 && mirrored && mirrored.seq > asOf.seq) diff.moved += 1;
-    else diff.differences.push(...differences);
+    const found = orderDifferences(mirrored, reading);
+    if (found.length > 0 && mirrored && mirrored.seq > asOf.seq) moved += 1;
+    else differences.push(...found);
   }
-  if (!morePages) diff.differences.push(...missingOf(parts, window, readings, asOf.atMs));
-  return diff;
+  if (!morePages) differences.push(...missingOf(mirror, window, readings, asOf.atMs));
+  return { window, compared: readings.size, differences, moved, unreadable, morePages };
 }
 
-function readingsOf(body: Uint8Array, { config }: Pick<Parts, 'config'>) {
-  const { fields, listPath } = config.orders;
+function readingsOf(body: Uint8Array, { orders: { fields, listPath } }: Config) {
   const spellings = compileSpellings(fields);
   const read = (list: RecordList, index: number): OrderReading | undefined => {
     const reading = readOrderText(recordText(body, list, index), spellings);
@@ -157,20 +136,20 @@ function readingsOf(body: Uint8Array, { config }: Pick<Parts, 'config'>) {
  * window in whichever calendar the platform reads it.
  */
 function missingOf(
-  { mirror }: Pick<Parts, 'mirror'>,
+  mirror: Parts['mirror'],
   window: PollWindow,
   readings: ReadonlyMap<string, OrderReading>,
   askedAtMs: number,
 ): OrderDifference[] {
+  type Row = { orderId: string; status: string | null; createdAt: string };
   const from = addDays(window.startDate, -1);
-  const before = new Date(askedAtMs).toISOString();
   const stored = mirror.read((db) =>
     db
-      .prepare<{ from: string; before: string }, StoredOrder>(
+      .prepare<[string, string], Row>(
         `SELECT order_id AS orderId, status, created_at AS createdAt FROM orders
-         WHERE created_at >= @from AND created_at < @before ORDER BY created_at`,
+         WHERE created_at >= ? AND created_at < ? ORDER BY created_at`,
       )
-      .all({ from, before }),
+      .all(from, isoUtc(askedAtMs)),
   );
   return stored
     .filter(({ orderId, createdAt }) => {
@@ -179,14 +158,6 @@ function missingOf(
     })
     .map(({ orderId, status }) => ({ orderId, field: 'order', mirror: status ?? 'there', platform: null }));
 }
-
-interface StoredOrder {
-  orderId: string;
-  status: string | null;
-  createdAt: string;
-}
-
-export type { ProductDifference };
 
 export interface ProductsDiff {
   /** Products that the platform listed, each counted once for every branch. */
@@ -198,41 +169,32 @@ export interface ProductsDiff {
   unreadable: number;
 }
 
-export interface DiffProductsRequest extends SweepRequest {
-  branches: readonly Branch[];
-  onBranch: (branch: Branch) => void;
-}
-
 /**
  * What the mirror says of the catalogue against what the platform says now. Nothing is written. Errors: those of
  * CatalogSweep.run.
  */
 export async function diffProducts(
-  parts: Pick<Parts, 'stores' | 'platform' | 'config'>,
+  { stores, platform, config }: Pick<Parts, 'stores' | 'platform' | 'config'>,
   clock: Clock,
-  request: DiffProductsRequest,
+  request: SweepRequest & { branches: readonly Branch[]; onBranch: (branch: Branch) => void },
 ): Promise<ProductsDiff> {
-  const { stores, platform, config } = parts;
-  const diff: ProductsDiff = { compared: 0, differences: [], moved: 0, unreadable: 0 };
+  const diff = { compared: 0, moved: 0, unreadable: 0 };
   const found = new Map<string, ProductDifference>();
+  const { pageSize } = config.catalog;
   for (const branch of request.branches) {
     request.onBranch(branch);
     const comparer = new Comparer(stores, branch);
-    const { pageSize } = config.catalog;
     const sweep = new CatalogSweep({ platform, stores, clock, pageSize }, branch, comparer, request);
     const { products, unreadable } = await sweep.run();
     diff.compared += products;
     diff.unreadable += unreadable;
     diff.moved += comparer.moved.size;
     for (const each of [...comparer.byProduct.values()].flat()) {
-      found.set(
-        JSON.stringify([each.productId, each.sku, each.subsidiaryId, each.field, each.platform]),
-        each,
-      );
+      const { productId, sku, subsidiaryId, field, platform: there } = each;
+      found.set(JSON.stringify([productId, sku, subsidiaryId, field, there]), each);
     }
   }
-  diff.differences.push(...found.values());
-  return diff;
+  return { ...diff, differences: [...found.values()] };
 }
 
 /** Takes the place of the mirror in a sweep, and compares where that would write. */
@@ -284,18 +246,11 @@ class Comparer implements SweepTarget {
   }
 
   #pushedSince(productId: string, mark: number): boolean {
-    return (
-      this.#stores.read(({ db }) =>
-        db
-          .prepare<{ productId: string; mark: number }, number>(
-            `SELECT 1 FROM products WHERE product_id = @productId AND pushed_mark > @mark
-           UNION ALL SELECT 1 FROM skus WHERE product_id = @productId AND pushed_mark > @mark
-           UNION ALL SELECT 1 FROM skus s JOIN stocks k USING (sku)
-             WHERE s.product_id = @productId AND k.pushed_mark > @mark`,
-          )
-          .pluck()
-          .get({ productId, mark }),
-      ) === 1
-    );
+    const query = `
+      SELECT 1 FROM products WHERE product_id = @productId AND pushed_mark > @mark
+      UNION ALL SELECT 1 FROM skus WHERE product_id = @productId AND pushed_mark > @mark
+      UNION ALL SELECT 1 FROM skus s JOIN stocks k USING (sku)
+        WHERE s.product_id = @productId AND k.pushed_mark > @mark`;
+    return this.#stores.read(({ db }) => db.prepare(query).get({ productId, mark })) !== undefined;
   }
 }

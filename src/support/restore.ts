@@ -1,20 +1,25 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
+import { serviceUserOf } from '../app/installation.ts';
 import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { openState, type State } from '../app/stores.ts';
+import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
+import { configError, configPath, isSetUp } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { freeName, giveToGroup, groupId, openWhenFree, stampOf } from '../core/files.ts';
+import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { makeDirectory, storing } from '../db/sqlite.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
 import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook.ts';
 import { lookIntoInbox } from '../outbox/inbox-process.ts';
 import {
   ACKS_FILE,
+  CONFIG_FILE,
   type Manifest,
   MIRROR_FILE,
   PRODUCT_FILE,
@@ -209,4 +214,77 @@ function planFrom(mirror: string, { mirror: backup, createdAt }: Manifest, noted
     // It is not there, or cannot be read: that may be why there is a restore.
     return { continueAfterSeq: newest + FEED_JUMP, feedJumped: true, ackedOrderIds: [] };
   }
+}
+
+/** Of a configuration: readable by the service's group alone; addresses in it may carry passwords. */
+const CONFIG_MODE = 0o640;
+
+/**
+ * - `kept`: the machine has one, and the backup has the same or none
+ * - `differs`: the machine has one, which stays; that of the backup is another
+ * - `restored`: that of the backup, since the machine had none
+ * - `replaced`: that of the backup, as it was asked for
+ * - `set-up`: that of the backup, since the one here was never set up
+ */
+export type ConfigOrigin = 'kept' | 'differs' | 'restored' | 'replaced' | 'set-up';
+
+export interface ConfigForRestore {
+  /** What is in force after the restore. */
+  config: Config;
+  file: string;
+  origin: ConfigOrigin;
+  /**
+   * Puts that of the backup in its place, if it is the one that counts. Returns where the one before is kept; null:
+   * nothing was replaced. Throws `storage-…`.
+   */
+  write(): string | null;
+}
+
+export interface ConfigForRestoreOptions extends ConfigOptions {
+  /** Path and descriptor of the backup. */
+  backup: string;
+  descriptor: number;
+  /** Whether that of the backup takes the place of the machine's own. */
+  takesIt: boolean;
+  clock: Clock;
+  signal?: AbortSignal | undefined;
+}
+
+/**
+ * The configuration that a restore follows: the machine's own, or that of the backup where it is asked for, or the
+ * machine has none that was set up. Writes nothing. Throws `config-invalid` and what readBackup throws.
+ */
+export async function configForRestore(options: ConfigForRestoreOptions): Promise<ConfigForRestore> {
+  const { backup, descriptor, takesIt, clock, signal, env } = options;
+  const file = configPath(options.file, env);
+  const { text } = await readBackup(backup, { file: descriptor, text: CONFIG_FILE, signal });
+  const isThere = existsSync(file);
+  if (text === undefined && isThere && takesIt) {
+    throw new TillsyncError('usage', 'The backup has no configuration. Nothing was changed.', {
+      hint: 'Restore it without --with-config.',
+    });
+  }
+  if (text === undefined && !isThere) {
+    const message = `There is no configuration ${file}, and none in the backup.`;
+    throw new TillsyncError('config-invalid', message, {
+      hint: 'Write one ({tillsync} init), then restore again. Nothing was changed.',
+    });
+  }
+  const own = isThere && !takesIt ? loadConfig({ file, env }) : undefined;
+  const isSame = text === undefined || (isThere && text === readFileSync(file, 'utf8'));
+  if (isSame) return { config: own ?? loadConfig({ file, env }), file, origin: 'kept', write: () => null };
+  if (own !== undefined && isSetUp(own)) {
+    return { config: own, file, origin: 'differs', write: () => null };
+  }
+  const result = readConfig({ file, env, text });
+  if ('faults' in result) throw configError(result.faults);
+  const { config } = result;
+  const origin = takesIt && isThere ? 'replaced' : isThere ? 'set-up' : 'restored';
+  const write = () =>
+    storing(() => {
+      makeDirectory(dirname(file), 0o755);
+      const owner = { mode: CONFIG_MODE, uid: 0, gid: serviceUserOf(file)?.gid ?? 0 };
+      return replaceText({ path: file, text, owner, nowMs: clock.nowMs() }).keptAt;
+    });
+  return { config, file, origin, write };
 }
