@@ -20,11 +20,12 @@ export interface DemoPosSummary {
   booked: number;
   soldOverTheCounter: number;
   pushed: number;
-  counts: { sku: number; subsidiaryId: string; qty: number }[];
+  shelves: Shelf[];
 }
 
 interface Shelf {
   sku: number;
+  subsidiaryId: string;
   externalId: string;
   qty: number;
 }
@@ -60,8 +61,7 @@ export class DemoPos {
     await this.#book();
     const shelves = [...this.#shelves.values()];
     await this.#push(shelves);
-    const counts = shelves.map(({ sku, qty }) => ({ sku, qty, subsidiaryId: BRANCH.subsidiaryId }));
-    return { booked: this.#booked.size, soldOverTheCounter: this.#sold, pushed: this.#pushed, counts };
+    return { booked: this.#booked.size, soldOverTheCounter: this.#sold, pushed: this.#pushed, shelves };
   }
 
   async #tick(): Promise<void> {
@@ -78,17 +78,16 @@ export class DemoPos {
   }
 
   async #stockTake(): Promise<void> {
-    const { products } = await this.#get<{ products: MirroredProduct[] }>(
-      `/v1/products?branch=${BRANCH.subsidiaryId}&limit=200`,
-    );
-    for (const { skus } of products) {
-      for (const { sku, stocks, integrations } of skus) {
-        const stock = stocks.find(({ subsidiaryId }) => subsidiaryId === BRANCH.subsidiaryId);
-        const mapping = integrations.find(({ subsidiaryId }) => subsidiaryId === BRANCH.subsidiaryId);
-        const externalId = mapping?.extId ?? mapping?.productIdPosA ?? mapping?.productCodePosB;
-        if (!stock || externalId == null) continue;
-        this.#shelves.set(externalId, { sku: Number(sku), externalId, qty: Number(stock.qty ?? 0) });
-      }
+    const { subsidiaryId } = BRANCH;
+    const isHere = (each: { subsidiaryId: string }) => each.subsidiaryId === subsidiaryId;
+    const path = `/v1/products?branch=${subsidiaryId}&limit=200`;
+    const { products } = await this.#get<{ products: MirroredProduct[] }>(path);
+    for (const { sku, stocks, integrations } of products.flatMap(({ skus }) => skus)) {
+      const [stock, mapping] = [stocks.find(isHere), integrations.find(isHere)];
+      const externalId = mapping?.extId ?? mapping?.productIdPosA ?? mapping?.productCodePosB;
+      if (!stock || externalId == null) continue;
+      const shelf = { sku: Number(sku), subsidiaryId, externalId, qty: Number(stock.qty ?? 0) };
+      this.#shelves.set(externalId, shelf);
     }
   }
 
@@ -117,8 +116,7 @@ export class DemoPos {
 
   async #push(shelves: readonly Shelf[]): Promise<void> {
     if (shelves.length === 0) return;
-    const { subsidiaryId } = BRANCH;
-    const items = shelves.map(({ externalId, qty }) => ({ externalId, qty, subsidiaryId }));
+    const items = shelves.map(({ externalId, qty, subsidiaryId }) => ({ externalId, qty, subsidiaryId }));
     await this.#post('/v1/stock', items);
     this.#pushed += items.length;
   }
@@ -187,14 +185,14 @@ export function compareOrders(
 
 function differenceOf(order: OrderSnapshot, row: MirroredRow): string | undefined {
   const pieces = order.items.reduce((sum, item) => sum + item.amount, 0);
-  const pairs: [string, unknown, unknown][] = [
+  const pairs = [
     ['status', order.status, row.status],
     ['code', order.code, row.code],
     ['amountToPay', order.amountToPay, row.amount_to_pay],
     ['deliveryFee', order.deliveryFee, row.delivery_fee],
     ['number of lines', order.items.length, row.lines],
     ['number of pieces', pieces, row.pieces],
-  ];
+  ] as const;
   const differing = pairs.find(([, there, here]) => there !== here);
   return differing && `has ${differing[0]} ${String(differing[1])} there and ${String(differing[2])} here`;
 }

@@ -22,7 +22,6 @@ import {
 } from './demo-pos.ts';
 import { DEMO_LIMITS, demoConfig, freePort } from './sandbox-platform.ts';
 
-const SECRET = 'demo-webhook-secret';
 /** What the end of a demo needs: a last poll and a comparison. */
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
 const VIEW_EVERY_MS = 500;
@@ -45,23 +44,20 @@ export interface DemoOptions {
 export interface DemoView {
   atPlatform: number;
   inMirror: number;
+  /** Notifications the platform sent, and those it lost on purpose. */
   callbacks: number;
   polls: number;
   refreshes: number;
 }
 
-export interface DemoSummary extends Comparison {
+export interface DemoSummary extends Comparison, DemoView {
   traffic: TrafficSummary;
-  /** Notifications the platform sent, and those it lost on purpose. */
-  callbacks: number;
-  polls: number;
-  refreshes: number;
   restarts: number;
   /** Calls that broke a limit of the platform, and uses of dead refresh tokens: both should be 0. */
   violations: number;
   deadTokenUses: number;
   /** The other direction: what the simulated POS did, and how many of its stocks the platform has equal. */
-  pos: Omit<DemoPosSummary, 'counts'> & { stocks: number; stocksEqual: number };
+  pos: Omit<DemoPosSummary, 'shelves'> & { stocks: number; stocksEqual: number };
   /** Calls that carried changes to the platform. */
   pushCalls: number;
 }
@@ -79,14 +75,8 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   // The same ones after the restart: the platform and an open page go on calling them.
   const [webhookPort, localPort] = await Promise.all([freePort(), freePort()]);
   const config = demoConfig({ baseUrl: sandbox.url, directory, webhookPort, localPort });
-  const start = () =>
-    startDaemon({
-      config,
-      secrets: { refreshToken, webhookSecrets: [SECRET] },
-      clock,
-      random,
-      log: options.log ?? silentLog,
-    });
+  const secrets = { refreshToken, webhookSecrets: ['demo-webhook-secret'] };
+  const start = () => startDaemon({ config, secrets, clock, random, log: options.log ?? silentLog });
   let daemon = await start();
   options.onEvent?.(`see it on the status page: ${daemon.localUrl}/`);
   try {
@@ -145,11 +135,8 @@ async function watch(
 ): Promise<void> {
   while (!signal.aborted) {
     try {
-      options.onView?.({
-        ...figures(control),
-        atPlatform: control.orders().length,
-        inMirror: rowsOf(daemon()).length,
-      });
+      const inMirror = rowsOf(daemon()).length;
+      options.onView?.({ ...figures(control), atPlatform: control.orders().length, inMirror });
     } catch {
       // Between stop and start there is no open mirror to look into.
     }
@@ -172,14 +159,14 @@ async function lastWord(
   { control }: Sandbox,
   { parts }: Daemon,
 ): Promise<DemoSummary['pos']> {
-  const { counts, ...did } = await pos.close();
+  const { shelves, ...did } = await pos.close();
   for (let waitedMs = 0; waitedMs < PUSH_DEADLINE_MS; waitedMs += 100) {
     const { pending, sending, needsRead } = parts.changeDesk.counts();
     if (pending + sending + needsRead === 0) break;
     await clock.sleep(100);
   }
-  const equal = counts.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty);
-  return { ...did, stocks: counts.length, stocksEqual: equal.length };
+  const equal = shelves.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty);
+  return { ...did, stocks: shelves.length, stocksEqual: equal.length };
 }
 
 function sumUp({ control }: Sandbox, daemon: Daemon): Omit<DemoSummary, 'traffic' | 'restarts' | 'pos'> {
