@@ -86,6 +86,8 @@ const SINGLE = {
   alarmUrl: 'alarm-url',
   alarmToken: 'alarm-token',
 } as const;
+/** Every secret that can be handed in, by its name as a systemd credential. */
+export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
 
 const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
 

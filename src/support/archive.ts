@@ -1,6 +1,5 @@
 import {
   closeSync,
-  existsSync,
   fstatSync,
   fsyncSync,
   linkSync,
@@ -112,8 +111,9 @@ export async function makeArchive(
   options: MakeFileOptions,
   files: (directory: string) => Iterable<TarFile> | AsyncIterable<TarFile>,
 ): Promise<number> {
+  const { force, modifiedMs, signal, verify } = options;
   const path = resolve(options.path);
-  asRoot(() => refuseExisting(path, options.force));
+  asRoot(() => refuseExisting(path, force));
   const directory = `${path}.part-${process.pid}`;
   const whole = join(directory, 'archive.tar.gz');
   let file: number | undefined;
@@ -124,13 +124,20 @@ export async function makeArchive(
       mkdirSync(directory, { mode: 0o700 });
       return openSync(whole, 'wx+', MODE);
     });
-    await write(file, files(directory), options);
-    await options.verify?.(file);
+    const fd = file;
+    // A stream would close the descriptor when it fails.
+    const keep = async (packed: AsyncIterable<Uint8Array>) => {
+      for await (const piece of packed) writeFileSync(fd, piece);
+    };
+    const tar = writeTar(files(directory), { modifiedMs, mode: MODE });
+    await pipeline(tar, createGzip({ level: 4 }), keep, ...(signal ? [{ signal }] : []));
+    fsyncSync(fd);
+    await verify?.(fd);
     const { size } = fstatSync(file);
-    asRoot(() => place(whole, path, options.force));
+    asRoot(() => place(whole, path, force));
     return size;
   } catch (error) {
-    if (options.signal?.aborted) throw new TillsyncError('aborted', `Stopped; ${path} was not written.`);
+    if (signal?.aborted) throw new TillsyncError('aborted', `Stopped; ${path} was not written.`);
     throw judge(error, path);
   } finally {
     if (file !== undefined) closeSync(file);
@@ -146,20 +153,6 @@ function judge(error: unknown, path: string): TillsyncError {
     hint: 'Free some space there, or name a file on another disk.',
     retryable: false,
   });
-}
-
-async function write(
-  fd: number,
-  files: Iterable<TarFile> | AsyncIterable<TarFile>,
-  { modifiedMs, signal }: MakeFileOptions,
-): Promise<void> {
-  const tar = writeTar(files, { modifiedMs, mode: MODE });
-  // A stream would close the descriptor when it fails.
-  const keep = async (packed: AsyncIterable<Uint8Array>) => {
-    for await (const piece of packed) writeFileSync(fd, piece);
-  };
-  await pipeline(tar, createGzip({ level: 4 }), keep, ...(signal ? [{ signal }] : []));
-  fsyncSync(fd);
 }
 
 /** Throws `usage` for a file that is there and will not be overwritten. */
@@ -192,15 +185,13 @@ function lookAt(path: string): Stats | undefined {
 
 /** A link refuses a name that has come up meanwhile; a stick without links has only one writer. */
 function place(whole: string, path: string, force: boolean): void {
-  if (force) renameSync(whole, path);
-  else {
-    try {
-      linkSync(whole, path);
-    } catch (error) {
-      const code = error instanceof Error && 'code' in error ? error.code : '';
-      if (code === 'EEXIST' || existsSync(path)) refuseExisting(path, false);
-      renameSync(whole, path);
-    }
+  try {
+    if (force) renameSync(whole, path);
+    else linkSync(whole, path);
+  } catch (error) {
+    if (force) throw error;
+    refuseExisting(path, false);
+    renameSync(whole, path);
   }
   syncPath(dirname(path));
 }

@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot } from '../../app/installation.ts';
+import { SECRET_NAMES } from '../../config/secrets.ts';
 import type { Environment } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
@@ -205,15 +206,6 @@ export interface KnownSecrets extends RedactorOptions {
   fault: unknown;
 }
 
-const NAMES = [
-  'refresh-token',
-  'access-token',
-  'webhook-secret',
-  'local-api-key',
-  'alarm-url',
-  'alarm-token',
-];
-
 /** Every secret that this process can come by: in the environment, in credentials, in state.db, in addresses. */
 export function knownSecrets(options: {
   env: Environment;
@@ -229,7 +221,7 @@ export function knownSecrets(options: {
       for (const secret of [line, line.trim()]) if (secret !== '') secrets.add(secret);
     }
   };
-  for (const name of NAMES) {
+  for (const name of SECRET_NAMES) {
     const fromFile = env.CREDENTIALS_DIRECTORY && contentOf(join(env.CREDENTIALS_DIRECTORY, name));
     for (const secret of [env[`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`], fromFile]) {
       if (secret) known.handedIn.add(name);

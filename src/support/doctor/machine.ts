@@ -107,20 +107,17 @@ export async function askDaemon(
   const asked = { directory, apiKey, signal };
   if (socket !== '') {
     const agent = new Agent({ connect: { socketPath: socket } });
-    const answer = await askAt('http://localhost', { ...asked, agent });
+    const answer = await askAt('http://localhost', agent, asked);
     if (answer.health !== 'down' || port === 0) return { ...answer, url: socket };
   }
-  return port === 0 ? null : askAt(`http://${reachable(host)}:${port}`, { ...asked, agent: new Agent() });
+  return port === 0 ? null : askAt(`http://${reachable(host)}:${port}`, new Agent(), asked);
 }
 
-interface Asked {
-  directory: string;
-  agent: Agent;
-  apiKey: string | undefined;
-  signal: AbortSignal;
-}
-
-async function askAt(url: string, { directory, agent, apiKey, signal }: Asked): Promise<DaemonAnswer> {
+async function askAt(
+  url: string,
+  agent: Agent,
+  { directory, apiKey, signal }: { directory: string; apiKey: string | undefined; signal: AbortSignal },
+): Promise<DaemonAnswer> {
   const ask = async (path: string) => {
     const { statusCode, body } = await request(url + path, {
       dispatcher: agent,
