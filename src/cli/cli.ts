@@ -18,19 +18,16 @@ export const EXIT = {
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
+const EXIT_OF: Partial<Record<ErrorCode, ExitCode>> = {
+  usage: EXIT.usage,
+  'config-invalid': EXIT.usage,
+  aborted: EXIT.interrupted,
+  'auth-required': EXIT.authRequired,
+};
+
 /** The exit code of a command that ended with an error of this code. */
 export function exitCodeOf(code: ErrorCode): ExitCode {
-  switch (code) {
-    case 'usage':
-    case 'config-invalid':
-      return EXIT.usage;
-    case 'aborted':
-      return EXIT.interrupted;
-    case 'auth-required':
-      return EXIT.authRequired;
-    default:
-      return EXIT.failed;
-  }
+  return EXIT_OF[code] ?? EXIT.failed;
 }
 
 /** Where a command writes; process.stdout and process.stderr fit. */

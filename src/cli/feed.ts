@@ -1,4 +1,4 @@
-import { TillsyncError, whenFree } from '../core/errors.ts';
+import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
 import { type Cli, printable, readAll, writeJsonLine } from './cli.ts';
@@ -133,7 +133,14 @@ async function readOrderIds(stdin: Cli['stdin']): Promise<string[]> {
   const input = await readAll(stdin, INPUT_MAX_BYTES, (found) => bad(`${found} came`));
   const text = input.replace(/^\ufeff/, '').trim();
   if (text === '') throw bad('nothing came on standard input');
-  if (text.startsWith('[')) return checkOrderIds(arrayOf(text), 'index');
+  if (text.startsWith('[')) {
+    try {
+      return checkOrderIds(JSON.parse(text), 'index');
+    } catch (error) {
+      // A fault of the JSON itself would repeat the input.
+      throw hasCode(error, 'usage') ? error : bad('what came looks like a JSON array and is none');
+    }
+  }
   const lines = text.split('\n').map((line) => line.trim());
   return checkOrderIds(
     lines.filter((line) => line !== ''),
@@ -151,16 +158,6 @@ function checkOrderIds(ids: readonly unknown[], place: 'index' | 'id'): string[]
       `${place} ${place === 'index' ? i : i + 1} is no order id: ${JSON.stringify(id)?.slice(0, 60)}`,
     );
   });
-}
-
-function arrayOf(text: string): unknown[] {
-  try {
-    const value: unknown = JSON.parse(text);
-    if (Array.isArray(value)) return value;
-  } catch {
-    // Named below: its own message would repeat the input.
-  }
-  throw bad('what came looks like a JSON array and is none');
 }
 
 function bad(found: string): TillsyncError {

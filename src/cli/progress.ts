@@ -16,23 +16,18 @@ const CALL_NAMES: Record<Endpoint, string> = {
 };
 
 /** Why a call waits, and how long, in one line: `next order poll allowed in 1m 12s`. */
-export function waitText(wait: Wait): string {
-  const call = CALL_NAMES[wait.endpoint];
-  const rest = formatDuration(wait.waitMs);
-  switch (wait.reason) {
-    case 'interval':
-      return `next ${call} allowed in ${rest}`;
-    case 'in-flight':
-      return `another ${call} is under way; at most ${rest} more`;
-    case 'window':
-      return `the platform's cap on calls is reached; next ${call} allowed in ${rest}`;
-    case 'retry-after':
-      return `the platform asked for patience (429); next ${call} allowed in ${rest}`;
-    case 'blocked':
-      return `the platform blocked the token (403); next ${call} allowed in ${rest}`;
-    case 'refreshing':
-      return `another process is refreshing the tokens; at most ${rest} more`;
-  }
+export function waitText({ endpoint, reason, waitMs }: Wait): string {
+  const call = CALL_NAMES[endpoint];
+  const rest = formatDuration(waitMs);
+  const next = `next ${call} allowed in ${rest}`;
+  return {
+    interval: next,
+    'in-flight': `another ${call} is under way; at most ${rest} more`,
+    window: `the platform's cap on calls is reached; ${next}`,
+    'retry-after': `the platform asked for patience (429); ${next}`,
+    blocked: `the platform blocked the token (403); ${next}`,
+    refreshing: `another process is refreshing the tokens; at most ${rest} more`,
+  }[reason];
 }
 
 const TICK_MS = 1000;

@@ -13,7 +13,7 @@ import type { ProductChange, StockChange } from '../outbox/change.ts';
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
-import { type Cli, EXIT, printable } from './cli.ts';
+import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
 import {
   type HandOver,
@@ -56,10 +56,8 @@ async function* bytesOf(
   file: string,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array> {
-  const stopped = new Promise<never>((_, reject) => {
-    const stop = () => reject(new TillsyncError('aborted', 'Stopped while reading. Nothing was taken.'));
-    if (signal.aborted) stop();
-    signal.addEventListener('abort', stop, { once: true });
+  const stopped = aborted(signal).then(() => {
+    throw new TillsyncError('aborted', 'Stopped while reading. Nothing was taken.');
   });
   stopped.catch(() => {});
   const pieces = source[Symbol.asyncIterator]();

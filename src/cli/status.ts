@@ -92,30 +92,24 @@ function isNotSetUp({ findings }: Pick<Verdict, 'findings'>): boolean {
   return findings[0]?.code === 'setup.missing';
 }
 
+const STATES: Record<Exclude<Freshness['state'], 'unknown' | 'off'>, string> = {
+  ok: 'OK',
+  waiting: 'waiting for its turn',
+  degraded: 'partly working',
+  failing: 'failing',
+  blocked: 'blocked by the platform',
+  'locked-out': 'needs new tokens',
+};
+
 /** How one flow fares, in one sentence. */
 export function freshnessSentence(freshness: Freshness | undefined, nowMs: number): string {
   if (freshness === undefined || freshness.state === 'unknown') return 'not tried yet';
   const { state, message, lastOkAt, lastTryAt } = freshness;
+  if (state === 'off') return message === '' ? 'off in the configuration.' : message;
   const ok = lastOkAt === null ? 'never worked yet' : `last worked ${ago(lastOkAt, nowMs)}`;
-  const tail = message === '' ? '' : ` ${message}`;
-  switch (state) {
-    case 'ok':
-      return `OK, ${ok}.${tail}`;
-    case 'off':
-      return message === '' ? 'off in the configuration.' : message;
-    case 'waiting':
-      return `waiting for its turn, ${ok}.${tail}`;
-    case 'degraded':
-      return `partly working, ${ok}.${tail}`;
-    case 'blocked':
-      return `blocked by the platform, ${ok}.${tail}`;
-    case 'locked-out':
-      return `needs new tokens, ${ok}.${tail}`;
-    case 'failing': {
-      const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
-      return `failing, ${ok}${tried}; retrying.${tail}`;
-    }
-  }
+  const tried = lastTryAt === null ? '' : `, last tried ${ago(lastTryAt, nowMs)}`;
+  const more = state === 'failing' ? `${tried}; retrying` : '';
+  return `${STATES[state]}, ${ok}${more}.${message === '' ? '' : ` ${message}`}`;
 }
 
 const WATCH_EVERY_MS = 2000;

@@ -3,8 +3,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openState } from '../../src/app/stores.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
-import { commandsAt } from './at-workplace.ts';
-import { invoke } from './invoke.ts';
+import { commandsAt, invoke } from './invoke.ts';
 
 let place: Workplace;
 let at: ReturnType<typeof commandsAt>;
@@ -54,8 +53,9 @@ describe('product show', () => {
   test('finds a product by any of its names', async () => {
     const { document } = await at.json(['product', 'show', '--sku', '1001']);
     const [{ productId }] = document.products;
-    expect((await at.json(['product', 'show', '--external-id', 'A-1001-2'])).document).toEqual(document);
-    expect((await at.json(['product', 'show', productId])).document).toEqual(document);
+    for (const words of [['--external-id', 'A-1001-2'], [productId], ['1001'], ['A-1001-2']]) {
+      expect((await at.json(['product', 'show', ...words])).document, `${words}`).toEqual(document);
+    }
     const text = await at.run(['product', 'show', productId]);
     expect(text.stdout).toMatch(/1001 +sub-1 +\d+ +true +A-1001-1\n/);
   });

@@ -3,6 +3,8 @@ import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { commandTree, everyCommand } from '../../config/package/command-tree.ts';
+import { invoke } from './invoke.ts';
 import { tillsync } from './run-process.ts';
 
 const SAMPLE = join(import.meta.dirname, '../../config/tillsync.sample.toml');
@@ -111,6 +113,21 @@ describe('usage', () => {
     const result = await tillsync(['--help']);
     expect(result).toMatchObject({ code: 0, stderr: '' });
     expect(result.stdout).toContain('Exit codes: 0 done, 1 failed, 2 wrong usage or configuration');
+  });
+
+  test('each command begins its examples as it is called, and with options that it has', async () => {
+    const all = everyCommand(commandTree()).filter(({ commands }) => commands.length === 0);
+    expect(all.length).toBeGreaterThan(40);
+    for (const { words, options } of all) {
+      const { stdout } = await invoke([...words, '--help']);
+      const examples = [...stdout.matchAll(/^ {2}\$ tillsync (.*)$/gm)].map(([, typed = '']) => typed);
+      expect(examples, words.join(' ')).not.toEqual([]);
+      for (const typed of examples) {
+        expect(typed.split(' ').slice(0, words.length)).toEqual(words);
+        const known = ['--config', ...options.map(({ long }) => long)];
+        for (const [long] of typed.matchAll(/--[a-z-]+/g)) expect(known, typed).toContain(long);
+      }
+    }
   });
 
   test('nothing at all is answered with the help on standard error and 2', async () => {

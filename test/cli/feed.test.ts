@@ -26,13 +26,6 @@ test('gives every event after a seq, beyond one page', async () => {
   expect(seen).toEqual(Array.from({ length: 1202 }, (_, i) => i + 2));
 });
 
-test('ends at its limit', async () => {
-  const { base } = setup(10);
-  const seen: number[] = [];
-  for await (const { seq } of feed({ ...base, after: 3, follow: true, limit: 2 })) seen.push(seq);
-  expect(seen).toEqual([4, 5]);
-});
-
 test('follows what is written later, until the signal', async () => {
   const { base, clock, events, stop } = setup(1);
   const seen: number[] = [];

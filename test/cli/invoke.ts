@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import { runCli } from '../../src/cli/program.ts';
 import { setInstallation } from '../../src/core/errors.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
+import type { Workplace } from '../support/workplace.ts';
 import type { ProcessOptions, ProcessResult } from './run-process.ts';
 
 /** The same command line within this process: what a command does, without the time of starting one. */
@@ -30,4 +31,19 @@ export async function invoke(
   });
   setInstallation();
   return { code, ...result };
+}
+
+/** The command line at a workplace: as people use it, and as scripts do. */
+export function commandsAt(place: Pick<Workplace, 'env'>) {
+  const run = (words: string[], input?: string, stop?: AbortController) =>
+    invoke(words, {
+      env: place.env,
+      ...(input !== undefined && { input }),
+      ...(stop !== undefined && { stop }),
+    });
+  const json = async (words: string[], input?: string) => {
+    const result = await run([...words, '--json'], input);
+    return { ...result, document: JSON.parse(result.stdout) };
+  };
+  return { run, json };
 }

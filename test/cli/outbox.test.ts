@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
-import { commandsAt } from './at-workplace.ts';
+import { commandsAt } from './invoke.ts';
 
 let place: Workplace;
 let at: ReturnType<typeof commandsAt>;
@@ -153,12 +153,4 @@ test('a branch is named by either id, and one that is not configured is refused 
   const unknown = await set('B7');
   expect(unknown.code).toBe(2);
   expect(unknown.document.error).toMatchObject({ code: 'usage', hint: expect.stringContaining('sub-1') });
-});
-
-test('a product is shown by its sku or external id as well', async () => {
-  for (const word of ['1002', 'E-1002']) {
-    const { code, document } = await at.json(['product', 'show', word]);
-    expect({ word, code }).toEqual({ word, code: 0 });
-    expect(document.products[0].skus.map(({ sku }: { sku: string }) => String(sku))).toContain('1002');
-  }
 });

@@ -24,7 +24,7 @@ export class Terminal {
   readonly #lines: Interface;
   readonly #ended = new AbortController();
   #isShown = false;
-  #waiting: { take: (line: string) => void; fail: (error: unknown) => void } | undefined;
+  #waiting: PromiseWithResolvers<string> | undefined;
   /** Lines of a pasted text that is not whole yet. */
   #pasted: string[] = [];
 
@@ -48,7 +48,7 @@ export class Terminal {
         this.#pasted.push(line.trim());
         if (isCutJson(this.#pasted.join('')) && this.#pasted.length < PASTED_LINES_MAX) return;
       }
-      this.#waiting?.take(this.#isShown ? line : this.#pasted.join(''));
+      this.#waiting?.resolve(this.#isShown ? line : this.#pasted.join(''));
       this.#isShown = false;
     });
     this.#lines.on('SIGINT', () => this.#end());
@@ -69,9 +69,8 @@ export class Terminal {
   }
 
   /** The answer without blanks around it; the kept one for Enter; `-` for none. */
-  async ask({ label, meaning, kept = '' }: Question): Promise<string> {
-    this.say(`\n${label}`);
-    if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
+  async ask({ kept = '', ...question }: Question): Promise<string> {
+    this.#put(question);
     const line = (await this.#line(kept === '' ? '> ' : `[${printable(kept)}] > `, true)).trim();
     if (line === '-') return '';
     return line === '' ? kept : line;
@@ -89,37 +88,38 @@ export class Terminal {
   }
 
   /** What was typed or pasted, never shown. JSON in several lines is read to its end. */
-  async secret({ label, meaning }: Question): Promise<string> {
-    this.say(`\n${label}`);
-    if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
+  async secret(question: Question): Promise<string> {
+    this.#put(question);
     const text = await this.#line('(not shown) > ', false);
     this.#cli.stderr.write('\n');
     return text;
+  }
+
+  #put({ label, meaning }: Question): void {
+    this.say(`\n${label}`);
+    if (meaning !== undefined) this.say(meaning.replace(/^/gm, '  '));
   }
 
   close(): void {
     this.#lines.close();
   }
 
-  #line(prompt: string, isShown: boolean): Promise<string> {
-    if (this.#ended.signal.aborted) return Promise.reject(stopped());
+  async #line(prompt: string, isShown: boolean): Promise<string> {
+    if (this.#ended.signal.aborted) throw stopped();
     // What was typed before the question was put is no answer to it.
     for (const name of ['e', 'u']) this.#lines.write(null, { ctrl: true, name });
-    return new Promise<string>((take, fail) => {
-      this.#waiting = { take, fail };
-      this.#pasted = [];
-      const [, before = '', last = ''] = /^(\n*)([\s\S]*)$/.exec(prompt) ?? [];
-      this.#cli.stderr.write(before);
-      this.#isShown = isShown;
-      if (isShown) {
-        this.#lines.setPrompt(last);
-        this.#lines.prompt();
-      } else {
-        this.#cli.stderr.write(last);
-      }
-    }).finally(() => {
-      this.#waiting = undefined;
-    });
+    this.#waiting = Promise.withResolvers();
+    this.#pasted = [];
+    const [, before = '', last = ''] = /^(\n*)([\s\S]*)$/.exec(prompt) ?? [];
+    this.#cli.stderr.write(before);
+    this.#isShown = isShown;
+    if (isShown) {
+      this.#lines.setPrompt(last);
+      this.#lines.prompt();
+    } else {
+      this.#cli.stderr.write(last);
+    }
+    return this.#waiting.promise;
   }
 
   #end(): void {
@@ -128,7 +128,7 @@ export class Terminal {
     this.#ended.abort();
     this.#lines.close();
     this.#cli.stderr.write('\n');
-    this.#waiting?.fail(stopped());
+    this.#waiting?.reject(stopped());
   }
 }
 
