@@ -3,7 +3,6 @@ import { readConfig } from '../config/config.ts';
 import { configError } from '../config/source.ts';
 import { typedWords } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { refuseExisting } from '../support/archive.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { datedName, EXIT } from './cli.ts';
@@ -28,9 +27,10 @@ export const backup = command({
   async run(call) {
     const { cli, options, argument: file = datedName('tillsync-backup', cli.clock) } = call;
     const { force = false, withTokens = false } = options;
+    const { refuseExisting } = await import('../support/archive.ts');
+    const { writeBackup } = await import('../support/backup.ts');
     // Before the work, which may take minutes.
     refuseExisting(file, force);
-    const { writeBackup } = await import('../support/backup.ts');
     const read = readConfig(sourceOf(call));
     if ('faults' in read) throw configError(read.faults);
     const { config, file: configFile } = read;

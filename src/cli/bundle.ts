@@ -1,7 +1,6 @@
 import { unitOf } from '../app/installation.ts';
 import { configPath } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { refuseExisting } from '../support/archive.ts';
 import type { Bundle } from '../support/bundle/bundle.ts';
 import { datedName } from './cli.ts';
 import { command, parsed } from './command.ts';
@@ -35,6 +34,7 @@ export const bundle = command({
         hint: 'Name a file, or: tillsync bundle - > FILE',
       });
     }
+    const { refuseExisting } = await import('../support/archive.ts');
     const { collectBundle, packBundle, writeBundle } = await import('../support/bundle/bundle.ts');
     const force = options.force ?? false;
     // Before the work, which may take minutes.

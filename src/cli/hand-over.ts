@@ -1,5 +1,4 @@
 import type { OutboxEntry } from '../app/readers.ts';
-import { sendUntilSettled } from '../app/sender.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
 import type {
@@ -114,6 +113,7 @@ async function settled(
   changeIds: readonly number[],
 ): Promise<ReadonlyMap<number, OutboxEntry>> {
   if (changeIds.length === 0) return new Map();
+  const { sendUntilSettled } = await import('../app/sender.ts');
   const mayCall = () => parts.platform.tokens.describe().state === 'ok';
   return sendUntilSettled({ parts, config, clock, random, log, mayCall }, changeIds, {
     ...call,

@@ -1,12 +1,6 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import {
-  type InventoryPlan,
-  type Preview,
-  planInventory,
-  previewChanges,
-  type Verdict,
-} from '../app/preview.ts';
+import type { InventoryPlan, Preview, Verdict } from '../app/preview.ts';
 import { chosenBranch } from '../app/sweep-now.ts';
 import { asTyped, counted, TillsyncError } from '../core/errors.ts';
 import type { ProductChange, StockChange } from '../outbox/change.ts';
@@ -115,6 +109,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   }
   const source = openInput(cli, file);
   return withParts(call, async (tools) => {
+    const { planInventory, previewChanges } = await import('../app/preview.ts');
     const { parts, progress } = tools;
     const branch = chosenBranch(parts.branches, options.branch);
     const problems: Problem[] = [];

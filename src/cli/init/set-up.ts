@@ -5,7 +5,6 @@ import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
-import { createLogger } from '../../core/logger.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
@@ -245,6 +244,7 @@ export class SetUp {
     if (this.#open?.key === key) return this.#open.parts;
     await this.close();
     const { openParts } = await import('../../app/parts.ts');
+    const { createLogger } = await import('../../core/logger.ts');
     const { cli, secrets } = this.#options;
     const { env, clock, random, stderr } = cli;
     const configFile = this.draft.file;
