@@ -1,4 +1,5 @@
 import { hash, timingSafeEqual } from 'node:crypto';
+import { once } from 'node:events';
 import { chmodSync, lchownSync, lstatSync, unlinkSync } from 'node:fs';
 import type { Server } from 'node:http';
 import { connect, createServer, type Server as NetServer, type Socket } from 'node:net';
@@ -41,7 +42,7 @@ export async function listenForGroup(server: Server, { path, gid }: GroupSocket)
 }
 
 /** A further place of `server`, whose limits hold there too. Rejects with what the system says. */
-export function letInto(
+export async function letInto(
   server: Server,
   place: { path: string } | { host: string; port: number },
   onSocket: (socket: Socket) => void = () => {},
@@ -50,21 +51,16 @@ export function letInto(
     onSocket(socket);
     server.emit('connection', socket);
   });
-  return new Promise((resolve, reject) => {
-    door.once('error', reject);
-    door.listen(place, () => {
-      door.off('error', reject);
-      resolve(door);
-    });
-  });
+  door.listen(place);
+  await once(door, 'listening');
+  return door;
 }
 
 /** Removes what a process that was killed left behind, and nothing else. */
 async function removeStale(path: string): Promise<void> {
   const there = lstatSync(path, { throwIfNoEntry: false });
   if (!there) return;
-  const isTaken = !there.isSocket() || (await isAnswered(path));
-  if (!isTaken) return unlinkSync(path);
+  if (there.isSocket() && !(await isAnswered(path))) return unlinkSync(path);
   const what = there.isSocket() ? 'Another program serves' : 'There is something else at';
   throw new TillsyncError('config-invalid', `${what} ${path}.`, { hint: 'Change local.socket.' });
 }
@@ -93,7 +89,7 @@ export class AccessGate {
 
   /** Without a key only this machine is let in. */
   constructor(apiKey: string | undefined) {
-    this.#digest = apiKey === undefined ? undefined : digestOf(Buffer.from(apiKey, 'utf8'));
+    this.#digest = apiKey === undefined ? undefined : digestOf(apiKey, 'utf8');
   }
 
   /** Throws `unauthorized` or `forbidden`. */
@@ -107,7 +103,7 @@ export class AccessGate {
       throw noKeyHere;
     }
     // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
-    if (timingSafeEqual(digestOf(Buffer.from(offered, 'latin1')), this.#digest)) return;
+    if (timingSafeEqual(digestOf(offered, 'latin1'), this.#digest)) return;
     throw keyWrong;
   }
 
@@ -161,6 +157,6 @@ function keyOf({ headers }: FastifyRequest): string | undefined {
   return typeof offered === 'string' && offered !== '' ? offered : undefined;
 }
 
-function digestOf(bytes: Buffer): Buffer {
-  return hash('sha256', bytes, 'buffer');
+function digestOf(key: string, encoding: 'utf8' | 'latin1'): Buffer {
+  return hash('sha256', Buffer.from(key, encoding), 'buffer');
 }

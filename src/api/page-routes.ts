@@ -10,14 +10,6 @@ import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { sendError } from './server.ts';
 
-/** A file of the page as it goes over the wire. */
-export interface PageAsset {
-  type: string;
-  body: Buffer;
-  gzipped: Buffer;
-  etag: string;
-}
-
 const TYPES: Readonly<Record<string, string>> = {
   '.html': 'text/html; charset=utf-8',
   '.css': 'text/css; charset=utf-8',
@@ -25,23 +17,17 @@ const TYPES: Readonly<Record<string, string>> = {
   '.svg': 'image/svg+xml',
 };
 
-/** Makes what is sent from the page's files by name; files of other types are left out. */
-export async function pageAssets(files: ReadonlyMap<string, Uint8Array>): Promise<Map<string, PageAsset>> {
-  const assets = new Map<string, PageAsset>();
-  for (const [name, content] of files) {
-    const type = TYPES[path.extname(name)];
-    if (type === undefined) continue;
+type PageFiles = ReadonlyMap<string, Uint8Array>;
+
+/** What goes over the wire for each of the page's files; those of other types are left out. */
+async function wireForms(files: PageFiles) {
+  const known = [...files].filter(([name]) => path.extname(name) in TYPES);
+  const forms = known.map(async ([name, content]) => {
     const body = Buffer.from(content);
     const gzipped = await promisify(gzip)(body, { level: 9 });
-    assets.set(name, { type, body, gzipped, etag: `"${hash('sha256', body, 'hex').slice(0, 32)}"` });
-  }
-  return assets;
-}
-
-export interface PageRoutesOptions {
-  /** The page's files by name, `index.html` among them; called at the first look at the page. */
-  load: () => Promise<ReadonlyMap<string, Uint8Array>>;
-  log: Log;
+    return [name, { body, gzipped, etag: `"${hash('sha256', body, 'hex').slice(0, 32)}"` }] as const;
+  });
+  return new Map(await Promise.all(forms));
 }
 
 /**
@@ -73,26 +59,26 @@ const HEADERS = {
   vary: 'accept-encoding',
 };
 
-/** `GET /`: the status page; `GET /page/NAME`: its parts. They hold no data, so anyone may have them. */
-export function pageRoutes({ load, log }: PageRoutesOptions): FastifyPluginAsync {
-  let loading: Promise<Map<string, PageAsset>> | undefined;
-  const assets = () => {
-    loading ??= load().then(pageAssets);
+/**
+ * `GET /`: the status page; `GET /page/NAME`: its parts. They hold no data, so anyone may have them. `load` gives the
+ * files by name, `index.html` among them, at the first look at the page.
+ */
+export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPluginAsync {
+  let loading: ReturnType<typeof wireForms> | undefined;
+  const answer = async (name: string, request: FastifyRequest, reply: FastifyReply) => {
+    loading ??= load().then(wireForms);
     loading.catch(() => {
       loading = undefined;
     });
-    return loading;
-  };
-  const answer = async (name: string, request: FastifyRequest, reply: FastifyReply) => {
-    const asset = (await assets()).get(name);
-    if (!asset) {
+    const form = (await loading).get(name);
+    if (!form) {
       return sendError(reply, new TillsyncError('not-found', `The page has no part ${name}.`), log);
     }
-    reply.headers(HEADERS).header('etag', asset.etag);
-    if (request.headers['if-none-match'] === asset.etag) return reply.code(304).send();
-    reply.type(asset.type);
-    if (!/\bgzip\b/.test(String(request.headers['accept-encoding']))) return reply.send(asset.body);
-    return reply.header('content-encoding', 'gzip').send(asset.gzipped);
+    reply.headers(HEADERS).header('etag', form.etag);
+    if (request.headers['if-none-match'] === form.etag) return reply.code(304).send();
+    reply.type(TYPES[path.extname(name)] ?? '');
+    if (!/\bgzip\b/.test(String(request.headers['accept-encoding']))) return reply.send(form.body);
+    return reply.header('content-encoding', 'gzip').send(form.gzipped);
   };
   return async (app) => {
     app.get('/', (request, reply) => answer('index.html', request, reply));
@@ -106,13 +92,6 @@ const DIRECTORY = new URL('../page/', import.meta.url);
 /** Parts that a browser cannot use as they are written; each becomes one file. */
 const BUNDLED = ['main.ts', 'main.css'];
 
-export interface PageBundle {
-  /** `main.js` and `main.css`. */
-  files: Map<string, Uint8Array>;
-  /** Paths of the sources, those of packages included. */
-  inputs: string[];
-}
-
 /** The status page's files by name: as the package carries them, or in a checkout made from their sources. */
 export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint8Array>> {
   const files = new Map<string, Uint8Array>();
@@ -124,8 +103,11 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
   return files;
 }
 
-/** Makes the page's script and style from their sources. Throws `not-found` where the tool for it is missing. */
-export async function bundlePage(): Promise<PageBundle> {
+/**
+ * Makes `main.js` and `main.css` from their sources; `inputs` are the paths of these, of packages too. Throws
+ * `not-found` where the tool for it is missing.
+ */
+export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; inputs: string[] }> {
   const esbuild = await bundler();
   try {
     const { outputFiles, metafile } = await esbuild.build({

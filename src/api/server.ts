@@ -1,16 +1,18 @@
-import type { Server as NetServer } from 'node:net';
+import type { AddressInfo, Server as NetServer } from 'node:net';
 import Fastify, {
   type FastifyInstance,
   type FastifyPluginAsync,
   type FastifyReply,
   type FastifyRequest,
 } from 'fastify';
+import type * as z from 'zod';
 import { asTillsyncError, type ErrorCode, TillsyncError } from '../core/errors.ts';
 import { hostOf, isLoopbackName, listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type GroupSocket, isByGroupSocket, letInto, listenForGroup } from './access.ts';
+import type { errorAnswer } from './schemas.ts';
 
 /** HTTP status of each error; whatever is not named is a fault of ours. */
 const STATUS: Partial<Record<ErrorCode, number>> = {
@@ -42,23 +44,18 @@ const HINT: Partial<Record<number, string>> = {
 
 const RETRY_AFTER_S = 1;
 
-/** The one shape of every answer that is no success. */
-export interface ErrorBody {
-  error: { code: ErrorCode; message: string; hint: string | null };
-}
-
 export function statusOf(code: ErrorCode): number {
   return STATUS[code] ?? 500;
 }
 
-export function errorBody({ code, message, hint }: TillsyncError): ErrorBody {
+/** The one shape of every answer that is no success. */
+export function errorBody({ code, message, hint }: TillsyncError): z.output<typeof errorAnswer> {
   return { error: { code, message, hint: hint ?? null } };
 }
 
 /** Answers with the error. What is ours alone (`internal`, a failing disk) is told by code, its details by the log. */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
-  const error = withHttpStatus(thrown) ?? asTillsyncError(thrown);
-  const status = isHttpRefusal(thrown) ? thrown.statusCode : statusOf(error.code);
+  const { status, error } = refusalOf(thrown);
   if (status === 429 || status === 503) reply.header('retry-after', String(RETRY_AFTER_S));
   if (error.code === 'internal') {
     log.error({ err: thrown }, 'a local request could not be handled');
@@ -72,42 +69,36 @@ const hidden = new TillsyncError('internal', 'The request could not be handled.'
   hint: 'The log of tillsync has the details.',
 });
 
-type HttpRefusal = Error & { statusCode: number };
-
-/** A refusal of the HTTP layer, such as a body that is too large or of an unknown type. */
-function isHttpRefusal(thrown: unknown): thrown is HttpRefusal {
-  if (!(thrown instanceof Error) || !('statusCode' in thrown)) return false;
-  const status = Number(thrown.statusCode);
-  return status >= 400 && status < 500;
-}
-
-function withHttpStatus(thrown: unknown): TillsyncError | undefined {
-  if (!isHttpRefusal(thrown)) return undefined;
-  const code = CODE[thrown.statusCode] ?? 'usage';
-  const hint = HINT[thrown.statusCode];
-  return new TillsyncError(code, thrown.message, { cause: thrown, ...(hint !== undefined && { hint }) });
+function refusalOf(thrown: unknown): { status: number; error: TillsyncError } {
+  // The HTTP layer refuses by itself what is too large or of an unknown type.
+  if (thrown instanceof Error && 'statusCode' in thrown) {
+    const status = Number(thrown.statusCode);
+    const hint = HINT[status];
+    const options = { cause: thrown, ...(hint !== undefined && { hint }) };
+    if (status >= 400 && status < 500) {
+      return { status, error: new TillsyncError(CODE[status] ?? 'usage', thrown.message, options) };
+    }
+  }
+  const error = asTillsyncError(thrown);
+  return { status: statusOf(error.code), error };
 }
 
 /**
  * Refuses requests whose Host header names neither this machine nor one of `names`: with a name of its own
  * pointed at 127.0.0.1, a web page could otherwise read the shop's orders through a visitor's browser.
  */
-export function hostGuard(names: readonly string[]) {
-  const allowed = new Set(names.map((name) => name.toLowerCase()));
-  return (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
+function hostGuard(names: readonly string[]) {
+  const allowed = names.map((name) => name.toLowerCase());
+  return async (request: FastifyRequest, reply: FastifyReply) => {
     const host = hostOf(request.headers.host);
     // A browser opens no Unix socket.
-    if (isByGroupSocket(request) || isLoopbackName(host) || allowed.has(host.toLowerCase())) {
-      done();
-      return;
-    }
-    reply.code(403).send(errorBody(refused));
+    if (isByGroupSocket(request) || isLoopbackName(host) || allowed.includes(host.toLowerCase())) return;
+    const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
+      hint: 'Use 127.0.0.1.',
+    });
+    return reply.code(403).send(errorBody(refused));
   };
 }
-
-const refused = new TillsyncError('forbidden', 'This address is not served under that name.', {
-  hint: 'Use 127.0.0.1.',
-});
 
 export interface LocalServerOptions {
   host: string;
@@ -156,7 +147,11 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
   }) as unknown as FastifyInstance;
   const hosts = [host, ...others.map((other) => other.host)];
   if (!hasKey && hosts.every(isLoopbackName)) app.addHook('onRequest', hostGuard(hosts));
-  app.setNotFoundHandler(({ method, url }, reply) => sendError(reply, nothingAt(method, url), log));
+  app.setNotFoundHandler(({ method, url }, reply) => {
+    const message = `There is nothing at ${method} ${url.split('?', 1)[0]}.`;
+    const hint = 'GET /v1/openapi.json tells what there is.';
+    return sendError(reply, new TillsyncError('not-found', message, { hint }), log);
+  });
   app.setErrorHandler((error, _request, reply) => sendError(reply, error, log));
   for (const plugin of plugins) app.register(plugin);
 
@@ -172,13 +167,6 @@ export function createLocalServer(options: LocalServerOptions): LocalServer {
       waiting.abort();
     },
   };
-}
-
-function nothingAt(method: string, url: string): TillsyncError {
-  const path = url.split('?', 1)[0];
-  return new TillsyncError('not-found', `There is nothing at ${method} ${path}.`, {
-    hint: 'GET /v1/openapi.json tells what there is.',
-  });
 }
 
 /** Ends all of them once what is under way is done. */
@@ -218,7 +206,6 @@ async function listen(
       hint,
     });
   }
-  const address = app.server.address();
-  const found = typeof address === 'object' && address !== null ? address.port : port;
+  const { port: found } = app.server.address() as AddressInfo;
   return { url: `http://${host.includes(':') ? `[${host}]` : host}:${found}`, port: found };
 }

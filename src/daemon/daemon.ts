@@ -163,7 +163,7 @@ function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalPa
         log,
       }),
       metricsRoutes(apiKey, () => metrics.collect()),
-      pageRoutes({ load: pageFiles, log }),
+      pageRoutes(pageFiles, log),
     ],
   });
 }

@@ -30,7 +30,7 @@ beforeEach(async () => {
     if (failure) throw failure;
     return files;
   };
-  const plugins = [pageRoutes({ load, log: silentLog })];
+  const plugins = [pageRoutes(load, silentLog)];
   server = createLocalServer({
     host: '127.0.0.1',
     port: 0,
