@@ -15,6 +15,7 @@ export const isoTime = z.string().describe('ISO 8601 in UTC');
 export const amount = z.union([z.number(), z.string()]).nullable();
 export const text = z.string().nullable();
 export const flag = z.boolean().nullable();
+const whole = z.number().int();
 
 /** `limit` of a list. */
 export function limitOf(usual: number, max: number) {
@@ -55,7 +56,7 @@ const item = z.object({
 /** An order as the mirror has it now; null where nothing is known. */
 export const order = z.object({
   orderId: z.string(),
-  seq: z.number().int().describe('Of its newest event'),
+  seq: whole.describe('Of its newest event'),
   updatedAt: isoTime,
   code: z.number().nullable().describe('Order number, sequential per company'),
   status: text,
@@ -91,7 +92,7 @@ export const order = z.object({
 
 /** One line of the change feed, with the order as it is now. */
 export const feedEvent = z.object({
-  seq: z.number().int().describe('Never reused, strictly rising'),
+  seq: whole.describe('Never reused, strictly rising'),
   orderId: z.string(),
   status: text.describe('Status at this event; `order.status` may be newer'),
   previousStatus: text,
@@ -102,15 +103,12 @@ export const feedEvent = z.object({
 
 export const feedPage = z.object({
   events: z.array(feedEvent).describe('Oldest first'),
-  next: z.number().int().describe('Pass it as `after` for what follows'),
-  newest: z.number().int().describe('Newest seq there is'),
-  trimmedTo: z
-    .number()
-    .int()
-    .describe(
-      'Up to this seq earlier events of orders that ended long ago are deleted; 0: none is. A reader from before it ' +
-        'has missed steps, and no order: the newest event of each order that is kept is always there',
-    ),
+  next: whole.describe('Pass it as `after` for what follows'),
+  newest: whole.describe('Newest seq there is'),
+  trimmedTo: whole.describe(
+    'Up to this seq earlier events of orders that ended long ago are deleted; 0: none is. A reader from before it ' +
+      'has missed steps, and no order: the newest event of each order that is kept is always there',
+  ),
 });
 
 export const feedQuery = z.strictObject({
@@ -155,7 +153,7 @@ export const ackAnswer = z.object({
   results: z
     .array(
       z.object({
-        index: z.number().int().describe('Of the item, from 0'),
+        index: whole.describe('Of the item, from 0'),
         orderId: z.string().optional().describe('Not there when it was rejected'),
         state: z
           .enum(['new', 'known', 'unheard', 'rejected'])
@@ -166,12 +164,12 @@ export const ackAnswer = z.object({
       }),
     )
     .describe('One for each, in order'),
-  rejected: z.number().int(),
+  rejected: whole,
 });
 
 export const boardOrder = z.object({
   orderId: z.string(),
-  seq: z.number().int().describe('Of its newest event'),
+  seq: whole.describe('Of its newest event'),
   code: z.number().nullable(),
   status: text,
   storeExternalId: text,
@@ -184,20 +182,20 @@ export const boardOrder = z.object({
 }) satisfies z.ZodType<BoardOrder>;
 
 export const boardAnswer = z.object({
-  newest: z.number().int().describe('Newest seq of the change feed; follow it after this one'),
+  newest: whole.describe('Newest seq of the change feed; follow it after this one'),
   orders: z.array(boardOrder).describe('The newest open orders, then those that ended last'),
 });
 
 export const trendHour = z.object({
   from: isoTime.describe('Begin of the hour'),
-  orders: z.number().int().describe('Orders created in it'),
-  pushed: z.number().int().describe('Changes that the platform took in it; a good guess above 500'),
+  orders: whole.describe('Orders created in it'),
+  pushed: whole.describe('Changes that the platform took in it; a good guess above 500'),
   pushMedianMs: z
     .number()
     .int()
     .nullable()
     .describe('From hand-over to the platform\u2019s yes; null: none was sent'),
-  pushP95Ms: z.number().int().nullable(),
+  pushP95Ms: whole.nullable(),
 }) satisfies z.ZodType<TrendHour>;
 
 export const trendsAnswer = z.object({
@@ -271,14 +269,14 @@ const candidate = z.object({
 });
 
 export const itemResult = z.object({
-  index: z.number().int().describe('Of the item, from 0'),
-  line: z.number().int().optional().describe('Where it begins, from 1, in CSV and NDJSON'),
+  index: whole.describe('Of the item, from 0'),
+  line: whole.optional().describe('Where it begins, from 1, in CSV and NDJSON'),
   state: z
     .enum(['pending', 'held', 'rejected'])
     .describe(
       '`pending`: on the disk, will be sent; `held`: on the disk, waits for a person; `rejected`: not taken',
     ),
-  changeId: z.number().int().optional().describe('For GET /v1/outbox/{changeId}'),
+  changeId: whole.optional().describe('For GET /v1/outbox/{changeId}'),
   code: z.string().optional().describe('Why an item could not be read'),
   column: z.string().optional().describe('The column at fault'),
   message: z.string().optional(),
@@ -287,10 +285,10 @@ export const itemResult = z.object({
 
 export const changesAnswer = z.object({
   results: z.array(itemResult).describe('One for each item, in order'),
-  total: z.number().int(),
-  pending: z.number().int(),
-  held: z.number().int(),
-  rejected: z.number().int(),
+  total: whole,
+  pending: whole,
+  held: whole,
+  rejected: whole,
 });
 
 const OUTBOX_STATES = ['pending', 'sending', 'done', 'rejected', 'superseded'] as const;
@@ -301,20 +299,20 @@ const changeBody: z.ZodType<{ [column in keyof (StockChange & ProductChange)]?: 
 
 /** One change on its way to the platform. */
 export const change = z.object({
-  changeId: z.number().int(),
+  changeId: whole,
   kind: z.enum(['product', 'stock']),
   target: z.string().describe('What it is for; two waiting changes of one kind never have the same'),
   body: changeBody,
   state: z.enum(OUTBOX_STATES),
-  attempts: z.number().int(),
+  attempts: whole,
   message: text.describe('Why it is held, rejected or replaced'),
   createdAt: isoTime,
   settledAt: isoTime.nullable(),
   heldGuard: text.describe('The guard rail that holds it for a person'),
   source: z.string().describe('Way in: inbox, http, cli or hold-back'),
   reference: text,
-  replaced: z.number().int().describe('How many earlier values for the target went into it'),
-  supersededBy: z.number().int().nullable(),
+  replaced: whole.describe('How many earlier values for the target went into it'),
+  supersededBy: whole.nullable(),
 });
 
 export const outboxQuery = z.strictObject({
@@ -333,17 +331,17 @@ export const outboxQuery = z.strictObject({
 });
 
 export const outboxCounts = z.object({
-  pending: z.number().int().describe('Waiting, without those that are held'),
-  held: z.number().int(),
-  needsRead: z.number().int().describe('Waiting for their product to be read'),
-  sending: z.number().int(),
-  rejected: z.number().int(),
+  pending: whole.describe('Waiting, without those that are held'),
+  held: whole,
+  needsRead: whole.describe('Waiting for their product to be read'),
+  sending: whole,
+  rejected: whole,
   oldestPendingAt: isoTime.nullable(),
 });
 
 export const outboxPage = z.object({
   changes: z.array(change).describe('Newest first'),
-  before: z.number().int().nullable().describe('For the next page; null: there is none'),
+  before: whole.nullable().describe('For the next page; null: there is none'),
 });
 
 export const changePath = z.strictObject({ changeId: z.coerce.number().int().min(1) });
@@ -359,7 +357,7 @@ export const releaseRequest = z.strictObject({
     .nullable()
     .describe('Lets go what this guard rail holds; null: all that is held'),
 });
-export const releaseAnswer = z.object({ released: z.number().int() });
+export const releaseAnswer = z.object({ released: whole });
 
 const verdict = z.object({
   level: z
@@ -375,7 +373,7 @@ const verdict = z.object({
         message: z.string().describe('What is wrong'),
         remedy: z.string().describe('What to do about it; empty where it ends with what is told before it'),
         detail: text.describe('The words of the part that noticed it'),
-        count: z.number().int().nullable(),
+        count: whole.nullable(),
         since: isoTime.nullable(),
       }),
     )
@@ -430,15 +428,15 @@ export const statusAnswer = z.object({
     .array(z.object({ endpoint: z.string(), reason: z.string(), waitMs: z.number() }))
     .describe('Which endpoints of the platform may not be called yet, and why'),
   counts: z.object({
-    orders: z.number().int(),
-    openOrders: z.number().int(),
-    events: z.number().int().describe('Newest seq of the change feed'),
-    quarantine: z.number().int(),
-    products: z.number().int(),
+    orders: whole,
+    openOrders: whole,
+    events: whole.describe('Newest seq of the change feed'),
+    quarantine: whole,
+    products: whole,
   }),
   outbox: outboxCounts,
   disk: z
-    .object({ freeBytes: z.number().int(), totalBytes: z.number().int() })
+    .object({ freeBytes: whole, totalBytes: whole })
     .nullable()
     .describe('Of the disk that holds the storage directory; null when the system does not tell'),
 });
