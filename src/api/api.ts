@@ -1,27 +1,14 @@
 import type { FastifyInstance, FastifyPluginAsync, FastifyReply, FastifyRequest } from 'fastify';
 import * as z from 'zod';
-import type { Config } from '../config/config-type.ts';
+import type { Parts } from '../app/parts.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import type { Mirror } from '../orders/mirror.ts';
-import type { ChangeDesk } from '../outbox/change-desk.ts';
-import type { MirrorStores } from '../outbox/stores.ts';
-import type { RateLedger } from '../platform/rate-budget.ts';
-import type { TokenStatus } from '../platform/tokens.ts';
 import { AccessGate } from './access.ts';
 import { errorAnswer } from './schemas.ts';
 
 export interface LocalApiOptions {
-  /** Of what the daemon has open. */
-  parts: {
-    config: Pick<Config, 'limits' | 'storage'> & { alarms: Pick<Config['alarms'], 'name'> };
-    mirror: Mirror;
-    stores: MirrorStores;
-    changeDesk: ChangeDesk;
-    state: { ledger: Pick<RateLedger, 'waits'> };
-    platform: { tokens: { describe(): TokenStatus } };
-  };
+  parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'changeDesk'>;
   /** The key that is asked of everybody; left out: only this machine is let in. */
   apiKey?: string | undefined;
   /** False: nobody said yet which platform this store is at. */

@@ -2,6 +2,7 @@ import {
   type Api,
   ApiFault,
   type BoardAnswer,
+  type FeedEvent,
   followOrders,
   type StatusAnswer,
   type TrendsAnswer,
@@ -26,7 +27,7 @@ export interface LiveOptions {
 /** Keeps the page up to date for as long as somebody can see it. */
 export class Live {
   readonly #options: LiveOptions;
-  #watching: AbortController | undefined;
+  #watching = new AbortController();
 
   constructor(options: LiveOptions) {
     this.#options = options;
@@ -35,28 +36,25 @@ export class Live {
   /** Begins anew, whatever went on before. */
   start(): void {
     this.stop();
-    const watching = new AbortController();
-    this.#watching = watching;
-    const { signal } = watching;
-    void this.#repeat(() => this.#status(), STATUS_EVERY_MS, signal);
-    void this.#repeat(() => this.#trends(), TRENDS_EVERY_MS, signal);
-    void this.#repeat(() => this.#orders(signal), AGAIN_AFTER_MS, signal);
+    this.#watching = new AbortController();
+    const { signal } = this.#watching;
+    const repeat = async (everyMs: number, work: () => Promise<void>) => {
+      while (!signal.aborted) {
+        await this.#guard(work);
+        await rest(everyMs, signal);
+      }
+    };
+    void repeat(STATUS_EVERY_MS, () => this.#status());
+    void repeat(TRENDS_EVERY_MS, () => this.#trends());
+    void repeat(AGAIN_AFTER_MS, () => this.#orders(signal));
   }
 
   stop(): void {
-    this.#watching?.abort();
-    this.#watching = undefined;
+    this.#watching.abort();
   }
 
-  async refresh(): Promise<void> {
-    await this.#guard(() => this.#status());
-  }
-
-  async #repeat(work: () => Promise<void>, everyMs: number, signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await this.#guard(work);
-      await rest(everyMs, signal);
-    }
+  refresh(): Promise<void> {
+    return this.#guard(() => this.#status());
   }
 
   async #guard(work: () => Promise<void>): Promise<void> {
@@ -92,14 +90,10 @@ export class Live {
     const { newest, orders } = await api.get<BoardAnswer>('/board');
     store.set({ board: boardOf(orders) });
     const until = AbortSignal.any([signal, AbortSignal.timeout(BOARD_EVERY_MS)]);
-    await followOrders(
-      api,
-      newest,
-      (events) => {
-        if (events.length > 0) store.set({ board: applyEvents(store.state.board, events) });
-      },
-      until,
-    ).catch((error) => {
+    const apply = (events: readonly FeedEvent[]) => {
+      if (events.length > 0) store.set({ board: applyEvents(store.state.board, events) });
+    };
+    await followOrders(api, newest, apply, until).catch((error) => {
       if (!until.aborted) throw error;
     });
   }

@@ -1,19 +1,18 @@
 import { tmpdir } from 'node:os';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import { ChangeSignal } from '../../src/api/api.ts';
+import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
+import type { HandedOver } from '../../src/outbox/change.ts';
+import type { Stores } from '../../src/outbox/stores.ts';
 import type { MirroredProduct, ProductFilter } from '../../src/catalog/product.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import type { Mirror } from '../../src/orders/mirror.ts';
 import type { MirroredOrder, OrderEvent } from '../../src/orders/order.ts';
-import type { HandedOver } from '../../src/outbox/change.ts';
-import type { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
-import type { OutboxEntry, OutboxFilter } from '../../src/outbox/outbox-queries.ts';
-import type { MirrorStores, Stores } from '../../src/outbox/stores.ts';
+import type { OutboxFilter } from '../../src/outbox/outbox-queries.ts';
+import type { OutboxEntry } from '../../src/outbox/queue.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { sampleOrder } from './api-samples.ts';
@@ -100,9 +99,9 @@ export async function openApi(options: ApiRigOptions = {}) {
         storage: { directory: tmpdir(), group: '' },
         alarms: { name: 'Corner shop' },
       },
-      mirror: mirror as unknown as Mirror,
-      stores: stores as unknown as MirrorStores,
-      changeDesk: memoryDesk(state, orders) as unknown as ChangeDesk,
+      mirror,
+      stores,
+      changeDesk: memoryDesk(state, orders),
       state: { ledger: { waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }] } },
       platform: {
         tokens: {
@@ -112,7 +111,7 @@ export async function openApi(options: ApiRigOptions = {}) {
           },
         },
       },
-    },
+    } as unknown as LocalApiOptions['parts'],
     changes: signal,
     version: '1.0.0',
     clock,

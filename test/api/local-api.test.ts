@@ -4,7 +4,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { ChangeSignal } from '../../src/api/api.ts';
+import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import {
   boardAnswer,
@@ -59,7 +59,7 @@ beforeEach(async () => {
       changeDesk,
       state: { ledger: { waits: () => [] } },
       platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
-    },
+    } as unknown as LocalApiOptions['parts'],
     apiKey: undefined,
     changes: new ChangeSignal(),
     version: '1.2.3',

@@ -1,4 +1,4 @@
-import { ChangeSignal } from '../../src/api/api.ts';
+import { ChangeSignal, type LocalApiOptions } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
@@ -40,7 +40,7 @@ const server = createLocalServer({
         changeDesk,
         state: { ledger: { waits: () => [] } },
         platform: { tokens: { describe: () => ({}) as never } },
-      },
+      } as unknown as LocalApiOptions['parts'],
       apiKey: undefined,
       changes: new ChangeSignal(),
       version: '0',

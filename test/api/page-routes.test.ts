@@ -1,11 +1,11 @@
 import { gunzipSync } from 'node:zlib';
 import { Agent, request } from 'undici';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { pageRoutes } from '../../../src/api/page-routes.ts';
-import { createLocalServer, type LocalServer } from '../../../src/api/server.ts';
-import { TillsyncError } from '../../../src/core/errors.ts';
-import { silentLog } from '../../../src/core/log.ts';
-import { FakeClock } from '../../support/fake-clock.ts';
+import { pageRoutes } from '../../src/api/page-routes.ts';
+import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const files = new Map(
   Object.entries({
