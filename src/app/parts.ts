@@ -236,15 +236,12 @@ function createOrderPoll(
 ): OrderPoll {
   return new OrderPoll({
     platform,
-    importer: mirror,
-    memory: mirror,
+    mirror,
     leases: state.leases,
     platformSkewMs: () => platform.clock.skewMs(),
     // Without usable tokens the call itself says so at once.
     nextWait: () =>
       platform.tokens.describe().state === 'ok' ? state.ledger.waitOf('order.all', config.limits) : undefined,
-    freshness: mirror.freshnessBoard,
-    alarms: mirror.alarms,
     clock,
     log,
     settings: config.orders,

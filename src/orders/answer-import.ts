@@ -13,14 +13,7 @@ import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from '.
 import { quarantine, quarantinedAs } from './order-queries.ts';
 import { chooseOrderList, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
-import {
-  type ExtraSpellings,
-  ITEM_SPELLINGS,
-  MODIFIER_SPELLINGS,
-  OPTION_SPELLINGS,
-  ORDER_SPELLINGS,
-  type OrderSpellings,
-} from './spellings.ts';
+import { type ExtraSpellings, type OrderSpellings, SPELLING_TABLES } from './spellings.ts';
 
 /** Ids and what stands before them differ in length from record to record. */
 const SLACK = 128;
@@ -71,8 +64,8 @@ const READER_VERSION = 1;
  * that reading it again would bring nothing new.
  */
 export function pollDigests(extra: ExtraSpellings): (record: string | Uint8Array) => string {
-  const tables = [ORDER_SPELLINGS, ITEM_SPELLINGS, MODIFIER_SPELLINGS, OPTION_SPELLINGS];
-  const rules = hash('sha256', JSON.stringify([READER_VERSION, ...tables, extra]), 'hex').slice(0, 8);
+  const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra]);
+  const rules = hash('sha256', tables, 'hex').slice(0, 8);
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }
 

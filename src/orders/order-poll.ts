@@ -1,10 +1,11 @@
-import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
+import { freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
 import type { CallOptions, Platform, Wait } from '../platform/platform.ts';
-import { findCodeGaps, type ImportReport, type OrderImporter } from './order.ts';
+import type { Mirror } from './mirror.ts';
+import type { ImportReport } from './order.ts';
 import { covers, type PollWindow, pollWindow } from './poll-window.ts';
 
 const LEASE = 'orders.poll';
@@ -17,17 +18,6 @@ const PAGES_MAX = 1_000;
 /** How far two right clocks may differ. */
 const FUTURE_MS = 300_000;
 
-/** What a poll has to know of the mirror before it asks. */
-export interface PollMemory {
-  newestSeq(): number;
-  /** When the last complete poll asked, on the platform's clock; null: never. */
-  lastPollAskedMs(): number | null;
-  /** Notes a complete poll durably. */
-  notePoll(askedMs: number): Promise<void>;
-  /** Creation of the oldest order whose life has not ended; null: none. */
-  oldestOpenOrderMs(): number | null;
-}
-
 export interface OrderPollSettings {
   timezone: string;
   lookbackDays: number;
@@ -39,15 +29,21 @@ export interface OrderPollSettings {
 
 export interface OrderPollOptions {
   platform: Pick<Platform, 'orderAll'>;
-  importer: OrderImporter;
-  memory: PollMemory;
+  mirror: Pick<
+    Mirror,
+    | 'newestSeq'
+    | 'lastPollAskedMs'
+    | 'oldestOpenOrderMs'
+    | 'notePoll'
+    | 'importAnswer'
+    | 'freshnessBoard'
+    | 'alarms'
+  >;
   leases: Leases;
   /** Platform's wall clock minus ours, by its last answer; undefined: none came yet. */
   platformSkewMs: () => number | undefined;
   /** What holds GET /order/all back now, for all processes; undefined: nothing. */
   nextWait: () => Wait | undefined;
-  freshness: FreshnessBoard;
-  alarms: Alarms;
   clock: Clock;
   log: Log;
   settings: OrderPollSettings;
@@ -93,7 +89,7 @@ export class OrderPoll {
     request: PollRequest,
     isAgain: boolean,
   ): Promise<{ report: PollReport; isWrongWindow: boolean }> {
-    const { leases, clock, memory, platformSkewMs } = this.#options;
+    const { leases, clock, mirror, platformSkewMs } = this.#options;
     const fence = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
@@ -102,7 +98,7 @@ export class OrderPoll {
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       if (!isWrongWindow) {
         await whenFree(clock, () => this.#settle(report));
-        if (request.window === undefined) await memory.notePoll(nowMs + (platformSkewMs() ?? 0));
+        if (request.window === undefined) await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
       }
       return { report, isWrongWindow };
     } catch (error) {
@@ -162,8 +158,8 @@ export class OrderPoll {
     request: PollRequest,
     fence: number,
   ): Promise<ImportReport> {
-    const { platform, importer, memory, clock, leases } = this.#options;
-    let asOfSeq = memory.newestSeq();
+    const { platform, mirror, clock, leases } = this.#options;
+    let asOfSeq = mirror.newestSeq();
     let observedAtMs = clock.nowMs();
     const { signal, onWait, onProgress } = request;
     const answer = await platform.orderAll(
@@ -172,22 +168,17 @@ export class OrderPoll {
         ...(signal && { signal }),
         ...(onWait && { onWait }),
         onSend: () => {
-          asOfSeq = memory.newestSeq();
+          asOfSeq = mirror.newestSeq();
           observedAtMs = clock.nowMs();
           request.onSend?.();
         },
       },
     );
     if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
-      throw new TillsyncError(
-        'lease-lost',
-        'Another process has polled meanwhile; this answer was left unused.',
-        {
-          retryable: true,
-        },
-      );
+      const message = 'Another process has polled meanwhile; this answer was left unused.';
+      throw new TillsyncError('lease-lost', message, { retryable: true });
     }
-    const report = await importer.importAnswer(answer.body, {
+    const report = await mirror.importAnswer(answer.body, {
       observedAtMs,
       asOfSeq,
       ...(signal && { signal }),
@@ -206,9 +197,9 @@ export class OrderPoll {
   }
 
   #window(nowMs: number, wide: boolean): PollWindow {
-    const { memory, platformSkewMs, settings } = this.#options;
+    const { mirror, platformSkewMs, settings } = this.#options;
     const platformNowMs = nowMs + (platformSkewMs() ?? 0);
-    const reaches = [memory.lastPollAskedMs(), wide ? memory.oldestOpenOrderMs() : null]
+    const reaches = [mirror.lastPollAskedMs(), wide ? mirror.oldestOpenOrderMs() : null]
       .filter((ms) => ms !== null)
       // A moment to come was noted by a wrong clock, so nobody knows when it was.
       .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));
@@ -223,7 +214,8 @@ export class OrderPoll {
   }
 
   #settle(report: PollReport): void {
-    const { freshness, alarms, settings } = this.#options;
+    const { mirror, settings } = this.#options;
+    const { freshnessBoard: freshness, alarms } = mirror;
     alarms.lower('orders.stale');
     const unreadable =
       report.unreadable === 0
@@ -244,12 +236,12 @@ export class OrderPoll {
   }
 
   #fail(error: unknown): void {
-    const { alarms, freshness } = this.#options;
+    const { alarms, freshnessBoard } = this.#options.mirror;
     const known = asTillsyncError(error);
     if (known.code === 'aborted') return;
     const message = [known.message, known.hint].filter(Boolean).join(' ');
     if (known.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
-    freshness.report('orders.poll', freshnessOfFailure(known.code), message);
+    freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message);
   }
 }
 
@@ -272,37 +264,38 @@ function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
   };
 }
 
+/** Longest run of missing codes still taken for missing orders; longer ones are another numbering. */
 const RUN_MAX = 200;
-const GAPS_MAX = 50;
+const MISSING_MAX = 10_000;
 const REMEMBERED_MAX = 20_000;
 
-export interface GapWatchOptions {
-  /** Every order code that the mirror has between the two, both included. */
-  codesBetween: (min: number, max: number) => Iterable<number>;
-}
-
 /**
- * Names each order code that is missing between codes the mirror has, once: a reason to look again. A code that
- * stays missing after that was given to something the platform does not show.
+ * `code` is sequential for the company (document, "Order notification"), so one that is missing between two known ones
+ * hints at an order that was missed. Each is named once, as a reason to look again: a code that stays missing after
+ * that was given to something the platform does not show.
  */
 export class GapWatch {
-  readonly #options: GapWatchOptions;
+  readonly #codesBetween: (min: number, max: number) => Iterable<number>;
   readonly #lookedFor = new Set<number>();
 
-  constructor(options: GapWatchOptions) {
-    this.#options = options;
+  /** `codesBetween`: every order code that the mirror has between the two, both included, perhaps repeated. */
+  constructor({ codesBetween }: { codesBetween: (min: number, max: number) => Iterable<number> }) {
+    this.#codesBetween = codesBetween;
   }
 
-  /** Codes newly found missing in the range of a complete poll; null: its records carry no codes. */
+  /** Codes newly found missing in the range of a complete poll, the newest first; null: its records carry no codes. */
   newGaps(codes: { min: number; max: number } | null): number[] {
     if (!codes) return [];
-    const gaps = findCodeGaps({
-      known: this.#options.codesBetween(codes.min, codes.max),
-      lookedFor: this.#lookedFor,
-      runMax: RUN_MAX,
-      gapsMax: GAPS_MAX,
-    });
-    const missing = gaps.flatMap(({ from, to }) => Array.from({ length: to - from + 1 }, (_, i) => from + i));
+    const found = new Set([...this.#codesBetween(codes.min, codes.max)].filter(Number.isSafeInteger));
+    const known = [...found].sort((a, b) => b - a);
+    const missing: number[] = [];
+    for (const [i, below] of known.entries()) {
+      const above = known[i - 1] ?? below;
+      if (above - below - 1 > RUN_MAX) continue;
+      for (let code = above - 1; code > below && missing.length < MISSING_MAX; code--) {
+        if (!this.#lookedFor.has(code)) missing.push(code);
+      }
+    }
     for (const code of missing) this.#lookedFor.add(code);
     for (const code of this.#lookedFor) {
       if (this.#lookedFor.size <= REMEMBERED_MAX) break;

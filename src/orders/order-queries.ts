@@ -4,10 +4,8 @@ import { isoUtc } from '../core/time.ts';
 import { statement } from '../db/sqlite.ts';
 import {
   type BoardOrder,
-  HOUR_MS,
   IS_OPEN,
   IS_TO_BOOK,
-  lastHours,
   type MirroredOrder,
   type OrderEvent,
   type OrderFilter,
@@ -15,7 +13,6 @@ import {
   type OrderItem,
   type OrderModifier,
   type OrderSource,
-  quantile,
   type TrendHour,
   type Unreadable,
 } from './order.ts';
@@ -117,6 +114,7 @@ export function readBoard(db: Database.Database, limits: { open: number; ended: 
   ];
 }
 
+const HOUR_MS = 3_600_000;
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
 const SAMPLE = 500;
 
@@ -138,7 +136,9 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     db,
     'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?',
   ).pluck();
-  return lastHours(nowMs, hours).map((fromMs) => {
+  const presentMs = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
+  return Array.from({ length: hours }, (_, i) => {
+    const fromMs = presentMs - (hours - 1 - i) * HOUR_MS;
     const from = isoUtc(fromMs);
     const to = isoUtc(fromMs + HOUR_MS);
     const sample = settled.all(from, to, SAMPLE);
@@ -151,6 +151,12 @@ export function readTrends(db: Database.Database, nowMs: number, hours: number):
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
     return { from, orders: orders.get(from, to) ?? 0, pushed, pushMedianMs, pushP95Ms };
   });
+}
+
+/** The value below which a share (0 to 1) of the values lies, by nearest rank; null when there are none. */
+function quantile(values: readonly number[], share: number): number | null {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }
 
 /** Bounds the time this takes where orders are never closed. */

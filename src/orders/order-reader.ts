@@ -10,53 +10,37 @@ import {
   WRAPPER_NAMES,
 } from './spellings.ts';
 
-/**
- * Finds every field of a tree in one walk over the names that the object itself has. Gives their values in the
- * order of `tree.fields`, undefined for what was not sent.
- */
-export function readValues(value: Record<string, unknown>, tree: SpellingTree): unknown[] {
-  const values = tree.empty.slice();
-  walk(value, tree.names, values, { ranks: undefined });
-  return values;
+/** What was found of each field, by its slot in the tree; undefined: not sent. */
+interface Found {
+  values: unknown[];
+  ranks: number[];
 }
 
-/** Values that were sent by the names of their fields, from the slot `from` on. */
-export function nameValues(values: unknown[], tree: SpellingTree, from: number): Record<string, unknown> {
-  const found: Record<string, unknown> = {};
-  for (let slot = from; slot < values.length; slot++) {
-    if (values[slot] !== undefined) found[tree.fields[slot] as string] = values[slot];
-  }
-  return found;
-}
-
-/** Ranks of what was found, kept only from the first field that was not found under its best name. */
-interface Ranks {
-  ranks: number[] | undefined;
+/** Finds every field of a tree in one walk over the names that the object itself has. */
+function findValues(value: Record<string, unknown>, { fields, names }: SpellingTree): unknown[] {
+  const found: Found = { values: new Array(fields.length).fill(undefined), ranks: [] };
+  walk(value, names, found);
+  return found.values;
 }
 
 function walk(
   value: Record<string, unknown>,
   names: ReadonlyMap<string, SpellingNode>,
-  values: unknown[],
-  kept: Ranks,
+  { values, ranks }: Found,
 ): void {
   for (const name of Object.keys(value)) {
     const node = names.get(name);
     if (node === undefined) continue;
     const sent = value[name];
-    for (let i = 0; i < node.hits.length; i++) {
-      const { slot, rank, read } = node.hits[i] as SpellingNode['hits'][number];
+    for (const { slot, rank, read } of node.hits) {
       const before = values[slot];
-      if (before !== undefined && !isBetter(before, sent, rank, kept.ranks?.[slot] ?? 0)) continue;
-      const now = read(sent);
+      if (before !== undefined && !isBetter(before, sent, rank, ranks[slot] ?? 0)) continue;
+      const now = sent === null ? null : read(sent);
       if (now === undefined) continue;
       values[slot] = now;
-      if (rank > 0 || kept.ranks !== undefined) {
-        kept.ranks ??= [];
-        kept.ranks[slot] = rank;
-      }
+      ranks[slot] = rank;
     }
-    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, values, kept);
+    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, { values, ranks });
   }
 }
 
@@ -66,111 +50,77 @@ function isBetter(before: unknown, sent: unknown, rank: number, rankBefore: numb
   return rank < rankBefore;
 }
 
-/** Reads the products of an order; entries that are no objects are left to the payload. */
-export function readItems(sent: readonly unknown[], spellings: OrderSpellings): OrderItem[] {
-  const items: OrderItem[] = [];
-  for (const each of sent) {
-    if (!isRecord(each)) continue;
-    const values = readValues(each, spellings.item) as ItemValues;
-    const modifiers: OrderModifier[] = [];
-    for (const modifier of values[8] ?? []) addModifier(modifiers, modifier, spellings);
-    items.push({
-      productExternalId: values[0] ?? null,
-      productName: values[1] ?? null,
-      quantity: values[2] ?? null,
-      comment: values[3] ?? null,
-      unitPrice: values[4] ?? null,
-      baseUnitPrice: values[5] ?? null,
-      productPrice: values[6] ?? null,
-      productBasePrice: values[7] ?? null,
-      modifiers,
-    });
-  }
-  return items;
+/** Every field of the tree by its name, null where it was not sent. */
+function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree): T {
+  const values = findValues(sent, tree);
+  const record: Record<string, unknown> = {};
+  for (const [slot, field] of tree.fields.entries()) record[field] = values[slot] ?? null;
+  return record as T;
 }
 
-/** In the order of the table of spellings. */
-type ItemValues = [
-  productExternalId: string | null | undefined,
-  productName: string | null | undefined,
-  quantity: Amount | undefined,
-  comment: string | null | undefined,
-  unitPrice: Amount | undefined,
-  baseUnitPrice: Amount | undefined,
-  productPrice: Amount | undefined,
-  productBasePrice: Amount | undefined,
-  modifiers: unknown[] | null | undefined,
-];
-type Amount = number | string | null;
+type Counts = Record<string, unknown> | null;
 
-type ModifierValues = [
-  name: string | null | undefined,
-  shortName: string | null | undefined,
-  description: string | null | undefined,
-  countById: Counts,
-  countByExternalId: Counts,
-  quantity: number | null | undefined,
-  price: Amount | undefined,
-  externalId: string | null | undefined,
-  options: unknown[] | null | undefined,
-];
-type OptionValues = [
-  optionId: string | null | undefined,
-  externalId: string | null | undefined,
-  name: string | null | undefined,
-  price: Amount | undefined,
-  quantity: number | null | undefined,
-];
-type Counts = Record<string, unknown> | null | undefined;
+type SentItem = Omit<OrderItem, 'modifiers'> & { modifiers: unknown[] | null };
 
-/** One row for each option, or one for a modifier that has none. */
-function addModifier(rows: OrderModifier[], sent: unknown, spellings: OrderSpellings): void {
-  if (!isRecord(sent)) return;
-  const values = readValues(sent, spellings.modifier) as ModifierValues;
-  const options = (values[8] ?? []).filter(isRecord);
-  if (options.length === 0) addRow(rows, values, [], onlyCount(values) ?? values[5]);
-  for (const each of options) {
-    const option = readValues(each, spellings.option) as OptionValues;
-    const quantity =
-      countOf(values[3], option[0]) ??
-      countOf(values[4], option[1]) ??
-      option[4] ??
-      (options.length === 1 ? onlyCount(values) : null);
-    addRow(rows, values, option, quantity);
-  }
+interface SentModifier extends Pick<OrderModifier, 'name' | 'shortName' | 'description' | 'quantity'> {
+  countById: Counts;
+  countByExternalId: Counts;
+  price: OrderModifier['optionPrice'];
+  externalId: string | null;
+  options: unknown[] | null;
 }
 
-function addRow(
-  rows: OrderModifier[],
-  modifier: ModifierValues,
-  option: OptionValues | [],
-  quantity: number | null | undefined,
-): void {
-  const alone = option.length === 0;
-  rows.push({
-    name: modifier[0] ?? null,
-    shortName: modifier[1] ?? null,
-    description: modifier[2] ?? null,
-    optionId: option[0] ?? null,
-    optionExternalId: (alone ? modifier[7] : option[1]) ?? null,
-    optionName: option[2] ?? null,
-    optionPrice: (alone ? modifier[6] : option[3]) ?? null,
-    quantity: quantity ?? null,
+interface SentOption extends Pick<OrderModifier, 'optionId' | 'name' | 'quantity'> {
+  externalId: string | null;
+  price: OrderModifier['optionPrice'];
+}
+
+/** Entries that are no objects are left to the payload. */
+function readItems(sent: readonly unknown[], spellings: OrderSpellings): OrderItem[] {
+  return sent.filter(isRecord).map((each) => {
+    const item = readRecord<SentItem>(each, spellings.item);
+    const modifiers = item.modifiers?.filter(isRecord) ?? [];
+    return { ...item, modifiers: modifiers.flatMap((modifier) => readModifier(modifier, spellings)) };
   });
 }
 
-function countOf(counts: Counts, key: string | null | undefined): number | null {
-  if (!counts || key == null || !Object.hasOwn(counts, key)) return null;
-  return toCount(counts[key]);
+/** One row for each option, or one for a modifier that has none. */
+function readModifier(sent: Record<string, unknown>, spellings: OrderSpellings): OrderModifier[] {
+  const modifier = readRecord<SentModifier>(sent, spellings.modifier);
+  const { name, shortName, description, externalId, price, countById, countByExternalId } = modifier;
+  const options = modifier.options?.filter(isRecord) ?? [];
+  if (options.length === 0) {
+    const option = { optionId: null, optionExternalId: externalId, optionName: null, optionPrice: price };
+    const quantity = onlyCount(modifier) ?? modifier.quantity;
+    return [{ name, shortName, description, ...option, quantity }];
+  }
+  return options.map((each) => {
+    const option = readRecord<SentOption>(each, spellings.option);
+    return {
+      ...{ name, shortName, description },
+      optionId: option.optionId,
+      optionExternalId: option.externalId,
+      optionName: option.name,
+      optionPrice: option.price,
+      quantity:
+        countOf(countById, option.optionId) ??
+        countOf(countByExternalId, option.externalId) ??
+        option.quantity ??
+        (options.length === 1 ? onlyCount(modifier) : null),
+    };
+  });
+}
+
+function countOf(counts: Counts, key: string | null): number | null {
+  return counts && key !== null && Object.hasOwn(counts, key) ? toCount(counts[key]) : null;
 }
 
 /** The document keys `countById` by the modifier, so a single count belongs to a single option. */
-function onlyCount(modifier: ModifierValues): number | null {
-  for (const counts of [modifier[3], modifier[4]]) {
-    const values = counts ? Object.values(counts) : [];
-    if (values.length === 1) return toCount(values[0]);
-  }
-  return null;
+function onlyCount({ countById, countByExternalId }: SentModifier): number | null {
+  const single = [countById, countByExternalId]
+    .map((counts) => Object.values(counts ?? {}))
+    .find(({ length }) => length === 1);
+  return single ? toCount(single[0]) : null;
 }
 
 function toCount(value: unknown): number | null {
@@ -185,16 +135,17 @@ function toCount(value: unknown): number | null {
  */
 export function readOrder(value: unknown, spellings: OrderSpellings): OrderReading | { unreadable: string } {
   if (!isRecord(value)) return { unreadable: `An order was expected, found ${kindOf(value)}.` };
-  const values = readValues(unwrap(value, spellings), spellings.order);
+  const values = findValues(unwrap(value, spellings), spellings.order);
   const [orderId, items] = values;
   if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
   if (orderId === BROKEN_ID) return { unreadable: 'The order id is not valid text.' };
   if (typeof orderId !== 'string')
     return { unreadable: `No order id was found; its names are: ${namesOf(value)}.` };
-  const reading: OrderReading = {
-    orderId,
-    fields: nameValues(values, spellings.order, 2) as OrderFields,
-  };
+  const fields: Record<string, unknown> = {};
+  for (const [slot, field] of spellings.order.fields.entries()) {
+    if (slot > 1 && values[slot] !== undefined) fields[field] = values[slot];
+  }
+  const reading: OrderReading = { orderId, fields: fields as OrderFields };
   if (Array.isArray(items)) reading.items = readItems(items, spellings);
   return reading;
 }
@@ -232,7 +183,7 @@ function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Reco
   for (const name of WRAPPER_NAMES) {
     const inside = Object.hasOwn(value, name) ? value[name] : undefined;
     if (!isRecord(inside)) continue;
-    const [orderId, items, status] = readValues(inside, spellings.order);
+    const [orderId, items, , status] = findValues(inside, spellings.order);
     if (typeof orderId === 'string' && (items ?? status) !== undefined) return inside;
   }
   return value;

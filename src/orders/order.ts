@@ -124,38 +124,26 @@ export interface OrderEvent {
   observedAt: string;
 }
 
-/** The order life cycle (document, "States and transitions"); transitions are not shown there. */
-export const ORDER_STATUSES = [
-  'pending',
-  'payment-pending',
-  'payment-approved',
-  'payment-canceled',
-  'picker-pending',
-  'inProcess',
-  'ready',
-  'routed',
-  'dispatched',
-  'cancel',
-  'refund',
-  'shippingError',
-] as const;
-export type OrderStatus = (typeof ORDER_STATUSES)[number];
-
-/** How far along its life an order is. Ends that may follow anything rank above all that precede them. */
-const RANK: Record<OrderStatus, number> = {
+/**
+ * The order life cycle (document, "States and transitions"; transitions are not shown there), and how far along it
+ * each status is. Ends that may follow anything rank above all that precede them.
+ */
+const RANK = {
   pending: 0,
   'payment-pending': 1,
   'payment-approved': 2,
+  'payment-canceled': 9,
   'picker-pending': 3,
   inProcess: 4,
   ready: 5,
   routed: 6,
-  shippingError: 7,
   dispatched: 8,
-  'payment-canceled': 9,
   cancel: 9,
   refund: 10,
+  shippingError: 7,
 };
+export type OrderStatus = keyof typeof RANK;
+export const ORDER_STATUSES = Object.keys(RANK) as OrderStatus[];
 
 /** No further change is expected. */
 const ENDED: readonly string[] = ['dispatched', 'payment-canceled', 'cancel', 'refund'];
@@ -172,16 +160,9 @@ function statusNotIn(statuses: readonly string[]): string {
   return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
 }
 
-/** Place of a status in the life cycle; undefined for a status the document does not name. */
-export function statusRank(status: string | null | undefined): number | undefined {
-  return status == null || !Object.hasOwn(RANK, status) ? undefined : RANK[status as OrderStatus];
-}
-
-/** Whether going from one status to the other would be a step back in the life cycle. */
+/** Whether going from one status to the other would be a step back; of one the document does not name nobody knows. */
 export function isBackwards(from: string | null | undefined, to: string | null | undefined): boolean {
-  const a = statusRank(from);
-  const b = statusRank(to);
-  return a !== undefined && b !== undefined && b < a;
+  return from != null && to != null && isKnownStatus(from) && isKnownStatus(to) && RANK[to] < RANK[from];
 }
 
 /** Whether no further change is expected; an unknown status counts as open. */
@@ -251,11 +232,6 @@ export type IntakeEntry =
 
 export type IntakeOutcome = OrderOutcome | 'quarantined';
 
-/** Mirrors a whole answer of GET /order/all, small or huge, without holding up callbacks. */
-export interface OrderImporter {
-  importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport>;
-}
-
 export interface ImportOptions {
   observedAtMs: number;
   /** Newest event seq when the request began. */
@@ -315,46 +291,6 @@ export type BoardOrder = Pick<
   | 'updatedAt'
 >;
 
-export interface CodeGap {
-  /** First and last missing code. */
-  from: number;
-  to: number;
-}
-
-export interface CodeGapSearch {
-  /** Codes the mirror has in the range, in any order, perhaps repeated. */
-  known: Iterable<number>;
-  /** Codes looked for before and not found: numbers the platform gave to nothing we can see. */
-  lookedFor: ReadonlySet<number>;
-  /** Longest run of missing codes still taken for missing orders; longer ones are another numbering. */
-  runMax: number;
-  gapsMax: number;
-}
-
-/**
- * `code` is sequential for the company (document, "Order notification"), so a number missing between two known
- * ones hints at an order that was missed. Newest gaps come first, since their orders matter most. A code looked
- * for before splits or ends a gap, so that a number that was never used is asked for once.
- */
-export function findCodeGaps(search: CodeGapSearch): CodeGap[] {
-  const known = [...new Set(search.known)].filter(Number.isSafeInteger).sort((a, b) => b - a);
-  const gaps: CodeGap[] = [];
-  for (let i = 1; i < known.length && gaps.length < search.gapsMax; i++) {
-    const above = known[i - 1] as number;
-    const below = known[i] as number;
-    if (above - below - 1 > search.runMax) continue;
-    let to: number | undefined;
-    for (let code = above - 1; code >= below && gaps.length < search.gapsMax; code--) {
-      if (code > below && !search.lookedFor.has(code)) to ??= code;
-      else if (to !== undefined) {
-        gaps.push({ from: code + 1, to });
-        to = undefined;
-      }
-    }
-  }
-  return gaps;
-}
-
 /** What went on within one hour. */
 export interface TrendHour {
   /** Its begin, ISO 8601 UTC. */
@@ -367,18 +303,4 @@ export interface TrendHour {
   pushMedianMs: number | null;
   /** 95 of 100 were quicker. */
   pushP95Ms: number | null;
-}
-
-/** Begins of the last `count` hours, oldest first, the present one last. */
-export function lastHours(nowMs: number, count: number): number[] {
-  const present = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
-  return Array.from({ length: count }, (_, i) => present - (count - 1 - i) * HOUR_MS);
-}
-
-export const HOUR_MS = 3_600_000;
-
-/** The value below which a share (0 to 1) of the values lies, by nearest rank; null when there are none. */
-export function quantile(values: readonly number[], share: number): number | null {
-  const sorted = values.toSorted((a, b) => a - b);
-  return sorted[Math.max(Math.ceil(share * sorted.length) - 1, 0)] ?? null;
 }

@@ -1,6 +1,6 @@
 import { TillsyncError } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
-import { ORDER_ID_LENGTH_MAX } from './order.ts';
+import { ORDER_ID_LENGTH_MAX, type OrderFields } from './order.ts';
 
 /**
  * Under which names a source may carry what the mirror keeps, best first. The names of the order notification
@@ -9,273 +9,141 @@ import { ORDER_ID_LENGTH_MAX } from './order.ts';
  */
 
 /** How a sent value is read. A value of a kind that cannot be read counts as not sent. */
-export type FieldKind =
-  | 'id'
-  | 'text'
-  | 'whole'
-  | 'amount'
-  | 'number'
-  | 'flag'
-  | 'time'
-  | 'list'
-  | 'map'
-  | 'json';
+type FieldKind = 'id' | 'text' | 'whole' | 'amount' | 'number' | 'flag' | 'time' | 'list' | 'map' | 'json';
 
-export type SpellingTable = Readonly<Record<string, readonly [kind: FieldKind, ...paths: string[]]>>;
+interface Spelling {
+  kind: FieldKind;
+  names: string[];
+}
 
-/** The reader relies on the first three being the id, the items and the status. */
+type SpellingTable = Readonly<Record<string, Spelling>>;
+
+/** `names`: separated by white space. */
+function named(kind: FieldKind, names: string): Spelling {
+  return { kind, names: names.split(/\s+/) };
+}
+
+function within(parents: string, kind: FieldKind, names: string): Spelling {
+  const paths = parents.split(' ').flatMap((parent) => names.split(' ').map((name) => `${parent}.${name}`));
+  return { kind, names: paths };
+}
+
+function inAddress(kind: FieldKind, names: string): Spelling {
+  return within('address deliveryAddress shippingAddress shipping.address userAddress', kind, names);
+}
+
+function ofCustomer(name: string, others: string): Spelling {
+  const capital = name.charAt(0).toUpperCase() + name.slice(1);
+  const { names } = within('user customer client buyer shopper userData', 'text', `${name} ${others}`);
+  return { kind: 'text', names: [...names, `customer${capital}`, `user${capital}`] };
+}
+
+/** The mirror has a column for each field but the first two, and keeps them in this order. */
 export const ORDER_SPELLINGS = {
-  orderId: ['id', 'internalOrderId', 'orderId', '_id', '_id.$oid', 'id', 'idOrder', 'uuid', 'orderUuid'],
-  items: [
+  orderId: named('id', 'internalOrderId orderId _id _id.$oid id idOrder uuid orderUuid'),
+  items: named(
     'list',
-    'items',
-    'products',
-    'orderItems',
-    'lines',
-    'lineItems',
-    'orderLines',
-    'orderProducts',
-    'cart.items',
-    'cart.products',
-    'details',
-  ],
-  status: [
+    `items products orderItems lines lineItems orderLines orderProducts cart.items cart.products details`,
+  ),
+  code: named('whole', 'code companyOrderNumber orderNumber orderCode number correlative companyOrderCode'),
+  status: named('text', 'status orderStatus status.name status.code status.key currentStatus state'),
+  storeExternalId: named(
     'text',
-    'status',
-    'orderStatus',
-    'status.name',
-    'status.code',
-    'status.key',
-    'currentStatus',
-    'state',
-  ],
-  code: [
-    'whole',
-    'code',
-    'companyOrderNumber',
-    'orderNumber',
-    'orderCode',
-    'number',
-    'correlative',
-    'companyOrderCode',
-  ],
-  storeExternalId: [
-    'text',
-    'store.externalId',
-    'store.extId',
-    'storeExternalId',
-    'subsidiaryExternalId',
-    'subsidiary.externalId',
-    'subsidiary.extId',
-    'branch.externalId',
-    'branch.extId',
-    'branchExternalId',
-    'store._id',
-    'store.id',
-    'subsidiary._id',
-    'subsidiary.id',
-    'storeId',
-    'subsidiaryId',
-    'branchId',
-    'store',
-    'subsidiary',
-  ],
-  websiteId: [
-    'text',
-    'websiteId',
-    'website._id',
-    'website.id',
-    'website',
-    'companyId',
-    'company._id',
-    'company.id',
-  ],
-  name: ['text', 'name', 'orderName', 'title', 'displayName'],
-  createdAt: [
+    `store.externalId store.extId storeExternalId subsidiaryExternalId subsidiary.externalId subsidiary.extId
+    branch.externalId branch.extId branchExternalId store._id store.id subsidiary._id subsidiary.id storeId
+    subsidiaryId branchId store subsidiary`,
+  ),
+  websiteId: named('text', 'websiteId website._id website.id website companyId company._id company.id'),
+  name: named('text', 'name orderName title displayName'),
+  createdAt: named(
     'time',
-    'createdAt',
-    'createdAt.$date',
-    'createdDate',
-    'CreatedDate',
-    'creationDate',
-    'dateCreated',
-    'orderDate',
-    'date',
-  ],
-  deliveryType: [
+    'createdAt createdAt.$date createdDate CreatedDate creationDate dateCreated orderDate date',
+  ),
+  deliveryType: named(
     'text',
-    'deliveryType',
-    'shippingType',
-    'orderType',
-    'deliveryMethod',
-    'shippingMethod',
-    'shipping.type',
-  ],
-  amountToPay: [
+    'deliveryType shippingType orderType deliveryMethod shippingMethod shipping.type',
+  ),
+  amountToPay: named('amount', 'amountToPay total totalToPay totalAmount totalPrice grandTotal totals.total'),
+  amount: named('amount', 'amount subTotal subtotal productsTotal totalProducts itemsTotal totals.subtotal'),
+  deliveryFee: named(
     'amount',
-    'amountToPay',
-    'total',
-    'totalToPay',
-    'totalAmount',
-    'totalPrice',
-    'grandTotal',
-    'totals.total',
-  ],
-  amount: [
-    'amount',
-    'amount',
-    'subTotal',
-    'subtotal',
-    'productsTotal',
-    'totalProducts',
-    'itemsTotal',
-    'totals.subtotal',
-  ],
-  deliveryFee: [
-    'amount',
-    'deliveryFee',
-    'shippingCost',
-    'shippingPrice',
-    'deliveryCost',
-    'deliveryPrice',
-    'shippingAmount',
-    'shipping.cost',
-    'shipping.price',
-  ],
-  couponDiscount: ['amount', 'couponDiscount', 'coupon.discount', 'discountCoupon', 'couponAmount'],
-  deliveryTime: [
+    `deliveryFee shippingCost shippingPrice deliveryCost deliveryPrice shippingAmount shipping.cost
+    shipping.price`,
+  ),
+  couponDiscount: named('amount', 'couponDiscount coupon.discount discountCoupon couponAmount'),
+  deliveryTime: named(
     'time',
-    'deliveryTime',
-    'estimatedDeliveryTime',
-    'estimatedDelivery',
-    'deliveryDate',
-    'estimatedTime',
-  ],
-  isScheduled: ['flag', 'isScheduled', 'scheduled', 'isProgrammed', 'programmed'],
-  scheduledFor: [
+    'deliveryTime estimatedDeliveryTime estimatedDelivery deliveryDate estimatedTime',
+  ),
+  isScheduled: named('flag', 'isScheduled scheduled isProgrammed programmed'),
+  scheduledFor: named(
     'time',
-    'scheduledDate',
-    'scheduledAt',
-    'scheduledFor',
-    'scheduleDate',
-    'scheduledTime',
-    'scheduledDateTime',
-    'scheduledDeliveryDate',
-    'scheduledDeliveryTime',
-    'dateScheduled',
-    'scheduleAt',
-    'programmedDate',
-    'scheduled.date',
-    'schedule.date',
-    'scheduled',
-    'schedule',
-  ],
-  ...address('lat', 'number', 'latitude', 'location.lat', 'geo.lat', 'coordinates.lat'),
-  ...address('lng', 'number', 'lon', 'longitude', 'location.lng', 'geo.lng', 'coordinates.lng'),
-  addressAddress: [
+    `scheduledDate scheduledAt scheduledFor scheduleDate scheduledTime scheduledDateTime scheduledDeliveryDate
+    scheduledDeliveryTime dateScheduled scheduleAt programmedDate scheduled.date schedule.date scheduled schedule`,
+  ),
+  addressLat: inAddress('number', 'lat latitude location.lat geo.lat coordinates.lat'),
+  addressLng: inAddress('number', 'lng lon longitude location.lng geo.lng coordinates.lng'),
+  addressAddress: named(
     'text',
-    'address.address',
-    'address.fullAddress',
-    'address.formattedAddress',
-    'deliveryAddress.address',
-    'shippingAddress.address',
-    'shipping.address.address',
-    'address',
-  ],
-  ...address('streetNumber', 'text', 'number'),
-  ...address('streetAddress', 'text', 'street', 'streetName', 'route'),
-  ...address('country', 'text'),
-  ...address('state', 'text', 'region', 'province'),
-  ...address('city', 'text', 'commune', 'locality'),
-  ...address('zipCode', 'text', 'zip', 'postalCode'),
-  ...address('phoneNumber', 'text', 'phone'),
-  ...address('details', 'text', 'detail', 'apartment', 'reference', 'references'),
-  ...customer('firstName', 'name', 'firstname'),
-  ...customer('lastName', 'surname', 'lastname'),
-  ...customer('email', 'mail'),
-  ...customer('phoneNumber', 'phone', 'telephone', 'mobile'),
-} as const satisfies SpellingTable;
+    `address.address address.fullAddress address.formattedAddress deliveryAddress.address
+    shippingAddress.address shipping.address.address address`,
+  ),
+  addressStreetNumber: inAddress('text', 'streetNumber number'),
+  addressStreetAddress: inAddress('text', 'streetAddress street streetName route'),
+  addressCountry: inAddress('text', 'country'),
+  addressState: inAddress('text', 'state region province'),
+  addressCity: inAddress('text', 'city commune locality'),
+  addressZipCode: inAddress('text', 'zipCode zip postalCode'),
+  addressPhoneNumber: inAddress('text', 'phoneNumber phone'),
+  addressDetails: inAddress('text', 'details detail apartment reference references'),
+  customerFirstName: ofCustomer('firstName', 'name firstname'),
+  customerLastName: ofCustomer('lastName', 'surname lastname'),
+  customerEmail: ofCustomer('email', 'mail'),
+  customerPhoneNumber: ofCustomer('phoneNumber', 'phone telephone mobile'),
+} satisfies Record<'orderId' | 'items' | keyof OrderFields, Spelling>;
 
 export const ITEM_SPELLINGS = {
-  productExternalId: [
+  productExternalId: named(
     'text',
-    'product.externalId',
-    'product.extId',
-    'productExternalId',
-    'externalId',
-    'extId',
-    'externalProductId',
-  ],
-  productName: ['text', 'product.name', 'productName', 'name', 'title', 'product'],
-  quantity: ['amount', 'amount', 'quantity', 'qty', 'count', 'units'],
-  comment: ['text', 'comment', 'comments', 'instructions', 'note', 'notes', 'observation', 'observations'],
-  unitPrice: ['amount', 'unitPrice', 'priceUnit', 'unitBestPrice', 'bestUnitPrice'],
-  baseUnitPrice: ['amount', 'baseUnitPrice', 'unitBasePrice', 'listUnitPrice', 'unitListPrice'],
-  productPrice: ['amount', 'productPrice', 'totalPrice', 'bestPrice', 'total', 'subtotal'],
-  productBasePrice: ['amount', 'productBasePrice', 'basePrice', 'listPrice', 'price'],
-  modifiers: ['list', 'modifiers', 'additionals', 'modifierGroups', 'extras', 'toppings', 'options'],
-} as const satisfies SpellingTable;
+    'product.externalId product.extId productExternalId externalId extId externalProductId',
+  ),
+  productName: named('text', 'product.name productName name title product'),
+  quantity: named('amount', 'amount quantity qty count units'),
+  comment: named('text', 'comment comments instructions note notes observation observations'),
+  unitPrice: named('amount', 'unitPrice priceUnit unitBestPrice bestUnitPrice'),
+  baseUnitPrice: named('amount', 'baseUnitPrice unitBasePrice listUnitPrice unitListPrice'),
+  productPrice: named('amount', 'productPrice totalPrice bestPrice total subtotal'),
+  productBasePrice: named('amount', 'productBasePrice basePrice listPrice price'),
+  modifiers: named('list', 'modifiers additionals modifierGroups extras toppings options'),
+};
 
-export const MODIFIER_SPELLINGS = {
-  name: ['text', 'name', 'modifierName', 'title'],
-  shortName: ['text', 'shortName', 'abbreviation'],
-  description: ['json', 'description'],
-  countById: ['map', 'countById', 'quantityById'],
-  countByExternalId: ['map', 'countByExternalId', 'countByExtId', 'quantityByExternalId'],
-  quantity: ['number', 'quantity', 'qty', 'amount', 'count'],
-  price: ['amount', 'price', 'unitPrice'],
-  externalId: ['text', 'externalId', 'extId'],
-  options: ['list', 'options', 'items', 'modifiers', 'values', 'selected'],
-} as const satisfies SpellingTable;
+const MODIFIER_SPELLINGS = {
+  name: named('text', 'name modifierName title'),
+  shortName: named('text', 'shortName abbreviation'),
+  description: named('json', 'description'),
+  countById: named('map', 'countById quantityById'),
+  countByExternalId: named('map', 'countByExternalId countByExtId quantityByExternalId'),
+  quantity: named('number', 'quantity qty amount count'),
+  price: named('amount', 'price unitPrice'),
+  externalId: named('text', 'externalId extId'),
+  options: named('list', 'options items modifiers values selected'),
+};
 
-export const OPTION_SPELLINGS = {
-  optionId: ['text', 'optionId', '_id', '_id.$oid', 'id', 'modifierId'],
-  externalId: ['text', 'externalId', 'extId', 'option.externalId'],
-  name: ['text', 'name', 'optionName', 'title'],
-  price: ['amount', 'price', 'unitPrice', 'optionPrice'],
-  quantity: ['number', 'quantity', 'qty', 'amount', 'count'],
-} as const satisfies SpellingTable;
+const OPTION_SPELLINGS = {
+  optionId: named('text', 'optionId _id _id.$oid id modifierId'),
+  externalId: named('text', 'externalId extId option.externalId'),
+  name: named('text', 'name optionName title'),
+  price: named('amount', 'price unitPrice optionPrice'),
+  quantity: named('number', 'quantity qty amount count'),
+};
 
 /** Objects in which a record may carry its order, instead of being the order itself. */
-export const WRAPPER_NAMES = [
-  'order',
-  'data',
-  'node',
-  'attributes',
-  'record',
-  'document',
-  'payload',
-] as const;
+export const WRAPPER_NAMES = ['order', 'data', 'node', 'attributes', 'record', 'document', 'payload'];
 
-type Capital<N extends string, P extends string> = `${P}${Capitalize<N>}`;
+/** Reads one sent value that is not null; undefined: it cannot be read so and counts as not sent. */
+type ValueReader = (value: unknown) => unknown;
 
-function address<N extends string, K extends FieldKind>(name: N, kind: K, ...others: string[]) {
-  const paths = ['address', 'deliveryAddress', 'shippingAddress', 'shipping.address', 'userAddress'].flatMap(
-    (parent) => [name, ...others].map((each) => `${parent}.${each}`),
-  );
-  return { [`address${capital(name)}`]: [kind, ...paths] } as Record<Capital<N, 'address'>, [K, ...string[]]>;
-}
-
-function customer<N extends string>(name: N, ...others: string[]) {
-  const paths = ['user', 'customer', 'client', 'buyer', 'shopper', 'userData'].flatMap((parent) =>
-    [name, ...others].map((each) => `${parent}.${each}`),
-  );
-  const flat = [`customer${capital(name)}`, `user${capital(name)}`];
-  return { [`customer${capital(name)}`]: ['text', ...paths, ...flat] } as Record<
-    Capital<N, 'customer'>,
-    ['text', ...string[]]
-  >;
-}
-
-function capital(name: string): string {
-  return name.charAt(0).toUpperCase() + name.slice(1);
-}
-
-/**
- * Read one sent value as the kind its field needs. null stays null; undefined means that the value cannot be
- * read so and counts as not sent.
- */
-export const SENT_VALUE_READERS: Readonly<Record<FieldKind, (value: unknown) => unknown>> = {
+const READERS: Readonly<Record<FieldKind, ValueReader>> = {
   id: readId,
   text: readText,
   whole: readWhole,
@@ -283,9 +151,9 @@ export const SENT_VALUE_READERS: Readonly<Record<FieldKind, (value: unknown) => 
   number: readNumber,
   flag: readFlag,
   time: readTime,
-  list: (value) => (Array.isArray(value) || value === null ? value : undefined),
-  map: (value) => (isRecord(value) || value === null ? value : undefined),
-  json: readJson,
+  list: (value) => (Array.isArray(value) ? value : undefined),
+  map: (value) => (isRecord(value) ? value : undefined),
+  json: jsonText,
 };
 
 export function isRecord(value: unknown): value is Record<string, unknown> {
@@ -298,63 +166,52 @@ export const INEXACT_ID = ' inexact';
 export const BROKEN_ID = ' broken';
 
 /** Ids are texts in the mirror. */
-function readId(value: unknown): string | null | undefined {
-  if (value === null) return null;
-  if (typeof value === 'number') return readNumericId(value);
+function readId(value: unknown): string | undefined {
+  if (Number.isSafeInteger(value)) return String(value);
+  if (typeof value === 'number') return Number.isInteger(value) ? INEXACT_ID : undefined;
   if (typeof value !== 'string') return undefined;
   const id = value.trim();
   if (!id.isWellFormed()) return BROKEN_ID;
   return id === '' || id.length > ORDER_ID_LENGTH_MAX ? undefined : id;
 }
 
-function readNumericId(value: number): string | undefined {
-  if (Number.isSafeInteger(value)) return String(value);
-  return Number.isInteger(value) ? INEXACT_ID : undefined;
-}
-
-function readText(value: unknown): string | null | undefined {
-  if (value === null) return null;
+function readText(value: unknown): string | undefined {
   // Half a surrogate pair could be sent escaped, and would come back from the database as another text.
   if (typeof value === 'string') return value.toWellFormed();
   // A whole number beyond what JavaScript keeps exactly would become the text of another number.
-  const isExact = typeof value === 'number' && (Number.isSafeInteger(value) || !Number.isInteger(value));
+  const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
 }
 
-function readAmount(value: unknown): number | string | null | undefined {
-  if (value === null) return null;
-  if (typeof value === 'string') return value.toWellFormed();
-  return typeof value === 'number' && Number.isFinite(value) ? value : undefined;
+function readAmount(value: unknown): number | string | undefined {
+  return typeof value === 'string' ? value.toWellFormed() : finite(value);
 }
 
-function readWhole(value: unknown): number | null | undefined {
-  if (value === null) return null;
-  const number =
-    typeof value === 'string' && /^#?\d{1,15}$/.test(value) ? Number(value.replace('#', '')) : value;
-  return typeof number === 'number' && Number.isSafeInteger(number) ? number : undefined;
+function readWhole(value: unknown): number | undefined {
+  const isText = typeof value === 'string' && /^#?\d{1,15}$/.test(value);
+  const number = isText ? Number(value.replace('#', '')) : value;
+  return Number.isSafeInteger(number) ? (number as number) : undefined;
 }
 
-function readNumber(value: unknown): number | null | undefined {
-  if (value === null) return null;
-  const number = typeof value === 'string' && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value;
-  return typeof number === 'number' && Number.isFinite(number) ? number : undefined;
+function readNumber(value: unknown): number | undefined {
+  return finite(typeof value === 'string' && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
 }
 
-function readFlag(value: unknown): boolean | null | undefined {
-  if (value === null) return null;
-  if (typeof value === 'boolean') return value;
-  if (value === 1 || value === 'true' || value === '1') return true;
-  return value === 0 || value === 'false' || value === '0' ? false : undefined;
+function finite(value: unknown): number | undefined {
+  return Number.isFinite(value) ? (value as number) : undefined;
+}
+
+function readFlag(value: unknown): boolean | undefined {
+  if (value === true || value === 1 || value === 'true' || value === '1') return true;
+  return value === false || value === 0 || value === 'false' || value === '0' ? false : undefined;
 }
 
 const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
 const ISO_WITH_ZONE = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?\s?(Z|z|[+-]\d{2}(:?\d{2})?)$/;
 
 /** A time without a zone stays as sent: nothing says whose clock it is. */
-function readTime(value: unknown): string | null | undefined {
-  if (value === null) return null;
-  if (typeof value === 'number')
-    return epochTime(value) ?? (Number.isFinite(value) ? String(value) : undefined);
+function readTime(value: unknown): string | undefined {
+  if (typeof value === 'number') return epochTime(value) ?? finite(value)?.toString();
   if (typeof value !== 'string') return undefined;
   // Already as the mirror writes times, or so wrong that it stays as sent: the same text either way.
   if (value === '' || (value.length === 24 && UTC_WITH_MS.test(value))) return value;
@@ -375,10 +232,6 @@ function epochTime(value: number): string | undefined {
   return value >= 1e11 && value < 1e14 ? new Date(value).toISOString() : undefined;
 }
 
-function readJson(value: unknown): string | null | undefined {
-  return value === null ? null : jsonText(value);
-}
-
 /**
  * Further names from the config, tried before the known ones: field of the mirror to names as the source
  * spells them. Fields of items, modifiers and options are written `item.quantity`, `modifier.name`,
@@ -386,37 +239,22 @@ function readJson(value: unknown): string | null | undefined {
  */
 export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
 
-/** What one name may be a spelling of. */
-export interface SpellingHit {
-  /** Place of the field in the tree's `fields`. */
-  slot: number;
-  /** Lower is better. */
-  rank: number;
-  read: (value: unknown) => unknown;
-}
-
 /** Where one name leads: to values of fields, to names inside the object there, or to both. */
 export interface SpellingNode {
-  hits: SpellingHit[];
+  /** What the name may be a spelling of; `slot`: place of the field in the tree's `fields`, a lower `rank` is better. */
+  hits: { slot: number; rank: number; read: ValueReader }[];
   inside: Map<string, SpellingNode> | undefined;
 }
 
 export interface SpellingTree {
   fields: readonly string[];
-  /** As many slots as fields, with nothing in them. */
-  empty: readonly unknown[];
   names: ReadonlyMap<string, SpellingNode>;
 }
 
 /** All tables as trees, so that one walk over a record's own names finds every field. */
-export interface OrderSpellings {
-  order: SpellingTree;
-  item: SpellingTree;
-  modifier: SpellingTree;
-  option: SpellingTree;
-}
+export type OrderSpellings = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
 
-const TABLES: Record<keyof OrderSpellings, SpellingTable> = {
+export const SPELLING_TABLES: Record<keyof OrderSpellings, SpellingTable> = {
   order: ORDER_SPELLINGS,
   item: ITEM_SPELLINGS,
   modifier: MODIFIER_SPELLINGS,
@@ -424,8 +262,9 @@ const TABLES: Record<keyof OrderSpellings, SpellingTable> = {
 };
 
 /** Every field that may get further names in the config. */
-export const SPELLABLE_FIELDS: readonly string[] = Object.entries(TABLES).flatMap(([table, spellings]) =>
-  Object.keys(spellings).map((field) => (table === 'order' ? field : `${table}.${field}`)),
+export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLES).flatMap(
+  ([table, spellings]) =>
+    Object.keys(spellings).map((field) => (table === 'order' ? field : `${table}.${field}`)),
 );
 
 const NONE: ExtraSpellings = {};
@@ -453,35 +292,28 @@ export function compileSpellings(extra: ExtraSpellings = NONE): OrderSpellings {
 
 function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTree {
   const names = new Map<string, SpellingNode>();
-  const fields = Object.keys(TABLES[table]);
-  for (const [slot, [kind, ...known]] of Object.values(TABLES[table]).entries()) {
-    const field = fields[slot] as string;
+  const spellings = Object.entries(SPELLING_TABLES[table]);
+  for (const [slot, [field, { kind, names: known }]] of spellings.entries()) {
     const configured = extra[table === 'order' ? field : `${table}.${field}`] ?? [];
     for (const [rank, path] of [...configured, ...known].entries()) {
-      for (const spelling of new Set([path, snakeCase(path)])) {
+      for (const spelling of [path, snakeCase(path)]) {
         const { hits } = nodeAt(names, spelling.split('.'));
-        if (!hits.some((hit) => hit.slot === slot)) hits.push({ slot, rank, read: SENT_VALUE_READERS[kind] });
+        if (!hits.some((hit) => hit.slot === slot)) hits.push({ slot, rank, read: READERS[kind] });
       }
     }
   }
-  return { fields, names, empty: fields.map(() => undefined) };
+  return { fields: spellings.map(([field]) => field), names };
 }
 
-function nodeAt(root: Map<string, SpellingNode>, names: string[]): SpellingNode {
-  let level = root;
-  let node: SpellingNode | undefined;
-  for (const name of names) {
-    if (node) {
-      node.inside ??= new Map();
-      level = node.inside;
-    }
-    node = level.get(name) ?? { hits: [], inside: undefined };
-    level.set(name, node);
-  }
-  return node ?? { hits: [], inside: undefined };
+function nodeAt(names: Map<string, SpellingNode>, [name = '', ...rest]: string[]): SpellingNode {
+  const node = names.get(name) ?? { hits: [], inside: undefined };
+  names.set(name, node);
+  if (rest.length === 0) return node;
+  node.inside ??= new Map();
+  return nodeAt(node.inside, rest);
 }
 
-/** As SQL writes it. */
+/** A name as SQL writes it. */
 export function snakeCase(path: string): string {
   return path.replace(/([a-z0-9])([A-Z])/g, '$1_$2').toLowerCase();
 }

@@ -21,7 +21,7 @@ function shop() {
           return { body: Buffer.from('[]') };
         },
       },
-      importer: {
+      mirror: {
         importAnswer: async () => ({
           listFound: true,
           records: 0,
@@ -34,12 +34,12 @@ function shop() {
           morePages: false,
           codes: null,
         }),
-      },
-      memory: {
         newestSeq: () => 0,
         lastPollAskedMs: () => null,
         notePoll: async () => {},
         oldestOpenOrderMs: () => null,
+        freshnessBoard: { ok() {}, report() {} },
+        alarms: { raise() {}, lower() {} },
       },
       platformSkewMs: () => undefined,
       leases: {
@@ -57,8 +57,6 @@ function shop() {
         const waitMs = shared.allowedAtMs - clock.monotonicMs();
         return waitMs > 0 ? { endpoint: 'order.all', reason: shared.reason, waitMs } : undefined;
       },
-      freshness: { ok() {}, report() {} },
-      alarms: { raise() {}, lower() {} },
       clock,
       log: silentLog,
       settings: { timezone: 'UTC', lookbackDays: 1, wideDays: 30, pageParameter: '' },
