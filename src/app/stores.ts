@@ -8,7 +8,7 @@ import {
   type AlarmTestWishes,
   AsideRows,
 } from '../health/alarm-news.ts';
-import { CallbackRows, type CallbackStore } from '../orders/callbacks.ts';
+import { CallbackRows } from '../orders/callbacks.ts';
 import { FeedRows } from '../orders/mirror-file.ts';
 import type { FeedMemory } from '../orders/order.ts';
 import { type WebhookMemoryStore, WebhookRows } from '../orders/webhook.ts';
@@ -37,7 +37,7 @@ export interface State {
   feed: FeedMemory;
   /** Alarms that the mirror could not take. */
   aside: Pick<AsideRows, 'list' | 'replace'>;
-  callbacks: CallbackStore;
+  callbacks: CallbackRows;
   close(): void;
 }
 

@@ -29,13 +29,13 @@ export function answer(
 }
 
 /** `cut-off`: the connection ended before the body did; nobody is left to answer. */
-export type RequestBody = Buffer | 'too-large' | 'cut-off';
+type RequestBody = Buffer | 'too-large' | 'cut-off';
 
 /**
  * Reads a body of at most `limitBytes` as it came. One that is announced or turns out larger is `too-large` at
  * once; the rest of it is then let go by as it arrives, without being kept.
  */
-export function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<RequestBody> {
+function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<RequestBody> {
   const announced = Number(request.headers['content-length']);
   if (announced > limitBytes) return Promise.resolve('too-large');
   return new Promise((resolve) => {
@@ -61,7 +61,7 @@ export function readRequestBody(request: IncomingMessage, limitBytes: number): P
   });
 }
 
-export interface SecretGateOptions {
+interface SecretGateOptions {
   /** Every secret valid now: one, or two and more during a rotation; empty when none is configured. */
   secrets: () => readonly string[];
   /**
@@ -114,7 +114,7 @@ export class SecretGate {
  */
 export type NotificationReader = (value: unknown, raw: string) => OrderReading | { unreadable: string };
 
-export interface Notification {
+interface Notification {
   entry: IntakeEntry;
   /** False: the body is no JSON text at all, which only a sender's mistake explains. */
   isJson: boolean;
@@ -163,20 +163,15 @@ const RETRY_AFTER_S = 5;
 const ADDRESS_LENGTH_MAX = 45;
 
 export interface CallbackRouteOptions {
+  /** Where callbacks arrive, such as `/webhook`; the only path there is. */
   path: string;
-  gate: SecretGate;
   read: NotificationReader;
-  commits: GroupCommit;
   clock: Clock;
   log: Log;
   bodyLimitBytes: number;
-  /** Once true, an answer also ends its connection. */
-  isClosing: () => boolean;
-  /** Told of each request once it is over. */
-  onAnswered?: OnAnswered | undefined;
+  /** Called for each request to the path, once it is over. */
+  onAnswered?: ((callback: Callback, durationMs: number) => void) | undefined;
 }
-
-export type OnAnswered = (callback: Callback, durationMs: number) => void;
 
 /** What is known of a request before its answer. */
 type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
@@ -185,9 +180,13 @@ type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'
  * The one route of the receiver: secret first, then the body, then the disk, then the answer.
  * 200 kept · 400 not JSON, bytes kept · 401 secret · 413 too large · 503 not kept, to be sent again.
  */
-export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
-  const { gate, commits, clock, log, bodyLimitBytes, read, isClosing, onAnswered } = options;
-
+export function callbackRoute(
+  { path, clock, log, bodyLimitBytes, read, onAnswered }: CallbackRouteOptions,
+  gate: SecretGate,
+  commits: GroupCommit,
+  /** Once true, an answer also ends its connection. */
+  isClosing: () => boolean,
+): RouteOptions {
   const noted = new WeakMap<ServerResponse, Noted>();
 
   const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
@@ -241,7 +240,7 @@ export function callbackRoute(options: CallbackRouteOptions): RouteOptions {
     done();
   };
 
-  const route: RouteOptions = { method: 'POST', url: options.path, onRequest, handler };
+  const route: RouteOptions = { method: 'POST', url: path, onRequest, handler };
   return onAnswered ? { ...route, onResponse } : route;
 }
 

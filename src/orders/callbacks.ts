@@ -3,7 +3,7 @@ import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { storing } from '../db/sqlite.ts';
+import { statement, storing } from '../db/sqlite.ts';
 
 /** Why a callback was not kept as an order; null: it was. */
 export type CallbackFault =
@@ -43,37 +43,31 @@ export interface KeptCallback extends Callback {
 /** Sent with tillsync's own tries, so that they are no trouble of anybody's. */
 export const PROBE_HEADER = 'x-tillsync-probe';
 
-/** Where the last callbacks are kept. May throw `storage-…`. */
-export interface CallbackStore {
-  /** Those without an id are new and get one; oldest first. Keeps the newest 1,000. */
-  keep(callbacks: readonly (Omit<KeptCallback, 'id'> & { id: number | null })[]): number[];
-  /** After `id`, oldest first, the newest `limit` of them. */
-  list(after: number, limit: number): KeptCallback[];
-}
-
 /** Everything of so long becomes one write. */
 const COLLECT_MS = 2_000;
 const WAITING_MAX = 1_000;
 /** Refused ones of one sender and one kind become one line for so long: a flood of them is no flood of writes. */
 const SAME_FOR_MS = 60_000;
 
+/** `id` null: not written yet. */
 type Line = Omit<KeptCallback, 'id'> & { id: number | null };
+
+interface CallbackLogOptions {
+  store: Pick<CallbackRows, 'keep'>;
+  clock: Clock;
+  log: Log;
+  signal: AbortSignal;
+}
 
 /** Keeps the last callbacks for people, some seconds late: nobody waits for it, and it costs no commit of its own. */
 export class CallbackLog {
-  readonly #store: CallbackStore;
-  readonly #clock: Clock;
-  readonly #log: Log;
-  readonly #signal: AbortSignal;
+  readonly #options: CallbackLogOptions;
   readonly #refused = new Map<string, Line>();
   #waiting = new Set<Line>();
   #writing: Promise<void> | undefined;
 
-  constructor(options: { store: CallbackStore; clock: Clock; log: Log; signal: AbortSignal }) {
-    this.#store = options.store;
-    this.#clock = options.clock;
-    this.#log = options.log;
-    this.#signal = options.signal;
+  constructor(options: CallbackLogOptions) {
+    this.#options = options;
   }
 
   note(callback: Callback): void {
@@ -90,17 +84,21 @@ export class CallbackLog {
     const lines = [...this.#waiting];
     if (lines.length === 0) return;
     try {
-      const ids = this.#store.keep(lines);
+      const ids = this.#options.store.keep(lines);
       for (const [i, line] of lines.entries()) line.id = ids[i] ?? null;
       this.#waiting.clear();
     } catch (error) {
       // They stay for the next time, up to their number; the orders themselves are kept elsewhere.
-      this.#log.debug({ code: asTillsyncError(error).code }, 'the list of callbacks could not be written');
+      this.#options.log.debug(
+        { code: asTillsyncError(error).code },
+        'the list of callbacks could not be written',
+      );
     }
   }
 
   async #write(): Promise<void> {
-    await this.#clock.sleep(COLLECT_MS, this.#signal);
+    const { clock, signal } = this.#options;
+    await clock.sleep(COLLECT_MS, signal);
     this.#writing = undefined;
     this.flush();
   }
@@ -127,7 +125,7 @@ const WITHIN_MS = 3_600_000;
 /** So long without another one, the trouble counts as over. */
 const QUIET_MS = 86_400_000;
 
-export interface RefusedCallbacksOptions {
+interface RefusedCallbacksOptions {
   alarms: Alarms;
   bodyLimitBytes: number;
   clock: Pick<Clock, 'monotonicMs'>;
@@ -182,10 +180,11 @@ export class RefusedCallbacks {
     const told: string[] = [];
     const last = this.#secret.at(-1);
     if (last && this.#secret.length >= REFUSED_MIN) {
+      const [what, which] = last.isMissing
+        ? ['no secret', 'the one that is agreed']
+        : ['another secret than the one that is agreed', 'the right one'];
       told.push(
-        last.isMissing
-          ? `They carry no secret (401), the last from ${last.from}. {tillsync} webhook set gives the platform the one that is agreed.`
-          : `They carry another secret than the one that is agreed (401), the last from ${last.from}. {tillsync} webhook set gives the platform the right one.`,
+        `They carry ${what} (401), the last from ${last.from}. {tillsync} webhook set gives the platform ${which}.`,
       );
     }
     if (this.#large.length >= REFUSED_MIN) {
@@ -202,37 +201,37 @@ export class RefusedCallbacks {
 
 const KEPT = 1_000;
 
-type Row = { id: number; entry: string };
-
-/** The last callbacks, each as one row. */
-export class CallbackRows implements CallbackStore {
-  readonly #select: Database.Statement<[number, number], Row>;
-  readonly #keep: (callbacks: Parameters<CallbackStore['keep']>[0]) => number[];
+/** Where the last callbacks are kept, each as one row of state.db. Throws `storage-…`. */
+export class CallbackRows {
+  readonly #db: Database.Database;
 
   constructor({ db }: { db: Database.Database }) {
-    this.#select = db.prepare('SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?');
-    const insert = db.prepare('INSERT INTO callbacks (entry) VALUES (?)');
-    const update = db.prepare('UPDATE callbacks SET entry = ? WHERE id = ?');
-    const trim = db.prepare(`DELETE FROM callbacks WHERE id <= (SELECT max(id) FROM callbacks) - ${KEPT}`);
-    const keeping = db.transaction((callbacks: Parameters<CallbackStore['keep']>[0]) => {
+    this.#db = db;
+  }
+
+  /** Those without an id are new and get one; oldest first. Keeps the newest 1,000. */
+  keep(callbacks: readonly Line[]): number[] {
+    const db = this.#db;
+    const keepAll = db.transaction(() => {
       const ids = callbacks.map(({ id, ...callback }) => {
         const entry = JSON.stringify(callback);
-        if (id === null) return Number(insert.run(entry).lastInsertRowid);
-        update.run(entry, id);
-        return id;
+        if (id !== null) statement(db, 'UPDATE callbacks SET entry = ? WHERE id = ?').run(entry, id);
+        return (
+          id ?? Number(statement(db, 'INSERT INTO callbacks (entry) VALUES (?)').run(entry).lastInsertRowid)
+        );
       });
-      trim.run();
+      statement(db, 'DELETE FROM callbacks WHERE id <= (SELECT max(id) FROM callbacks) - ?').run(KEPT);
       return ids;
     });
-    this.#keep = (callbacks) => keeping.immediate(callbacks);
+    return storing(() => keepAll.immediate());
   }
 
-  keep(callbacks: Parameters<CallbackStore['keep']>[0]): number[] {
-    return storing(() => this.#keep(callbacks));
-  }
-
+  /** After `id`, oldest first, the newest `limit` of them. */
   list(after: number, limit: number): KeptCallback[] {
-    const rows = storing(() => this.#select.all(after, limit));
+    const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?';
+    const rows = storing(() =>
+      statement<[number, number], { id: number; entry: string }>(this.#db, sql).all(after, limit),
+    );
     return rows.reverse().map(({ id, entry }) => ({ ...JSON.parse(entry), id }));
   }
 }

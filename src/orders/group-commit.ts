@@ -3,69 +3,8 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { IntakeEntry, IntakeOutcome, OrderKeeper } from './order.ts';
 
-const AGAIN_AFTER_MS = 60_000;
-
-/** Tells of a disk that keeps nothing: at once, once a minute while it lasts, and when it is over. */
-export class PutOffLog {
-  readonly #log: Log;
-  readonly #clock: Clock;
-  #notifications = 0;
-  #toldMonoMs: number | undefined;
-
-  constructor({ log, clock }: { log: Log; clock: Clock }) {
-    this.#log = log;
-    this.#clock = clock;
-  }
-
-  /** So many notifications were put off. */
-  putOff(error: unknown, notifications: number): void {
-    this.#notifications += notifications;
-    const nowMs = this.#clock.monotonicMs();
-    if (this.#toldMonoMs !== undefined && nowMs - this.#toldMonoMs < AGAIN_AFTER_MS) return;
-    this.#toldMonoMs = nowMs;
-    this.#log.error(
-      { err: error, notifications: this.#notifications },
-      'notifications could not be kept; their sender was asked to come again',
-    );
-  }
-
-  /** Something was kept. */
-  kept(): void {
-    if (this.#toldMonoMs === undefined) return;
-    this.#log.info({ putOff: this.#notifications }, 'notifications are kept again');
-    this.#toldMonoMs = undefined;
-    this.#notifications = 0;
-  }
-}
-
-/** Told of each entry by its index: what was kept in the end and with which outcome, or why nothing was. */
-export type SettleEntry = (index: number, entry: IntakeEntry, result: IntakeOutcome | TillsyncError) => void;
-
-/**
- * Keeps entries one by one after their group was refused, so that one that the store cannot take refuses none
- * of its neighbours. Such an order goes to quarantine whole. As soon as the disk itself proves to be at fault,
- * the rest is refused untried.
- */
-export async function keepSingly(
-  keeper: OrderKeeper,
-  entries: readonly IntakeEntry[],
-  settle: SettleEntry,
-): Promise<void> {
-  for (const [index, entry] of entries.entries()) {
-    const result = await keepOrQuarantine(keeper, entry);
-    if ('error' in result && isOfTheDisk(result.error)) {
-      for (let rest = index; rest < entries.length; rest++) {
-        settle(rest, entries[rest] ?? entry, result.error);
-      }
-      return;
-    }
-    if ('error' in result) settle(index, entry, result.error);
-    else settle(index, result.entry, result.outcome);
-  }
-}
-
 /** A fault that every entry would meet alike. `storage-failed` may also be one entry that breaks a constraint. */
-export function isOfTheWholeDisk(error: unknown): boolean {
+function isOfTheWholeDisk(error: unknown): boolean {
   return hasCode(
     error,
     'storage-busy',
@@ -77,34 +16,6 @@ export function isOfTheWholeDisk(error: unknown): boolean {
   );
 }
 
-/** As above, for an entry that could not even be quarantined: then `storage-failed` is the disk as well. */
-function isOfTheDisk(error: TillsyncError): boolean {
-  return isOfTheWholeDisk(error) || error.code === 'storage-failed';
-}
-
-type SingleResult = { entry: IntakeEntry; outcome: IntakeOutcome } | { error: TillsyncError };
-
-async function keepOrQuarantine(keeper: OrderKeeper, entry: IntakeEntry): Promise<SingleResult> {
-  const first = await keepOne(keeper, entry);
-  if ('outcome' in first || entry.kind !== 'order' || isOfTheWholeDisk(first.error)) return first;
-  const { source, observedAtMs, raw } = entry.observation;
-  const reason = `The mirror could not take this order (${first.error.code}).`;
-  return await keepOne(keeper, {
-    kind: 'unreadable',
-    unreadable: { source, receivedAtMs: observedAtMs, reason, payload: raw },
-  });
-}
-
-async function keepOne(keeper: OrderKeeper, entry: IntakeEntry): Promise<SingleResult> {
-  try {
-    const [outcome] = await keeper.keep([entry]);
-    if (outcome === undefined) throw new Error('The store gave no outcome.');
-    return { entry, outcome };
-  } catch (error) {
-    return { error: asTillsyncError(error) };
-  }
-}
-
 export interface Kept {
   entry: IntakeEntry;
   outcome: IntakeOutcome;
@@ -114,9 +25,9 @@ export interface GroupCommitOptions {
   keeper: OrderKeeper;
   clock: Clock;
   log: Log;
-  /** Told of everything that became durable, after its senders were answered. */
+  /** Called with everything that became durable, after its senders were answered. */
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
-  /** Told when a whole group could not be kept, after its senders were put off. */
+  /** Called when a whole group could not be kept, after its senders were put off. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
   /** Entries that may wait while a commit is under way; beyond it `add` refuses. */
   waitingMax?: number;
@@ -130,6 +41,8 @@ const COLLECT_MAX_MS = 5;
 const COLLECT_SLOW_MAX_MS = 100;
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
+/** How often a disk that keeps nothing is told of while it lasts. */
+const TOLD_EVERY_MS = 60_000;
 
 interface Waiting {
   entry: IntakeEntry;
@@ -145,7 +58,6 @@ interface Waiting {
  */
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
-  readonly #putOffLog: PutOffLog;
   #waiting: Waiting[] = [];
   #waitingBytes = 0;
   #working = false;
@@ -154,10 +66,12 @@ export class GroupCommit {
   #collectingSinceMs = 0;
   #lastCommitMs = 0;
   #idle: (() => void)[] = [];
+  /** Put off since the disk last kept something, and when that was told; undefined: the disk keeps them. */
+  #putOff = 0;
+  #toldMonoMs: number | undefined;
 
   constructor(options: GroupCommitOptions) {
     this.#options = options;
-    this.#putOffLog = new PutOffLog(options);
   }
 
   /**
@@ -194,17 +108,14 @@ export class GroupCommit {
     const arrived = this.#waiting.length;
     this.#quietTurns = arrived === this.#seen ? this.#quietTurns + 1 : 0;
     this.#seen = arrived;
+    const collectMaxMs = Math.min(Math.max(this.#lastCommitMs, COLLECT_MAX_MS), COLLECT_SLOW_MAX_MS);
     const complete =
       this.#quietTurns >= QUIET_TURNS ||
       arrived >= GROUP_MAX ||
-      this.#options.clock.monotonicMs() - this.#collectingSinceMs >= this.#collectMaxMs();
+      this.#options.clock.monotonicMs() - this.#collectingSinceMs >= collectMaxMs;
     if (complete) void this.#commit();
     else setImmediate(this.#turn);
   };
-
-  #collectMaxMs(): number {
-    return Math.min(Math.max(this.#lastCommitMs, COLLECT_MAX_MS), COLLECT_SLOW_MAX_MS);
-  }
 
   async #commit(): Promise<void> {
     const group = this.#waiting.splice(0, GROUP_MAX);
@@ -218,34 +129,84 @@ export class GroupCommit {
 
   /** Keeps a group and answers each of its entries; never rejects. */
   async #keep(group: readonly Waiting[]): Promise<Kept[]> {
-    const { keeper } = this.#options;
+    const { keeper, log } = this.#options;
     const kept: Kept[] = [];
-    const settle = (index: number, entry: IntakeEntry, result: IntakeOutcome | TillsyncError) => {
-      if (result instanceof TillsyncError) group[index]?.reject(result);
-      else {
-        kept.push({ entry, outcome: result });
-        group[index]?.resolve(result);
-      }
+    const settle = (waiting: Waiting, result: Kept | TillsyncError) => {
+      if (result instanceof TillsyncError) return waiting.reject(result);
+      kept.push(result);
+      waiting.resolve(result.outcome);
     };
     try {
       const outcomes = await keeper.keep(group.map(({ entry }) => entry));
-      group.forEach(({ entry }, i) => {
-        settle(i, entry, outcomes[i] ?? new TillsyncError('internal', 'The store gave no outcome.'));
-      });
+      for (const [i, waiting] of group.entries()) settle(waiting, keptOr(waiting.entry, outcomes[i]));
     } catch (error) {
       if (isOfTheWholeDisk(error)) {
         for (const { reject } of group) reject(error);
-        this.#putOffLog.putOff(error, group.length);
-        this.#options.onPutOff?.(asTillsyncError(error));
+        this.#notePutOff(asTillsyncError(error), group.length);
       } else {
-        const { log } = this.#options;
         log.error({ err: error, notifications: group.length }, 'notifications could not be kept together');
-        const entries = group.map(({ entry }) => entry);
-        await keepSingly(keeper, entries, settle);
+        await this.#keepSingly(group, settle);
       }
     }
-    if (kept.length > 0) this.#putOffLog.kept();
+    if (kept.length > 0) this.#noteKept();
     return kept;
+  }
+
+  /**
+   * Keeps entries one by one after their group was refused, so that one that the store cannot take refuses none
+   * of its neighbours. As soon as the disk itself proves to be at fault, the rest is refused untried.
+   */
+  async #keepSingly(
+    group: readonly Waiting[],
+    settle: (waiting: Waiting, result: Kept | TillsyncError) => void,
+  ): Promise<void> {
+    let diskFault: TillsyncError | undefined;
+    for (const waiting of group) {
+      const result = diskFault ?? (await this.#keepOrQuarantine(waiting.entry));
+      // An order that breaks a constraint would have been quarantined.
+      if (isOfTheWholeDisk(result) || hasCode(result, 'storage-failed')) diskFault = result as TillsyncError;
+      settle(waiting, result);
+    }
+  }
+
+  /** An order that the store cannot take goes to quarantine whole. */
+  async #keepOrQuarantine(entry: IntakeEntry): Promise<Kept | TillsyncError> {
+    const first = await this.#keepOne(entry);
+    if (!(first instanceof TillsyncError) || entry.kind !== 'order' || isOfTheWholeDisk(first)) return first;
+    const { source, observedAtMs: receivedAtMs, raw: payload } = entry.observation;
+    const reason = `The mirror could not take this order (${first.code}).`;
+    return this.#keepOne({ kind: 'unreadable', unreadable: { source, receivedAtMs, reason, payload } });
+  }
+
+  async #keepOne(entry: IntakeEntry): Promise<Kept | TillsyncError> {
+    try {
+      const [outcome] = await this.#options.keeper.keep([entry]);
+      return keptOr(entry, outcome);
+    } catch (error) {
+      return asTillsyncError(error);
+    }
+  }
+
+  /** Told at once, once a minute while it lasts, and when it is over. */
+  #notePutOff(error: TillsyncError, notifications: number): void {
+    const { clock, log, onPutOff } = this.#options;
+    this.#putOff += notifications;
+    const nowMs = clock.monotonicMs();
+    if (this.#toldMonoMs === undefined || nowMs - this.#toldMonoMs >= TOLD_EVERY_MS) {
+      this.#toldMonoMs = nowMs;
+      log.error(
+        { err: error, notifications: this.#putOff },
+        'notifications could not be kept; their sender was asked to come again',
+      );
+    }
+    onPutOff?.(error);
+  }
+
+  #noteKept(): void {
+    if (this.#toldMonoMs === undefined) return;
+    this.#options.log.info({ putOff: this.#putOff }, 'notifications are kept again');
+    this.#toldMonoMs = undefined;
+    this.#putOff = 0;
   }
 
   #afterCommit(kept: readonly Kept[]): void {
@@ -261,4 +222,8 @@ export class GroupCommit {
     this.#working = false;
     for (const resolve of this.#idle.splice(0)) resolve();
   }
+}
+
+function keptOr(entry: IntakeEntry, outcome: IntakeOutcome | undefined): Kept | TillsyncError {
+  return outcome ? { entry, outcome } : new TillsyncError('internal', 'The store gave no outcome.');
 }

@@ -3,24 +3,11 @@ import type { Socket } from 'node:net';
 import Fastify, { type ConnectionError, type FastifyInstance } from 'fastify';
 import { TillsyncError } from '../core/errors.ts';
 import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
-import type { Log } from '../core/log.ts';
-import type { Clock } from '../core/time.ts';
-import {
-  answer,
-  callbackRoute,
-  type NotificationReader,
-  type OnAnswered,
-  SecretGate,
-} from './callback-route.ts';
+import { answer, type CallbackRouteOptions, callbackRoute, SecretGate } from './callback-route.ts';
 import { GroupCommit, type Kept } from './group-commit.ts';
 import type { OrderKeeper } from './order.ts';
 
-export interface TlsFiles {
-  cert: string;
-  key: string;
-}
-
-export interface HttpServerLimits {
+interface HttpServerLimits {
   /** From the first byte of a request to its last; a slower one gets 408. */
   requestTimeoutMs: number;
   /** A connection without traffic is cut; above the time that the store may take to answer. */
@@ -49,18 +36,8 @@ const DEFAULT_LIMITS: HttpServerLimits = {
 
 const METHODS_WITH_BODY = ['POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'QUERY'];
 
-export interface HttpServerOptions {
-  /** The only path there is; anything but POST on it is 405. */
-  path: string;
-  log: Log;
-  tls?: TlsFiles | undefined;
-  limits: Partial<HttpServerLimits>;
-  /** Told of each connection that was closed at once, for there were too many. */
-  onDropped?: (() => void) | undefined;
-}
-
 /** A Fastify instance for an address that strangers reach: every wait bounded, no answer that tells anything. */
-export function createHttpServer(options: HttpServerOptions): FastifyInstance {
+function createHttpServer(options: ReceiverOptions): FastifyInstance {
   const limits = { ...DEFAULT_LIMITS, ...options.limits };
   const node = {
     connectionsCheckingInterval: limits.checkEveryMs,
@@ -155,7 +132,7 @@ function clientErrorHandler(error: ConnectionError, socket: Socket): void {
  * Keeps connections that wait for a request open when the server closes: the request may be on its way already, and
  * its sender would see a reset. Returns what ends them, for when the moment of grace is over.
  */
-export function holdIdleConnections(server: Server): () => void {
+function holdIdleConnections(server: Server): () => void {
   const sockets = new Set<Socket>();
   server.on('connection', (socket: Socket) => {
     sockets.add(socket);
@@ -171,36 +148,28 @@ export function holdIdleConnections(server: Server): () => void {
   };
 }
 
-export interface ReceiverOptions {
+export interface ReceiverOptions extends CallbackRouteOptions {
   host: string;
   /** 0 picks a free one. */
   port: number;
-  /** Where callbacks arrive, such as `/webhook`. */
-  path: string;
   /** Every secret valid now: one, or more during a rotation; asked for each request. May throw: 503 then. */
   secrets: () => readonly string[];
   /** Accept callbacks without a secret while none is configured (default false); see SecretGate. */
   allowUnsigned?: boolean;
   keeper: OrderKeeper;
-  read: NotificationReader;
-  clock: Clock;
-  log: Log;
-  bodyLimitBytes: number;
   /** PEM texts; without them plain HTTP, for a proxy in front. */
-  tls?: TlsFiles | undefined;
+  tls?: { cert: string; key: string } | undefined;
   /** A listening socket that is already open (systemd socket activation), instead of host and port. */
   listenFd?: number | undefined;
-  /** Told of everything that became durable, one call per commit, after the answers. */
+  /** Called for everything that became durable, one call per commit, after the answers. */
   onKept?: (kept: readonly Kept[]) => void;
-  /** Told when notifications could not be kept for a fault of the disk, and were put off. */
+  /** Called when notifications could not be kept for a fault of the disk, and were put off. */
   onPutOff?: (error: TillsyncError) => void;
-  /** Told of each authenticated notification that is in quarantine now, with the reason. */
+  /** Called for each authenticated notification that is in quarantine now, with the reason. */
   onUnreadable?: (reason: string) => void;
   limits?: Partial<HttpServerLimits>;
-  /** Told of each connection that was closed at once, for there were too many. */
+  /** Called for each connection that was closed at once, for there were too many. */
   onDropped?: (() => void) | undefined;
-  /** Told of each request to the path, once it is over. */
-  onAnswered?: OnAnswered | undefined;
 }
 
 export interface Listening {
@@ -225,27 +194,20 @@ const IDLE_GRACE_MS = 1_000;
 
 /** The endpoint for the platform's callbacks: what it answers 2xx is on the disk and visible in the mirror. */
 export function createReceiver(options: ReceiverOptions): Receiver {
-  const { clock, log, keeper } = options;
-  const commits = new GroupCommit({
-    keeper,
-    clock,
-    log,
-    onKept: (kept) => tell(options, kept),
-    onPutOff: options.onPutOff,
-  });
+  const { clock, log, keeper, onPutOff } = options;
+  const onKept = (kept: readonly Kept[]) => {
+    log.debug({ kept: kept.length }, 'notifications kept');
+    for (const { entry } of kept) {
+      if (entry.kind === 'unreadable') options.onUnreadable?.(entry.unreadable.reason);
+    }
+    options.onKept?.(kept);
+  };
+  const commits = new GroupCommit({ keeper, clock, log, onKept, onPutOff });
   const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
-  const app = createHttpServer({
-    path: options.path,
-    log,
-    tls: options.tls,
-    limits: options.limits ?? {},
-    onDropped: options.onDropped,
-  });
+  const app = createHttpServer(options);
   const endIdle = holdIdleConnections(app.server);
-  const { path, read, bodyLimitBytes, onAnswered } = options;
   let closing = false;
-  const isClosing = () => closing;
-  app.route(callbackRoute({ path, gate, read, commits, clock, log, bodyLimitBytes, isClosing, onAnswered }));
+  app.route(callbackRoute(options, gate, commits, () => closing));
 
   return {
     listen: () => listen(app, options),
@@ -262,14 +224,6 @@ export function createReceiver(options: ReceiverOptions): Receiver {
       waiting.abort();
     },
   };
-}
-
-function tell(options: ReceiverOptions, kept: readonly Kept[]): void {
-  options.log.debug({ kept: kept.length }, 'notifications kept');
-  for (const { entry } of kept) {
-    if (entry.kind === 'unreadable') options.onUnreadable?.(entry.unreadable.reason);
-  }
-  options.onKept?.(kept);
 }
 
 async function listen(app: FastifyInstance, options: ReceiverOptions): Promise<Listening> {

@@ -1,11 +1,11 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import { storing } from '../db/sqlite.ts';
+import { statement, storing } from '../db/sqlite.ts';
 import type { CallOptions, Platform, WebhookChange, WebhookState } from '../platform/platform.ts';
 
 /** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */
@@ -38,12 +38,7 @@ export function asWebhookMemory({ pending, doubtful, ...stored }: Record<string,
   return { ...NO_WEBHOOK_MEMORY, ...stored, pending: inDoubt };
 }
 
-/** Where it lives (state.db, mode 0600). Both may throw `storage-busy`. */
-export interface WebhookMemoryStore {
-  read(): WebhookMemory;
-  /** Reads, changes and writes in one durable transaction. */
-  update(change: (memory: WebhookMemory) => WebhookMemory): void;
-}
+export type WebhookMemoryStore = Pick<WebhookRows, 'read' | 'update'>;
 
 /** How long the receiver may go on with what it last read of the secrets. */
 export const SECRETS_CACHE_MS = 250;
@@ -121,7 +116,7 @@ export class WebhookSecrets {
         previousUntilMs: clock.nowMs() + PREVIOUS_VALID_MS,
         // One that began later has yet to hear from the platform.
         pending: memory.pending.slice(memory.pending.indexOf(secret) + 1),
-        handedInDigest: handedIn[0] === undefined ? null : digest(handedIn[0]),
+        handedInDigest: digestOf(handedIn[0]),
       })),
     );
     this.#cachedUntilMonoMs = Number.NEGATIVE_INFINITY;
@@ -130,7 +125,7 @@ export class WebhookSecrets {
   #rotatedHere(memory: WebhookMemory): boolean {
     const handedIn = this.#options.handedIn[0];
     if (memory.current === null) return false;
-    return handedIn === undefined || memory.handedInDigest === digest(handedIn);
+    return handedIn === undefined || memory.handedInDigest === digestOf(handedIn);
   }
 
   #acceptedOf(memory: WebhookMemory): string[] {
@@ -144,9 +139,9 @@ export class WebhookSecrets {
   }
 }
 
-/** SHA-256 in hex: tells two secrets apart without keeping either. */
-export function digest(secret: string): string {
-  return createHash('sha256').update(secret).digest('hex');
+/** SHA-256 in hex: tells two secrets apart without keeping either. null: there is none. */
+function digestOf(secret: string | undefined): string | null {
+  return secret ? hash('sha256', secret, 'hex') : null;
 }
 
 const NOT_IMPLEMENTED = 501;
@@ -183,9 +178,7 @@ export class WebhookRegistration {
     if (callbackUrl === '') return 'nothing-to-register';
     const secret = secrets.current();
     const last = store.read().registered;
-    const sameAsLast =
-      last?.callbackUrl === callbackUrl &&
-      last.secretDigest === (secret === undefined ? null : digest(secret));
+    const sameAsLast = last?.callbackUrl === callbackUrl && last.secretDigest === digestOf(secret);
     const seen = await this.#look(call);
     const sameThere =
       seen === 'unsupported' ||
@@ -229,11 +222,7 @@ export class WebhookRegistration {
         registered: {
           callbackUrl: change.callbackUrl ?? state.callbackUrl ?? '',
           secretDigest:
-            change.secret === undefined
-              ? (memory.registered?.secretDigest ?? null)
-              : change.secret === ''
-                ? null
-                : digest(change.secret),
+            change.secret === undefined ? (memory.registered?.secretDigest ?? null) : digestOf(change.secret),
         },
       })),
     );
@@ -271,24 +260,15 @@ export class WebhookRegistration {
 
   #check(change: WebhookChange, state: WebhookState): void {
     const { alarms } = this.#options;
-    const faults: string[] = [];
-    if (
-      change.callbackUrl !== undefined &&
-      state.callbackUrl !== null &&
-      state.callbackUrl !== change.callbackUrl
-    ) {
-      faults.push(`its address is ${state.callbackUrl}`);
-    }
-    if (change.active !== undefined && state.active !== null && state.active !== change.active) {
-      faults.push(`active is ${state.active}; the field that switches it may have another name here`);
-    }
-    if (
-      change.secret !== undefined &&
-      state.hasSecret !== null &&
-      state.hasSecret !== (change.secret !== '')
-    ) {
-      faults.push(`hasSecret is ${state.hasSecret}`);
-    }
+    const hasSecret = change.secret === undefined ? undefined : change.secret !== '';
+    const differs = <T>(wanted: T | undefined, found: T | null) =>
+      wanted !== undefined && found !== null && wanted !== found;
+    const faults = [
+      differs(change.callbackUrl, state.callbackUrl) && `its address is ${state.callbackUrl}`,
+      differs(change.active, state.active) &&
+        `active is ${state.active}; the field that switches it may have another name here`,
+      differs(hasSecret, state.hasSecret) && `hasSecret is ${state.hasSecret}`,
+    ].filter(Boolean);
     if (faults.length === 0) {
       alarms.lower('webhook.mismatch');
       return;
@@ -343,24 +323,24 @@ export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSign
   }
 }
 
-/** The webhook's memory as one row, so that a change is all or nothing. */
-export class WebhookRows implements WebhookMemoryStore {
+/** The webhook's memory as one row of state.db (mode 0600), so that a change is all or nothing. */
+export class WebhookRows {
   readonly #db: Database.Database;
-  readonly #select: Database.Statement<[], string>;
-  readonly #upsert: Database.Statement<[string]>;
-
   readonly #onSecret: (value: string) => void;
   #toldText = '';
 
-  constructor(options: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
-    this.#onSecret = options.onSecret ?? (() => {});
-    this.#db = options.db;
-    this.#select = options.db.prepare<[], string>('SELECT memory FROM webhook').pluck();
-    this.#upsert = options.db.prepare('INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)');
+  constructor({
+    db,
+    onSecret = () => {},
+  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+    this.#db = db;
+    this.#onSecret = onSecret;
   }
 
+  /** May throw `storage-busy`. */
   read(): WebhookMemory {
-    const text = storing(() => this.#select.get());
+    const sql = 'SELECT memory FROM webhook';
+    const text = storing(() => statement<[], string>(this.#db, sql).pluck().get());
     if (text === undefined) return NO_WEBHOOK_MEMORY;
     const memory = asWebhookMemory(JSON.parse(text));
     if (text !== this.#toldText) this.#tell(memory);
@@ -368,11 +348,13 @@ export class WebhookRows implements WebhookMemoryStore {
     return memory;
   }
 
+  /** Reads, changes and writes in one durable transaction. May throw `storage-busy`. */
   update(change: (memory: WebhookMemory) => WebhookMemory): void {
     const updating = this.#db.transaction(() => {
       const memory = change(this.read());
       this.#tell(memory);
-      this.#upsert.run(JSON.stringify(memory));
+      const sql = 'INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)';
+      statement(this.#db, sql).run(JSON.stringify(memory));
     });
     storing(() => updating.immediate());
   }
