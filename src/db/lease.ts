@@ -2,16 +2,9 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { storing } from './sqlite.ts';
+import { statement, storing } from './sqlite.ts';
 
-/** Named leases in state.db with fencing numbers, for work that only one process may do at a time. */
-export interface Leases {
-  /** The fence of the lease, or undefined while another process has it. */
-  acquire(name: string, holdMs: number): number | undefined;
-  /** Keeps a lease longer; false when another process has overtaken it. */
-  renew(name: string, fence: number, holdMs: number): boolean;
-  release(name: string, fence: number): void;
-}
+export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 
 /** Names the process that took a slot or a lease, and tells whether another one still lives. */
 export interface Holders {
@@ -78,103 +71,94 @@ function startTimeOf(pid: number): string | undefined {
  * had it died with its boot, and a request it sent is answered or lost long before a machine is up again.
  */
 export class BootTime {
+  readonly #db: Database.Database;
   readonly #clock: Clock;
-  readonly #read: Database.Statement<[], string>;
-  readonly #steps: Database.Statement<unknown[]>[];
-  readonly #clamps: Database.Statement<unknown[]>[];
-  readonly #write: Database.Statement<[string]>;
 
-  constructor(options: { db: Database.Database; clock: Clock }) {
-    const { db } = options;
-    this.#clock = options.clock;
-    this.#read = db.prepare<[], string>('SELECT boot_id FROM boot').pluck();
-    this.#write = db.prepare<[string]>(
-      'INSERT INTO boot VALUES (1, ?) ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id',
-    );
-    this.#steps = [
-      `UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = 0,
-         held_from_mono_ms = iif(held_from_mono_ms IS NULL, NULL, 0)`,
-      'UPDATE calls SET counts_from_mono_ms = 0',
-      'UPDATE blocks SET from_mono_ms = 0',
-      'UPDATE leases SET held = 0, until_mono_ms = 0',
-    ].map((sql) => db.prepare<unknown[]>(sql));
-    this.#clamps = [
-      'UPDATE lanes SET taken_mono_ms = :now, taken_until_mono_ms = :now WHERE taken_mono_ms > :now',
-      'UPDATE lanes SET settled_mono_ms = :now WHERE settled_mono_ms > :now',
-      'UPDATE lanes SET held_from_mono_ms = :now WHERE held_from_mono_ms > :now',
-      'UPDATE calls SET counts_from_mono_ms = :now WHERE counts_from_mono_ms > :now',
-      'UPDATE blocks SET from_mono_ms = :now WHERE from_mono_ms > :now',
-    ].map((sql) => db.prepare<unknown[]>(sql));
+  constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
+    this.#db = db;
+    this.#clock = clock;
   }
 
   /** The moment now, to which everything stored is comparable afterwards. Inside a transaction only. */
   now(): number {
-    const bootId = this.#read.get();
-    if (bootId !== this.#clock.bootId) {
-      for (const step of bootId === undefined ? [] : this.#steps) step.run();
-      this.#write.run(this.#clock.bootId);
+    const { bootId } = this.#clock;
+    const stored = statement<[], string>(this.#db, 'SELECT boot_id FROM boot').pluck().get();
+    if (bootId !== stored) {
+      if (stored !== undefined) this.#db.exec(BEFORE_THIS_BOOT);
+      const sql = 'INSERT INTO boot VALUES (1, ?) ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id';
+      statement(this.#db, sql).run(bootId);
     }
     return this.#clock.monotonicMs();
   }
 
   /** A machine set back to an earlier moment of the same boot: nothing may have happened after now. */
   clamp(nowMs: number): void {
-    for (const clamp of this.#clamps) clamp.run({ now: nowMs });
+    for (const [table, column] of MOMENTS) {
+      const also = column === 'taken_mono_ms' ? ', taken_until_mono_ms = :now' : '';
+      const sql = `UPDATE ${table} SET ${column} = :now${also} WHERE ${column} > :now`;
+      this.#db.prepare(sql).run({ now: nowMs });
+    }
   }
 }
 
-/** Named leases; a fence rises with each holder and is never used twice. A dead process's lease ends at once. */
-export class LeaseRows implements Leases {
-  readonly #transaction: Database.Transaction<(action: () => unknown) => unknown>;
+const BEFORE_THIS_BOOT = `
+  UPDATE lanes SET taken_mono_ms = NULL, taken_until_mono_ms = NULL, settled_mono_ms = 0,
+    held_from_mono_ms = iif(held_from_mono_ms IS NULL, NULL, 0);
+  UPDATE calls SET counts_from_mono_ms = 0;
+  UPDATE blocks SET from_mono_ms = 0;
+  UPDATE leases SET held = 0, until_mono_ms = 0;`;
+/** Columns with the moment at which something happened. */
+const MOMENTS = [
+  ['lanes', 'taken_mono_ms'],
+  ['lanes', 'settled_mono_ms'],
+  ['lanes', 'held_from_mono_ms'],
+  ['calls', 'counts_from_mono_ms'],
+  ['blocks', 'from_mono_ms'],
+];
+
+/**
+ * Named leases in state.db, for work that only one process may do at a time. A fence rises with each holder and is
+ * never used twice. A dead process's lease ends at once.
+ */
+export class LeaseRows {
+  readonly #db: Database.Database;
   readonly #time: BootTime;
   readonly #holders: Holders;
-  readonly #acquire: Database.Statement<[string, number, string, number], number>;
-  readonly #holder: Database.Statement<[string], string>;
-  readonly #held: Database.Statement<[string], { holder: string; until_mono_ms: number }>;
-  readonly #free: Database.Statement<[string]>;
-  readonly #renew: Database.Statement<[number, string, number]>;
-  readonly #release: Database.Statement<[string, number]>;
   /** Releases that the disk did not take, by name: their leases would stay held for as long as this process lives. */
   readonly #owed = new Map<string, number>();
 
-  constructor(options: { db: Database.Database; time: BootTime; holders: Holders }) {
-    const { db } = options;
-    this.#transaction = db.transaction((action) => {
-      for (const [name, fence] of this.#owed) this.#release.run(name, fence);
-      return action();
-    });
-    this.#time = options.time;
-    this.#holders = options.holders;
-    this.#acquire = db
-      .prepare<[string, number, string, number], number>(
+  constructor({ db, time, holders }: { db: Database.Database; time: BootTime; holders: Holders }) {
+    this.#db = db;
+    this.#time = time;
+    this.#holders = holders;
+  }
+
+  /** The fence of the lease, or undefined while another process has it. */
+  acquire(name: string, holdMs: number): number | undefined {
+    return this.#immediately((nowMs) => {
+      const held = this.#held(name);
+      if (held && this.#holders.isAlive(held.holder) === false) {
+        statement(this.#db, 'UPDATE leases SET held = 0 WHERE name = ?').run(name);
+      }
+      return statement<unknown[], number>(
+        this.#db,
         `INSERT INTO leases VALUES (?, 1, 1, ?, ?)
            ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms,
              holder = excluded.holder
              WHERE held = 0 OR until_mono_ms <= ?
          RETURNING fence`,
       )
-      .pluck();
-    this.#holder = db
-      .prepare<[string], string>('SELECT holder FROM leases WHERE name = ? AND held = 1')
-      .pluck();
-    this.#held = db.prepare('SELECT holder, until_mono_ms FROM leases WHERE name = ? AND held = 1');
-    this.#free = db.prepare('UPDATE leases SET held = 0 WHERE name = ?');
-    this.#renew = db.prepare('UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1');
-    this.#release = db.prepare('UPDATE leases SET held = 0 WHERE name = ? AND fence = ?');
-  }
-
-  acquire(name: string, holdMs: number): number | undefined {
-    return this.#immediately(() => {
-      const nowMs = this.#time.now();
-      const holder = this.#holder.get(name);
-      if (holder !== undefined && this.#holders.isAlive(holder) === false) this.#free.run(name);
-      return this.#acquire.get(name, nowMs + holdMs, this.#holders.self, nowMs);
+        .pluck()
+        .get(name, nowMs + holdMs, this.#holders.self, nowMs);
     });
   }
 
-  /** Also an expired lease that nobody took meanwhile is kept on. */
+  /** Keeps a lease longer, also an expired one that nobody took meanwhile; false when another process has overtaken it. */
   renew(name: string, fence: number, holdMs: number): boolean {
-    return this.#immediately(() => this.#renew.run(this.#time.now() + holdMs, name, fence).changes === 1);
+    const sql = 'UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1';
+    return this.#immediately(
+      (nowMs) => statement(this.#db, sql).run(nowMs + holdMs, name, fence).changes === 1,
+    );
   }
 
   /** Whether a process has the lease and lives, or may live where that cannot be seen from here. */
@@ -187,12 +171,9 @@ export class LeaseRows implements Leases {
    * beyond its time, as when it stands still, until another one takes it.
    */
   holder(name: string): string | undefined {
-    return this.#immediately(() => {
-      const nowMs = this.#time.now();
-      const held = this.#held.get(name);
-      if (held === undefined) return undefined;
-      const isHeld = this.#holders.isAlive(held.holder) ?? held.until_mono_ms > nowMs;
-      return isHeld ? held.holder : undefined;
+    return this.#immediately((nowMs) => {
+      const held = this.#held(name);
+      return held && (this.#holders.isAlive(held.holder) ?? held.untilMs > nowMs) ? held.holder : undefined;
     });
   }
 
@@ -202,8 +183,18 @@ export class LeaseRows implements Leases {
     this.#immediately(() => undefined);
   }
 
-  #immediately<T>(action: () => T): T {
-    const result = storing(() => this.#transaction.immediate(action) as T);
+  #held(name: string): { holder: string; untilMs: number } | undefined {
+    const sql = 'SELECT holder, until_mono_ms AS untilMs FROM leases WHERE name = ? AND held = 1';
+    return statement<[string], { holder: string; untilMs: number }>(this.#db, sql).get(name);
+  }
+
+  #immediately<T>(action: (nowMs: number) => T): T {
+    const transaction = this.#db.transaction(() => {
+      const sql = 'UPDATE leases SET held = 0 WHERE name = ? AND fence = ?';
+      for (const [name, fence] of this.#owed) statement(this.#db, sql).run(name, fence);
+      return action(this.#time.now());
+    });
+    const result = storing(() => transaction.immediate());
     this.#owed.clear();
     return result;
   }

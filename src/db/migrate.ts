@@ -4,7 +4,7 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { createWithMode, storing, syncPath } from './sqlite.ts';
 
-export interface MigrateOptions {
+interface MigrateOptions {
   /** Holds `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
   /** How people know the database, such as `mirror.db`. */
@@ -13,7 +13,7 @@ export interface MigrateOptions {
   keepCopyAt?: string;
 }
 
-export interface MigrateReport {
+interface MigrateReport {
   /** Number of migrations the database had before; 0 for a new one. */
   from: number;
   to: number;
@@ -72,21 +72,15 @@ function checkApplied(db: Database.Database, known: Migration[], name: string): 
   const strange = applied.findIndex((each, i) => each !== known[i]?.name);
   if (strange === -1) return applied.length;
   if (strange >= known.length) {
-    throw new TillsyncError(
-      'storage-newer',
-      `${name} was written by a newer tillsync; it was left untouched.`,
-      {
-        hint: 'Install the newer tillsync again, or restore the copy that was kept before the upgrade.',
-      },
-    );
+    const message = `${name} was written by a newer tillsync; it was left untouched.`;
+    throw new TillsyncError('storage-newer', message, {
+      hint: 'Install the newer tillsync again, or restore the copy that was kept before the upgrade.',
+    });
   }
-  throw new TillsyncError(
-    'storage-corrupt',
-    `${name} has the schema step ${applied[strange]}, unknown here.`,
-    {
-      hint: 'Restore the copy that was kept before the upgrade, or move the file away.',
-    },
-  );
+  const message = `${name} has the schema step ${applied[strange]}, unknown here.`;
+  throw new TillsyncError('storage-corrupt', message, {
+    hint: 'Restore the copy that was kept before the upgrade, or move the file away.',
+  });
 }
 
 function apply(db: Database.Database, migration: Migration): void {

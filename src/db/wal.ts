@@ -23,32 +23,39 @@ export interface LockedBytes {
   isWaitingToo?: boolean;
 }
 
+type Bytes = Omit<LockedBytes, 'inode'>;
+
 /** Other processes that hold such locks at this moment, by the kernel's table of locks; Linux only. */
-export function lockHolders(bytes: readonly LockedBytes[], ownPid = process.pid): LockHolder[] {
+export function lockHolders(bytes: readonly LockedBytes[]): LockHolder[] {
   let locks: string;
   try {
     locks = readFileSync('/proc/locks', 'utf8');
   } catch {
     return [];
   }
-  const pids = new Set(bytes.flatMap((each) => holderPids(locks, each)));
-  pids.delete(ownPid);
-  return [...pids].map((pid) => ({ pid, program: programOf(pid) }));
+  return lockPids(locks, bytes)
+    .filter((pid) => pid !== process.pid)
+    .map((pid) => ({ pid, program: programOf(pid) }));
 }
 
-/** Reads lines such as `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
-export function holderPids(locks: string, bytes: LockedBytes): number[] {
-  const { inode, first, last, kind, isWaitingToo = false } = bytes;
-  return locks.split('\n').flatMap((line) => {
-    const match =
-      /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/.exec(
-        line,
-      );
-    if (!match || Number(match[4]) !== inode || (kind !== undefined && match[2] !== kind)) return [];
-    if (match[1] !== undefined && !isWaitingToo) return [];
-    const end = match[6] === 'EOF' ? Number.POSITIVE_INFINITY : Number(match[6]);
-    return Number(match[5]) <= last && end >= first ? [Number(match[3])] : [];
+const LOCK_LINE =
+  /^\d+:\s+(->\s+)?(?:POSIX|OFDLCK)\s+\S+\s+(READ|WRITE)\s+(\d+)\s+\S+:(\d+)\s+(\d+)\s+(\d+|EOF)/;
+
+/** Processes with such locks, from the text of /proc/locks: `4: POSIX  ADVISORY  READ 812 fe:01:1311 124 124`. */
+export function lockPids(locks: string, bytes: readonly LockedBytes[]): number[] {
+  const pids = locks.split('\n').flatMap((line) => {
+    const [, waits, kind, pid, inode, from, to] = LOCK_LINE.exec(line) ?? [];
+    const isOne = bytes.some(
+      (each) =>
+        Number(inode) === each.inode &&
+        (each.kind ?? kind) === kind &&
+        (waits === undefined || each.isWaitingToo) &&
+        Number(from) <= each.last &&
+        (to === 'EOF' || Number(to) >= each.first),
+    );
+    return isOne ? [Number(pid)] : [];
   });
+  return [...new Set(pids)];
 }
 
 /** `php (process 812), a program (process 97)`. */
@@ -70,51 +77,29 @@ function programOf(pid: number): string {
   }
 }
 
-type Bytes = Omit<LockedBytes, 'inode'>;
-
 /** Bytes of -shm on which SQLite's readers hold their locks (WAL-index format, read marks 0 to 4). */
-const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
+export const READ_MARKS: readonly Bytes[] = [{ first: 123, last: 127, kind: 'READ', isWaitingToo: true }];
 /** Those that a writer and a recovery need, and a lock on a reader's byte that shuts readers out. */
-const LOCKING: readonly Bytes[] = [
+export const LOCKING: readonly Bytes[] = [
   { first: 120, last: 120 },
   { first: 122, last: 122 },
   { first: 123, last: 127, kind: 'WRITE' },
 ];
 
-/** Other processes that are reading the mirror at this moment, by the kernel's table of locks; Linux only. */
-export function findWalReaders(path: string, ownPid = process.pid): LockHolder[] {
-  return others(path, READ_MARKS, ownPid);
+/** Other processes that are reading the mirror at this moment; Linux only. */
+export function findWalReaders(path: string): LockHolder[] {
+  return findHolders(path, READ_MARKS);
 }
 
-/** Other processes that keep this one from writing the mirror at this moment; Linux only. */
-export function findLockHolders(path: string, ownPid = process.pid): LockHolder[] {
-  return others(path, LOCKING, ownPid);
-}
-
-/** Processes with a read of the log whose -shm has this number, from the text of /proc/locks. */
-export function readerPids(locks: string, inode: number): number[] {
-  return READ_MARKS.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
-}
-
-/** The same of those who hold a lock that a writer needs. */
-export function lockingPids(locks: string, inode: number): number[] {
-  const pids = LOCKING.flatMap((bytes) => holderPids(locks, { inode, ...bytes }));
-  return [...new Set(pids)].sort((a, b) => a - b);
-}
-
-function others(path: string, bytes: readonly Bytes[], ownPid: number): LockHolder[] {
+function findHolders(path: string, bytes: readonly Bytes[]): LockHolder[] {
   const inode = statSync(`${path}-shm`, { throwIfNoEntry: false })?.ino;
-  if (inode === undefined) return [];
-  return lockHolders(
-    bytes.map((each) => ({ inode, ...each })),
-    ownPid,
-  );
+  return inode === undefined ? [] : lockHolders(bytes.map((each) => ({ inode, ...each })));
 }
 
 export const WAL_BYTES_MAX = 16 * 1024 * 1024;
 const TEND_EVERY_MS = 1_000;
 
-export interface WalCareOptions {
+interface WalCareOptions {
   path: string;
   clock: Clock;
   alarms: Alarms;
@@ -180,16 +165,13 @@ function sentence(path: string, bytes: number): string {
 
 const AGAIN_AFTER_MS = 1_000;
 
-export interface LockWatchOptions {
-  path: string;
-  clock: Clock;
-  alarms: Alarms;
+interface LockWatchOptions extends WalCareOptions {
   /** Writes what waits for the disk. */
   tryAgain: () => Promise<void>;
 }
 
 /**
- * Tells that another program keeps the mirror locked. A read lock is enough for that, which whoever may read the
+ * Notifies that another program keeps the mirror locked. A read lock is enough for that, which whoever may read the
  * mirror can take; so it cannot be prevented, and has to be told, with the name of the program.
  */
 export class LockWatch {
@@ -207,7 +189,7 @@ export class LockWatch {
     const { path, alarms } = this.#options;
     const isNews = this.#isUp !== true;
     this.#isUp = true;
-    const names = namesOf(findLockHolders(path));
+    const names = namesOf(findHolders(path, LOCKING));
     const who = names === '' ? 'A program that could not be named keeps' : `${names} keeps`;
     alarms.raise(
       'mirror.locked',

@@ -1,6 +1,6 @@
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
-import { lockingPids, readerPids } from '../../src/db/wal.ts';
+import { LOCKING, lockPids, READ_MARKS } from '../../src/db/wal.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { openTestMirror } from './open-test-mirror.ts';
 
@@ -37,6 +37,11 @@ it('finds who holds a lock that a writer needs', () => {
     '6: OFDLCK ADVISORY  WRITE 816 fe:01:77 0 EOF',
     '7: POSIX  ADVISORY  READ 817 fe:01:77 121 121',
   ].join('\n');
-  expect(lockingPids(lines, 77)).toEqual([811, 813, 816]);
-  expect(readerPids(lines, 77)).toEqual([812]);
+  const pids = (bytes: typeof LOCKING) =>
+    lockPids(
+      lines,
+      bytes.map((each) => ({ inode: 77, ...each })),
+    );
+  expect(pids(LOCKING)).toEqual([811, 813, 816]);
+  expect(pids(READ_MARKS)).toEqual([812]);
 });

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
-import { findWalReaders, readerPids } from '../../src/db/wal.ts';
+import { findWalReaders, lockPids, READ_MARKS } from '../../src/db/wal.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
 import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
@@ -25,7 +25,12 @@ it('readers are told from the kernel table of locks', () => {
     '5: FLOCK  ADVISORY  READ 817 fe:01:1311 0 EOF',
     '',
   ].join('\n');
-  expect(readerPids(locks, 1311)).toEqual([812, 816]);
+  expect(
+    lockPids(
+      locks,
+      READ_MARKS.map((each) => ({ inode: 1311, ...each })),
+    ),
+  ).toEqual([812, 816]);
 });
 
 it('a reader that holds the log is named in an alarm, which ends with it', async () => {
