@@ -2,7 +2,8 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { statement, storing } from './sqlite.ts';
+import { sqlOf } from './sql.ts';
+import { storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 
@@ -82,11 +83,11 @@ export class BootTime {
   /** The moment now, to which everything stored is comparable afterwards. Inside a transaction only. */
   now(): number {
     const { bootId } = this.#clock;
-    const stored = statement<[], string>(this.#db, 'SELECT boot_id FROM boot').pluck().get();
+    const stored = sqlOf(this.#db).value<string>('SELECT boot_id FROM boot');
     if (bootId !== stored) {
       if (stored !== undefined) this.#db.exec(BEFORE_THIS_BOOT);
       const sql = 'INSERT INTO boot VALUES (1, ?) ON CONFLICT DO UPDATE SET boot_id = excluded.boot_id';
-      statement(this.#db, sql).run(bootId);
+      sqlOf(this.#db).run(sql, bootId);
     }
     return this.#clock.monotonicMs();
   }
@@ -138,27 +139,26 @@ export class LeaseRows {
     return this.#immediately((nowMs) => {
       const held = this.#held(name);
       if (held && this.#holders.isAlive(held.holder) === false) {
-        statement(this.#db, 'UPDATE leases SET held = 0 WHERE name = ?').run(name);
+        sqlOf(this.#db).run('UPDATE leases SET held = 0 WHERE name = ?', name);
       }
-      return statement<unknown[], number>(
-        this.#db,
+      return sqlOf(this.#db).value(
         `INSERT INTO leases VALUES (?, 1, 1, ?, ?)
            ON CONFLICT DO UPDATE SET fence = fence + 1, held = 1, until_mono_ms = excluded.until_mono_ms,
              holder = excluded.holder
              WHERE held = 0 OR until_mono_ms <= ?
          RETURNING fence`,
-      )
-        .pluck()
-        .get(name, nowMs + holdMs, this.#holders.self, nowMs);
+        name,
+        nowMs + holdMs,
+        this.#holders.self,
+        nowMs,
+      );
     });
   }
 
   /** Keeps a lease longer, also an expired one that nobody took meanwhile; false when another process has overtaken it. */
   renew(name: string, fence: number, holdMs: number): boolean {
     const sql = 'UPDATE leases SET until_mono_ms = ? WHERE name = ? AND fence = ? AND held = 1';
-    return this.#immediately(
-      (nowMs) => statement(this.#db, sql).run(nowMs + holdMs, name, fence).changes === 1,
-    );
+    return this.#immediately((nowMs) => sqlOf(this.#db).run(sql, nowMs + holdMs, name, fence).changes === 1);
   }
 
   /** Whether a process has the lease and lives, or may live where that cannot be seen from here. */
@@ -185,13 +185,13 @@ export class LeaseRows {
 
   #held(name: string): { holder: string; untilMs: number } | undefined {
     const sql = 'SELECT holder, until_mono_ms AS untilMs FROM leases WHERE name = ? AND held = 1';
-    return statement<[string], { holder: string; untilMs: number }>(this.#db, sql).get(name);
+    return sqlOf(this.#db).row<{ holder: string; untilMs: number }>(sql, name);
   }
 
   #immediately<T>(action: (nowMs: number) => T): T {
     const transaction = this.#db.transaction(() => {
       const sql = 'UPDATE leases SET held = 0 WHERE name = ? AND fence = ?';
-      for (const [name, fence] of this.#owed) statement(this.#db, sql).run(name, fence);
+      for (const [name, fence] of this.#owed) sqlOf(this.#db).run(sql, name, fence);
       return action(this.#time.now());
     });
     const result = storing(() => transaction.immediate());

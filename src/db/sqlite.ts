@@ -60,26 +60,6 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   }
 }
 
-const prepared = new WeakMap<Database.Database, Map<string, Database.Statement>>();
-
-/** A statement, prepared once for each connection; for SQL that is known beforehand. */
-export function statement<Bind extends unknown[] = unknown[], Row = unknown>(
-  db: Database.Database,
-  sql: string,
-): Database.Statement<Bind, Row> {
-  let known = prepared.get(db);
-  if (!known) {
-    known = new Map();
-    prepared.set(db, known);
-  }
-  let found = known.get(sql);
-  if (!found) {
-    found = db.prepare(sql);
-    known.set(sql, found);
-  }
-  return found as Database.Statement<Bind, Row>;
-}
-
 /** Runs a database action and throws what goes wrong as a `storage-…` error. */
 export function storing<T>(action: () => T): T {
   try {

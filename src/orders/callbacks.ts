@@ -3,7 +3,8 @@ import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { statement, storing } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
+import { storing } from '../db/sqlite.ts';
 
 /** Why a callback was not kept as an order; null: it was. */
 export type CallbackFault =
@@ -180,11 +181,10 @@ export class RefusedCallbacks {
     const told: string[] = [];
     const last = this.#secret.at(-1);
     if (last && this.#secret.length >= REFUSED_MIN) {
-      const [what, which] = last.isMissing
-        ? ['no secret', 'the one that is agreed']
-        : ['another secret than the one that is agreed', 'the right one'];
       told.push(
-        `They carry ${what} (401), the last from ${last.from}. {tillsync} webhook set gives the platform ${which}.`,
+        last.isMissing
+          ? `They carry no secret (401), the last from ${last.from}. {tillsync} webhook set gives the platform the one that is agreed.`
+          : `They carry another secret than the one that is agreed (401), the last from ${last.from}. {tillsync} webhook set gives the platform the right one.`,
       );
     }
     if (this.#large.length >= REFUSED_MIN) {
@@ -215,12 +215,10 @@ export class CallbackRows {
     const keepAll = db.transaction(() => {
       const ids = callbacks.map(({ id, ...callback }) => {
         const entry = JSON.stringify(callback);
-        if (id !== null) statement(db, 'UPDATE callbacks SET entry = ? WHERE id = ?').run(entry, id);
-        return (
-          id ?? Number(statement(db, 'INSERT INTO callbacks (entry) VALUES (?)').run(entry).lastInsertRowid)
-        );
+        if (id !== null) sqlOf(db).run('UPDATE callbacks SET entry = ? WHERE id = ?', entry, id);
+        return id ?? Number(sqlOf(db).run('INSERT INTO callbacks (entry) VALUES (?)', entry).lastInsertRowid);
       });
-      statement(db, 'DELETE FROM callbacks WHERE id <= (SELECT max(id) FROM callbacks) - ?').run(KEPT);
+      sqlOf(db).run('DELETE FROM callbacks WHERE id <= (SELECT max(id) FROM callbacks) - ?', KEPT);
       return ids;
     });
     return storing(() => keepAll.immediate());
@@ -229,9 +227,7 @@ export class CallbackRows {
   /** After `id`, oldest first, the newest `limit` of them. */
   list(after: number, limit: number): KeptCallback[] {
     const sql = 'SELECT id, entry FROM callbacks WHERE id > ? ORDER BY id DESC LIMIT ?';
-    const rows = storing(() =>
-      statement<[number, number], { id: number; entry: string }>(this.#db, sql).all(after, limit),
-    );
+    const rows = storing(() => sqlOf(this.#db).rows<{ id: number; entry: string }>(sql, after, limit));
     return rows.reverse().map(({ id, entry }) => ({ ...JSON.parse(entry), id }));
   }
 }

@@ -9,14 +9,15 @@ import {
   openKeeper,
   WriteGate,
 } from '../db/mirror-connection.ts';
-import { settleWal, statement, storing, toStorageError } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
+import { settleWal, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { FEED_JUMP, type FeedMemory } from './order.ts';
 
 /** The highest seq ever given, also when its event is gone; 0 when there was none. */
 export function newestSeq(db: Database.Database): number {
   const sql = "SELECT seq FROM sqlite_sequence WHERE name = 'order_events'";
-  return statement<[], number>(db, sql).pluck().get() ?? 0;
+  return sqlOf(db).value(sql) ?? 0;
 }
 
 /** No event gets `seq` or a lower number any more. The caller's transaction. */
@@ -253,12 +254,12 @@ export class FeedRows implements FeedMemory {
   }
 
   highestSeq(): number | undefined {
-    return storing(() => statement<[], number>(this.#db, 'SELECT seq FROM feed').pluck().get());
+    return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }
 
   noteSeq(seq: number): void {
     const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
       ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;
-    storing(() => statement(this.#db, sql).run(seq));
+    storing(() => sqlOf(this.#db).run(sql, seq));
   }
 }

@@ -10,7 +10,8 @@ import {
 } from '../core/alarm.ts';
 import { asTyped } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { statement, walBytes } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
+import { walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
 import { pollDigests } from './answer-import.ts';
 import { MirrorFile, newestSeq } from './mirror-file.ts';
@@ -60,38 +61,41 @@ interface PendingAlarm {
 
 /** `lastOkAt` null leaves the one that is there. */
 function setFreshness(db: Database.Database, freshness: Freshness): void {
-  statement<[Freshness]>(
-    db,
+  sqlOf(db).run(
     `INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message)
      VALUES (@subject, @lastOkAt, @lastTryAt, @state, @message)
      ON CONFLICT (subject) DO UPDATE SET last_ok_at = coalesce(excluded.last_ok_at, last_ok_at),
        last_try_at = excluded.last_try_at, state = excluded.state, message = excluded.message`,
-  ).run(freshness);
+    freshness,
+  );
 }
 
 function storedFreshness(db: Database.Database): Freshness[] {
   const sql = `SELECT subject, last_ok_at AS lastOkAt, last_try_at AS lastTryAt, state, message FROM freshness`;
-  return statement<[], Freshness>(db, sql).all();
+  return sqlOf(db).rows<Freshness>(sql);
 }
 
 function setAlarm(db: Database.Database, key: AlarmKey, { message, at }: PendingAlarm): void {
   if (message === null) {
-    statement(db, 'DELETE FROM alarms WHERE key = ?').run(key);
+    sqlOf(db).run('DELETE FROM alarms WHERE key = ?', key);
     return;
   }
-  statement(
-    db,
+  sqlOf(db).run(
     `INSERT INTO alarms (key, message, raised_at, changed_at) VALUES (?, ?, ?, ?)
      ON CONFLICT (key) DO UPDATE SET message = excluded.message, changed_at = excluded.changed_at
        WHERE message <> excluded.message`,
-  ).run(key, message, at, at);
+    key,
+    message,
+    at,
+    at,
+  );
 }
 
 /** Oldest first. */
 function storedAlarms(db: Database.Database): RaisedAlarm[] {
   const sql = `SELECT key, message, raised_at AS raisedAt, changed_at AS changedAt FROM alarms
     ORDER BY raised_at, key`;
-  return statement<[], RaisedAlarm>(db, sql).all();
+  return sqlOf(db).rows<RaisedAlarm>(sql);
 }
 
 /**
@@ -230,17 +234,17 @@ function companyAt(db: Database.Database, order: 'ASC' | 'DESC'): string | undef
       WHERE seq > coalesce((SELECT value FROM marks WHERE name = 'orders.company-from'), 0)
       ORDER BY seq ${order} LIMIT ${LOOKED_AT})
     WHERE website_id IS NOT NULL LIMIT 1`;
-  return statement<[], string>(db, sql).pluck().get();
+  return sqlOf(db).value<string>(sql);
 }
 
 function mark(db: Database.Database, name: string): number | undefined {
-  return statement<[string], number>(db, 'SELECT value FROM marks WHERE name = ?').pluck().get(name);
+  return sqlOf(db).value('SELECT value FROM marks WHERE name = ?', name);
 }
 
 function setMark(db: Database.Database, name: string, value: number): void {
   const sql = `INSERT INTO marks (name, value) VALUES (?, ?)
     ON CONFLICT (name) DO UPDATE SET value = excluded.value`;
-  statement(db, sql).run(name, value);
+  sqlOf(db).run(sql, name, value);
 }
 
 /** `freshness` may lag this much behind a burst of webhooks, so that each of them need not rewrite it. */
@@ -364,7 +368,7 @@ export class Mirror implements OrderKeeper {
   /** JSON text as received. */
   orderPayload(orderId: string): string | undefined {
     const sql = 'SELECT payload FROM orders WHERE order_id = ?';
-    return this.read((db) => statement<[string], string>(db, sql).pluck().get(orderId));
+    return this.read((db) => sqlOf(db).value<string>(sql, orderId));
   }
 
   orders(filter: OrderFilter): MirroredOrder[] {
@@ -391,7 +395,7 @@ export class Mirror implements OrderKeeper {
 
   codesBetween(min: number, max: number): number[] {
     const sql = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
-    return this.read((db) => statement<[number, number], number>(db, sql).pluck().all(min, max));
+    return this.read((db) => sqlOf(db).values<number>(sql, min, max));
   }
 
   /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */

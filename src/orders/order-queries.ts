@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { statement } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
 import {
   type BoardOrder,
   IS_OPEN,
@@ -16,10 +16,7 @@ import {
   type TrendHour,
   type Unreadable,
 } from './order.ts';
-import { ITEM_FIELDS, MODIFIER_FIELDS, ORDER_FIELDS } from './order-rows.ts';
-import { snakeCase } from './spellings.ts';
-
-const columnsAs = (fields: readonly string[]) => fields.map((field) => `${snakeCase(field)} AS ${field}`);
+import { columnsAs, ITEM_FIELDS, MODIFIER_FIELDS, ORDER_FIELDS } from './order-rows.ts';
 
 const ORDER = `SELECT ${columnsAs(['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS])} FROM orders`;
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ? ORDER BY line`;
@@ -31,7 +28,7 @@ const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus',
 type OrderRow = Omit<MirroredOrder, 'isScheduled' | 'items'> & { isScheduled: number | null };
 
 export function orderById(db: Database.Database, orderId: string): MirroredOrder | undefined {
-  const row = statement<[string], OrderRow>(db, `${ORDER} WHERE order_id = ?`).get(orderId);
+  const row = sqlOf(db).row<OrderRow>(`${ORDER} WHERE order_id = ?`, orderId);
   return row && withItems(db, row);
 }
 
@@ -63,9 +60,9 @@ export function findOrders(db: Database.Database, filter: OrderFilter): Mirrored
 
 function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
   const items = new Map<number, OrderItem>();
-  const itemRows = statement<[string], OrderItem & { line: number }>(db, ITEMS).all(row.orderId);
+  const itemRows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, row.orderId);
   for (const { line, ...item } of itemRows) items.set(line, { ...item, modifiers: [] });
-  const modifierRows = statement<[string], OrderModifier & { line: number }>(db, MODIFIERS).all(row.orderId);
+  const modifierRows = sqlOf(db).rows<OrderModifier & { line: number }>(MODIFIERS, row.orderId);
   for (const { line, ...modifier } of modifierRows) items.get(line)?.modifiers.push(modifier);
   const isScheduled = row.isScheduled === null ? null : row.isScheduled !== 0;
   return { ...row, isScheduled, items: [...items.values()] };
@@ -85,14 +82,14 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
 /** The change feed after `seq`, oldest first. */
 export function eventsAfter(db: Database.Database, seq: number, limit: number): OrderEvent[] {
   const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
-  return statement<[number, number], OrderEvent>(db, sql).all(seq, limit);
+  return sqlOf(db).rows<OrderEvent>(sql, seq, limit);
 }
 
 /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
 export function oldestOpenOrder(db: Database.Database): string | null {
   const sql = `SELECT created_at FROM orders WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
     ORDER BY created_at LIMIT 1`;
-  return statement<[], string>(db, sql).pluck().get() ?? null;
+  return sqlOf(db).value<string>(sql) ?? null;
 }
 
 const BOARD = `SELECT ${columnsAs([
@@ -109,47 +106,38 @@ export function readBoard(db: Database.Database, limits: { open: number; ended: 
   const ended = `${BOARD} WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
     ORDER BY seq DESC LIMIT ?`;
   return [
-    ...statement<[number], BoardOrder>(db, open).all(limits.open),
-    ...statement<[number, number], BoardOrder>(db, ended).all(EVENTS_BACK, limits.ended),
+    ...sqlOf(db).rows<BoardOrder>(open, limits.open),
+    ...sqlOf(db).rows<BoardOrder>(ended, EVENTS_BACK, limits.ended),
   ];
 }
 
 const HOUR_MS = 3_600_000;
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
 const SAMPLE = 500;
+const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';
+const CREATED = 'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?';
 
 /** Orders and pushed changes of the last hours, oldest first: reads by the indexes on their times. */
 export function readTrends(db: Database.Database, nowMs: number, hours: number): TrendHour[] {
-  const orders = statement<[string, string], number>(
-    db,
-    'SELECT count(*) FROM orders WHERE created_at >= ? AND created_at < ?',
-  ).pluck();
-  const settled = statement<
-    [string, string, number],
-    { state: string; createdAt: string; settledAt: string }
-  >(
-    db,
-    `SELECT state, created_at AS createdAt, settled_at AS settledAt FROM outbox
-     WHERE settled_at >= ? AND settled_at < ? ORDER BY settled_at DESC LIMIT ?`,
-  );
-  const settledCount = statement<[string, string], number>(
-    db,
-    'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?',
-  ).pluck();
+  const sql = sqlOf(db);
   const presentMs = Math.floor(nowMs / HOUR_MS) * HOUR_MS;
   return Array.from({ length: hours }, (_, i) => {
     const fromMs = presentMs - (hours - 1 - i) * HOUR_MS;
     const from = isoUtc(fromMs);
     const to = isoUtc(fromMs + HOUR_MS);
-    const sample = settled.all(from, to, SAMPLE);
+    const sample = sql.rows<{ state: string; createdAt: string; settledAt: string }>(
+      `SELECT state, created_at AS createdAt, settled_at AS settledAt FROM outbox
+       WHERE settled_at >= ? AND settled_at < ? ORDER BY settled_at DESC LIMIT ?`,
+      ...[from, to, SAMPLE],
+    );
     const delays = sample
       .filter(({ state }) => state === 'done')
       .map(({ createdAt, settledAt }) => Math.max(Date.parse(settledAt) - Date.parse(createdAt), 0));
     // Of more than the sample, its share of sent ones speaks for all.
-    const all = sample.length < SAMPLE ? sample.length : (settledCount.get(from, to) ?? 0);
+    const all = sample.length < SAMPLE ? sample.length : (sql.value(SETTLED, from, to) ?? 0);
     const pushed = sample.length === 0 ? 0 : Math.round((delays.length / sample.length) * all);
     const [pushMedianMs, pushP95Ms] = [quantile(delays, 0.5), quantile(delays, 0.95)];
-    return { from, orders: orders.get(from, to) ?? 0, pushed, pushMedianMs, pushP95Ms };
+    return { from, orders: sql.value(CREATED, from, to) ?? 0, pushed, pushMedianMs, pushP95Ms };
   });
 }
 
@@ -167,7 +155,7 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
   const sql = `SELECT status, count(*) AS orders FROM
       (SELECT status FROM orders INDEXED BY orders_open WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?)
     GROUP BY status`;
-  return statement<[number], { status: string | null; orders: number }>(db, sql).all(OPEN_MAX);
+  return sqlOf(db).rows<{ status: string | null; orders: number }>(sql, OPEN_MAX);
 }
 
 /**
@@ -176,13 +164,13 @@ export function openOrdersByStatus(db: Database.Database): { status: string | nu
  */
 export function quarantineBySource(db: Database.Database): { source: string; entries: number }[] {
   const sql = 'SELECT source, count(*) AS entries FROM quarantine GROUP BY source';
-  return statement<[], { source: string; entries: number }>(db, sql).all();
+  return sqlOf(db).rows<{ source: string; entries: number }>(sql);
 }
 
 export function quarantineMark(db: Database.Database): string {
   const sql = `SELECT (SELECT count(*) FROM quarantine) || '/' ||
     coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`;
-  return statement<[], string>(db, sql).pluck().get() ?? '';
+  return sqlOf(db).value<string>(sql) ?? '';
 }
 
 /** Which of what was received is meant; what is left out does not restrict. */
@@ -331,25 +319,25 @@ const QUARANTINE = columnsAs(['quarantineId', 'source', 'receivedAt', 'reason', 
 /** Newest first. */
 export function quarantineList(db: Database.Database, limit: number): QuarantineEntry[] {
   const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
-  return statement<[number], QuarantineEntry>(db, sql).all(limit);
+  return sqlOf(db).rows<QuarantineEntry>(sql, limit);
 }
 
 export function quarantineGet(db: Database.Database, quarantineId: number): QuarantineDetail | undefined {
   const sql = `SELECT ${QUARANTINE}, payload FROM quarantine WHERE quarantine_id = ?`;
-  return statement<[number], QuarantineDetail>(db, sql).get(quarantineId);
+  return sqlOf(db).row<QuarantineDetail>(sql, quarantineId);
 }
 
 /** Whether there was something to remove. */
 export function quarantineRemove(db: Database.Database, quarantineId: number): boolean {
   const sql = 'DELETE FROM quarantine WHERE quarantine_id = ?';
-  return statement(db, sql).run(quarantineId).changes > 0;
+  return sqlOf(db).run(sql, quarantineId).changes > 0;
 }
 
 /** The entry of exactly this, where it is in quarantine already. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);
   const sql = 'SELECT quarantine_id FROM quarantine WHERE digest = ?';
-  return statement<[string], number>(db, sql).pluck().get(digest);
+  return sqlOf(db).value(sql, digest);
 }
 
 /** Keeps what nobody could read, once; the oldest entries are dropped when there is too much. */
@@ -358,7 +346,7 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
   const before = quarantinedAs(db, unreadable);
   if (before !== undefined) {
     const count = 'UPDATE quarantine SET seen = seen + 1 WHERE quarantine_id = ?';
-    if (source !== 'poll') statement(db, count).run(before);
+    if (source !== 'poll') sqlOf(db).run(count, before);
     return;
   }
   const bytes = Buffer.byteLength(payload);
@@ -366,10 +354,8 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
   const reason = isCut
     ? `${unreadable.reason} Only the first of its ${bytes} bytes are kept.`
     : unreadable.reason;
-  statement(
-    db,
+  sqlOf(db).run(
     'INSERT INTO quarantine (source, received_at, reason, digest, bytes, payload) VALUES (?, ?, ?, ?, ?, ?)',
-  ).run(
     source,
     isoUtc(receivedAtMs),
     reason,
@@ -382,13 +368,13 @@ export function quarantine(db: Database.Database, unreadable: Unreadable): void 
 
 function trimQuarantine(db: Database.Database): void {
   const totals = 'SELECT count(*) AS rows, coalesce(sum(bytes), 0) AS bytes FROM quarantine';
-  let { rows, bytes } = statement<[], { rows: number; bytes: number }>(db, totals).get() ?? {
+  let { rows, bytes } = sqlOf(db).row<{ rows: number; bytes: number }>(totals) ?? {
     rows: 0,
     bytes: 0,
   };
   if (rows <= ROWS_MAX && bytes <= TOTAL_BYTES_MAX) return;
   const oldest = 'SELECT quarantine_id AS id, bytes FROM quarantine ORDER BY quarantine_id LIMIT 1000';
-  for (const entry of statement<[], { id: number; bytes: number }>(db, oldest).all()) {
+  for (const entry of sqlOf(db).rows<{ id: number; bytes: number }>(oldest)) {
     if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
     quarantineRemove(db, entry.id);
     rows -= 1;

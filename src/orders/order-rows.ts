@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { statement } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
 import { mergeOutcome } from './merge.ts';
 import type {
   OrderFields,
@@ -33,6 +33,10 @@ export const MODIFIER_FIELDS = [
   'quantity',
 ] as const satisfies (keyof OrderModifier)[];
 
+export function columnsAs(fields: readonly string[]): string[] {
+  return fields.map((field) => `${snakeCase(field)} AS ${field}`);
+}
+
 /** What SQLite gives back for a column. */
 export type Value = string | number | null;
 
@@ -50,14 +54,6 @@ export function fieldValues(fields: OrderFields, known?: readonly Value[]): Valu
     if (sent === undefined) return known?.[i] ?? null;
     return typeof sent === 'boolean' ? Number(sent) : sent;
   });
-}
-
-function itemRow(orderId: string, line: number, item: OrderItem): Value[] {
-  return [orderId, line, ...ITEM_FIELDS.map((field) => item[field])];
-}
-
-function modifierRow(orderId: string, line: number, number: number, modifier: OrderModifier): Value[] {
-  return [orderId, line, number, ...MODIFIER_FIELDS.map((field) => modifier[field])];
 }
 
 export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
@@ -91,13 +87,15 @@ const WRITTEN = [
 ];
 const marks = (count: number) => Array.from({ length: count }, () => '?');
 
-const KNOWN = `SELECT ${WRITTEN}, payload_at FROM orders WHERE order_id = ?`;
+const OWN_FIELDS = ['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload', 'updatedAt', 'payloadAt'];
+const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])} FROM orders WHERE order_id = ?`;
 const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, order_id) VALUES (${marks(WRITTEN.length + 1)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)}, payload_at = NULL
   WHERE order_id = ?`;
 // In no order: ORDER BY makes so small a query three times as long, even where there is nothing to sort.
-const ITEMS = 'SELECT * FROM order_items WHERE order_id = ?';
-const MODIFIERS = 'SELECT * FROM order_item_modifiers WHERE order_id = ?';
+const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
+const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
+  WHERE order_id = ?`;
 const INSERT_ITEM = `INSERT INTO order_items VALUES (${marks(ITEM_FIELDS.length + 2)})`;
 const INSERT_MODIFIER = `INSERT INTO order_item_modifiers VALUES (${marks(MODIFIER_FIELDS.length + 3)})`;
 
@@ -107,50 +105,43 @@ export function polledOrder(
   orderId: string,
 ): { pollDigest: string | null; code: number | null } | undefined {
   const sql = 'SELECT poll_digest AS pollDigest, code FROM orders WHERE order_id = ?';
-  return statement<[string], { pollDigest: string | null; code: number | null }>(db, sql).get(orderId);
+  return sqlOf(db).row<{ pollDigest: string | null; code: number | null }>(sql, orderId);
 }
 
 export function knownOrder(db: Database.Database, orderId: string): KnownRow | undefined {
-  const row = statement<[string], Value[]>(db, KNOWN).raw().get(orderId);
-  if (!row) return undefined;
-  const own = row.splice(ORDER_FIELDS.length);
-  const [seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt] = own;
-  return {
-    values: row,
-    ...{ seq, eventSource, pollDigest, payloadSource, payload, updatedAt, payloadAt },
-  } as KnownRow;
+  const row = sqlOf(db).row<KnownRow & Record<keyof OrderFields, Value>>(KNOWN, orderId);
+  return row && { ...row, values: ORDER_FIELDS.map((field) => row[field]) };
 }
 
 export function updateDigest(db: Database.Database, orderId: string, pollDigest: string | null): void {
-  statement(db, 'UPDATE orders SET poll_digest = ? WHERE order_id = ?').run(pollDigest, orderId);
+  sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
 /** Whether the mirror has just these items of the order. */
 export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
-  const rows = statement<[string], Value[]>(db, ITEMS).raw().all(orderId);
-  const modifierRows = statement<[string], Value[]>(db, MODIFIERS).raw().all(orderId);
-  const modifiers = items.reduce((sum, item) => sum + item.modifiers.length, 0);
+  const rows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId);
+  const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
   return (
     rows.length === items.length &&
-    modifierRows.length === modifiers &&
+    modifiers.length === items.reduce((sum, item) => sum + item.modifiers.length, 0) &&
     rows.every((row) => {
-      const line = row[1] as number;
-      const item = items[line - 1];
-      return item !== undefined && sameRow(row, itemRow(orderId, line, item));
+      const item = items[row.line - 1];
+      return item && ITEM_FIELDS.every((field) => row[field] === item[field]);
     }) &&
-    modifierRows.every((row) => {
-      const [line, number] = [row[1] as number, row[2] as number];
-      const modifier = items[line - 1]?.modifiers[number - 1];
-      return modifier !== undefined && sameRow(row, modifierRow(orderId, line, number, modifier));
+    modifiers.every((row) => {
+      const modifier = items[row.line - 1]?.modifiers[row.modifier - 1];
+      return modifier && MODIFIER_FIELDS.every((field) => row[field] === modifier[field]);
     })
   );
 }
 
 function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
   for (const [i, item] of items.entries()) {
-    statement(db, INSERT_ITEM).run(...bound(itemRow(orderId, i + 1, item)));
+    const fields = ITEM_FIELDS.map((field) => item[field]);
+    sqlOf(db).run(INSERT_ITEM, ...bound([orderId, i + 1, ...fields]));
     for (const [j, modifier] of item.modifiers.entries()) {
-      statement(db, INSERT_MODIFIER).run(...bound(modifierRow(orderId, i + 1, j + 1, modifier)));
+      const values = MODIFIER_FIELDS.map((field) => modifier[field]);
+      sqlOf(db).run(INSERT_MODIFIER, ...bound([orderId, i + 1, j + 1, ...values]));
     }
   }
 }
@@ -177,17 +168,17 @@ export function addPayload(
   applied: boolean,
 ): void {
   const has = 'SELECT 1 FROM order_payloads WHERE order_id = ? AND seq = ? AND payload = ?';
-  if (!applied && statement(db, has).get(orderId, seq, payload) !== undefined) return;
+  if (!applied && sqlOf(db).row(has, orderId, seq, payload) !== undefined) return;
   const sql =
     'INSERT INTO order_payloads (order_id, seq, applied, source, received_at, payload) VALUES (?, ?, ?, ?, ?, ?)';
-  statement(db, sql).run(orderId, seq, Number(applied), source, receivedAt, payload);
+  sqlOf(db).run(sql, orderId, seq, Number(applied), source, receivedAt, payload);
 }
 
 /** As they were merged, the oldest first. */
 export function earlierPayloads(db: Database.Database, orderId: string): EarlierPayload[] {
   const sql = `SELECT seq, source, received_at AS receivedAt, payload FROM order_payloads
     WHERE order_id = ? ORDER BY seq, received_at, payload_id`;
-  return statement<[string], EarlierPayload>(db, sql).all(orderId);
+  return sqlOf(db).rows<EarlierPayload>(sql, orderId);
 }
 
 /** The payload that `orders` has of an order. */
@@ -216,12 +207,13 @@ export function holdNotification(
       SET resolved_at = NULL, resolution = NULL, known_status = excluded.known_status
       WHERE resolved_at IS NOT NULL`;
   const status = reading.fields.status ?? null;
-  const { lastInsertRowid, changes } = statement(db, insert).run(
+  const { lastInsertRowid, changes } = sqlOf(db).run(
+    insert,
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   if (changes === 0) return;
   const trim = 'DELETE FROM held_notifications WHERE held_id <= ?';
-  statement(db, trim).run(Number(lastInsertRowid) - HELD_MAX);
+  sqlOf(db).run(trim, Number(lastInsertRowid) - HELD_MAX);
 }
 
 /** A poll said that the order has `status`. */
@@ -229,7 +221,7 @@ function resolveHeld(db: Database.Database, orderId: string, status: string | nu
   const sql = `UPDATE held_notifications
     SET resolved_at = ?, resolution = iif(status IS ?, 'confirmed', 'refuted')
     WHERE order_id = ? AND resolved_at IS NULL`;
-  statement(db, sql).run(isoUtc(atMs), status, orderId);
+  sqlOf(db).run(sql, isoUtc(atMs), status, orderId);
 }
 
 /**
@@ -257,17 +249,22 @@ export function mergeOrder(
   });
   if (!known || outcome === 'created' || outcome === 'changed') {
     const observedAt = isoUtc(observedAtMs);
-    const { lastInsertRowid: seq } = statement(
-      db,
+    const { lastInsertRowid: seq } = sqlOf(db).run(
       'INSERT INTO order_events (order_id, status, previous_status, source, observed_at) VALUES (?, ?, ?, ?, ?)',
-    ).run(orderId, status, knownStatus, source, observedAt);
+      orderId,
+      status,
+      knownStatus,
+      source,
+      observedAt,
+    );
     if (known && known.payload !== raw) keepReplacedPayload(db, orderId, known);
-    statement(db, known ? UPDATE_ORDER : INSERT_ORDER).run(
+    sqlOf(db).run(
+      known ? UPDATE_ORDER : INSERT_ORDER,
       ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt, orderId]),
     );
     if (known && !sameItems) {
-      statement(db, 'DELETE FROM order_items WHERE order_id = ?').run(orderId);
-      statement(db, 'DELETE FROM order_item_modifiers WHERE order_id = ?').run(orderId);
+      sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);
+      sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items);
   } else if (outcome === 'confirmed') {
@@ -299,7 +296,7 @@ function noteConfirmed(
   if (known.payloadSource === source && isOther) {
     if (source === 'webhook') keepReplacedPayload(db, orderId, known);
     const sql = 'UPDATE orders SET payload = ?, payload_at = ?, poll_digest = ? WHERE order_id = ?';
-    statement(db, sql).run(raw, receivedAt, digest, orderId);
+    sqlOf(db).run(sql, raw, receivedAt, digest, orderId);
   } else if (known.pollDigest !== digest) {
     updateDigest(db, orderId, digest);
   }

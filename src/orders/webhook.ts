@@ -5,7 +5,8 @@ import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/error
 import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import { statement, storing } from '../db/sqlite.ts';
+import { sqlOf } from '../db/sql.ts';
+import { storing } from '../db/sqlite.ts';
 import type { CallOptions, Platform, WebhookChange, WebhookState } from '../platform/platform.ts';
 
 /** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */
@@ -340,7 +341,7 @@ export class WebhookRows {
   /** May throw `storage-busy`. */
   read(): WebhookMemory {
     const sql = 'SELECT memory FROM webhook';
-    const text = storing(() => statement<[], string>(this.#db, sql).pluck().get());
+    const text = storing(() => sqlOf(this.#db).value<string>(sql));
     if (text === undefined) return NO_WEBHOOK_MEMORY;
     const memory = asWebhookMemory(JSON.parse(text));
     if (text !== this.#toldText) this.#tell(memory);
@@ -354,7 +355,7 @@ export class WebhookRows {
       const memory = change(this.read());
       this.#tell(memory);
       const sql = 'INSERT OR REPLACE INTO webhook (one, memory) VALUES (1, ?)';
-      statement(this.#db, sql).run(JSON.stringify(memory));
+      sqlOf(this.#db).run(sql, JSON.stringify(memory));
     });
     storing(() => updating.immediate());
   }
