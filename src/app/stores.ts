@@ -9,8 +9,7 @@ import {
   AsideRows,
 } from '../health/alarm-news.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
-import { FeedRows } from '../orders/mirror-file.ts';
-import type { FeedMemory } from '../orders/order.ts';
+import { type FeedMemory, FeedRows } from '../orders/mirror-file.ts';
 import { type WebhookMemoryStore, WebhookRows } from '../orders/webhook.ts';
 import { RateLedger } from '../platform/rate-budget.ts';
 import { TokenRows, type TokenStore } from '../platform/tokens.ts';

@@ -12,7 +12,7 @@ import {
 import { sqlOf } from '../db/sql.ts';
 import { settleWal, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
-import { FEED_JUMP, type FeedMemory } from './order.ts';
+import { FEED_JUMP } from './order.ts';
 
 /** The highest seq ever given, also when its event is gone; 0 when there was none. */
 export function newestSeq(db: Database.Database): number {
@@ -245,18 +245,25 @@ function inodeOf(path: string): number {
   return statSync(path, { throwIfNoEntry: false })?.ino ?? 0;
 }
 
-/** How far the feed of the mirror has got, as one row of state.db. */
-export class FeedRows implements FeedMemory {
+export type FeedMemory = Pick<FeedRows, 'highestSeq' | 'noteSeq'>;
+
+/**
+ * Remembers outside of the mirror, as one row of state.db, how far its feed has got, so that a mirror that is made
+ * anew gives no number a second time. Methods throw `storage-…`.
+ */
+export class FeedRows {
   readonly #db: Database.Database;
 
   constructor({ db }: { db: Database.Database }) {
     this.#db = db;
   }
 
+  /** The newest event when that was noted last, which is seldom; undefined: no mirror was ever there. */
   highestSeq(): number | undefined {
     return storing(() => sqlOf(this.#db).value('SELECT seq FROM feed'));
   }
 
+  /** Durable when it returns; a lower number than the one that is kept changes nothing. */
   noteSeq(seq: number): void {
     const sql = `INSERT INTO feed (one, seq) VALUES (1, ?)
       ON CONFLICT DO UPDATE SET seq = excluded.seq WHERE excluded.seq > seq`;

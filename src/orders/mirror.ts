@@ -14,32 +14,29 @@ import { sqlOf } from '../db/sql.ts';
 import { walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
 import { pollDigests } from './answer-import.ts';
-import { MirrorFile, newestSeq } from './mirror-file.ts';
-import type {
-  FeedMemory,
-  ImportOptions,
-  ImportReport,
-  IntakeEntry,
-  IntakeOutcome,
-  MirroredOrder,
-  OrderEvent,
-  OrderFilter,
-  OrderHistory,
-  OrderKeeper,
+import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
+import {
+  type ImportOptions,
+  type ImportReport,
+  type IntakeEntry,
+  type IntakeOutcome,
+  IS_OPEN,
+  type MirroredOrder,
+  type OrderEvent,
+  type OrderFilter,
+  type OrderHistory,
+  type OrderKeeper,
 } from './order.ts';
 import { OrderImport } from './order-import.ts';
 import {
-  eventsAfter,
+  EVENT,
   findOrders,
-  oldestOpenOrder,
   orderById,
   orderHistory,
+  QUARANTINE,
   type QuarantineDetail,
   type QuarantineEntry,
   quarantine,
-  quarantineGet,
-  quarantineList,
-  quarantineRemove,
 } from './order-queries.ts';
 import { mergeOrder } from './order-rows.ts';
 import type { ExtraSpellings } from './spellings.ts';
@@ -381,7 +378,8 @@ export class Mirror implements OrderKeeper {
 
   /** The change feed after `seq`, oldest first. */
   eventsAfter(seq: number, limit: number): OrderEvent[] {
-    return this.read((db) => eventsAfter(db, seq, limit));
+    const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
+    return this.read((db) => sqlOf(db).rows<OrderEvent>(sql, seq, limit));
   }
 
   newestSeq(): number {
@@ -400,7 +398,9 @@ export class Mirror implements OrderKeeper {
 
   /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
   oldestOpenOrderMs(): number | null {
-    return epochMs(this.read(oldestOpenOrder));
+    const sql = `SELECT created_at FROM orders
+      WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z' ORDER BY created_at LIMIT 1`;
+    return epochMs(this.read((db) => sqlOf(db).value<string>(sql)));
   }
 
   /** When the last complete poll was told as well, on this machine's clock. */
@@ -449,17 +449,21 @@ export class Mirror implements OrderKeeper {
     return this.#boards.flush();
   }
 
+  /** Newest first. */
   quarantineList(limit: number): QuarantineEntry[] {
-    return this.read((db) => quarantineList(db, limit));
+    const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
+    return this.read((db) => sqlOf(db).rows<QuarantineEntry>(sql, limit));
   }
 
   quarantineGet(quarantineId: number): QuarantineDetail | undefined {
-    return this.read((db) => quarantineGet(db, quarantineId));
+    const sql = `SELECT ${QUARANTINE}, payload FROM quarantine WHERE quarantine_id = ?`;
+    return this.read((db) => sqlOf(db).row<QuarantineDetail>(sql, quarantineId));
   }
 
   /** Whether there was something to remove. */
   quarantineRemove(quarantineId: number): Promise<boolean> {
-    return this.write((db) => quarantineRemove(db, quarantineId));
+    const sql = 'DELETE FROM quarantine WHERE quarantine_id = ?';
+    return this.write((db) => sqlOf(db).run(sql, quarantineId).changes > 0);
   }
 
   /** Size of the write-ahead log. */

@@ -245,23 +245,15 @@ export class OrderPoll {
   }
 }
 
+const COUNTS = ['pages', 'records', 'created', 'changed', 'confirmed', 'superseded', 'unreadable'] as const;
+
 function sum(a: PollReport, b: PollReport, window: PollWindow): PollReport {
-  return {
-    window,
-    pages: a.pages + b.pages,
-    records: a.records + b.records,
-    created: a.created + b.created,
-    changed: a.changed + b.changed,
-    confirmed: a.confirmed + b.confirmed,
-    superseded: a.superseded + b.superseded,
-    unreadable: a.unreadable + b.unreadable,
-    createdIds: [...a.createdIds, ...b.createdIds].slice(0, 1_000),
-    morePages: b.morePages,
-    codes:
-      a.codes && b.codes
-        ? { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) }
-        : (a.codes ?? b.codes),
-  };
+  const total = { ...b, window, createdIds: [...a.createdIds, ...b.createdIds].slice(0, 1_000) };
+  for (const name of COUNTS) total[name] += a[name];
+  if (a.codes && b.codes) {
+    total.codes = { min: Math.min(a.codes.min, b.codes.min), max: Math.max(a.codes.max, b.codes.max) };
+  } else total.codes = a.codes ?? b.codes;
+  return total;
 }
 
 /** Longest run of missing codes still taken for missing orders; longer ones are another numbering. */

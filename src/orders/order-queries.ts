@@ -22,7 +22,7 @@ const ORDER = `SELECT ${columnsAs(['orderId', 'seq', 'updatedAt', ...ORDER_FIELD
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ? ORDER BY line`;
 const MODIFIERS = `SELECT line, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
   WHERE order_id = ? ORDER BY line, modifier`;
-const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
+export const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
   FROM order_events`;
 
 type OrderRow = Omit<MirroredOrder, 'isScheduled' | 'items'> & { isScheduled: number | null };
@@ -77,19 +77,6 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
     )
     .get(orderId);
   return { events, acknowledged: acknowledged ?? null };
-}
-
-/** The change feed after `seq`, oldest first. */
-export function eventsAfter(db: Database.Database, seq: number, limit: number): OrderEvent[] {
-  const sql = `${EVENT} WHERE seq > ? ORDER BY seq LIMIT ?`;
-  return sqlOf(db).rows<OrderEvent>(sql, seq, limit);
-}
-
-/** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
-export function oldestOpenOrder(db: Database.Database): string | null {
-  const sql = `SELECT created_at FROM orders WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'
-    ORDER BY created_at LIMIT 1`;
-  return sqlOf(db).value<string>(sql) ?? null;
 }
 
 const BOARD = `SELECT ${columnsAs([
@@ -314,24 +301,7 @@ const PAYLOAD_BYTES_MAX = 32 * 1024 * 1024;
 const TOTAL_BYTES_MAX = 128 * 1024 * 1024;
 const ROWS_MAX = 10_000;
 
-const QUARANTINE = columnsAs(['quarantineId', 'source', 'receivedAt', 'reason', 'seen', 'bytes']);
-
-/** Newest first. */
-export function quarantineList(db: Database.Database, limit: number): QuarantineEntry[] {
-  const sql = `SELECT ${QUARANTINE} FROM quarantine ORDER BY quarantine_id DESC LIMIT ?`;
-  return sqlOf(db).rows<QuarantineEntry>(sql, limit);
-}
-
-export function quarantineGet(db: Database.Database, quarantineId: number): QuarantineDetail | undefined {
-  const sql = `SELECT ${QUARANTINE}, payload FROM quarantine WHERE quarantine_id = ?`;
-  return sqlOf(db).row<QuarantineDetail>(sql, quarantineId);
-}
-
-/** Whether there was something to remove. */
-export function quarantineRemove(db: Database.Database, quarantineId: number): boolean {
-  const sql = 'DELETE FROM quarantine WHERE quarantine_id = ?';
-  return sqlOf(db).run(sql, quarantineId).changes > 0;
-}
+export const QUARANTINE = columnsAs(['quarantineId', 'source', 'receivedAt', 'reason', 'seen', 'bytes']);
 
 /** The entry of exactly this, where it is in quarantine already. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
@@ -376,7 +346,7 @@ function trimQuarantine(db: Database.Database): void {
   const oldest = 'SELECT quarantine_id AS id, bytes FROM quarantine ORDER BY quarantine_id LIMIT 1000';
   for (const entry of sqlOf(db).rows<{ id: number; bytes: number }>(oldest)) {
     if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
-    quarantineRemove(db, entry.id);
+    sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', entry.id);
     rows -= 1;
     bytes -= entry.bytes;
   }
