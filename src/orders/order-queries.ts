@@ -194,57 +194,59 @@ export interface ReceivedDetail extends ReceivedEntry {
   payload: string | Uint8Array;
 }
 
-const NEWEST_TIME = 'coalesce(o.payload_at, o.updated_at)';
+/** Where payloads are kept, by the letter of their ids, with the SQL of what is told of each. */
+const KEPT = {
+  o: {
+    ...{ table: 'orders', state: 'newest', number: 'seq', orderId: 'order_id', source: 'payload_source' },
+    ...{ receivedAt: 'coalesce(payload_at, updated_at)', status: 'status' },
+  },
+  p: {
+    ...{ table: 'order_payloads AS p', state: 'earlier', number: 'payload_id', orderId: 'order_id' },
+    ...{ source: 'source', receivedAt: 'received_at' },
+    status: '(SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1)',
+  },
+  h: {
+    ...{ table: 'held_notifications', state: 'held', number: 'held_id', orderId: 'order_id' },
+    ...{ source: "'webhook'", receivedAt: 'received_at', status: 'status' },
+  },
+  q: {
+    ...{ table: 'quarantine', state: 'quarantined', number: 'quarantine_id', orderId: 'NULL' },
+    ...{ source: 'source', receivedAt: 'received_at', status: 'NULL' },
+  },
+} satisfies Record<string, { state: ReceivedState } & Record<string, string>>;
+type Letter = keyof typeof KEPT;
 
-const matches = (order: string, time: string, source: string) =>
-  `(@orderId IS NULL OR ${order} = @orderId) AND (@since IS NULL OR ${time} >= @since)
-   AND (@until IS NULL OR ${time} < @until) AND (@source IS NULL OR ${source} = @source)`;
+function selectKept(letter: Letter, more = ''): string {
+  const { table, state, number, orderId, source, receivedAt, status } = KEPT[letter];
+  return `SELECT '${letter}' || ${number} AS id, '${state}' AS state, ${orderId} AS orderId, ${source} AS source,
+    ${receivedAt} AS receivedAt, ${status} AS status ${more} FROM ${table}`;
+}
 
-const columns = (letter: string, number: string, state: ReceivedState) =>
-  `'${letter}' || ${number} AS id, '${state}' AS state`;
-
-const NEWEST = `SELECT ${columns('o', 'o.seq', 'newest')}, o.order_id AS orderId, o.payload_source AS source,
-  ${NEWEST_TIME} AS receivedAt, o.status FROM orders o`;
-const EARLIER = `SELECT ${columns('p', 'p.payload_id', 'earlier')}, p.order_id AS orderId, p.source,
-  p.received_at AS receivedAt,
-  (SELECT e.status FROM order_events e WHERE e.seq = p.seq AND p.applied = 1) AS status FROM order_payloads p`;
-const HELD = `SELECT ${columns('h', 'h.held_id', 'held')}, h.order_id AS orderId, 'webhook' AS source,
-  h.received_at AS receivedAt, h.status FROM held_notifications h`;
-const QUARANTINED = `SELECT ${columns('q', 'q.quarantine_id', 'quarantined')}, NULL AS orderId, q.source,
-  q.received_at AS receivedAt, NULL AS status FROM quarantine q`;
-const OF_ORDERS = "q.source IN ('webhook', 'poll')";
-
-const LIST_QUARANTINED = `${QUARANTINED} WHERE ${OF_ORDERS} AND ${matches('NULL', 'q.received_at', 'q.source')}`;
-const LIST_ALL = `${NEWEST} WHERE ${matches('o.order_id', NEWEST_TIME, 'o.payload_source')}
-  UNION ALL ${EARLIER} WHERE ${matches('p.order_id', 'p.received_at', 'p.source')}
-  UNION ALL ${HELD} WHERE ${matches('h.order_id', 'h.received_at', "'webhook'")}
-  UNION ALL ${LIST_QUARANTINED}`;
-
-/** Where each kind of id is looked up; the payload is read for one row only. */
-const BY_ID: Record<string, string> = {
-  o: `${NEWEST.replace(' FROM', ', o.payload FROM')} WHERE o.seq = ?`,
-  p: `${EARLIER.replace(' FROM order_payloads', ', p.payload FROM order_payloads')} WHERE p.payload_id = ?`,
-  h: `${HELD.replace(' FROM', ', h.payload FROM')} WHERE h.held_id = ?`,
-  q: `${QUARANTINED.replace(' FROM', ', q.payload FROM')} WHERE q.quarantine_id = ?`,
-};
+function matches(letter: Letter): string {
+  const { orderId, receivedAt, source } = KEPT[letter];
+  return `(@orderId IS NULL OR ${orderId} = @orderId) AND (@source IS NULL OR ${source} = @source)
+    AND (@since IS NULL OR ${receivedAt} >= @since) AND (@until IS NULL OR ${receivedAt} < @until)
+    ${letter === 'q' ? "AND source IN ('webhook', 'poll')" : ''}`;
+}
 
 /** Newest first. Without an order it goes over all that is kept, so it is for people, not for loops. */
 export function listReceived(
   db: Database.Database,
   filter: ReceivedFilter,
-  options: { limit: number; quarantinedOnly: boolean },
+  { limit, quarantinedOnly }: { limit: number; quarantinedOnly: boolean },
 ): ReceivedEntry[] {
-  const parts = options.quarantinedOnly ? LIST_QUARANTINED : LIST_ALL;
-  return db
-    .prepare<[object], ReceivedEntry>(`${parts} ORDER BY receivedAt DESC, id DESC LIMIT @limit`)
-    .all({ ...bindings(filter), limit: options.limit });
+  const letters: Letter[] = quarantinedOnly ? ['q'] : ['o', 'p', 'h', 'q'];
+  const parts = letters.map((letter) => `${selectKept(letter)} WHERE ${matches(letter)}`);
+  const sql = `${parts.join(' UNION ALL ')} ORDER BY receivedAt DESC, id DESC LIMIT @limit`;
+  return sqlOf(db).rows<ReceivedEntry>(sql, { ...bindings(filter), limit });
 }
 
 /** undefined: nothing has this id, or no longer. */
 export function getReceived(db: Database.Database, id: string): ReceivedDetail | undefined {
-  const match = /^([ophq])(\d{1,15})$/.exec(id);
-  const sql = BY_ID[match?.[1] ?? ''];
-  return sql === undefined ? undefined : db.prepare<[number], ReceivedDetail>(sql).get(Number(match?.[2]));
+  const [, letter, number] = /^([ophq])(\d{1,15})$/.exec(id) ?? [];
+  if (letter === undefined) return undefined;
+  const sql = `${selectKept(letter as Letter, ', payload')} WHERE ${KEPT[letter as Letter].number} = ?`;
+  return sqlOf(db).row<ReceivedDetail>(sql, Number(number));
 }
 
 /** Orders of which something that matches was received, by pages: those after the row `after`. */
@@ -253,34 +255,22 @@ export function ordersReceived(
   filter: ReceivedFilter,
   page: { after: number; limit: number },
 ): { row: number; orderId: string }[] {
-  return db
-    .prepare<[object], { row: number; orderId: string }>(
-      `SELECT o.rowid AS row, o.order_id AS orderId FROM orders o
-       WHERE o.rowid > @after AND (@orderId IS NULL OR o.order_id = @orderId)
-         AND (${matches('o.order_id', NEWEST_TIME, 'o.payload_source')} OR EXISTS (
-           SELECT 1 FROM order_payloads p
-           WHERE p.order_id = o.order_id AND ${matches('p.order_id', 'p.received_at', 'p.source')}))
-       ORDER BY o.rowid LIMIT @limit`,
-    )
-    .all({ ...bindings(filter), ...page });
+  const sql = `SELECT orders.rowid AS row, order_id AS orderId FROM orders
+    WHERE orders.rowid > @after AND (@orderId IS NULL OR order_id = @orderId) AND (${matches('o')} OR EXISTS (
+      SELECT 1 FROM order_payloads p WHERE p.order_id = orders.order_id AND ${matches('p')}))
+    ORDER BY orders.rowid LIMIT @limit`;
+  return sqlOf(db).rows<{ row: number; orderId: string }>(sql, { ...bindings(filter), ...page });
 }
 
 /** Quarantined payloads of orders that match, the oldest first. */
 export function quarantinedOrders(db: Database.Database, filter: ReceivedFilter): number[] {
-  return db
-    .prepare<[object], number>(
-      `SELECT quarantine_id FROM quarantine q
-       WHERE ${OF_ORDERS} AND ${matches('NULL', 'q.received_at', 'q.source')} ORDER BY quarantine_id`,
-    )
-    .pluck()
-    .all(bindings(filter));
+  const sql = `SELECT quarantine_id FROM quarantine WHERE ${matches('q')} ORDER BY quarantine_id`;
+  return sqlOf(db).values<number>(sql, bindings(filter));
 }
 
-function bindings({ orderId = null, since = null, until = null, source = null }: Partial<Nullable>) {
-  return { orderId, since, until, source };
+function bindings({ orderId, since, until, source }: ReceivedFilter) {
+  return { orderId: orderId ?? null, since: since ?? null, until: until ?? null, source: source ?? null };
 }
-
-type Nullable = { [Key in keyof ReceivedFilter]: ReceivedFilter[Key] | null };
 
 export interface QuarantineEntry {
   quarantineId: number;
