@@ -6,26 +6,14 @@ import { asTyped, TillsyncError } from './errors.ts';
 import { type Log, type LogConfig, secretForms } from './log.ts';
 import { type Clock, isoUtc } from './time.ts';
 
-/** Where lines go; process.stdout and process.stderr fit. */
-export interface LogStream {
-  write(text: string): unknown;
-  isTTY?: boolean | undefined;
-}
-
 export interface LoggerOptions extends LogConfig {
   /** Whether lines go to the journal of systemd, which takes its priority from a prefix and removes that. */
   toJournal?: boolean;
-  stream: LogStream;
+  /** Where lines go; process.stdout and process.stderr fit. */
+  stream: { write(text: string): unknown; isTTY?: boolean | undefined };
   clock: Clock;
   /** Secrets that last as long as the process; those that rotate are registered as they come. */
   secrets?: readonly string[];
-}
-
-/** A pino log whose every line has passed the scrubber. */
-export interface Logger {
-  log: Log;
-  /** Hides a value that became known while running, such as a rotated token. */
-  registerSecret(value: string): void;
 }
 
 const SECRET_KEYS = [
@@ -47,8 +35,11 @@ const REDACTED_PATHS = SECRET_KEYS.flatMap((key) => {
   return [key, `*${step}`, `*.*${step}`];
 });
 
-/** Lines as JSON, or readable on a terminal; times from the clock; secrets hidden by name and by value. */
-export function createLogger(options: LoggerOptions): Logger {
+/**
+ * Lines as JSON, or readable on a terminal; times from the clock; secrets hidden by name and by value.
+ * `registerSecret` hides a value that became known while running, such as a rotated token.
+ */
+export function createLogger(options: LoggerOptions): { log: Log; registerSecret(value: string): void } {
   const { stream, clock, level } = options;
   const scrubber = new LogScrubber(options.secrets ?? []);
   const pretty = options.pretty === 'auto' ? stream.isTTY === true : options.pretty;

@@ -69,7 +69,7 @@ export interface CallOptions {
  */
 export interface Platform {
   /** GET /order/all. The body is not shown in the document, so it comes back as bytes, known to be JSON-like. */
-  orderAll(query: OrderAllQuery, options?: CallOptions): Promise<OrderAllAnswer>;
+  orderAll(query: OrderAllQuery, options?: CallOptions): Promise<{ body: Uint8Array }>;
   /** GET /product/list. */
   productList(query: ProductListQuery, options?: CallOptions): Promise<ProductPage>;
   /** GET /product; null when the platform does not know the product. */
@@ -102,10 +102,6 @@ export interface OrderAllQuery {
   endDate: string;
   /** Further query parameters from the config, such as a page number. */
   extra?: Record<string, string>;
-}
-
-export interface OrderAllAnswer {
-  body: Uint8Array;
 }
 
 export type ProductListQuery = ({ subsidiaryId: string } | { externalId: string }) & {
