@@ -5,7 +5,9 @@ import { pathToFileURL } from 'node:url';
 import Database from 'better-sqlite3';
 import { afterEach, expect, it } from 'vitest';
 import { migrate } from '../../src/db/migrate.ts';
+import { openConnection } from '../../src/db/mirror-connection.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
+import { oldStockMirror } from '../orders/old-stock-mirror.ts';
 import { ROOT, type Workplace } from '../support/workplace.ts';
 import { integrityOf, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
@@ -74,3 +76,65 @@ it('an upgrade killed at any step leaves the old schema or the new one, and is d
   expect(step).toBeGreaterThan(10);
   expect([...seen].toSorted()).toEqual([1, names.length]);
 }, 120_000);
+
+/** What a store knows of stock: counts, orders that take of it, changes, acknowledgements. */
+const STOCK = [
+  'SELECT * FROM outbox ORDER BY change_id',
+  'SELECT * FROM order_acks ORDER BY order_id',
+  "SELECT * FROM order_events WHERE order_id LIKE 'o1_' ORDER BY seq",
+  "SELECT * FROM orders WHERE order_id LIKE 'o1_' ORDER BY order_id",
+];
+const BEFORE = [...STOCK, 'SELECT * FROM held_back_counts', 'SELECT * FROM unbooked_orders'];
+const AFTER = [
+  ...STOCK,
+  'SELECT * FROM stock_counts ORDER BY sku',
+  'SELECT * FROM ledger_orders ORDER BY order_id',
+  "SELECT * FROM marks WHERE name LIKE 'ledger.%' ORDER BY name",
+];
+
+function dump(file: string, queries: readonly string[]): unknown[] {
+  const db = new Database(file, { readonly: true });
+  try {
+    return queries.map((sql) => db.prepare(sql).all());
+  } finally {
+    db.close();
+  }
+}
+
+it('a store that holds back stock keeps its counts and all it knows of orders, killed at any step of its upgrade', async () => {
+  place = await openFaultPlace();
+  const disk = faultyDisk(place);
+  const old = path.join(place.directory, 'old');
+  mkdirSync(old);
+  oldStockMirror(path.join(old, 'mirror.db'), 5);
+  const before = dump(path.join(old, 'mirror.db'), BEFORE);
+  const undisturbed = path.join(place.directory, 'undisturbed.db');
+  cpSync(path.join(old, 'mirror.db'), undisturbed);
+  openConnection({ path: undisturbed, readonly: false, group: undefined }).close();
+  const after = dump(undisturbed, AFTER);
+  expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
+
+  const mirror = path.join(place.storage, 'mirror.db');
+  // Opens the stores to write, and finds nothing to do.
+  const upgrade = () => place.command('outbox', 'drop', '999');
+  const seen = { old: 0, new: 0 };
+  let step = 1;
+  for (let isKilled = true; isKilled; step += 1) {
+    for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
+      rmSync(path.join(place.storage, name));
+    }
+    cpSync(old, place.storage, { recursive: true });
+    disk.begin('kill-at-step', `${step} mirror.db`);
+    isKilled = (await upgrade()).code === null;
+    disk.end('kill-at-step');
+    const isNew = rowsOf(place, "SELECT 1 FROM sqlite_schema WHERE name = 'stock_counts'").length > 0;
+    seen[isNew ? 'new' : 'old'] += 1;
+    expect(integrityOf(place), `step ${step}`).toBe('ok');
+    expect(dump(mirror, isNew ? AFTER : BEFORE), `step ${step}`).toEqual(isNew ? after : before);
+    if (!isKilled) break;
+    expect(await upgrade()).toMatchObject({ code: 1 });
+    expect(dump(mirror, AFTER), `after step ${step}`).toEqual(after);
+  }
+  console.log(seen, step);
+  expect(seen.old).toBeGreaterThan(5);
+}, 600_000);
