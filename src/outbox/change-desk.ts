@@ -83,7 +83,7 @@ export class ChangeDesk {
   /** Takes in what orders took, so that what is read of stocks is up to date. */
   async catchUp(): Promise<void> {
     const { stores, holdBack } = this.#options;
-    while (await stores.write(({ claims }) => claims.catchUp({ holdBack })));
+    while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
   }
 
   /** Records durably that the POS has booked these orders. */

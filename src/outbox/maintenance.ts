@@ -142,7 +142,7 @@ export class OutboxMaintenance {
   /** Puts what a process that died left under way back in the queue. */
   protected async reclaim(): Promise<void> {
     const { stores, log } = this.#options;
-    const reclaimed = await stores.write(({ settlement }) => settlement.reclaim());
+    const reclaimed = await stores.write(({ calls }) => calls.reclaim());
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
@@ -150,8 +150,8 @@ export class OutboxMaintenance {
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
     if (!holdBack) return;
-    while (await stores.write(({ claims }) => claims.catchUp({ holdBack })));
-    if (stores.read(({ claims }) => claims.movedCount) > 0) onQueued();
+    while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
+    if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
   }
 
   /** Deletes some of what was settled long ago; whether more is left. */

@@ -19,9 +19,8 @@ import {
   type Verification,
   verifyApplied,
 } from './batch.ts';
+import type { Claim, SendRules, SettlementReport } from './calls.ts';
 import type { Answer, BatchItem, ChangeKind } from './change.ts';
-import type { Claim, SendRules } from './claims.ts';
-import type { SettlementReport } from './settlement.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
 const SUBJECT = 'outbox.push';
@@ -291,7 +290,7 @@ export class PushLoop {
   outlook(): QueueOutlook {
     const { stores, kind, rules } = this.#options;
     return stores.read((at) =>
-      at.claims.outlook(kind, { sendAsIs: this.#sendsAsIs(at), holdBack: rules.holdBack }),
+      at.calls.outlook(kind, { sendAsIs: this.#sendsAsIs(at), holdBack: rules.holdBack }),
     );
   }
 
@@ -302,10 +301,10 @@ export class PushLoop {
       await this.#findTargets();
       const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
       const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
-      if (kind === 'stock') while (await stores.write((at) => at.claims.catchUp(rules)));
+      if (kind === 'stock') while (await stores.write((at) => at.calls.catchUp(rules)));
       const claim = await stores.write((at) => {
         if (!this.#areTargetsFound(at)) return undefined;
-        return at.claims.claim(kind, max, { ...rules, skipUnchanged, sendAsIs: this.#sendsAsIs(at) });
+        return at.calls.claim(kind, max, { ...rules, skipUnchanged, sendAsIs: this.#sendsAsIs(at) });
       });
       if (claim) return claim;
     }
@@ -314,7 +313,7 @@ export class PushLoop {
   /** Writes what became of the changes of a call. */
   async settle(callId: number, answers: readonly Answer[]): Promise<SettlementReport> {
     const { stores, kind, onSettled } = this.#options;
-    const report = await stores.write(({ settlement }) => settlement.settle(callId, answers));
+    const report = await stores.write(({ calls }) => calls.settle(callId, answers));
     try {
       onSettled?.(
         kind,
@@ -451,8 +450,10 @@ function newestSweep({ db }: Stores): string {
   return sqlOf(db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
 }
 
-function settledChange({ queries }: Stores, { changeId, state }: Answer): SettledChange {
-  const { createdAt = '', settledAt } = queries.get(changeId) ?? {};
+function settledChange({ db }: Stores, { changeId, state }: Answer): SettledChange {
+  const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
+  const { createdAt = '', settledAt = null } =
+    sqlOf(db).row<{ createdAt: string; settledAt: string | null }>(times, changeId) ?? {};
   const delayMs = Date.parse(settledAt ?? '') - Date.parse(createdAt);
   return { state, delayMs: Number.isNaN(delayMs) ? null : Math.max(0, delayMs) };
 }

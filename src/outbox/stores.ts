@@ -4,13 +4,12 @@ import { type Branch, type BranchDirectory, branchDirectory } from '../catalog/p
 import { CatalogQueries } from '../catalog/product-rows.ts';
 import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { OutboxClaims } from './claims.ts';
+import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
 import { InboxIntake } from './inbox-intake.ts';
 import { OutboxIntake } from './intake.ts';
 import { OrderTakings } from './order-takings.ts';
 import { OutboxQueries } from './outbox-queries.ts';
-import { OutboxSettlement } from './settlement.ts';
 
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
@@ -27,8 +26,7 @@ export class Stores {
   readonly takings: OrderTakings;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
-  readonly claims: OutboxClaims;
-  readonly settlement: OutboxSettlement;
+  readonly calls: OutboxCalls;
   readonly decisions: OutboxDecisions;
   readonly queries: OutboxQueries;
   readonly #clock: Clock;
@@ -46,8 +44,7 @@ export class Stores {
     this.takings = new OrderTakings(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.takings);
-    this.claims = new OutboxClaims(options);
-    this.settlement = new OutboxSettlement(options);
+    this.calls = new OutboxCalls(options);
     this.decisions = new OutboxDecisions(options);
     this.queries = new OutboxQueries(db);
   }

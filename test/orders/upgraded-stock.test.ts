@@ -16,11 +16,11 @@ test('a store that holds back unbooked stock goes on after the upgrade where it 
     db.close();
   });
   const out = outgoing(db);
-  expect(out.settlement.reclaim()).toBe(1);
+  expect(out.calls.reclaim()).toBe(1);
   const send = () => {
-    const { callId, items } = out.claims.claim('stock', 100, HOLDING);
+    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
     if (callId !== null) {
-      out.settlement.settle(
+      out.calls.settle(
         callId,
         items.map(({ changeId }) => ({ changeId, state: 'done' })),
       );

@@ -17,7 +17,7 @@ describe('filling a call', () => {
   it('takes in order, at most a hundred, and settles on the way what needs no call', () => {
     const out = swept();
     out.accept('stock', COUNTS);
-    const { items, settled, more } = out.claims.claim('stock', 100, SEND_ALL);
+    const { items, settled, more } = out.calls.claim('stock', 100, SEND_ALL);
     expect(items.map(({ target }) => target)).toEqual(
       Array.from({ length: 100 }, (_, i) => `sku:${2 * i + 1}@s1`),
     );
@@ -28,8 +28,8 @@ describe('filling a call', () => {
     const out = swept();
     const known = MANY.map((_, i) => ({ externalId: `E${i}`, qty: i % 2 === 0 ? 7 : 1 }));
     out.accept('stock', known);
-    expect(out.claims.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 2_000, items: [], more: true });
-    expect(out.claims.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 500, items: [], more: false });
+    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 2_000, items: [], more: true });
+    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 500, items: [], more: false });
   });
 });
 

@@ -17,9 +17,9 @@ export function send(
   state: 'done' | 'rejected' | 'retry' = 'done',
   rules = HOLDING,
 ): unknown[] {
-  const { callId, items } = out.claims.claim('stock', 100, rules);
+  const { callId, items } = out.calls.claim('stock', 100, rules);
   const outcomes = items.map(({ changeId }) => ({ changeId, state, message: 'No.' }));
-  if (callId !== null) out.settlement.settle(callId, outcomes);
+  if (callId !== null) out.calls.settle(callId, outcomes);
   return items.map(({ body }) => 'qty' in body && body.qty);
 }
 

@@ -90,9 +90,9 @@ describe('what is kept of counts', () => {
     await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await sender.claim(100);
     await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
-    await stores.write(({ claims }) => claims.catchUp({ holdBack: true }));
+    await stores.write(({ calls }) => calls.catchUp({ holdBack: true }));
     expect(kept()).toBe(1);
-    await stores.write(({ claims }) => claims.catchUp({ holdBack: false }));
+    await stores.write(({ calls }) => calls.catchUp({ holdBack: false }));
     expect(kept()).toBe(0);
   });
 });

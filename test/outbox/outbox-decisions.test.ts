@@ -11,11 +11,11 @@ describe('guard rails', () => {
     const answers = out.accept('stock', [...zeros, { externalId: 'M50', qty: 4 }], { zeroItemsMax: 10 });
     expect(answers.filter((each) => each.state === 'held')).toHaveLength(20);
     expect(answers[0]?.message).toContain('20 stocks');
-    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
     out.accept('stock', [{ externalId: 'M3', qty: 6 }], { zeroItemsMax: 10 });
     expect(out.queries.counts()).toMatchObject({ held: 19, pending: 1 });
     expect(out.decisions.release({ guard: 'zero-items' })).toBe(19);
-    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
   });
 
   it('count a trickle of zeros within the window, but none twice and none that is zero already', () => {
@@ -23,9 +23,9 @@ describe('guard rails', () => {
     const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
     const zero = (i: number) => out.accept('stock', [{ externalId: `M${i}`, qty: 0 }], guards)[0]?.state;
     expect([zero(0), zero(0), zero(1), zero(1)]).toEqual(['pending', 'pending', 'pending', 'pending']);
-    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
     expect(zero(1)).toBe('pending');
-    out.settlement.settle(callId ?? 0, done(items));
+    out.calls.settle(callId ?? 0, done(items));
     expect(zero(0)).toBe('pending');
     expect(zero(2)).toBe('held');
     out.clock.jumpWall(60_001);
@@ -41,7 +41,7 @@ describe('guard rails', () => {
     out.accept('product', [{ sku: 10, price: 1200 }], { priceFactorMax: 2 });
     expect(out.queries.get(held?.changeId ?? 0)?.body).toEqual({ sku: 10, name: 'x' });
     out.decisions.release({ changeId: held?.changeId ?? 0 });
-    expect(out.claims.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+    expect(out.calls.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
       { sku: 10, price: 1200, name: 'x' },
     ]);
   });
@@ -61,8 +61,8 @@ describe('what was refused', () => {
     expect(out.queries.get(first)).toMatchObject({ state: 'superseded', supersededBy: second });
 
     const send = (kind: 'stock' | 'product', state: 'done' | 'rejected') => {
-      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
-      out.settlement.settle(
+      const { callId, items } = out.calls.claim(kind, 9, SEND_ALL);
+      out.calls.settle(
         callId ?? 0,
         items.map(({ changeId }) => ({ changeId, state, message: 'no' })),
       );
@@ -88,23 +88,23 @@ describe('what was refused and what was not', () => {
   it('ends when the platform turns out to have a newer value already', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
-    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     out.sweep([TEA]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
+    expect(out.calls.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1 });
     expect(out.queries.counts().rejected).toBe(0);
   });
 
   it('is not hidden by an older change that arrives later', () => {
     const out = outgoing();
     out.accept('stock', [{ externalId: 'E', qty: 1 }]);
-    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
     out.sweep([product('p2', 'Coffee', [{ sku: '11', stocks: { s1: ['E', 1], s2: ['E', 1] } }])]);
     const [refused] = out.accept('stock', [{ externalId: 'E', qty: 2 }]);
     expect(refused?.state).toBe('rejected');
-    out.settlement.settle(callId ?? 0, done(items));
+    out.calls.settle(callId ?? 0, done(items));
     expect(out.queries.get(refused?.changeId ?? 0)?.state).toBe('rejected');
   });
 });
@@ -120,7 +120,7 @@ describe("a person's decisions", () => {
     });
     expect(out.queries.counts().held).toBe(2);
     expect(out.decisions.release({ guard: null })).toBe(1);
-    const { items } = out.claims.claim('product', 9, SEND_ALL);
+    const { items } = out.calls.claim('product', 9, SEND_ALL);
     expect(items).toHaveLength(1);
     expect(held.map((changeId) => out.queries.get(changeId)?.state).sort()).toEqual([
       'sending',
@@ -131,9 +131,9 @@ describe("a person's decisions", () => {
   it('do not let go by a retry what a guard rail holds', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 4, show: true }]);
-    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     const guards = { zeroItemsMax: 1 };
     const zeros = [
       { externalId: 'B', qty: 0 },
@@ -157,10 +157,8 @@ describe("a person's decisions", () => {
     expect(retried).toMatchObject({ state: 'pending' });
     expect(out.queries.follow(id)).toMatchObject({ changeId: retried.changeId });
 
-    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
-    out.settlement.settle(callId ?? 0, [
-      { changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' },
-    ]);
+    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
+    out.calls.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'rejected', message: 'no' }]);
     out.accept('stock', [{ externalId: 'A', qty: 2 }]);
     const failure = catchError(() => out.decisions.retry(retried.changeId));
     expect(hasCode(failure, 'usage') && failure.message).toContain('older than change');
@@ -170,9 +168,9 @@ describe("a person's decisions", () => {
     const out = swept();
     const send = (kind: 'stock' | 'product', change: object, state: 'done' | 'rejected') => {
       const [taken] = out.accept(kind, [change as never]);
-      const { callId, items } = out.claims.claim(kind, 9, SEND_ALL);
+      const { callId, items } = out.calls.claim(kind, 9, SEND_ALL);
       const ends = items.map(({ changeId }) => ({ changeId, state, message: 'no' }));
-      out.settlement.settle(callId ?? 0, ends);
+      out.calls.settle(callId ?? 0, ends);
       return taken?.changeId ?? 0;
     };
     const retry = (id: number) => out.decisions.retry(id).changeId ?? 0;
@@ -198,7 +196,7 @@ describe("a person's decisions", () => {
   it('cannot drop what is under way, nor decide on what is not there', () => {
     const out = swept();
     const [change] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);
-    out.claims.claim('stock', 9, SEND_ALL);
+    out.calls.claim('stock', 9, SEND_ALL);
     expect(
       hasCode(
         catchError(() => out.decisions.drop(change?.changeId ?? 0)),

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import type { Claim } from '../../src/outbox/calls.ts';
 import type { Answer, ChangeBody, ChangeKind } from '../../src/outbox/change.ts';
-import type { Claim } from '../../src/outbox/claims.ts';
 import { outgoing, product, tempMirror } from './outbox-fixture.ts';
 
 const RECORDS = [
@@ -140,7 +140,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
         }
       };
       const claim = (of: ChangeKind, max: number) => {
-        const claimed = out.claims.claim(of, max, rules);
+        const claimed = out.calls.claim(of, max, rules);
         if (claimed.callId !== null) underWay.push({ ...claimed, kind: of, sent: false });
         return claimed;
       };
@@ -148,7 +148,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
         if (applied && !call.sent) for (const item of call.items) platform.take(item.body);
         underWay = underWay.filter((other) => other !== call);
         const state: Answer['state'] = applied && answered ? 'done' : 'retry';
-        out.settlement.settle(
+        out.calls.settle(
           call.callId ?? 0,
           call.items.map(({ changeId }) => ({ changeId, state })),
         );
@@ -168,7 +168,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
           resolveAll();
         } else if (each === 'crash') {
           underWay = [];
-          out.settlement.reclaim();
+          out.calls.reclaim();
         } else if ('claim' in each) {
           // As the sender does: targets first, and one call of each endpoint at a time.
           resolveAll();

@@ -55,12 +55,12 @@ describe('taking changes out', () => {
       'stock',
       many.map((_, i) => ({ externalId: `M${i}`, qty: i === 200 ? 0 : 5 })),
     );
-    const claim = out.claims.claim('stock', 100, SEND_ALL);
+    const claim = out.calls.claim('stock', 100, SEND_ALL);
     expect(claim.items).toHaveLength(100);
     expect(claim.items[0]?.body).toEqual({ externalId: 'M200', qty: 0 });
     expect(claim.items[1]?.body).toEqual({ externalId: 'M0', qty: 5 });
     expect(claim.more).toBe(true);
-    expect(out.claims.outlook('stock', SEND_ALL)).toEqual({ waiting: 150, urgent: false });
+    expect(out.calls.outlook('stock', SEND_ALL)).toEqual({ waiting: 150, urgent: false });
   });
 
   it('settles what the platform has already without a call', () => {
@@ -69,31 +69,31 @@ describe('taking changes out', () => {
       { externalId: 'B', qty: 3 },
       { externalId: 'A', qty: 8, subsidiaryId: 's1' },
     ]);
-    const claim = out.claims.claim('stock', 100, SEND_ALL);
+    const claim = out.calls.claim('stock', 100, SEND_ALL);
     expect(claim).toMatchObject({
       settled: 1,
       items: [{ body: { externalId: 'A', qty: 8, subsidiaryId: 's1' } }],
     });
     out.accept('product', [{ sku: 10, price: 1000, name: 'Tea', show: true }]);
-    expect(out.claims.claim('product', 100, SEND_ALL)).toMatchObject({ callId: null, settled: 1 });
+    expect(out.calls.claim('product', 100, SEND_ALL)).toMatchObject({ callId: null, settled: 1 });
     out.accept('product', [{ sku: 10, price: 1000, description: '' }]);
-    expect(out.claims.claim('product', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.calls.claim('product', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('does not take the mirror for the platform after an order or a lost answer', () => {
     const out = swept();
     order(out, 'o1', 'B1', [['B', 1]]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    const first = out.claims.claim('stock', 100, SEND_ALL);
+    const first = out.calls.claim('stock', 100, SEND_ALL);
     expect(first.items).toHaveLength(1);
-    out.settlement.settle(first.callId ?? 0, done(first.items));
+    out.calls.settle(first.callId ?? 0, done(first.items));
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
+    expect(out.calls.claim('stock', 100, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
-    const lost = out.claims.claim('stock', 100, SEND_ALL);
-    out.settlement.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
+    const lost = out.calls.claim('stock', 100, SEND_ALL);
+    out.calls.settle(lost.callId ?? 0, [{ changeId: lost.items[0]?.changeId ?? 0, state: 'retry' }]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
+    expect(out.calls.claim('stock', 100, SEND_ALL).items[0]?.body).toEqual({ externalId: 'B', qty: 3 });
   });
 
   it('does not take the mirror for the platform after an order that names the product by another id', () => {
@@ -101,36 +101,36 @@ describe('taking changes out', () => {
     out.db.prepare("UPDATE integrations SET product_code_pos_b = 'CODE-B' WHERE sku = '11'").run();
     order(out, 'o1', 'B1', [['CODE-B', 1]]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('does not take the mirror for the platform after a call that was under way when the process died', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    out.claims.claim('stock', 100, SEND_ALL);
+    out.calls.claim('stock', 100, SEND_ALL);
     out.restart();
-    expect(out.settlement.reclaim()).toBe(1);
+    expect(out.calls.reclaim()).toBe(1);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 3 } }]);
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 3 } }]);
   });
 
   it('sends all where nothing is to be skipped, and whether a product shows by itself', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, price: 1000 }]);
-    expect(out.claims.claim('product', 9, { ...SEND_ALL, skipUnchanged: false }).items).toHaveLength(1);
+    expect(out.calls.claim('product', 9, { ...SEND_ALL, skipUnchanged: false }).items).toHaveLength(1);
     out.accept('stock', [{ externalId: 'B', qty: 3, show: false }]);
-    expect(out.claims.claim('stock', 9, SEND_ALL).items).toMatchObject([{ body: { qty: 3, show: false } }]);
+    expect(out.calls.claim('stock', 9, SEND_ALL).items).toMatchObject([{ body: { qty: 3, show: false } }]);
   });
 
   it('never has one product under way twice', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, name: 'x' }]);
-    expect(out.claims.claim('product', 1, SEND_ALL).items).toHaveLength(1);
+    expect(out.calls.claim('product', 1, SEND_ALL).items).toHaveLength(1);
     out.accept('product', [
       { sku: 11, name: 'y' },
       { sku: 10, price: 7 },
     ]);
-    expect(out.claims.claim('product', 100, SEND_ALL).items).toEqual([]);
+    expect(out.calls.claim('product', 100, SEND_ALL).items).toEqual([]);
   });
 
   it('keeps changes that the mirror cannot place waiting, or sends them by their own words', () => {
@@ -139,8 +139,8 @@ describe('taking changes out', () => {
       { externalId: 'Z', qty: 1 },
       { sku: 5, qty: 1 },
     ]);
-    expect(out.claims.claim('stock', 9, { ...SEND_ALL, sendAsIs: false }).items).toEqual([]);
-    expect(out.claims.claim('stock', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
+    expect(out.calls.claim('stock', 9, { ...SEND_ALL, sendAsIs: false }).items).toEqual([]);
+    expect(out.calls.claim('stock', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
       { externalId: 'Z', qty: 1 },
     ]);
     expect(out.queries.counts()).toMatchObject({ needsRead: 1, sending: 1 });
@@ -154,9 +154,9 @@ describe('settling', () => {
       { externalId: 'B', qty: 8 },
       { externalId: 'A', qty: 9, show: false, subsidiaryId: 's1' },
     ]);
-    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
     const [a, b] = items;
-    const report = out.settlement.settle(callId ?? 0, [
+    const report = out.calls.settle(callId ?? 0, [
       { changeId: a?.changeId ?? 0, state: 'rejected', message: 'no stock here' },
       { changeId: b?.changeId ?? 0, state: 'done' },
     ]);
@@ -179,12 +179,12 @@ describe('settling', () => {
     // Known already, and never sent.
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     out.accept('product', [{ sku: 10, price: 7 }]);
-    out.claims.claim('stock', 9, SEND_ALL);
+    out.calls.claim('stock', 9, SEND_ALL);
     const settled = (change: object, state: 'done' | 'rejected' | 'retry', message?: string) => {
       out.accept('stock', [change as never]);
-      const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+      const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
       const changeId = items[0]?.changeId ?? 0;
-      out.settlement.settle(callId ?? 0, [{ changeId, state, ...(message && { message }) }]);
+      out.calls.settle(callId ?? 0, [{ changeId, state, ...(message && { message }) }]);
       return changeId;
     };
     expect(out.queries.lastSent('stock').takenAt).toBeNull();
@@ -204,57 +204,57 @@ describe('settling', () => {
     const out = swept();
     const known = { externalId: 'B', qty: 3 };
     out.accept('stock', [{ ...known, qty: 8 }]);
-    const { callId, items } = out.claims.claim('stock', 100, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.settlement.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'rejected', message: 'no' }]);
     out.accept('stock', [known]);
-    expect(out.claims.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(1);
   });
 
   it('ignores a late answer to a call that was reclaimed', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    const first = out.claims.claim('stock', 100, SEND_ALL);
-    expect(out.settlement.reclaim()).toBe(1);
-    const second = out.claims.claim('stock', 100, SEND_ALL);
+    const first = out.calls.claim('stock', 100, SEND_ALL);
+    expect(out.calls.reclaim()).toBe(1);
+    const second = out.calls.claim('stock', 100, SEND_ALL);
     expect(second.items[0]).toMatchObject({ attempts: 1 });
-    expect(out.settlement.settle(first.callId ?? 0, done(first.items))).toMatchObject({
+    expect(out.calls.settle(first.callId ?? 0, done(first.items))).toMatchObject({
       ignored: 1,
       done: 0,
     });
-    expect(out.settlement.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
+    expect(out.calls.settle(second.callId ?? 0, done(second.items))).toMatchObject({ done: 1 });
   });
 
   it('puts a failed change back in line beside one for its product that a guard rail holds', () => {
     const out = swept();
     const [first] = out.accept('product', [{ sku: 10, name: 'x' }]);
-    const { callId } = out.claims.claim('product', 9, SEND_ALL);
+    const { callId } = out.calls.claim('product', 9, SEND_ALL);
     const [held] = out.accept('product', [{ sku: 11, price: 1, name: 'y' }], { priceFactorMax: 2 });
     expect(held?.state).toBe('held');
     const changeId = first?.changeId ?? 0;
-    out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
-    expect(out.claims.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { sku: 10, name: 'x' } }]);
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    expect(out.calls.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { sku: 10, name: 'x' } }]);
   });
 
   it('knows again after a reading of the catalogue what an answer that was lost left open', () => {
     const out = swept();
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    const { callId, items } = out.claims.claim('stock', 9, SEND_ALL);
+    const { callId, items } = out.calls.claim('stock', 9, SEND_ALL);
     const changeId = items[0]?.changeId ?? 0;
-    out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
+    out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }]);
     out.decisions.drop(changeId);
     out.sweep([TEA]);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    expect(out.claims.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
+    expect(out.calls.claim('stock', 9, SEND_ALL)).toMatchObject({ settled: 1, callId: null });
   });
 
   it('puts a failed change under a newer one, and says which', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, price: 5, name: 'x' }]);
-    const { callId, items } = out.claims.claim('product', 100, SEND_ALL);
+    const { callId, items } = out.calls.claim('product', 100, SEND_ALL);
     const [newer] = out.accept('product', [{ sku: 10, price: 6 }]);
     const changeId = items[0]?.changeId ?? 0;
-    expect(out.settlement.settle(callId ?? 0, [{ changeId, state: 'retry' }])).toMatchObject({
+    expect(out.calls.settle(callId ?? 0, [{ changeId, state: 'retry' }])).toMatchObject({
       superseded: 1,
     });
     expect(out.queries.get(changeId)).toMatchObject({ state: 'superseded', supersededBy: newer?.changeId });

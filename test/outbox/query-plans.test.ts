@@ -25,12 +25,12 @@ it('nothing that runs with each order or change reads the catalogue or the order
     { externalId: 'unknown', price: 3 },
   ];
   for (const each of changes) out.accept('product', [each]);
-  const { callId, items } = out.claims.claim('product', 9, SEND_ALL);
+  const { callId, items } = out.calls.claim('product', 9, SEND_ALL);
   out.accept('product', [{ externalId: 'B', name: 'Green' }]);
   const answers = items.map(({ changeId }) => ({ changeId, state: 'retry' as const }));
-  out.settlement.settle(callId ?? 0, answers);
-  out.claims.claim('product', 9, SEND_ALL);
-  out.settlement.reclaim();
+  out.calls.settle(callId ?? 0, answers);
+  out.calls.claim('product', 9, SEND_ALL);
+  out.calls.reclaim();
   out.decisions.unresolved('needs-read', { limit: 9 });
   out.decisions.prune(0);
   const statements = [...new Set(prepare.mock.calls.map(([sql]) => sql))];

@@ -23,10 +23,8 @@ describe('corrections of what was held back', () => {
     const out = holding();
     countShortOfTwo(out);
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
-    const { callId, items } = out.claims.claim('stock', 100, HOLDING);
-    out.settlement.settle(callId ?? 0, [
-      { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' },
-    ]);
+    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    out.calls.settle(callId ?? 0, [{ changeId: items[0]!.changeId, state: 'rejected', message: 'busy' }]);
     out.takings.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
     expect(out.queries.get(items[0]!.changeId)?.state).toBe('rejected');

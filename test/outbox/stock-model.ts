@@ -204,7 +204,7 @@ export class StockModel {
   }
 
   #catchUp(): void {
-    while (this.#out.claims.catchUp({ holdBack: true }));
+    while (this.#out.calls.catchUp({ holdBack: true }));
     if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.takings.collect()}`);
   }
 
@@ -215,7 +215,7 @@ export class StockModel {
   }
 
   #claim(): void {
-    const { callId, items } = this.#out.claims.claim('stock', 100, {
+    const { callId, items } = this.#out.calls.claim('stock', 100, {
       ...RULES,
       skipUnchanged: this.#skipUnchanged,
       platformDeducts: this.#kind !== 'neither',
@@ -245,7 +245,7 @@ export class StockModel {
     const { id, items = [] } = this.#call ?? {};
     this.#call = undefined;
     if (id === undefined) return;
-    this.#out.settlement.settle(
+    this.#out.calls.settle(
       id,
       items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
     );
@@ -263,7 +263,7 @@ export class StockModel {
     this.#call = undefined;
     this.#sweep = undefined;
     this.#out.restart();
-    this.#out.settlement.reclaim();
+    this.#out.calls.reclaim();
     this.steps.push('restart');
   }
 

@@ -174,7 +174,7 @@ export class Interleavings {
   }
 
   #claim(): boolean {
-    const { callId, items } = this.#out.claims.claim('stock', 100, {
+    const { callId, items } = this.#out.calls.claim('stock', 100, {
       ...RULES,
       platformDeducts: this.#kind !== 'neither',
     });
@@ -196,13 +196,13 @@ export class Interleavings {
     const { call } = this.#world;
     if (!call) return;
     this.#world.call = null;
-    this.#out.settlement.settle(call.id, [{ changeId: call.changeId, state }]);
+    this.#out.calls.settle(call.id, [{ changeId: call.changeId, state }]);
   }
 
   #crash(): void {
     this.#world.call = null;
     this.#world.sweep = null;
-    this.#out.settlement.reclaim();
+    this.#out.calls.reclaim();
   }
 
   #beginSweep(): void {
