@@ -22,7 +22,7 @@ const PENDING_MAX = 3;
  * Makes text of a file piece by piece. UTF-8, unless `mayBe1252` and the first byte that is not ASCII is none of it
  * either: such a file was written by an older Windows program. A single fault in a UTF-8 file stays a fault.
  */
-export class FileText {
+class FileText {
   /** Whether the file is taken as Windows-1252. */
   is1252 = false;
   readonly #mayBe1252: boolean;
@@ -77,7 +77,7 @@ type SourceReviver = (key: string, value: unknown, context: { source?: string })
 const parseWithSource = JSON.parse as (text: string, reviver: SourceReviver) => unknown;
 
 /** Parses JSON text; a number that would lose digits is a fault, not a silently rounded value. */
-export function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault } {
+function parseExactJson(text: string): { value: unknown } | { fault: ChangeFault } {
   let lossy: string | undefined;
   try {
     if (!LONG_NUMBER.test(text)) return { value: JSON.parse(text) as unknown };
@@ -104,7 +104,7 @@ const CLOSE_OBJECT = 0x7d;
  * A JSON array, cut into its elements by counting brackets outside of texts, so that each is parsed by itself: a
  * bad one spoils no other, and a huge array is never held whole.
  */
-export class JsonArray implements ItemParser {
+class JsonArray implements ItemParser {
   #text = '';
   /** Where the scan goes on in `#text`, and where the element under way began. */
   #at = 0;
@@ -185,7 +185,7 @@ export class JsonArray implements ItemParser {
 }
 
 /** NDJSON: one JSON value on each line; empty lines are passed over. */
-export class JsonLines implements ItemParser {
+class JsonLines implements ItemParser {
   #rest = '';
   #line = 0;
   #index = 0;

@@ -13,11 +13,8 @@ import {
 /** Which sign of a file's numbers is the decimal one; the other then groups thousands. */
 export type DecimalSign = 'point' | 'comma';
 
-export interface CellRules {
-  delimiter: string;
-  /** undefined: nobody said. */
-  decimal: DecimalSign | undefined;
-}
+/** `decimal`: undefined where nobody said. */
+type CellRules = { delimiter: string; decimal: DecimalSign | undefined };
 
 /** What a spreadsheet makes of a long number in a column of ids, its digits lost. */
 const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
@@ -26,7 +23,7 @@ const SPOILT_ID = /^\d([.,]\d+)?E\+?\d+$/i;
  * A cell as the type of its column; left as text when it is none of that type, for the check to name. Gives a fault for
  * what would be taken for something else than was meant.
  */
-export function readCell(
+function readCell(
   column: string,
   cell: string,
   rules: CellRules,
@@ -80,7 +77,7 @@ function bad(column: string, text: string, why: string): { fault: ChangeFault } 
 }
 
 /** Where a record with quotes ends, or why it cannot be read. */
-export type CsvScan =
+type CsvScan =
   | { state: 'whole'; cells: string[]; end: number }
   /** `end`: after the line at fault. */
   | { state: 'bad'; message: string; end: number }
@@ -91,7 +88,7 @@ export type CsvScan =
  * Reads one record (RFC 4180) that begins at `start`: cells between delimiters, quotes around a cell that contains
  * one, doubled quotes within. `end` is the place after its line break.
  */
-export function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
+function scanCsvRecord(text: string, start: number, delimiter: string): CsvScan {
   const cells: string[] = [];
   let at = start;
   for (;;) {
@@ -117,7 +114,7 @@ export function scanCsvRecord(text: string, start: number, delimiter: string): C
 }
 
 /** The cells of a line without its line break; undefined when its quotes are wrong. */
-export function splitCsvRecord(line: string, delimiter: string): string[] | undefined {
+function splitCsvRecord(line: string, delimiter: string): string[] | undefined {
   if (!line.includes('"')) return line.split(delimiter);
   const scan = scanCsvRecord(`${line}\n`, 0, delimiter);
   return scan.state === 'whole' ? scan.cells : undefined;
@@ -161,7 +158,7 @@ const ALIASES: Record<ChangeKind, Record<string, string>> = {
   product: { codigo: 'externalId', precio: 'price', nombre: 'name', descripcion: 'description' },
 };
 
-export interface CsvHeader {
+interface CsvHeader {
   delimiter: string;
   /** Names as the change has them, in the order of the file; null: a column that is passed over. */
   columns: (string | null)[];
@@ -169,27 +166,17 @@ export interface CsvHeader {
   ignored: string[];
 }
 
-export interface CsvHeaderOptions {
-  kind: ChangeKind;
-  /** Said by a line `sep=` before the header; otherwise learnt from the header. */
-  delimiter?: string | undefined;
-  /** Whether columns that no change has may be passed over. */
-  mayIgnore: boolean;
-}
-
-/** The delimiter that a first line `sep=;` names, as Excel writes it; undefined: it is no such line. */
-export function readSepLine(line: string): string | undefined {
-  return /^"?sep=([,;\t])"?\s*$/i.exec(line)?.[1];
-}
-
 /**
  * Reads the header line and learns from it which delimiter the file uses: the one that splits it most. Names are
  * taken in any case, with or without underscores, blanks and accents (`external_id`, `External ID`, `Código`). Throws
- * `usage` when it lacks a column that is needed, names one twice, or one that looks like a slip of the pen.
+ * `usage` when it lacks a column that is needed, names one twice, or one that looks like a slip of the pen. `said`: the
+ * delimiter that a line `sep=` named before; `mayIgnore`: whether columns that no change has may be passed over.
  */
-export function readCsvHeader(
+function readCsvHeader(
   line: string,
-  { kind, delimiter: said, mayIgnore }: CsvHeaderOptions,
+  kind: ChangeKind,
+  said: string | undefined,
+  mayIgnore: boolean,
 ): CsvHeader {
   const known = COLUMNS[kind];
   const byPlainName = new Map([
@@ -212,9 +199,9 @@ export function readCsvHeader(
   if (unknown.length > 0 && !mayIgnore) {
     throw refuse(`Unknown columns in the header (${found}): ${quoted(unknown)}.`);
   }
-  const slip = unknown.find((name) => likeOneOf(plainName(name), known.map(plainName)));
-  if (slip !== undefined) {
-    throw refuse(`The column ${quoted([slip])} is none, and looks like ${likeName(slip, known)}.`);
+  for (const name of unknown) {
+    const like = known.find((column) => isSlipOf(plainName(name), plainName(column)));
+    if (like) throw refuse(`The column ${quoted([name])} is none, and looks like ${like}.`);
   }
   const columns = names.map((name) => byPlainName.get(plainName(name)) ?? null);
   const twice = columns.find((column, i) => column !== null && columns.indexOf(column) !== i);
@@ -246,13 +233,9 @@ function quoted(names: readonly string[]): string {
   return [...list, ...(names.length > NAMED_MAX ? [`and ${names.length - NAMED_MAX} more`] : [])].join(', ');
 }
 
-function likeName(name: string, known: readonly string[]): string | undefined {
-  return known.find((column) => likeOneOf(plainName(name), [plainName(column)]));
-}
-
-/** Whether a slip of one or two letters made `name` of one of these. */
-function likeOneOf(name: string, known: readonly string[]): boolean {
-  return known.some((each) => each !== name && distance(name, each) <= (each.length > 6 ? 2 : 1));
+/** Whether a slip of one or two letters made `name` of `column`. */
+function isSlipOf(name: string, column: string): boolean {
+  return name !== column && distance(name, column) <= (column.length > 6 ? 2 : 1);
 }
 
 /** Letters to add, drop, change or swap with the next. */
@@ -282,7 +265,7 @@ function distance(a: string, b: string): number {
 /** Longest record that is waited for; a quote that is never closed would swallow the whole file. */
 const RECORD_LENGTH_MAX = 1_000_000;
 
-export interface CsvOptions {
+interface CsvOptions {
   kind: ChangeKind;
   /** Which sign of its numbers is the decimal one; undefined: nobody said. */
   decimal?: DecimalSign | undefined;
@@ -389,14 +372,11 @@ export class Csv implements ItemParser {
   #readHeader(line: string): void {
     const { kind, tell } = this.#options;
     if (this.#saidDelimiter === undefined) {
-      this.#saidDelimiter = readSepLine(line);
+      // As Excel writes it.
+      this.#saidDelimiter = /^"?sep=([,;\t])"?\s*$/i.exec(line)?.[1];
       if (this.#saidDelimiter !== undefined) return;
     }
-    const header = readCsvHeader(line, {
-      kind,
-      delimiter: this.#saidDelimiter,
-      mayIgnore: tell !== undefined,
-    });
+    const header = readCsvHeader(line, kind, this.#saidDelimiter, tell !== undefined);
     this.#header = header;
     if (header.ignored.length > 0) {
       tell?.(

@@ -10,13 +10,6 @@ import type { AckResult, OrderTakings } from './order-takings.ts';
 /** A key of which the inbox row was deleted long ago without our noting it. */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
 
-export interface InboxReport {
-  accepted: Acceptance[];
-  acks: AckResult[];
-  /** Rows that had been taken in before. */
-  repeated: number;
-}
-
 /**
  * Copies rows of the inbox into the outbox, each once. Two files cannot change in one transaction, so a row is noted in
  * the mirror together with its change, then deleted from the inbox, then forgotten in the mirror; dying anywhere in
@@ -40,7 +33,7 @@ export class InboxIntake {
   }
 
   /** First the counts, then the acknowledgements that say that these counts include them. */
-  takeIn(batch: InboxBatch, guards: GuardSettings): InboxReport {
+  takeIn(batch: InboxBatch, guards: GuardSettings): { accepted: Acceptance[]; acks: AckResult[] } {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';
@@ -53,8 +46,7 @@ export class InboxIntake {
         acked.map(({ orderId }) => orderId),
         'inbox',
       );
-      const all = batch.changes.length + batch.acks.length;
-      return { accepted, acks, repeated: all - accepted.length - acks.length };
+      return { accepted, acks };
     });
   }
 
