@@ -119,7 +119,7 @@ it('a store that holds back stock keeps its counts and all it knows of orders, k
   const upgrade = () => place.command('outbox', 'drop', '999');
   const seen = { old: 0, new: 0 };
   let step = 1;
-  for (let isKilled = true; isKilled; step += 1) {
+  for (let isKilled = true; isKilled; step += step < 10 ? 1 : Math.ceil(step / 8)) {
     for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
       rmSync(path.join(place.storage, name));
     }
@@ -135,6 +135,6 @@ it('a store that holds back stock keeps its counts and all it knows of orders, k
     expect(await upgrade()).toMatchObject({ code: 1 });
     expect(dump(mirror, AFTER), `after step ${step}`).toEqual(after);
   }
-  console.log(seen, step);
   expect(seen.old).toBeGreaterThan(5);
-}, 600_000);
+  expect(seen.new).toBeGreaterThan(0);
+}, 300_000);
