@@ -58,31 +58,25 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
 /** A well-formed change with its place in what was handed over. */
 export type PlacedChange = ItemPlace & Change;
 
-/** Counts how many of a hand-over went which way; `done` only after waiting, `dropped` by a person meanwhile. */
-function noCounts() {
-  return { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
-}
+/** How many of a hand-over went which way; `done` only after waiting, `dropped` by a person meanwhile. */
+export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
-export interface HandOver {
-  counts: ReturnType<typeof noCounts>;
-  problems: Problem[];
-  /** Of each change, in order; several may share one. */
-  changeIds: number[];
-}
-
-/** Puts changes in the queue, durable when it resolves, and with `wait` stays until each is settled. */
+/**
+ * Puts changes in the queue, durable when it resolves, and with `wait` stays until each is settled. Gives the id of
+ * each change, too, in order; several may share one.
+ */
 export async function handOver(
   cli: Cli,
   tools: CommandTools,
   changes: readonly PlacedChange[],
   { wait, hold }: { wait: boolean | undefined; hold?: GuardReason | undefined },
-): Promise<HandOver> {
+): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
   const accepted = await parts.changeDesk.takeMany(changes, 'cli', {
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
   });
-  const counts = noCounts();
+  const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
   const problems: Problem[] = [];
   const waiting: { place: ItemPlace; changeId: number }[] = [];
   for (const [i, { changeId, state, message, candidates }] of accepted.entries()) {

@@ -10,7 +10,7 @@ import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
 import {
-  type HandOver,
+  type Counts,
   handOver,
   type PlacedChange,
   type Problem,
@@ -200,7 +200,7 @@ function inventoryOf(plan: InventoryPlan<unknown>, { branch, missing }: PushOpti
 
 type Inventory = ReturnType<typeof inventoryOf>;
 
-interface PushReport extends Record<keyof HandOver['counts'], number> {
+interface PushReport extends Counts {
   items: number;
   /** Could not be read and were not taken. */
   unreadable: number;

@@ -1,9 +1,8 @@
-import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import { EXIT, printable } from './cli.ts';
-import { type CommandTools, command, group, LIMIT, withParts, withReaders } from './command.ts';
+import { command, group, LIMIT, withParts, withReaders } from './command.ts';
 import { PAYLOAD, receivedResult } from './events.ts';
 import { instant, wholeNumber } from './options.ts';
 import { table, when, whenIn } from './table.ts';
@@ -81,6 +80,8 @@ const retry = command({
       throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
     }
     return withParts(call, async ({ parts: { mirror }, config, progress }) => {
+      const { fields, listPath } = config.orders;
+      const rules = { spellings: compileSpellings(fields), listPath };
       // The oldest first, as they came in.
       const all = () => mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
       const ids = id === undefined ? all().reverse() : [id];
@@ -88,7 +89,10 @@ const retry = command({
       for (const [done, quarantineId] of ids.entries()) {
         if (cli.signal.aborted) break;
         progress.count('entries read again', done, ids.length);
-        const report = await retryOne(mirror, config, quarantineId);
+        const entry = mirror.quarantineGet(quarantineId);
+        if (entry === undefined) throw noSuchEntry(quarantineId);
+        const report = await retryQuarantined(entry, mirror, rules);
+        if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
         results.push({ quarantineId, ...report });
         if (!options.json) progress.note(entryText(quarantineId, report));
       }
@@ -102,19 +106,6 @@ const retry = command({
     });
   },
 });
-
-async function retryOne(
-  mirror: CommandTools['parts']['mirror'],
-  { orders }: Config,
-  quarantineId: number,
-): Promise<RetryReport> {
-  const entry = mirror.quarantineGet(quarantineId);
-  if (entry === undefined) throw noSuchEntry(quarantineId);
-  const spellings = compileSpellings(orders.fields);
-  const report = await retryQuarantined(entry, mirror, { spellings, listPath: orders.listPath });
-  if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
-  return report;
-}
 
 function entryText(quarantineId: number, { kept, overtaken, unreadable }: RetryReport): string {
   const parts = [
