@@ -14,7 +14,7 @@ const WARM_UP = 3;
 
 /** Changes in bulk over HTTP, durable when answered, against the bare upsert loop into the same schema. */
 export async function measureAccepting(parent: string, options: BenchOptions): Promise<BenchResult[]> {
-  const rounds = options.quick ? 3 : 7;
+  const rounds = options.quick ? 1 : 7;
   const requests = WARM_UP + (options.quick ? 2 : 4);
   const ours: { fresh: number[]; again: number[] }[] = [];
   const bare: { fresh: number[]; again: number[] }[] = [];

@@ -55,12 +55,25 @@ export function countVerdicts(sections: readonly Section[]): { judged: number; k
   return { judged: verdicts.length, kept: verdicts.filter((each) => each === 'pass').length };
 }
 
+/** Whether there is a bound and no figure to hold against it. */
+export function isUnmeasured({ ratio, bound }: BenchResult): boolean {
+  return ratio === null && bound !== '';
+}
+
+/** How far a quick run, which has few rounds, may go beyond the bound of a time. */
+const QUICK_ROOM = 1.5;
+
+/** Whether a run fails for it. Counts, which have bounds up to 1, are as exact in a quick run. */
+export function isMissed({ ratio, bound }: BenchResult, quick: boolean): boolean {
+  return keepsBound(ratio, bound, quick && !/^<= [01]$/.test(bound) ? QUICK_ROOM : 1) === false;
+}
+
 /** Whether `ratio` keeps `bound`; undefined when there is nothing to judge. */
-export function keepsBound(ratio: number | null, bound: string): boolean | undefined {
+function keepsBound(ratio: number | null, bound: string, room = 1): boolean | undefined {
   const match = /^(>=|<=)\s*(\d+(?:\.\d+)?)$/.exec(bound.trim());
   if (ratio === null || !match) return undefined;
   const limit = Number(match[2]);
-  return match[1] === '>=' ? ratio >= limit : ratio <= limit;
+  return match[1] === '>=' ? ratio >= limit / room : ratio <= limit * room;
 }
 
 /** How far the rounds lie apart, so that a reader sees what the machine's noise may have done. */

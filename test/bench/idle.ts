@@ -15,9 +15,7 @@ import {
   stopChild,
 } from './packaged-program.ts';
 
-export const expectedSeconds = { quick: 70, full: 640 };
-
-const SETTLE_MS = 20_000;
+export const expectedSeconds = { quick: 30, full: 640 };
 
 /**
  * What the packaged program costs while nothing happens: memory against a bare HTTP server, and writes to the disk.
@@ -36,8 +34,9 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
     const bare = start(children, ['-e', BARE_SERVER]);
     const up = [outputOf(tillsync, /tillsync is running/), outputOf(checkout, /tillsync is running/)];
     await Promise.all([...up, outputOf(bare, /up/)]);
-    options.progress(`started; letting the first poll end for ${SETTLE_MS / 1000} s`);
-    await sleep(SETTLE_MS);
+    const settleMs = options.quick ? 10_000 : 20_000;
+    options.progress(`started; letting the first poll end for ${settleMs / 1000} s`);
+    await sleep(settleMs);
     return await measure({ tillsync, checkout, bare }, options);
   } finally {
     for (const child of children) await stopChild(child);
@@ -81,7 +80,7 @@ interface Measured {
 }
 
 async function measure(children: Measured, options: BenchOptions): Promise<BenchResult[]> {
-  const seconds = options.quick ? 20 : 600;
+  const seconds = options.quick ? 10 : 600;
   options.progress(`idling for ${seconds} s`);
   const writtenBefore = writtenBytes(children.tillsync);
   const samples: Record<keyof Measured, number>[] = [];

@@ -20,7 +20,7 @@ export async function measureLone(parent: string, options: BenchOptions): Promis
   if (!bare || !ours) throw new Error('unreachable');
   const rounds: Lone[] = [];
   try {
-    for (let round = 0; round < (options.quick ? 8 : 40); round++) {
+    for (let round = 0; round < (options.quick ? 3 : 40); round++) {
       const times = { request: [], callback: [], oneRow: [], sameRows: [] } as Record<keyof Lone, number[]>;
       // In turns, so that all find the caches alike: a lone callback comes to a machine that did other things.
       for (let n = round * PER_ROUND; n < (round + 1) * PER_ROUND; n++) {

@@ -9,8 +9,8 @@ const INTERVAL_MS = 1000 / PER_SECOND;
 
 /** Callbacks at a steady rate, each from its due moment to being on the disk, while a large answer is mirrored. */
 export async function measureCallbacks({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
-  const orders = quick ? 20_000 : 100_000;
-  const rounds = quick ? 2 : 3;
+  const orders = quick ? 10_000 : 100_000;
+  const rounds = quick ? 1 : 3;
   const idle: number[][] = [];
   const busy: number[][] = [];
   await inDirectory(async (directory) => {

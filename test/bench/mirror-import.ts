@@ -11,7 +11,7 @@ const PAGE = 100;
 
 /** First mirroring of a large answer against the bare pipeline, and the same answer again. */
 export async function measureImport({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
-  const orders = quick ? 20_000 : 100_000;
+  const orders = quick ? 10_000 : 100_000;
   const rounds = 3;
   const bareMs: number[] = [];
   const firstMs: number[] = [];

@@ -15,8 +15,8 @@ type Figures = [latest: [p50: number, p99: number], changed: [p50: number, p99: 
 
 /** Queries of a POS in another process, with and without a steady writer. */
 export async function measureReaders({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
-  const orders = quick ? 20_000 : 100_000;
-  const rounds = quick ? 2 : 4;
+  const orders = quick ? 10_000 : 100_000;
+  const rounds = quick ? 1 : 4;
   const forMs = quick ? 3_000 : 8_000;
   const alone: Figures[] = [];
   const beside: Figures[] = [];

@@ -5,7 +5,7 @@ import { measureReaders } from './mirror-readers.ts';
 
 export { measureCallbacks, measureImport, measureReaders };
 
-export const expectedSeconds = { quick: 80, full: 260 };
+export const expectedSeconds = { quick: 20, full: 260 };
 
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
   return [

@@ -10,7 +10,7 @@ const PER_REQUEST = 500;
 
 /** Many values for few targets while calls go out: whether each call carries what it could. */
 export async function measureCoalescing(options: BenchOptions): Promise<BenchResult[]> {
-  const [changes, targets, gapMs] = options.quick ? [20_000, 1_000, 200] : [100_000, 5_000, 200];
+  const [changes, targets, gapMs] = options.quick ? [10_000, 500, 200] : [100_000, 5_000, 200];
   const sends: { items: number; dirty: number }[] = [];
   const place = await openOutgoingPlace({
     seed: 22,

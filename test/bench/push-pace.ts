@@ -51,7 +51,7 @@ export async function measureUrgent(
   count: number,
   options: BenchOptions,
 ): Promise<BenchResult> {
-  const tries = options.quick ? 5 : 10;
+  const tries = options.quick ? 3 : 10;
   options.progress(`sold out behind ${count} others, ${tries} times`);
   const random = seededRandom(7);
   const waiting = place.targets.slice(0, count);
@@ -70,7 +70,8 @@ export async function measureUrgent(
   const { pending } = place.daemon.parts.changeDesk.counts();
   if (pending < PER_CALL) throw new Error('The line was not long enough to be waited behind.');
   for (const { changeId } of place.daemon.parts.changeDesk.list({ state: 'pending', limit: count })) {
-    await place.daemon.parts.changeDesk.drop(changeId);
+    // One that left in the meantime cannot be dropped, and is settled with its call.
+    await place.daemon.parts.changeDesk.drop(changeId).catch(() => undefined);
   }
   await place.settled(60_000);
   return {

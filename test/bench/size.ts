@@ -13,7 +13,7 @@ import { has } from './http-load.ts';
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const MEBIBYTE = 2 ** 20;
 
-export const expectedSeconds = { quick: 60, full: 60 };
+export const expectedSeconds = { quick: 15, full: 15 };
 
 /** What has to travel: the page until it shows something, and the package. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {

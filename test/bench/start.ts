@@ -12,7 +12,7 @@ import {
   stopChild,
 } from './packaged-program.ts';
 
-export const expectedSeconds = { quick: 45, full: 60 };
+export const expectedSeconds = { quick: 12, full: 60 };
 
 interface Start {
   ms: number;
@@ -38,7 +38,7 @@ export async function run({ quick, progress }: BenchOptions): Promise<BenchResul
     // The first start fills the cache and makes the databases.
     await tillsync();
     const pairs: { ours: Start; theirs: Start }[] = [];
-    const rounds = quick ? 7 : 31;
+    const rounds = quick ? 5 : 31;
     progress(`${rounds} starts of each`);
     for (let i = 0; i < rounds; i++) pairs.push({ ours: await tillsync(), theirs: await bare() });
     return results(pairs);
