@@ -272,7 +272,7 @@ describe('retention', () => {
         }
         await mirror.close();
       }),
-      { numRuns: Number(process.env.PROPERTY_RUNS ?? 60), examples: [[LAST_ACK_GOES]] },
+      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 15), examples: [[LAST_ACK_GOES]] },
     );
   });
 });

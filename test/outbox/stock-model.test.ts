@@ -5,7 +5,7 @@ import { PLATFORMS, StockModel } from './stock-model.ts';
 
 const STEPS = 200;
 const REST_EVERY = 8;
-const RUNS = Number(process.env.TILLSYNC_RUNS ?? 8);
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
 
 /** `TILLSYNC_RUNS` makes it longer. */
 it.each(PLATFORMS)(

@@ -15,10 +15,16 @@ import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
+import {
+  openTestMirror,
+  poll,
+  receive,
+  sampleNotification,
+  temporaryDirectory,
+} from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { openTestMirror, poll, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';
 
-const PROGRAM = new URL('mirror-process.ts', import.meta.url).pathname;
+const PROGRAM = new URL('../orders/mirror-process.ts', import.meta.url).pathname;
 const ROUNDS = 8;
 
 function startKeeper(path: string, ...args: string[]): ChildProcess {

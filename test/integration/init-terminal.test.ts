@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { stripVTControlCharacters } from 'node:util';
 import { expect, test } from 'vitest';
+import { newPlace } from '../cli/init-rig.ts';
 import { MAIN } from '../support/workplace.ts';
-import { newPlace } from './init-rig.ts';
 
 /** Enough to be cut by a terminal that edits lines itself, and pasted with what a person copied too much of. */
 const PASTED_TOO_MUCH = `secret-tail-${'x'.repeat(5000)}`;

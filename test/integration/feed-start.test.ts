@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openState } from '../../src/app/stores.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
+import { poll, receive, sampleNotification, temporaryDirectory } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
-import { poll, receive, sampleNotification, temporaryDirectory } from './open-test-mirror.ts';
 
 /** state.db and mirror.db of one store, opened and closed as a process does. */
 function store() {

@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { type NewPlace, newPlace, talk } from './init-rig.ts';
-import { invoke } from './invoke.ts';
+import { type NewPlace, newPlace, talk } from '../cli/init-rig.ts';
+import { invoke } from '../cli/invoke.ts';
 
 let place: NewPlace;
 beforeEach(async () => {

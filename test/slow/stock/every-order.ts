@@ -1,0 +1,19 @@
+import { expect, it } from 'vitest';
+import type { PlatformKind } from '../../outbox/stock-model.ts';
+import { Interleavings, PARTS } from './interleavings.ts';
+
+/** Some hundred thousand states at once with `TILLSYNC_WHOLE=1`, else in parts. A file for each kind: they share the cores. */
+export function tryEveryOrder(kind: PlatformKind): void {
+  const parts = process.env.TILLSYNC_WHOLE === '1' ? [[]] : PARTS;
+  it.each(parts.map((without) => ({ without })))(
+    `a platform that ${kind} has what is wanted, in whatever order things happen, but for $without`,
+    { timeout: 7_200_000 },
+    ({ without }) => {
+      const beganMs = performance.now();
+      const { states, fault } = new Interleavings(kind, without).explore();
+      console.info(`${kind}: ${states} states in ${((performance.now() - beganMs) / 1000).toFixed(0)} s`);
+      expect(fault).toBeNull();
+      expect(states).toBeGreaterThan(1_000);
+    },
+  );
+}

@@ -1,0 +1,3 @@
+import { tryEveryOrder } from './every-order.ts';
+
+tryEveryOrder('neither');
