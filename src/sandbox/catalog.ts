@@ -166,11 +166,6 @@ function mapping(style: MappingStyle | undefined, sku: number, branch: Branch, a
 /** Tries at finding something in stock before the branch counts as sold out. */
 const SELLABLE_TRIES = 20;
 
-export interface CatalogOptions {
-  branches: readonly Branch[];
-  products: readonly CatalogProduct[];
-}
-
 /** The company's branches, products and stock. */
 export class Catalog {
   readonly branches: readonly Branch[];
@@ -180,9 +175,9 @@ export class Catalog {
   readonly #oversells: Oversell[] = [];
   #skus: number[] = [];
 
-  constructor(options: CatalogOptions) {
-    this.branches = options.branches;
-    for (const product of options.products) this.put(product);
+  constructor(branches: readonly Branch[], products: readonly CatalogProduct[]) {
+    this.branches = branches;
+    for (const product of products) this.put(product);
   }
 
   /** Adds a product, or replaces the one of its id. */
@@ -232,6 +227,10 @@ export class Catalog {
     return this.#bySku.get(sku);
   }
 
+  stockOf(sku: number, subsidiaryId: string): CatalogSku['stocks'][number] | undefined {
+    return this.findSku(sku)?.sku.stocks.find((entry) => entry.subsidiaryId === subsidiaryId);
+  }
+
   /** Every mapping that carries the id, in any branch. */
   findByIntegration(externalId: string): readonly Mapping[] {
     return this.#byIntegration.get(externalId) ?? [];
@@ -271,7 +270,7 @@ export class Catalog {
 
   /** An online order takes from the stock, which never falls below zero; what was missing is noted. */
   take(sku: number, subsidiaryId: string, qty: number, orderId: string): void {
-    const stock = this.findSku(sku)?.sku.stocks.find((entry) => entry.subsidiaryId === subsidiaryId);
+    const stock = this.stockOf(sku, subsidiaryId);
     const had = stock?.qty ?? 0;
     if (stock) stock.qty = Math.max(0, had - qty);
     if (qty > had) this.#oversells.push({ orderId, sku, subsidiaryId, short: qty - had });

@@ -11,24 +11,13 @@ import {
 import { type Catalog, type CatalogProduct, shownProduct } from './catalog.ts';
 import type { Call, Endpoints } from './engine.ts';
 import { envelope, failure, type Reply, refusal } from './exchange.ts';
-import type { OrderAddress, OrderBook, OrderLine, OrderSnapshot, StoredOrder } from './orders.ts';
+import type { OrderAddress, OrderLine, OrderSnapshot, StoredOrder } from './orders.ts';
 import type { OrderRecordStyle, SandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import type { TokenOffice } from './tokens.ts';
 
-/** The document's paginated list. */
-export interface Page {
-  docs: unknown[];
-  totalDocs: number;
-  limit: number;
-  page: number;
-  totalPages: number;
-  hasNextPage: boolean;
-  hasPrevPage: boolean;
-}
-
 /** One page of a list, counted from 1. A page past the end is empty. */
-export function paged<T>(list: readonly T[], page: number, limit: number, show: (entry: T) => unknown): Page {
+function paged<T>(list: readonly T[], page: number, limit: number, show: (entry: T) => unknown) {
   const totalPages = Math.max(1, Math.ceil(list.length / limit));
   return {
     docs: list.slice((page - 1) * limit, page * limit).map(show),
@@ -42,7 +31,7 @@ export function paged<T>(list: readonly T[], page: number, limit: number, show: 
 }
 
 /** A record of GET /order/all in one of the plausible spellings; the document shows none. */
-export function orderRecord(order: StoredOrder, style: OrderRecordStyle, branchName: string): unknown {
+function orderRecord(order: StoredOrder, style: OrderRecordStyle, branchName: string): unknown {
   if (style === 'notification') return order.snapshot;
   if (style === 'internal') return internalRecord(order, branchName);
   return snakeKeys(order.snapshot);
@@ -126,22 +115,23 @@ function snakeKeys(value: unknown): unknown {
 }
 
 /** GET /order/all: orders created between two dates of the company's calendar, both included, newest first. */
-export class OrderList {
-  readonly #settings: SandboxSettings;
+function orderAll(settings: SandboxSettings) {
   /** Few orders change between two polls, and a record is much longer to write than to keep. */
-  readonly #texts = new WeakMap<OrderSnapshot, { style: OrderRecordStyle; text: string }>();
-
-  constructor(settings: SandboxSettings) {
-    this.#settings = settings;
-  }
-
-  answer(orders: OrderBook, catalog: Catalog, call: Call): Reply {
-    const { shape, validationStatus } = this.#settings;
+  const texts = new WeakMap<OrderSnapshot, { style: OrderRecordStyle; text: string }>();
+  const textOf = (order: StoredOrder, catalog: Catalog): string => {
+    const { record: style } = settings.shape;
+    const known = texts.get(order.snapshot);
+    if (known?.style === style) return known.text;
+    const text = JSON.stringify(orderRecord(order, style, catalog.branchName(order.subsidiaryId)));
+    texts.set(order.snapshot, { style, text });
+    return text;
+  };
+  return ({ orders, catalog }: Shop, call: Call): Reply => {
+    const { shape, validationStatus } = settings;
     const query = orderAllQuery.safeParse(Object.fromEntries(call.query));
     if (!query.success) return failure(validationStatus, query.error.issues[0]?.message ?? 'Invalid query');
-    const { startDate, endDate } = query.data;
-    const found = orders.between(startDate, endDate);
-    const show = (order: StoredOrder) => this.#textOf(order, catalog);
+    const found = orders.between(query.data.startDate, query.data.endDate);
+    const show = (order: StoredOrder) => textOf(order, catalog);
     if (shape.envelope === 'docs') {
       const limit = positive(call.query.get('limit')) ?? shape.pageSize ?? Math.max(1, found.length);
       const page = positive(call.query.get('page')) ?? 1;
@@ -153,17 +143,7 @@ export class OrderList {
     if (shape.envelope === 'array') return { status: 200, json: list };
     if (shape.envelope === 'orders') return { status: 200, json: `{"orders":${list}}` };
     return { status: 200, json: `{"success":true,"data":${list}}` };
-  }
-
-  #textOf(order: StoredOrder, catalog: Catalog): string {
-    const { snapshot, subsidiaryId } = order;
-    const { record: style } = this.#settings.shape;
-    const known = this.#texts.get(snapshot);
-    if (known?.style === style) return known.text;
-    const text = JSON.stringify(orderRecord(order, style, catalog.branchName(subsidiaryId)));
-    this.#texts.set(snapshot, { style, text });
-    return text;
-  }
+  };
 }
 
 function positive(text: string | null): number | undefined {
@@ -171,17 +151,17 @@ function positive(text: string | null): number | undefined {
   return Number.isInteger(value) && value > 0 ? value : undefined;
 }
 
-export type ProductChange = z.infer<typeof productChangeItem>;
-export type StockChange = z.infer<typeof stockChangeItem>;
+type ProductChange = z.infer<typeof productChangeItem>;
+type StockChange = z.infer<typeof stockChangeItem>;
 
 /** Applied, or the platform's message of why not. */
-export type Written = { applied: true } | { applied: false; message: string };
+type Written = { applied: true } | { applied: false; message: string };
 
 const APPLIED: Written = { applied: true };
 const refused = (message: string): Written => ({ applied: false, message });
 
 /** PUT /product for one valid item: price at the SKU, the rest at the product. */
-export function writeProduct(catalog: Catalog, item: ProductChange): Written {
+function writeProduct(catalog: Catalog, item: ProductChange): Written {
   const found =
     item.sku === undefined ? catalog.findByIntegration(item.externalId ?? '')[0] : catalog.findSku(item.sku);
   if (!found) return refused('Product not found');
@@ -196,7 +176,7 @@ export function writeProduct(catalog: Catalog, item: ProductChange): Written {
  * PUT /product/stock for one valid item. The externalId names product and branch; found in several branches, it
  * needs the branch said. Only a stock entry that exists is changed.
  */
-export function writeStock(catalog: Catalog, item: StockChange): Written {
+function writeStock(catalog: Catalog, item: StockChange): Written {
   const everywhere = catalog.findByIntegration(item.externalId);
   if (everywhere.length === 0) return refused('Product not found');
   const branch = namedBranch(catalog, item);
@@ -239,88 +219,53 @@ interface ItemKind<T> {
 const PRODUCT = { schema: productChangeItem, write: writeProduct, named: ['sku', 'externalId'] };
 const STOCK = { schema: stockChangeItem, write: writeStock, named: ['externalId'] };
 
-/** GET /product, PUT /product, PUT /product/stock and both batches. */
-export class ProductEndpoints {
-  readonly #settings: SandboxSettings;
+function productGet(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
+  const query = productGetQuery.safeParse(Object.fromEntries(call.query));
+  if (!query.success) return failure(settings.validationStatus, firstMessage(query.error));
+  const { sku, externalId } = query.data;
+  const found =
+    sku === undefined ? catalog.findByIntegration(externalId ?? '')[0] : catalog.findSku(Number(sku));
+  return envelope(found ? shownProduct(found.product) : null);
+}
 
-  constructor(settings: SandboxSettings) {
-    this.#settings = settings;
-  }
+/** PUT of one item. */
+function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
+  const item = kind.schema.safeParse(call.body);
+  if (!item.success) return failure(settings.validationStatus, firstMessage(item.error));
+  const written = kind.write(catalog, item.data);
+  return written.applied ? envelope({}) : refusal(settings.refusalStatus, written.message);
+}
 
-  get(catalog: Catalog, call: Call): Reply {
-    const query = productGetQuery.safeParse(Object.fromEntries(call.query));
-    if (!query.success) return this.invalid(query.error);
-    const { sku, externalId } = query.data;
-    const found =
-      sku === undefined ? catalog.findByIntegration(externalId ?? '')[0] : catalog.findSku(Number(sku));
-    return envelope(found ? shownProduct(found.product) : null);
+/** PUT of a batch. A fault may lose one good item (`miscount`) or refuse all for a bad one (`batch-refused`). */
+function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
+  const frame = batchRequestFrame.safeParse(call.body);
+  if (!frame.success) return failure(settings.validationStatus, firstMessage(frame.error));
+  const items = frame.data.products;
+  call.record.items = items.length;
+  const poison = new Set((call.fault?.poison ?? []).map(String));
+  if (call.fault?.kind === 'batch-refused' && items.some((raw) => isBad(kind, catalog, raw, poison))) {
+    return failure(call.fault.status ?? settings.validationStatus, 'Bad Request');
   }
+  const errors: object[] = [];
+  let updated = 0;
+  let lost = call.fault?.kind === 'miscount';
+  for (const [index, raw] of items.entries()) {
+    const item = kind.schema.safeParse(raw);
+    if (item.success && lost) {
+      lost = false;
+      continue;
+    }
+    const written = item.success ? kind.write(catalog, item.data) : refused(firstMessage(item.error));
+    if (written.applied) updated += 1;
+    else errors.push({ index, ...pick(raw, kind.named), message: written.message });
+  }
+  return envelope({ updated, total: items.length, errors });
+}
 
-  put(catalog: Catalog, call: Call): Reply {
-    return this.#one(PRODUCT, catalog, call);
-  }
-
-  putStock(catalog: Catalog, call: Call): Reply {
-    return this.#one(STOCK, catalog, call);
-  }
-
-  batch(catalog: Catalog, call: Call): Reply {
-    return this.#many(PRODUCT, catalog, call);
-  }
-
-  stockBatch(catalog: Catalog, call: Call): Reply {
-    return this.#many(STOCK, catalog, call);
-  }
-
-  /** The answer to a request that does not validate. */
-  invalid(error: z.ZodError): Reply {
-    return failure(this.#settings.validationStatus, firstMessage(error));
-  }
-
-  #one<T>(kind: ItemKind<T>, catalog: Catalog, call: Call): Reply {
-    const item = kind.schema.safeParse(call.body);
-    if (!item.success) return this.invalid(item.error);
-    const written = kind.write(catalog, item.data);
-    return written.applied ? envelope({}) : refusal(this.#settings.refusalStatus, written.message);
-  }
-
-  #many<T>(kind: ItemKind<T>, catalog: Catalog, call: Call): Reply {
-    const frame = batchRequestFrame.safeParse(call.body);
-    if (!frame.success) return this.invalid(frame.error);
-    const items = frame.data.products;
-    call.record.items = items.length;
-    if (call.fault?.kind === 'batch-refused') return this.#refuseWhole(kind, catalog, call, items);
-    const errors: object[] = [];
-    let updated = 0;
-    let lost = call.fault?.kind === 'miscount';
-    items.forEach((raw, index) => {
-      const item = kind.schema.safeParse(raw);
-      const written = item.success
-        ? undefined
-        : { applied: false as const, message: firstMessage(item.error) };
-      if (!written && lost) {
-        lost = false;
-        return;
-      }
-      const result = written ?? (item.success ? kind.write(catalog, item.data) : undefined);
-      if (result?.applied) updated += 1;
-      else errors.push({ index, ...pick(raw, kind.named), message: result?.message ?? '' });
-    });
-    return envelope({ updated, total: items.length, errors });
-  }
-
-  /** `batch-refused`: nothing is applied when one item is bad; without a bad one the batch passes. */
-  #refuseWhole<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, items: unknown[]): Reply {
-    const poison = new Set((call.fault?.poison ?? []).map(String));
-    const isBad = (raw: unknown) => {
-      const names = Object.values(pick(raw, ['sku', 'externalId']));
-      if (names.some((name) => poison.has(String(name)))) return true;
-      const item = kind.schema.safeParse(raw);
-      return !item.success || !isKnown(catalog, raw);
-    };
-    if (!items.some(isBad)) return this.#many(kind, catalog, { ...call, fault: undefined });
-    return failure(call.fault?.status ?? this.#settings.validationStatus, 'Bad Request');
-  }
+function isBad<T>(kind: ItemKind<T>, catalog: Catalog, raw: unknown, poison: ReadonlySet<string>): boolean {
+  const names = Object.values(pick(raw, ['sku', 'externalId']));
+  if (names.some((name) => poison.has(String(name)))) return true;
+  return !kind.schema.safeParse(raw).success || !isKnown(catalog, raw);
 }
 
 function isKnown(catalog: Catalog, raw: unknown): boolean {
@@ -350,7 +295,7 @@ const SORT_KEYS: Record<string, SortKey> = {
 };
 
 /** GET /product/list: the products of one branch, a page at a time. */
-export function productList(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
+function productList(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const query = productListQuery.safeParse(Object.fromEntries(call.query));
   if (!query.success) {
     return failure(settings.validationStatus, query.error.issues[0]?.message ?? 'Invalid query');
@@ -373,27 +318,24 @@ function compare(a: string | number, b: string | number): number {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
-export interface EndpointsOptions {
-  settings: SandboxSettings;
-  tokens: TokenOffice;
-  shopOf: (company: string) => Shop;
-}
-
 /** The work of each endpoint, done in the shop of the company that the token names. */
-export function buildEndpoints({ settings, tokens, shopOf }: EndpointsOptions): Endpoints {
-  const products = new ProductEndpoints(settings);
-  const orderList = new OrderList(settings);
+export function buildEndpoints(
+  settings: SandboxSettings,
+  tokens: TokenOffice,
+  shopOf: (company: string) => Shop,
+): Endpoints {
+  const list = orderAll(settings);
   const shop = (call: Call) => shopOf(call.session.company);
   const catalog = (call: Call) => shop(call).catalog;
   return {
     'token.refresh': (call) => refresh(call, tokens, settings),
-    'order.all': (call) => orderList.answer(shop(call).orders, catalog(call), call),
-    'product.put': (call) => products.put(catalog(call), call),
-    'product.stock.put': (call) => products.putStock(catalog(call), call),
-    'product.batch': (call) => products.batch(catalog(call), call),
-    'product.stock.batch': (call) => products.stockBatch(catalog(call), call),
+    'order.all': (call) => list(shop(call), call),
+    'product.put': (call) => putOne(PRODUCT, catalog(call), call, settings),
+    'product.stock.put': (call) => putOne(STOCK, catalog(call), call, settings),
+    'product.batch': (call) => putMany(PRODUCT, catalog(call), call, settings),
+    'product.stock.batch': (call) => putMany(STOCK, catalog(call), call, settings),
     'product.list': (call) => productList(catalog(call), call, settings),
-    'product.get': (call) => products.get(catalog(call), call),
+    'product.get': (call) => productGet(catalog(call), call, settings),
     'webhook.put': (call) => shop(call).desk.put(call),
     'webhook.get': (call) => shop(call).desk.read(),
   };

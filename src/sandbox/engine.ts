@@ -3,7 +3,6 @@ import type { Endpoint } from '../platform/platform.ts';
 import {
   type CallJournal,
   type CallRecord,
-  type Door,
   envelope,
   failure,
   type LimitKeeper,
@@ -14,107 +13,9 @@ import {
 } from './exchange.ts';
 import type { Fault, Faults } from './faults.ts';
 import { endpointOf, type SandboxSettings } from './settings.ts';
-import type { Session } from './tokens.ts';
+import type { Session, TokenOffice } from './tokens.ts';
 
 const PAGE = '<!doctype html><html><head><title>Bad gateway</title></head><body><h1>502</h1></body></html>';
-
-export interface FaultAnswersOptions {
-  clock: Clock;
-  settings: SandboxSettings;
-  door: Door;
-  limits: LimitKeeper;
-  /** Ends every hang when the sandbox closes. */
-  closing: AbortSignal;
-}
-
-/** Turns a call's reply, or its absence, into what a fault makes of it. */
-export class FaultAnswers {
-  readonly #options: FaultAnswersOptions;
-
-  constructor(options: FaultAnswersOptions) {
-    this.#options = options;
-  }
-
-  /** A reply as it leaves when nothing is wrong. */
-  plain(reply: Reply): Extract<SandboxAnswer, { kind: 'answer' }> {
-    const { clock, settings } = this.#options;
-    return {
-      kind: 'answer',
-      status: reply.status,
-      headers: {
-        'content-type': 'application/json; charset=utf-8',
-        date: new Date(clock.nowMs() + settings.clockSkewMs).toUTCString(),
-        ...reply.headers,
-      },
-      body: reply.json ?? JSON.stringify(reply.body),
-      slowMs: 0,
-    };
-  }
-
-  /** `done`: the reply of the work; undefined when it was left undone. */
-  async spoil(
-    fault: Fault,
-    done: Reply | undefined,
-    session: Session,
-    signal: AbortSignal | undefined,
-  ): Promise<SandboxAnswer> {
-    const replaced = this.#replacement(fault, session);
-    if (replaced) return this.plain(replaced);
-    const answer = this.plain(done ?? envelope({}));
-    switch (fault.kind) {
-      case 'drop':
-        return { kind: 'dropped' };
-      case 'hang':
-        await aborted(signal ? AbortSignal.any([signal, this.#options.closing]) : this.#options.closing);
-        return { kind: 'dropped' };
-      case 'cut-body':
-        return { kind: 'dropped', partial: { ...answer, body: half(answer.body) } };
-      case 'truncated-json':
-        return { ...answer, body: half(answer.body) };
-      case 'slow-body':
-        return { ...answer, slowMs: fault.delayMs ?? 1000 };
-      case 'html':
-        return { ...answer, headers: { ...answer.headers, 'content-type': 'text/html' }, body: PAGE };
-      case 'wrong-content-type':
-        return { ...answer, headers: { ...answer.headers, 'content-type': 'text/plain' } };
-      default:
-        return answer;
-    }
-  }
-
-  #replacement(fault: Fault, session: Session): Reply | undefined {
-    const { settings, door, limits, clock } = this.#options;
-    switch (fault.kind) {
-      case 'status':
-        return failure(fault.status ?? 500, 'Internal server error');
-      case 'rate-limit': {
-        const reply = door.tooMany(1000);
-        if (fault.retryAfter === undefined) return reply;
-        return { ...reply, headers: fault.retryAfter === null ? {} : { 'retry-after': fault.retryAfter } };
-      }
-      case 'block':
-        limits.block(session.lineage, clock.monotonicMs(), fault.delayMs ?? settings.blockMs);
-        return failure(403, 'Token temporarily blocked');
-      case 'forbid':
-        return failure(403, 'Forbidden resource');
-      case 'unauthorized':
-        return failure(401, 'Unauthorized');
-      case 'not-success':
-        return refusal(settings.refusalStatus, 'The operation failed');
-      default:
-        return undefined;
-    }
-  }
-}
-
-function half(text: string): string {
-  return text.slice(0, Math.max(1, Math.floor(text.length / 2)));
-}
-
-async function aborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
-}
 
 /** A call that passed the door, as an endpoint gets it. */
 export interface Call {
@@ -129,15 +30,17 @@ export interface Call {
 
 export type Endpoints = Record<Endpoint, (call: Call) => Reply>;
 
-export interface EngineOptions {
+interface EngineOptions {
   clock: Clock;
   random: Random;
   settings: SandboxSettings;
-  door: Door;
+  tokens: TokenOffice;
+  limits: LimitKeeper;
   faults: Faults;
-  faultAnswers: FaultAnswers;
   journal: CallJournal;
   endpoints: Endpoints;
+  /** Ends every hang when the sandbox closes. */
+  closing: AbortSignal;
 }
 
 /**
@@ -164,11 +67,11 @@ export class Engine {
   }
 
   async #arrive(request: SandboxRequest): Promise<SandboxAnswer> {
-    const { clock, settings, journal, faultAnswers } = this.#options;
+    const { clock, settings, journal } = this.#options;
     const url = new URL(request.url, 'http://sandbox.invalid');
     const endpoint = endpointOf(request.method, url.pathname, settings);
     if (!endpoint) {
-      return faultAnswers.plain(failure(404, `Cannot ${request.method} ${url.pathname}`));
+      return this.#plain(failure(404, `Cannot ${request.method} ${url.pathname}`));
     }
     const record = journal.arrive(endpoint, clock.monotonicMs(), clock.nowMs() + settings.clockSkewMs);
     const answer = await this.#answer(endpoint, url.searchParams, request, record);
@@ -182,22 +85,141 @@ export class Engine {
     request: SandboxRequest,
     record: CallRecord,
   ): Promise<SandboxAnswer> {
-    const { door, faults, faultAnswers, endpoints, settings } = this.#options;
+    const { faults, endpoints, settings } = this.#options;
     const parsed = parseBody(request.body);
-    const entry = door.enter(endpoint, request, parsed.body, record);
-    if ('refused' in entry) return faultAnswers.plain(entry.refused);
+    const entry = this.#enter(endpoint, request, parsed.body, record);
+    if ('refused' in entry) return this.#plain(entry.refused);
     const { session } = entry;
     const fault = faults.strike(endpoint);
     record.fault = fault?.kind ?? null;
     if (fault?.when === 'before' && !isActedOutByEndpoint(fault)) {
-      return faultAnswers.spoil(fault, undefined, session, request.signal);
+      return this.#spoil(fault, undefined, session, request.signal);
     }
     const reply = parsed.valid
       ? endpoints[endpoint]({ session, query, body: parsed.body, fault, record })
       : failure(settings.validationStatus, 'The body is not JSON');
-    if (!fault) return faultAnswers.plain(reply);
-    return faultAnswers.spoil(fault, reply, session, request.signal);
+    if (!fault) return this.#plain(reply);
+    return this.#spoil(fault, reply, session, request.signal);
   }
+
+  /** Authentication and limits: who calls, or why the call goes no further. */
+  #enter(
+    endpoint: Endpoint,
+    { headers }: SandboxRequest,
+    body: unknown,
+    record: CallRecord,
+  ): { session: Session } | { refused: Reply } {
+    const { limits, journal, tokens } = this.#options;
+    const session =
+      endpoint === 'token.refresh'
+        ? tokens.refreshSession(refreshTokenOf(body))
+        : tokens.session(/^Bearer +(\S+)$/i.exec(headers.authorization ?? '')?.[1]);
+    if (!session) return { refused: failure(401, 'Unauthorized') };
+    const admission = limits.admit(session, endpoint, record.arrivedMs);
+    if (admission.admitted) return { session };
+    journal.violate(record, admission.broken);
+    if (admission.status === 403) return { refused: failure(403, 'Token temporarily blocked') };
+    return { refused: this.#tooMany(admission.waitMs) };
+  }
+
+  /** 429, naming its wait as the settings say. */
+  #tooMany(waitMs: number): Reply {
+    const { settings, clock } = this.#options;
+    const seconds = Math.max(1, Math.ceil(waitMs / 1000));
+    const headers: Record<string, string> = {};
+    if (settings.retryAfter === 'seconds') headers['retry-after'] = String(seconds);
+    if (settings.retryAfter === 'date') {
+      const dueMs = clock.nowMs() + settings.clockSkewMs + seconds * 1000;
+      headers['retry-after'] = new Date(dueMs).toUTCString();
+    }
+    return failure(429, 'Too Many Requests', headers);
+  }
+
+  /** A reply as it leaves when nothing is wrong. */
+  #plain(reply: Reply): Extract<SandboxAnswer, { kind: 'answer' }> {
+    const { clock, settings } = this.#options;
+    return {
+      kind: 'answer',
+      status: reply.status,
+      headers: {
+        'content-type': 'application/json; charset=utf-8',
+        date: new Date(clock.nowMs() + settings.clockSkewMs).toUTCString(),
+        ...reply.headers,
+      },
+      body: reply.json ?? JSON.stringify(reply.body),
+      slowMs: 0,
+    };
+  }
+
+  /** `done`: the reply of the work; undefined when it was left undone. */
+  async #spoil(
+    fault: Fault,
+    done: Reply | undefined,
+    session: Session,
+    signal: AbortSignal | undefined,
+  ): Promise<SandboxAnswer> {
+    const replaced = this.#replacement(fault, session);
+    if (replaced) return this.#plain(replaced);
+    const answer = this.#plain(done ?? envelope({}));
+    switch (fault.kind) {
+      case 'drop':
+        return { kind: 'dropped' };
+      case 'hang':
+        await aborted(signal ? AbortSignal.any([signal, this.#options.closing]) : this.#options.closing);
+        return { kind: 'dropped' };
+      case 'cut-body':
+        return { kind: 'dropped', partial: { ...answer, body: half(answer.body) } };
+      case 'truncated-json':
+        return { ...answer, body: half(answer.body) };
+      case 'slow-body':
+        return { ...answer, slowMs: fault.delayMs ?? 1000 };
+      case 'html':
+        return { ...answer, headers: { ...answer.headers, 'content-type': 'text/html' }, body: PAGE };
+      case 'wrong-content-type':
+        return { ...answer, headers: { ...answer.headers, 'content-type': 'text/plain' } };
+      default:
+        return answer;
+    }
+  }
+
+  #replacement(fault: Fault, session: Session): Reply | undefined {
+    const { settings, limits, clock } = this.#options;
+    switch (fault.kind) {
+      case 'status':
+        return failure(fault.status ?? 500, 'Internal server error');
+      case 'rate-limit': {
+        const reply = this.#tooMany(1000);
+        if (fault.retryAfter === undefined) return reply;
+        return { ...reply, headers: fault.retryAfter === null ? {} : { 'retry-after': fault.retryAfter } };
+      }
+      case 'block':
+        limits.block(session.lineage, clock.monotonicMs(), fault.delayMs ?? settings.blockMs);
+        return failure(403, 'Token temporarily blocked');
+      case 'forbid':
+        return failure(403, 'Forbidden resource');
+      case 'unauthorized':
+        return failure(401, 'Unauthorized');
+      case 'not-success':
+        return refusal(settings.refusalStatus, 'The operation failed');
+      default:
+        return undefined;
+    }
+  }
+}
+
+/** The token in a body of POST /token/refresh. */
+function refreshTokenOf(body: unknown): string | undefined {
+  if (typeof body !== 'object' || body === null || !('refreshToken' in body)) return undefined;
+  return typeof body.refreshToken === 'string' ? body.refreshToken : undefined;
+}
+
+function half(text: string): string {
+  return text.slice(0, Math.max(1, Math.floor(text.length / 2)));
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
 }
 
 function isActedOutByEndpoint(fault: Fault): boolean {

@@ -1,8 +1,7 @@
-import type { Clock } from '../core/time.ts';
 import { type Endpoint, intervalMsOf, type PlatformLimits } from '../platform/platform.ts';
 import type { FaultKind } from './faults.ts';
 import type { SandboxSettings } from './settings.ts';
-import type { Session, TokenOffice } from './tokens.ts';
+import type { Session } from './tokens.ts';
 
 /** One request as it reaches the sandbox, from a socket or from a simulation in the same process. */
 export interface SandboxRequest {
@@ -60,11 +59,6 @@ export type Admission =
   | { admitted: true }
   | { admitted: false; status: 429 | 403; broken: BrokenLimit; waitMs: number };
 
-export interface LimitKeeperOptions {
-  limits: PlatformLimits;
-  settings: SandboxSettings;
-}
-
 /**
  * The platform's limits, measured at arrival: the interval per company and endpoint since the last call that
  * passed, the sliding windows per token over every call, passed or not. Going over a window blocks the token.
@@ -76,9 +70,9 @@ export class LimitKeeper {
   readonly #windows = new Map<string, number[]>();
   readonly #blockedUntil = new Map<string, number>();
 
-  constructor(options: LimitKeeperOptions) {
-    this.#limits = options.limits;
-    this.#settings = options.settings;
+  constructor(limits: PlatformLimits, settings: SandboxSettings) {
+    this.#limits = limits;
+    this.#settings = settings;
   }
 
   admit(session: Session, endpoint: Endpoint, arrivedMs: number): Admission {
@@ -210,65 +204,4 @@ export class CallJournal {
     this.#counts.set(endpoint, counts);
     return counts;
   }
-}
-
-export interface DoorOptions {
-  clock: Clock;
-  settings: SandboxSettings;
-  tokens: TokenOffice;
-  limits: LimitKeeper;
-  journal: CallJournal;
-}
-
-/** Who calls, or why the call goes no further. */
-export type Entry = { session: Session } | { refused: Reply };
-
-/** Authentication and limits: what every call passes before its endpoint's work. */
-export class Door {
-  readonly #options: DoorOptions;
-
-  constructor(options: DoorOptions) {
-    this.#options = options;
-  }
-
-  enter(endpoint: Endpoint, request: SandboxRequest, body: unknown, record: CallRecord): Entry {
-    const session =
-      endpoint === 'token.refresh' ? this.#refreshSession(body) : this.#bearerSession(request.headers);
-    if (!session) return { refused: failure(401, 'Unauthorized') };
-    const { limits, journal } = this.#options;
-    const admission = limits.admit(session, endpoint, record.arrivedMs);
-    if (admission.admitted) return { session };
-    journal.violate(record, admission.broken);
-    if (admission.status === 403) return { refused: failure(403, 'Token temporarily blocked') };
-    return { refused: this.tooMany(admission.waitMs) };
-  }
-
-  /** 429, naming its wait as the settings say. */
-  tooMany(waitMs: number): Reply {
-    const { settings, clock } = this.#options;
-    const seconds = Math.max(1, Math.ceil(waitMs / 1000));
-    const headers: Record<string, string> = {};
-    if (settings.retryAfter === 'seconds') headers['retry-after'] = String(seconds);
-    if (settings.retryAfter === 'date') {
-      const dueMs = clock.nowMs() + settings.clockSkewMs + seconds * 1000;
-      headers['retry-after'] = new Date(dueMs).toUTCString();
-    }
-    return failure(429, 'Too Many Requests', headers);
-  }
-
-  #bearerSession(headers: SandboxRequest['headers']): Session | undefined {
-    const bearer = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '');
-    return this.#options.tokens.session(bearer?.[1]);
-  }
-
-  #refreshSession(body: unknown): Session | undefined {
-    const refreshToken = refreshTokenOf(body);
-    return refreshToken === undefined ? undefined : this.#options.tokens.refreshSession(refreshToken);
-  }
-}
-
-/** The token in a body of POST /token/refresh. */
-export function refreshTokenOf(body: unknown): string | undefined {
-  if (typeof body !== 'object' || body === null || !('refreshToken' in body)) return undefined;
-  return typeof body.refreshToken === 'string' ? body.refreshToken : undefined;
 }

@@ -4,10 +4,10 @@ import { TillsyncError } from '../core/errors.ts';
 import { listenAt, WITHOUT_JSON_SCHEMA } from '../core/listen.ts';
 import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { addControlRoutes, SandboxControl } from './control.ts';
+import { addControlRoutes, type SandboxControl, sandboxControl } from './control.ts';
 import { buildEndpoints } from './endpoints.ts';
-import { Engine, FaultAnswers } from './engine.ts';
-import { CallJournal, Door, LimitKeeper, type SandboxAnswer, type SandboxRequest } from './exchange.ts';
+import { Engine } from './engine.ts';
+import { CallJournal, LimitKeeper, type SandboxAnswer, type SandboxRequest } from './exchange.ts';
 import { Faults } from './faults.ts';
 import { DEFAULT_SETTINGS, type SandboxSettings } from './settings.ts';
 import { type SandboxOptions, type SandboxServerOptions, Shop } from './shop.ts';
@@ -47,11 +47,9 @@ export function createSandbox(options: SandboxOptions): SandboxCore {
     accessTokenLifetimeMs: options.accessTokenLifetimeMs ?? HOUR_MS,
     refreshTokenLifetimeMs: options.refreshTokenLifetimeMs ?? 30 * 24 * HOUR_MS,
   });
-  const limits = new LimitKeeper({ limits: options.limits, settings });
+  const limits = new LimitKeeper(options.limits, settings);
   const journal = new CallJournal();
   const faults = new Faults(random);
-  const door = new Door({ clock, settings, tokens, limits, journal });
-  const faultAnswers = new FaultAnswers({ clock, settings, door, limits, closing: closing.signal });
   const shops = new Map<string, Shop>();
   const seed = options.seed ?? {};
   const shopOf = (company: string): Shop => {
@@ -70,10 +68,10 @@ export function createSandbox(options: SandboxOptions): SandboxCore {
     shops.set(company, shop);
     return shop;
   };
-  const endpoints = buildEndpoints({ settings, tokens, shopOf });
-  const engine = new Engine({ clock, random, settings, door, faults, faultAnswers, journal, endpoints });
-  const controlOf = (company: string) =>
-    new SandboxControl({ settings, tokens, limits, journal, faults, shop: shopOf(company) });
+  const endpoints = buildEndpoints(settings, tokens, shopOf);
+  const common = { settings, tokens, limits, journal, faults };
+  const engine = new Engine({ ...common, clock, random, endpoints, closing: closing.signal });
+  const controlOf = (company: string) => sandboxControl({ ...common, shop: shopOf(company) });
   const control = controlOf(options.company ?? DEFAULT_COMPANY);
   return {
     control,

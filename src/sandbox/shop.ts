@@ -34,7 +34,7 @@ export interface SandboxServerOptions extends SandboxOptions {
 const SEED_ORDER_SPACING_MS = 7 * 60_000;
 const SEED_STEPS_MAX = 12;
 
-export interface ShopOptions {
+interface ShopOptions {
   clock: Clock;
   random: Random;
   settings: SandboxSettings;
@@ -59,7 +59,7 @@ export class Shop {
     const branches = seed.branches ?? DEFAULT_BRANCHES;
     const products = seedProducts(seed.random ?? random, branches, seed.products ?? DEFAULT_PRODUCTS, nowMs);
     this.company = company;
-    this.catalog = new Catalog({ branches, products });
+    this.catalog = new Catalog(branches, products);
     this.desk = new WebhookDesk(settings);
     this.sender = new WebhookSender({ ...options, desk: this.desk });
     this.orders = new OrderBook({

@@ -82,7 +82,8 @@ export class TokenOffice {
   }
 
   /** The session of a living refresh token; a dead one is counted, and undefined. */
-  refreshSession(refreshToken: string): Session | undefined {
+  refreshSession(refreshToken: string | undefined): Session | undefined {
+    if (refreshToken === undefined) return undefined;
     const record = this.#refresh.get(refreshToken);
     const cause = record ? this.#deadCause(record) : 'unknown';
     if (record && cause === null) return record;

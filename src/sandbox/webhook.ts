@@ -46,19 +46,11 @@ export interface WebhookConfig {
 /** The company's one webhook. */
 export class WebhookDesk {
   readonly #settings: SandboxSettings;
-  #config: WebhookConfig | null = null;
+  /** A person sets it in the company panel, without the API. */
+  config: WebhookConfig | null = null;
 
   constructor(settings: SandboxSettings) {
     this.#settings = settings;
-  }
-
-  get config(): WebhookConfig | null {
-    return this.#config;
-  }
-
-  /** Sets it from outside the API, as someone does in the company panel. */
-  set(config: WebhookConfig | null): void {
-    this.#config = config;
   }
 
   /** PUT /webhook. Fields the platform does not know, such as a wrong name of the enable flag, are ignored. */
@@ -72,21 +64,21 @@ export class WebhookDesk {
       return failure(this.#settings.validationStatus, request.error.issues[0]?.message ?? 'Invalid webhook');
     }
     const fields: Record<string, string | boolean | undefined> = request.data;
-    const callbackUrl = text(fields.callbackUrl) ?? this.#config?.callbackUrl;
+    const callbackUrl = text(fields.callbackUrl) ?? this.config?.callbackUrl;
     if (callbackUrl === undefined) return failure(this.#settings.validationStatus, 'callbackUrl is required');
     const active = fields[flag];
-    this.#config = {
+    this.config = {
       callbackUrl,
-      secret: text(fields.secret) ?? this.#config?.secret ?? '',
-      active: typeof active === 'boolean' ? active : (this.#config?.active ?? true),
+      secret: text(fields.secret) ?? this.config?.secret ?? '',
+      active: typeof active === 'boolean' ? active : (this.config?.active ?? true),
     };
     return this.read();
   }
 
   /** The webhook read: data is null when none is configured. */
   read(): Reply {
-    if (!this.#config) return envelope(null);
-    const { callbackUrl, active, secret } = this.#config;
+    if (!this.config) return envelope(null);
+    const { callbackUrl, active, secret } = this.config;
     return envelope({ callbackUrl, active, hasSecret: secret !== '' });
   }
 }

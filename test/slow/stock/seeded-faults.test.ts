@@ -2,27 +2,38 @@ import type Database from 'better-sqlite3';
 import { expect, it, vi } from 'vitest';
 import { PLATFORMS, type PlatformKind, StockModel } from '../../outbox/stock-model.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
-import { Interleavings, PARTS } from './interleavings.ts';
+import { Interleavings } from './interleavings.ts';
 
-/** Faults in the view that says what is wanted and what the platform has. */
+const WITHOUT_SWEEP = ['begin to sweep', 'edit A', 'lose the answer', 'cancel B'];
+const WITHOUT_B = ['place B', 'cancel B', 'crash', 'count 15', 'book A'];
+
+/** Faults in the view that says what is wanted and what the platform has, each with what is left out of its search. */
 const FAULTS = [
   {
     name: 'an order heard of late counts as placed after the confirmation',
     from: /\s+OR \(o\.live_since_seq > b\.confirmed_seq AND o\.placed_ms <= b\.confirmed_ms\)/,
     to: '',
+    without: WITHOUT_SWEEP,
   },
   {
     name: 'an order booked after the count is no longer taken off it',
     from: /\(o\.booked = 0 OR o\.live_since_seq > b\.counted_seq\)/,
     to: 'o.booked = 0',
+    without: WITHOUT_SWEEP,
   },
   {
     name: 'an order from before the count is not taken off it though it is not booked',
     from: /\(o\.booked = 0 OR o\.live_since_seq > b\.counted_seq\)/,
     to: 'o.live_since_seq > b.counted_seq',
+    without: WITHOUT_SWEEP,
   },
-  { name: 'a cancelled order is still taken off', from: /o\.takes = 1 AND /, to: '' },
-  { name: 'an order that changed is overlooked', from: /o\.changed_seq > b\.confirmed_seq\s+OR /, to: '' },
+  { name: 'a cancelled order is still taken off', from: /o\.takes = 1 AND /, to: '', without: [] },
+  {
+    name: 'an order that changed is overlooked',
+    from: /o\.changed_seq > b\.confirmed_seq\s+OR /,
+    to: '',
+    without: WITHOUT_B,
+  },
 ];
 
 const { spoiled } = vi.hoisted(() => ({ spoiled: { from: /./, to: '' } }));
@@ -52,9 +63,7 @@ const REST_EVERY = 8;
 
 it.each(FAULTS)('every order of events finds that $name', { timeout: 600_000 }, (fault) => {
   Object.assign(spoiled, fault);
-  const isFound = (without: readonly string[]) =>
-    new Interleavings('takes-off', without).explore().fault !== null;
-  expect(PARTS.some(isFound)).toBe(true);
+  expect(new Interleavings('takes-off', fault.without).explore().fault).not.toBeNull();
 });
 
 it.each(FAULTS)('random walks find that $name', { timeout: 600_000 }, async (fault) => {
