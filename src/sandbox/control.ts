@@ -3,12 +3,12 @@ import * as z from 'zod';
 import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import type { CatalogProduct } from './catalog.ts';
 import type { CallJournal, LimitKeeper } from './exchange.ts';
-import { FAULT_KINDS, type FaultSpec, type Faults } from './faults.ts';
+import { FAULT_KINDS, type FaultSpec, type Faults, faultSpec } from './faults.ts';
 import type { NewOrder, OrderSnapshot } from './orders.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS, type SandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
 import type { TokenOffice } from './tokens.ts';
-import type { WebhookBehaviour, WebhookConfig } from './webhook.ts';
+import { type WebhookBehaviour, type WebhookConfig, webhookBehaviour } from './webhook.ts';
 
 interface Controlled {
   settings: SandboxSettings;
@@ -80,23 +80,9 @@ export function sandboxControl({ settings, tokens, limits, journal, faults, shop
   };
 }
 
-const chance = z.number().min(0).max(1);
 const ms = z.number().min(0);
 
 /** Bodies of the control routes. */
-const faultBody = z.strictObject({
-  kind: z.enum(FAULT_KINDS),
-  endpoint: z.enum(ENDPOINTS).exactOptional(),
-  times: z.int().min(1).exactOptional(),
-  skip: z.int().min(0).exactOptional(),
-  probability: chance.exactOptional(),
-  when: z.enum(['before', 'after']).exactOptional(),
-  status: z.int().min(400).max(599).exactOptional(),
-  delayMs: ms.exactOptional(),
-  retryAfter: z.string().nullable().exactOptional(),
-  poison: z.array(z.union([z.string(), z.number()])).exactOptional(),
-});
-
 const orderBody = z.strictObject({
   subsidiaryId: z.string().exactOptional(),
   status: z.string().exactOptional(),
@@ -107,15 +93,6 @@ const orderBody = z.strictObject({
     .exactOptional(),
   /** No notification of it ever leaves. */
   hidden: z.boolean().exactOptional(),
-});
-
-const behaviourBody = z.strictObject({
-  drop: chance.exactOptional(),
-  duplicate: chance.exactOptional(),
-  reorder: chance.exactOptional(),
-  reorderMs: ms.exactOptional(),
-  delay: chance.exactOptional(),
-  delayMs: z.tuple([ms, ms]).exactOptional(),
 });
 
 const settingsBody = z.strictObject({
@@ -245,11 +222,12 @@ function issueTokens(control: SandboxControl, { query }: Asked): unknown {
 }
 
 function setFault(control: SandboxControl, { body }: Asked): unknown {
-  return { id: control.setFault(faultBody.parse(body)) };
+  return { id: control.setFault(faultSpec.parse(body)) };
 }
 
 function setBehaviour(control: SandboxControl, { body }: Asked): void {
-  control.setWebhookBehaviour(behaviourBody.parse(body));
+  // JSON knows no undefined.
+  control.setWebhookBehaviour(webhookBehaviour.partial().parse(body) as Partial<WebhookBehaviour>);
 }
 
 function configure(control: SandboxControl, { body }: Asked): unknown {

@@ -71,31 +71,36 @@ function internalRecord(order: StoredOrder, branchName: string): unknown {
   };
 }
 
+const ADDRESS_NAMES: Record<string, string> = {
+  streetAddress: 'street',
+  state: 'region',
+  zipCode: 'postalCode',
+  phoneNumber: 'phone',
+  details: 'reference',
+};
+
 function internalAddress(address: OrderAddress): unknown {
-  return {
-    lat: address.lat,
-    lng: address.lng,
-    address: address.address,
-    streetNumber: address.streetNumber,
-    street: address.streetAddress,
-    country: address.country,
-    region: address.state,
-    city: address.city,
-    postalCode: address.zipCode,
-    phone: address.phoneNumber,
-    reference: address.details,
-  };
+  return Object.fromEntries(
+    Object.entries(address).map(([name, value]) => [ADDRESS_NAMES[name] ?? name, value]),
+  );
 }
 
-function internalLine(line: OrderLine): unknown {
+function internalLine({
+  product,
+  amount,
+  comment,
+  productPrice,
+  productBasePrice,
+  ...line
+}: OrderLine): unknown {
   return {
-    product: { extId: line.product.externalId, name: line.product.name },
-    quantity: line.amount,
-    notes: line.comment,
+    product: { extId: product.externalId, name: product.name },
+    quantity: amount,
+    notes: comment,
     unitPrice: line.unitPrice,
     baseUnitPrice: line.baseUnitPrice,
-    bestPrice: line.productPrice,
-    price: line.productBasePrice,
+    bestPrice: productPrice,
+    price: productBasePrice,
     modifiers: line.modifiers,
   };
 }

@@ -1,5 +1,6 @@
+import * as z from 'zod';
 import type { Random } from '../core/time.ts';
-import type { Endpoint } from '../platform/platform.ts';
+import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import { drawChance } from './draws.ts';
 
 /** What can be made to go wrong with a call. */
@@ -30,27 +31,28 @@ const AFTER: ReadonlySet<FaultKind> = new Set([
   'wrong-content-type',
 ]);
 
-export interface FaultSpec {
-  kind: FaultKind;
+export const faultSpec = z.strictObject({
+  kind: z.enum(FAULT_KINDS),
   /** One endpoint, or every one when left out. */
-  endpoint?: Endpoint;
+  endpoint: z.enum(ENDPOINTS).exactOptional(),
   /** How often it strikes; without it, until cleared. */
-  times?: number;
+  times: z.int().min(1).exactOptional(),
   /** Calls that pass before it can strike. */
-  skip?: number;
+  skip: z.int().min(0).exactOptional(),
   /** Chance at each call; 1 unless told. */
-  probability?: number;
+  probability: z.number().min(0).max(1).exactOptional(),
   /** Whether the call's work is left undone (`before`) or done with its answer lost or spoiled (`after`). */
-  when?: 'before' | 'after';
+  when: z.enum(['before', 'after']).exactOptional(),
   /** HTTP status of `status` and `batch-refused`. */
-  status?: number;
+  status: z.int().min(400).max(599).exactOptional(),
   /** Time of `slow-body`; how long `block` lasts. */
-  delayMs?: number;
+  delayMs: z.number().min(0).exactOptional(),
   /** Retry-After of `rate-limit` as sent; null: none. */
-  retryAfter?: string | null;
+  retryAfter: z.string().nullable().exactOptional(),
   /** `batch-refused`: SKUs or externalIds that spoil a batch though they are valid. */
-  poison?: (string | number)[];
-}
+  poison: z.array(z.union([z.string(), z.number()])).exactOptional(),
+});
+export type FaultSpec = z.infer<typeof faultSpec>;
 
 /** A fault that strikes one call. */
 export type Fault = FaultSpec & { id: number; when: 'before' | 'after' };

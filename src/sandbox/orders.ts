@@ -6,7 +6,7 @@ import type { SandboxSettings } from './settings.ts';
 const formats = new Map<string, Intl.DateTimeFormat>();
 
 /** The calendar date of a moment in a zone, YYYY-MM-DD. Keeps its formatters: building one takes long. */
-export function localDate(timeZone: string, epochMs: number): string {
+function localDate(timeZone: string, epochMs: number): string {
   let format = formats.get(timeZone);
   if (!format) {
     format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
@@ -35,23 +35,11 @@ export interface OrderSnapshot {
   scheduledDate?: string;
   /** Present only for a delivery. */
   address?: OrderAddress;
-  user: { firstName: string; lastName: string; email: string; phoneNumber: string };
+  user: ReturnType<typeof drawUser>;
   items: OrderLine[];
 }
 
-export interface OrderAddress {
-  lat: number;
-  lng: number;
-  address: string;
-  streetNumber: string;
-  streetAddress: string;
-  country: string;
-  state: string;
-  city: string;
-  zipCode: string;
-  phoneNumber: string;
-  details: string;
-}
+export type OrderAddress = ReturnType<typeof drawAddress>;
 
 export interface OrderLine {
   product: { externalId: string | null; name: string };
@@ -64,15 +52,7 @@ export interface OrderLine {
   modifiers: OrderLineModifier[];
 }
 
-export interface OrderLineModifier {
-  externalId: null;
-  name: string;
-  shortName: string;
-  description: unknown[];
-  countById: Record<string, number>;
-  countByExternalId: Record<string, number>;
-  options: { optionId: string; externalId: string | null; name: string; price: number }[];
-}
+export type OrderLineModifier = ReturnType<typeof drawModifier>;
 
 /** An order as the sandbox keeps it. */
 export interface StoredOrder {
@@ -102,7 +82,7 @@ export interface NewOrder {
 }
 
 /** A line with the SKU it takes from the stock. */
-export interface DrawnLine {
+interface DrawnLine {
   line: OrderLine;
   sku: number;
   qty: number;
@@ -112,10 +92,10 @@ const FIRST_NAMES = ['Ana', 'Benjamín', 'Camila', 'Diego', 'Élise', 'Francisca
 const LAST_NAMES = ['Aguilar', "O'Higgins", 'Muñoz', 'Pérez', 'Soto', 'Vergara', 'Yáñez'];
 const STREETS = ['Av. Providencia', 'Calle Ñuñoa', 'Los Leones', 'San Martín', 'Vicuña Mackenna'];
 const COMMENTS = ['', '', '', 'sin cebolla', 'well done, please', 'bolsa de papel'];
-export const SERVICES = ['web', 'app', 'marketplace'] as const;
+const SERVICES = ['web', 'app', 'marketplace'] as const;
 
 /** The lines asked for, or one to three drawn from what the branch has in stock. */
-export function drawLines(
+function drawLines(
   random: Random,
   catalog: Catalog,
   subsidiaryId: string,
@@ -157,28 +137,28 @@ function drawPicks(random: Random, catalog: Catalog, subsidiaryId: string): NonN
   return [...picks.values()];
 }
 
-function drawModifier(random: Random, price: number): OrderLineModifier {
+function drawModifier(random: Random, price: number) {
   const id = drawHex(random, 24);
   const externalId = `MOD-${drawInt(random, 1, 40)}`;
   return {
     externalId: null,
     name: 'Extras',
     shortName: 'Extra',
-    description: [],
+    description: [] as unknown[],
     countById: { [id]: 1 },
     countByExternalId: { [externalId]: 1 },
     options: [{ optionId: id, externalId, name: 'Queso extra', price }],
   };
 }
 
-export function drawUser(random: Random): OrderSnapshot['user'] {
+function drawUser(random: Random) {
   const firstName = drawFrom(random, FIRST_NAMES);
   const lastName = drawFrom(random, LAST_NAMES);
   const phoneNumber = `+569${drawInt(random, 10_000_000, 99_999_999)}`;
   return { firstName, lastName, email: `customer${drawInt(random, 1, 9999)}@example.com`, phoneNumber };
 }
 
-export function drawAddress(random: Random, phoneNumber: string): OrderAddress {
+function drawAddress(random: Random, phoneNumber: string) {
   const streetAddress = drawFrom(random, STREETS);
   const streetNumber = String(drawInt(random, 1, 4999));
   return {
@@ -210,7 +190,7 @@ const NEXT: Record<string, readonly string[]> = {
 };
 
 /** A status that may follow, or undefined at an end of the life cycle. An unknown one goes on to `inProcess`. */
-export function nextStatus(random: Random, status: string, deliveryType: string): string | undefined {
+function nextStatus(random: Random, status: string, deliveryType: string): string | undefined {
   if (status === 'dispatched' || status === 'refund' || status === 'payment-canceled') return undefined;
   if (status === 'ready') return deliveryType === 'delivery' ? 'routed' : 'dispatched';
   return drawFrom(random, NEXT[status] ?? ['inProcess']);
@@ -221,7 +201,7 @@ export function isOver(status: string): boolean {
   return ['dispatched', 'refund', 'payment-canceled', 'cancel'].includes(status);
 }
 
-export interface OrderBookOptions {
+interface OrderBookOptions {
   clock: Clock;
   random: Random;
   settings: SandboxSettings;

@@ -1,4 +1,5 @@
 import { Agent, request } from 'undici';
+import * as z from 'zod';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { webhookPutRequest } from '../platform/schemas.ts';
@@ -87,19 +88,23 @@ function text(value: string | boolean | undefined): string | undefined {
   return typeof value === 'string' ? value : undefined;
 }
 
-/** How unreliable the sender is; chances are 0 to 1. */
-export interface WebhookBehaviour {
+const chance = z.number().min(0).max(1);
+const ms = z.number().min(0);
+
+/** How unreliable the sender is. */
+export const webhookBehaviour = z.strictObject({
   /** Chance that a notification is never sent. */
-  drop: number;
+  drop: chance,
   /** Chance that it is sent twice. */
-  duplicate: number;
+  duplicate: chance,
   /** Chance that it waits until the next one of any order is out, or `reorderMs` has passed. */
-  reorder: number;
-  reorderMs: number;
+  reorder: chance,
+  reorderMs: ms,
   /** Chance of a delay, and its bounds. */
-  delay: number;
-  delayMs: readonly [number, number];
-}
+  delay: chance,
+  delayMs: z.tuple([ms, ms]).readonly(),
+});
+export type WebhookBehaviour = z.infer<typeof webhookBehaviour>;
 
 export const HONEST: WebhookBehaviour = {
   drop: 0,
