@@ -10,7 +10,7 @@ import { type ProductChange, productItem, type StockChange, stockItem } from '..
  * at /v1/openapi.json.
  */
 
-export const isoTime = z.string().describe('ISO 8601 in UTC');
+const isoTime = z.string().describe('ISO 8601 in UTC');
 /** As the platform sent it, so that no digit is lost. */
 export const amount = z.union([z.number(), z.string()]).nullable();
 export const text = z.string().nullable();
@@ -18,7 +18,7 @@ export const flag = z.boolean().nullable();
 const whole = z.number().int();
 
 /** `limit` of a list. */
-export function limitOf(usual: number, max: number) {
+function limitOf(usual: number, max: number) {
   return z.coerce.number().int().min(1).max(max).default(usual).describe('How many at most');
 }
 
@@ -167,7 +167,7 @@ export const ackAnswer = z.object({
   rejected: whole,
 });
 
-export const boardOrder = z.object({
+const boardOrder = z.object({
   orderId: z.string(),
   seq: whole.describe('Of its newest event'),
   code: z.number().nullable(),
@@ -186,7 +186,7 @@ export const boardAnswer = z.object({
   orders: z.array(boardOrder).describe('The newest open orders, then those that ended last'),
 });
 
-export const trendHour = z.object({
+const trendHour = z.object({
   from: isoTime.describe('Begin of the hour'),
   orders: whole.describe('Orders created in it'),
   pushed: whole.describe('Changes that the platform took in it; a good guess above 500'),
@@ -330,7 +330,7 @@ export const outboxQuery = z.strictObject({
   limit: limitOf(100, 1000),
 });
 
-export const outboxCounts = z.object({
+const outboxCounts = z.object({
   pending: whole.describe('Waiting, without those that are held'),
   held: whole,
   needsRead: whole.describe('Waiting for their product to be read'),

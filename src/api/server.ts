@@ -100,7 +100,7 @@ function hostGuard(names: readonly string[]) {
   };
 }
 
-export interface LocalServerOptions {
+interface LocalServerOptions {
   host: string;
   /** 0 picks a free one. */
   port: number;

@@ -68,7 +68,7 @@ function storedTokens({ platform, state, config }: LocalApiOptions['parts']) {
   }
 }
 
-export interface HealthOptions {
+interface HealthOptions {
   clock: Clock;
   loopsAlive: () => readonly LoopBeat[];
   /** Why work cannot be taken now, one sentence each; empty when it can. */

@@ -12,7 +12,7 @@ import { type Language, speechOf } from './words/language.ts';
 /** What a person can do on the page. */
 export type Actions = ReturnType<typeof pageActions>;
 
-export interface Around {
+interface Around {
   api: Api;
   store: Store;
   /** Begins to keep the page up to date anew. */

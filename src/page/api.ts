@@ -24,7 +24,7 @@ export class ApiFault extends Error {
 }
 
 /** Keeps the key for this tab, or `forGood` for this browser; null forgets both. */
-export type KeepKey = (key: string | null, forGood: boolean) => void;
+type KeepKey = (key: string | null, forGood: boolean) => void;
 
 const TIMEOUT_MS = 15_000;
 

@@ -15,7 +15,7 @@ const TRENDS_EVERY_MS = 60_000;
 const BOARD_EVERY_MS = 300_000;
 const AGAIN_AFTER_MS = 2_000;
 
-export interface LiveOptions {
+interface LiveOptions {
   api: Api;
   store: Store;
   /** The key is needed even to look. */

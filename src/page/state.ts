@@ -53,7 +53,7 @@ function newestFirst(a: BoardOrder, b: BoardOrder): number {
 const ENDED_MAX = 30;
 
 /** The orders on the board by id; `fresh`: those that changed while it was looked at. */
-export interface Board {
+interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;
 }

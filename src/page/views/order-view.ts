@@ -5,7 +5,7 @@ import type { Dialog, PageState } from '../state.ts';
 import { changeSubject, changeValues, type Speech, statusWord } from '../words/language.ts';
 
 /** One order with all that a person asks about it. */
-export function orderDetailView(
+function orderDetailView(
   { orderId, order }: Dialog & { kind: 'order' },
   { speech, board }: PageState,
   actions: Actions,

@@ -3,7 +3,7 @@ import type { TrendHour } from '../../orders/order.ts';
 import type { PageState } from '../state.ts';
 import type { Speech } from '../words/language.ts';
 
-export interface Bar {
+interface Bar {
   /** Under the plot; empty: none. */
   label: string;
   /** For who points at it. */
@@ -12,7 +12,7 @@ export interface Bar {
   values: readonly number[];
 }
 
-export interface PlotOptions {
+interface PlotOptions {
   bars: readonly Bar[];
   /** From zero up, evenly spaced. */
   ticks: readonly number[];
@@ -26,7 +26,7 @@ const HEIGHT = 100;
 const GAP = 0.22;
 
 /** Bars over hours. Words are HTML, so that they keep their size; the drawing stretches. */
-export function plotView({ bars, ticks, tickText, label }: PlotOptions): TemplateResult {
+function plotView({ bars, ticks, tickText, label }: PlotOptions): TemplateResult {
   const top = ticks.at(-1) ?? 1;
   const step = WIDTH / Math.max(bars.length, 1);
   const lines = ticks.map((_, i) => HEIGHT - (i / Math.max(ticks.length - 1, 1)) * HEIGHT);
