@@ -4,9 +4,8 @@ import type { Secrets } from '../config/secrets.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
-import type { AlarmTestResult, AlarmTestWish, AlarmTestWishes } from '../health/alarm-news.ts';
-import { commandReceiver, urlReceiver } from '../health/alarm-receivers.ts';
-import { type AlarmReceiver, testReport } from '../health/alarm-teller.ts';
+import type { AlarmRows, AlarmTestResult, AlarmTestWish } from '../health/alarm-news.ts';
+import { type AlarmReceiver, commandReceiver, testReport, urlReceiver } from '../health/alarm-receivers.ts';
 import { programVersion, shopName } from './installation.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
@@ -23,69 +22,9 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   const { command, timeoutMs } = config.alarms;
   const url = secrets.alarmUrl ?? config.alarms.url;
   const receivers: AlarmReceiver[] = [];
-  if (command.length > 0) receivers.push(commandReceiver({ command, timeoutMs, env }));
-  if (url !== '') receivers.push(urlReceiver({ url, token: secrets.alarmToken, timeoutMs }));
+  if (command.length > 0) receivers.push(commandReceiver(command, timeoutMs, env));
+  if (url !== '') receivers.push(urlReceiver(url, secrets.alarmToken, timeoutMs));
   return receivers;
-}
-
-/** Whoever asked has given up after this. */
-const WISH_HOLDS_MS = 60_000;
-const LOOK_EVERY_MS = 1_000;
-const LOOK_FOR_ANSWER_MS = 100;
-
-export interface AlarmTestLoopOptions {
-  wishes: AlarmTestWishes;
-  test: (signal: AbortSignal) => Promise<AlarmTestResult[]>;
-  clock: Clock;
-  beat: () => void;
-}
-
-/** Sends the test messages that commands ask for, as the service and from within its sandbox. */
-export async function alarmTestLoop(options: AlarmTestLoopOptions, signal: AbortSignal): Promise<void> {
-  const { wishes, test, clock, beat } = options;
-  while (!signal.aborted) {
-    beat();
-    const wish = await whenFree(clock, () => wishes.read(), undefined, signal);
-    if (wish && isOpen(wish) && Math.abs(clock.nowMs() - wish.askedAtMs) < WISH_HOLDS_MS) {
-      const done = await tried(test, signal);
-      await whenFree(clock, () => wishes.write({ ...wish, ...done }));
-    }
-    await clock.sleep(LOOK_EVERY_MS, signal);
-  }
-}
-
-async function tried(
-  test: AlarmTestLoopOptions['test'],
-  signal: AbortSignal,
-): Promise<Pick<AlarmTestWish, 'results' | 'fault'>> {
-  try {
-    return { results: await test(signal), fault: null };
-  } catch (error) {
-    return { results: null, fault: asTillsyncError(error).message };
-  }
-}
-
-/** Asks the running daemon for a test; undefined: it did not answer within `patienceMs`. */
-export async function askForTest(options: {
-  wishes: AlarmTestWishes;
-  clock: Clock;
-  patienceMs: number;
-  signal: AbortSignal;
-}): Promise<AlarmTestWish | undefined> {
-  const { wishes, clock, patienceMs, signal } = options;
-  const askedAtMs = clock.nowMs();
-  const endMs = clock.monotonicMs() + patienceMs;
-  await whenFree(clock, () => wishes.write({ askedAtMs, results: null, fault: null }), undefined, signal);
-  while (!signal.aborted && clock.monotonicMs() < endMs) {
-    await clock.sleep(LOOK_FOR_ANSWER_MS, signal);
-    const wish = await whenFree(clock, () => wishes.read(), undefined, signal);
-    if (wish?.askedAtMs === askedAtMs && !isOpen(wish)) return wish;
-  }
-  return undefined;
-}
-
-function isOpen({ results, fault }: AlarmTestWish): boolean {
-  return results === null && fault === null;
 }
 
 /** Sends a test message to every receiver at once, with no effect on what the daemon tells. Throws `usage`. */
@@ -119,8 +58,30 @@ export async function testAlarms(
   );
 }
 
+/** Whoever asked has given up after this. */
+const WISH_HOLDS_MS = 60_000;
+const LOOK_FOR_ANSWER_MS = 100;
 /** The daemon looks every second, and a receiver has its own time on top. */
 const DAEMON_PATIENCE_MS = 10_000;
+
+function isOpen({ results, fault }: AlarmTestWish): boolean {
+  return results === null && fault === null;
+}
+
+/** Sends the test message that a command asks for, as the service and from within its sandbox. Throws `storage-…`. */
+export async function answerTestWish(
+  rows: Pick<AlarmRows, 'testWish' | 'setTestWish'>,
+  settings: ReceiverSettings & { clock: Clock; signal: AbortSignal },
+): Promise<void> {
+  const { clock, signal } = settings;
+  const wish = await whenFree(clock, () => rows.testWish(), undefined, signal);
+  if (!wish || !isOpen(wish) || Math.abs(clock.nowMs() - wish.askedAtMs) >= WISH_HOLDS_MS) return;
+  const done = await testAlarms(settings).then(
+    (results) => ({ results, fault: null }),
+    (error) => ({ results: null, fault: asTillsyncError(error).message }),
+  );
+  await whenFree(clock, () => rows.setTestWish({ ...wish, ...done }));
+}
 
 /**
  * The same by the running daemon: as its user and in its sandbox, which is what counts at night. undefined: none
@@ -137,14 +98,22 @@ export async function runningTest(options: {
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
     if (!(await whenFree(clock, () => state.leases.isHeld(RUNNING)))) return undefined;
-    const patienceMs = config.alarms.timeoutMs + DAEMON_PATIENCE_MS;
-    const wish = await askForTest({ wishes: state.alarmTests, clock, patienceMs, signal });
-    if (wish?.results) return wish.results;
-    throw new TillsyncError(
-      signal.aborted ? 'aborted' : 'internal',
-      wish?.fault ?? 'The running tillsync did not answer.',
-      { hint: 'If the configuration was changed since it started: {restart}' },
-    );
+    const free = <T>(action: () => T) => whenFree(clock, action, undefined, signal);
+    const askedAtMs = clock.nowMs();
+    const endMs = clock.monotonicMs() + config.alarms.timeoutMs + DAEMON_PATIENCE_MS;
+    await free(() => state.alarms.setTestWish({ askedAtMs, results: null, fault: null }));
+    let fault = 'The running tillsync did not answer.';
+    while (!signal.aborted && clock.monotonicMs() < endMs) {
+      await clock.sleep(LOOK_FOR_ANSWER_MS, signal);
+      const wish = await free(() => state.alarms.testWish());
+      if (wish?.askedAtMs !== askedAtMs || isOpen(wish)) continue;
+      if (wish.results) return wish.results;
+      fault = wish.fault ?? fault;
+      break;
+    }
+    throw new TillsyncError(signal.aborted ? 'aborted' : 'internal', fault, {
+      hint: 'If the configuration was changed since it started: {restart}',
+    });
   } finally {
     state.close();
   }

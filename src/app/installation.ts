@@ -16,6 +16,7 @@ import { hostname } from 'node:os';
 import { basename, dirname, resolve } from 'node:path';
 import type { Config } from '../config/config-type.ts';
 import { keyAt } from '../config/schema.ts';
+import { serviceOf } from '../config/secrets.ts';
 import {
   type ConfigFault,
   DEFAULT_CONFIG_FILE,
@@ -42,9 +43,8 @@ const FIRST_PERSON_UID = 1000;
 
 /** The unit of the package that serves a configuration file; null: none does. */
 export function unitOf(configFile: string): string | null {
-  if (dirname(configFile) !== dirname(DEFAULT_CONFIG_FILE) || !configFile.endsWith('.toml')) return null;
-  const name = basename(configFile, '.toml');
-  return configFile === DEFAULT_CONFIG_FILE ? 'tillsync.service' : `tillsync@${name}.service`;
+  const service = serviceOf(configFile);
+  return service === undefined ? null : `${service}.service`;
 }
 
 /** How tillsync is called here with the configuration that `--config` (or the environment) names. */
@@ -67,22 +67,20 @@ export function findInstallation(file: string | undefined, env: Environment): In
 function isOfAnother(directory: string): boolean {
   const own = process.geteuid?.();
   if (own === undefined) return false;
-  let at = resolve(directory);
-  let found = statOf(at);
-  while (found === undefined && at !== dirname(at)) {
-    at = dirname(at);
-    found = statOf(at);
-  }
-  const owner = found?.uid ?? own;
-  return owner !== own || (owner !== 0 && owner < FIRST_PERSON_UID);
+  const { uid } = nearestThere(resolve(directory)).stats;
+  return uid !== own || (uid !== 0 && uid < FIRST_PERSON_UID);
 }
 
-function statOf(path: string): { uid: number } | undefined {
-  try {
-    return statSync(path, { throwIfNoEntry: false });
-  } catch {
-    return undefined;
+/** The path, or the nearest above it that is there and may be looked at. */
+function nearestThere(path: string): { at: string; stats: { uid: number; gid: number } } {
+  for (let at = path; at !== dirname(at); at = dirname(at)) {
+    try {
+      return { at, stats: statSync(at) };
+    } catch {
+      // The directory above it may be.
+    }
   }
+  return { at: '/', stats: statSync('/') };
 }
 
 /** A Unix user of this machine. */
@@ -130,14 +128,9 @@ function users(): UnixUser[] {
 }
 
 function entries(file: string): string[][] {
-  try {
-    return readFileSync(file, 'utf8')
-      .split('\n')
-      .map((line) => line.split(':'))
-      .filter((fields) => fields.length > 3);
-  } catch {
-    return [];
-  }
+  if (!existsSync(file)) return [];
+  const lines = readFileSync(file, 'utf8').split('\n');
+  return lines.map((line) => line.split(':')).filter((fields) => fields.length > 3);
 }
 
 function userOfUnit(unit: string): string | undefined {
@@ -263,7 +256,7 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   // Read now: afterwards the configuration may be out of reach.
   typedWords();
   const path = resolve(directory);
-  const { at, stats } = standing(path);
+  const { at, stats } = nearestThere(path);
   if (at === path && stats.uid !== 0) return owner(stats);
   const service = serviceUserOf(configFile);
   if (service === undefined) return stats.uid === 0 ? undefined : owner(stats);
@@ -279,14 +272,6 @@ function ownerFor({ directory, configFile, writes }: StorageUserOptions): UnixUs
   return service;
 }
 
-/** The path, or the nearest above it that is there. */
-function standing(path: string): { at: string; stats: { uid: number; gid: number } } {
-  for (let at = path; ; at = dirname(at)) {
-    const stats = statSync(at, { throwIfNoEntry: false });
-    if (stats !== undefined) return { at, stats };
-  }
-}
-
 function owner({ uid, gid }: { uid: number; gid: number }): UnixUser {
   return namedUser(String(uid)) ?? { uid, gid: gid === 0 ? NO_GROUP : gid, name: null };
 }
@@ -299,8 +284,7 @@ function setGroups({ name, gid }: UnixUser): void {
 /** Below a directory of root's, where nobody else can exchange what is made. */
 function makeFor(user: UnixUser, path: string): void {
   const above: string[] = [];
-  for (let at = path; statSync(at, { throwIfNoEntry: false }) === undefined; at = dirname(at))
-    above.unshift(at);
+  for (let at = path; !existsSync(at); at = dirname(at)) above.unshift(at);
   for (const directory of above) mkdirSync(directory, { mode: 0o755 });
   giveTo(user, path);
 }
@@ -341,22 +325,18 @@ export function viewOfService(configFile: string): ServiceView | undefined {
   const user = serviceUserOf(file);
   if (unit === null || user === undefined) return undefined;
   const name = user.name ?? String(user.uid);
-  const view = { unit, user: name, faults: [] };
-  if (process.geteuid?.() === user.uid) return { ...view, canRead: opens(file) };
-  if (process.geteuid?.() !== 0 || statSync(file, { throwIfNoEntry: false }) === undefined) {
-    return { ...view, canRead: null };
-  }
-  const canRead = user.uid === 0 || asUser(user, () => opens(file));
-  if (canRead) return { ...view, canRead };
-  const { mode, uid, gid } = statSync(file);
-  const is = `mode ${(mode & 0o7777).toString(8).padStart(4, '0')}, ${userName(uid)}:${groupName(gid)}`;
+  const own = process.geteuid?.();
+  const there = statSync(file, { throwIfNoEntry: false });
+  const view: ServiceView = { unit, user: name, canRead: null, faults: [] };
+  if (own === user.uid) return { ...view, canRead: opens(file) };
+  if (own !== 0 || there === undefined) return view;
+  if (user.uid === 0 || asUser(user, () => opens(file))) return { ...view, canRead: true };
+  const mode = (there.mode & 0o7777).toString(8).padStart(4, '0');
+  const is = `mode ${mode}, ${userName(there.uid)}:${groupName(there.gid)}`;
   const found = `a file that the service user ${name} cannot read (${is})`;
   const mended = `sudo chgrp ${groupName(user.gid)} ${file} && sudo chmod 0640 ${file}`;
-  return {
-    ...view,
-    canRead,
-    faults: [{ origin: file, key: '', found, allowed: `one that it can read: ${mended}` }],
-  };
+  const fault = { origin: file, key: '', found, allowed: `one that it can read: ${mended}` };
+  return { ...view, canRead: false, faults: [fault] };
 }
 
 function opens(file: string): boolean {

@@ -1,6 +1,5 @@
 import { statSync } from 'node:fs';
 import type { Config } from '../config/config-type.ts';
-import { isSetUp } from '../config/source.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -14,14 +13,13 @@ import {
   verdictFamilies,
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
-import { gauge, type MetricFamily, plainGauge, type Sample } from '../health/metric-family.ts';
-import { verdictOf } from '../health/verdict.ts';
+import { by, byState, gauge, type MetricFamily } from '../health/metric-family.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus } from '../orders/order-queries.ts';
 import type { ChangeDesk } from '../outbox/change-desk.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import type { Parts } from './parts.ts';
-import { mirrorCounts, ordersStaleAfterMs } from './readers.ts';
+import { mirrorCounts, verdictOn } from './readers.ts';
 import { storagePaths, storageSpace } from './storage.ts';
 
 const FLOW_STATES = [
@@ -37,38 +35,33 @@ const FLOW_STATES = [
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 
 /** What the mirror holds and how its flows fare: short indexed reads. */
-export function mirrorFamilies(mirror: Mirror): MetricFamily[] {
+function mirrorFamilies(mirror: Mirror): MetricFamily[] {
   const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
-  const byStatus = new Map<string, number>();
+  const byStatus: Record<string, number> = {};
   for (const { status, orders: count } of mirror.read((db) => openOrdersByStatus(db))) {
     const label = statusLabel(status);
-    byStatus.set(label, (byStatus.get(label) ?? 0) + count);
+    byStatus[label] = (byStatus[label] ?? 0) + count;
   }
+  const flows = mirror.freshness();
+  const times = (of: (flow: Freshness) => string | null) =>
+    by(
+      'flow',
+      Object.fromEntries(flows.map((flow) => [flow.subject, Date.parse(of(flow) ?? '') / 1000 || null])),
+    );
   return [
-    plainGauge('tillsync_orders', 'Orders in the mirror.', orders),
-    plainGauge('tillsync_orders_open', 'Orders that have not ended.', openOrders),
+    gauge('tillsync_orders', 'Orders in the mirror.', orders),
+    gauge('tillsync_orders_open', 'Orders that have not ended.', openOrders),
     gauge(
       'tillsync_orders_open_by_status',
       'Of the 500 newest orders that have not ended, those of each status.',
-      [...byStatus].map(([status, value]) => ({ labels: { status }, value })),
+      by('status', byStatus),
     ),
-    plainGauge('tillsync_order_event_newest_seq', 'Number of the newest entry of the change feed.', events),
-    plainGauge(
+    gauge('tillsync_order_event_newest_seq', 'Number of the newest entry of the change feed.', events),
+    gauge(
       'tillsync_quarantine_entries',
       'Entries kept in quarantine, for nobody could read them.',
       quarantine,
     ),
-    ...flowFamilies(mirror.freshness()),
-  ];
-}
-
-function flowFamilies(flows: readonly Freshness[]): MetricFamily[] {
-  const times = (of: (flow: Freshness) => string | null): Sample[] =>
-    flows.flatMap((flow) => {
-      const value = Date.parse(of(flow) ?? '') / 1000;
-      return Number.isNaN(value) ? [] : [{ labels: { flow: flow.subject }, value }];
-    });
-  return [
     gauge(
       'tillsync_flow_last_success_timestamp_seconds',
       'When the flow last worked, since the epoch; absent: never.',
@@ -82,75 +75,65 @@ function flowFamilies(flows: readonly Freshness[]): MetricFamily[] {
     gauge(
       'tillsync_flow_state',
       'State of the flow: 1 for the one it is in.',
-      flows.flatMap(({ subject, state }) =>
-        FLOW_STATES.map((one) => ({ labels: { flow: subject, state: one }, value: one === state ? 1 : 0 })),
-      ),
+      flows.flatMap(({ subject, state }) => byState(FLOW_STATES, state, { flow: subject })),
     ),
   ];
 }
 
-export function outboxFamilies(desk: Pick<ChangeDesk, 'counts'>, clock: Clock): MetricFamily[] {
+function outboxFamilies(desk: Pick<ChangeDesk, 'counts'>, clock: Clock): MetricFamily[] {
   const { pending, sending, held, rejected, needsRead, oldestPendingAt } = desk.counts();
-  const states = { pending, sending, held, rejected, 'needs-read': needsRead };
-  const sinceMs = Date.parse(oldestPendingAt ?? '');
-  const ageSeconds = Number.isNaN(sinceMs) ? 0 : Math.max(0, clock.nowMs() - sinceMs) / 1000;
+  const ageMs = clock.nowMs() - Date.parse(oldestPendingAt ?? '');
   return [
     gauge(
       'tillsync_outbox_changes',
       'Changes that are not settled, or that the platform refused, by state.',
-      Object.entries(states).map(([state, value]) => ({ labels: { state }, value })),
+      by('state', { pending, sending, held, rejected, 'needs-read': needsRead }),
     ),
-    plainGauge(
+    gauge(
       'tillsync_outbox_oldest_pending_age_seconds',
       'Age of the oldest change in line; 0: none.',
-      ageSeconds,
+      Math.max(0, ageMs || 0) / 1000,
     ),
   ];
 }
 
 /** Without any secret. */
-export function tokenFamilies(tokens: TokenStatus): MetricFamily[] {
-  const { state, accessExpiresInMs, refreshExpiresInMs } = tokens;
-  const ends = { access: accessExpiresInMs, refresh: refreshExpiresInMs };
+function tokenFamilies({ state, accessExpiresInMs, refreshExpiresInMs }: TokenStatus): MetricFamily[] {
+  const seconds = (ms: number | null) => (ms === null ? null : ms / 1000);
   return [
     gauge(
       'tillsync_token_state',
       'State of the platform tokens: 1 for the one they are in; locked-out and none need a person.',
-      TOKEN_STATES.map((one) => ({ labels: { state: one }, value: one === state ? 1 : 0 })),
+      byState(TOKEN_STATES, state),
     ),
     gauge(
       'tillsync_token_remaining_seconds',
       'Time until a token ends, on the clock of the platform; negative: over; absent: not known.',
-      Object.entries(ends).flatMap(([token, ms]) =>
-        ms === null ? [] : [{ labels: { token }, value: ms / 1000 }],
-      ),
+      by('token', { access: seconds(accessExpiresInMs), refresh: seconds(refreshExpiresInMs) }),
     ),
   ];
 }
 
-export function storageFamilies(config: Pick<Config, 'storage'>, disk: DiskSpace | null): MetricFamily[] {
-  const paths = storagePaths(config.storage.directory);
-  const files = {
-    mirror: paths.mirror,
-    'mirror-wal': `${paths.mirror}-wal`,
-    state: paths.state,
-    inbox: paths.inbox,
-  };
+function storageFamilies(directory: string, disk: DiskSpace | null): MetricFamily[] {
+  const { mirror, state, inbox } = storagePaths(directory);
+  const size = (path: string) => statSync(path, { throwIfNoEntry: false })?.size;
   return [
     gauge(
       'tillsync_storage_file_size_bytes',
       'Size of each database file and of the write-ahead log of the mirror.',
-      Object.entries(files).flatMap(([file, path]) => {
-        const size = statSync(path, { throwIfNoEntry: false })?.size;
-        return size === undefined ? [] : [{ labels: { file }, value: size }];
+      by('file', {
+        mirror: size(mirror),
+        'mirror-wal': size(`${mirror}-wal`),
+        state: size(state),
+        inbox: size(inbox),
       }),
     ),
-    plainGauge(
+    gauge(
       'tillsync_storage_disk_free_bytes',
       'What tillsync may still write on its disk.',
       disk?.freeBytes ?? null,
     ),
-    plainGauge(
+    gauge(
       'tillsync_storage_disk_size_bytes',
       'Size of the disk of the storage directory.',
       disk?.totalBytes ?? null,
@@ -213,16 +196,25 @@ export class Metrics {
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
     await read('state', () => tokenFamilies(platform.tokens.describe()));
-    await read('mirror', () => verdictFamilies(this.#verdict(disk)));
+    await read('mirror', () =>
+      verdictFamilies(
+        verdictOn(mirror, this.#options, {
+          alarms: mirror.raisedAlarms(),
+          tokens: platform.tokens.describe(),
+          outbox: changeDesk.counts(),
+          disk,
+        }),
+      ),
+    );
     const tookSeconds = (clock.monotonicMs() - startMs) / 1000;
     return [
       ...this.#about(readable),
       ...families,
-      ...storageFamilies(config, disk),
+      ...storageFamilies(config.storage.directory, disk),
       ...counters.families(),
       ...counters.inbox.families(clock),
       ...this.#process.families(),
-      plainGauge('tillsync_scrape_duration_seconds', 'Time that looking these figures up took.', tookSeconds),
+      gauge('tillsync_scrape_duration_seconds', 'Time that looking these figures up took.', tookSeconds),
     ];
   }
 
@@ -240,32 +232,18 @@ export class Metrics {
       gauge(
         'tillsync_source_readable',
         'Whether the database could be read for this scrape; where it is 0, its figures are absent.',
-        Object.entries(readable).map(([source, value]) => ({ labels: { source }, value })),
+        by('source', readable),
       ),
       gauge(
         'tillsync_loop_silent_seconds',
         'Time since the last sign of life of each loop; systemd restarts tillsync after ten minutes.',
-        loopsAlive().map(({ name, lastBeatMs }) => ({
-          labels: { loop: name },
-          value: Math.max(0, nowMs - lastBeatMs) / 1000,
-        })),
+        by(
+          'loop',
+          Object.fromEntries(
+            loopsAlive().map(({ name, lastBeatMs }) => [name, Math.max(0, nowMs - lastBeatMs) / 1000]),
+          ),
+        ),
       ),
     ];
-  }
-
-  #verdict(disk: ReturnType<typeof storageSpace>) {
-    const { parts, config, clock } = this.#options;
-    const { mirror, changeDesk, platform } = parts;
-    return verdictOf({
-      nowMs: clock.nowMs(),
-      isSetUp: isSetUp(config),
-      freshness: mirror.freshness(),
-      alarms: mirror.raisedAlarms(),
-      tokens: platform.tokens.describe(),
-      outbox: changeDesk.counts(),
-      quarantine: mirrorCounts(mirror).quarantine,
-      disk,
-      ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
-    });
   }
 }

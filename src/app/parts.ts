@@ -7,16 +7,18 @@ import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { Holders } from '../db/lease.ts';
+import { type Counters, measuredTransport } from '../health/counters.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
 import { ChangeDesk } from '../outbox/change-desk.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
-import type { Endpoint, PlatformLimits, Wait } from '../platform/platform.ts';
-import type { ForbiddenNote, RateLedger } from '../platform/rate-budget.ts';
-import type { TokenKeeper } from '../platform/token-keeper.ts';
+import type { Endpoint } from '../platform/platform.ts';
+import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
+import { configuredBranches } from './readers.ts';
+
 import { prepareStorage } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
@@ -56,45 +58,34 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   }
 }
 
-export interface PlatformAlarmsOptions {
-  alarms: Alarms;
-  ledger: Pick<RateLedger, 'blockHistory'>;
-  limits: PlatformLimits;
-}
-
-/** Tells a person of a block by the platform, and of its end, also when another process met it. */
+/** Raises the alarms of a block by the platform, and ends them, also when another process met it. */
 export class PlatformAlarms {
-  readonly #options: PlatformAlarmsOptions;
+  readonly #alarms: Alarms;
+  readonly #wasForbidden: (endpoint: Endpoint) => boolean;
   /** Endpoints that answered here since the last 403 to them. */
   readonly #answering = new Set<Endpoint>();
 
-  constructor(options: PlatformAlarmsOptions) {
-    this.#options = options;
+  /** `wasForbidden`: whether a 403 to the endpoint is on record; may throw `storage-…`. */
+  constructor(alarms: Alarms, wasForbidden: (endpoint: Endpoint) => boolean) {
+    this.#alarms = alarms;
+    this.#wasForbidden = wasForbidden;
   }
 
   forbidden({ kind, endpoint, error }: ForbiddenNote): void {
     this.#answering.delete(endpoint);
     const message = [error.message, error.hint].filter(Boolean).join(' ');
-    this.#options.alarms.raise(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
+    this.#alarms.raise(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
   }
 
   /** A 2xx proves that the token is not blocked, and that this endpoint is allowed. */
   answered(endpoint: Endpoint): void {
-    const { alarms } = this.#options;
-    alarms.lower('platform.blocked');
+    this.#alarms.lower('platform.blocked');
     if (this.#answering.has(endpoint)) return;
-    this.#answering.add(endpoint);
-    if (this.#wasForbidden(endpoint)) alarms.lower('platform.forbidden');
-  }
-
-  #wasForbidden(endpoint: Endpoint): boolean {
-    const { ledger, limits } = this.#options;
     try {
-      return ledger.blockHistory(endpoint, limits).own !== null;
+      if (this.#wasForbidden(endpoint)) this.#alarms.lower('platform.forbidden');
+      this.#answering.add(endpoint);
     } catch {
       // The next answer asks again.
-      this.#answering.delete(endpoint);
-      return false;
     }
   }
 }
@@ -116,13 +107,7 @@ export interface PartsOptions {
   /** Who holds slots and leases, for a simulation in which one process lives several lives. */
   holders?: Holders;
   /** Counts what goes to the platform. */
-  meter?: PlatformMeter;
-}
-
-/** Whoever counts the calls to the platform and the waits before them. */
-export interface PlatformMeter {
-  measured(transport: Transport): Transport;
-  waited(wait: Wait): void;
+  counters?: Counters;
 }
 
 /** What the daemon and every command beside it work with; both build it here, so both keep the same rules. */
@@ -172,32 +157,21 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
 
   const platform = connect(options, state, mirror);
   releasers.push('connections to the platform', () => platform.close());
-  await seedTokens(platform.tokens, secrets, mirror, log);
+  const { refreshToken, accessToken } = secrets;
+  if (refreshToken !== undefined) {
+    const verdict = await platform.tokens.seed({
+      refreshToken,
+      ...(accessToken !== undefined && { accessToken }),
+    });
+    if (verdict === 'adopted') {
+      log.info({}, 'took the tokens that were handed in');
+      mirror.freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
+    }
+  }
 
-  const branches = config.branches.map(
-    ({ subsidiaryId = null, externalId = null }): Branch => ({ subsidiaryId, externalId }),
-  );
-  const stores = new MirrorStores({
-    ...{ mirror, branches, clock },
-    skewMs: () => platform.clock.skewMs(),
-  });
+  const branches = configuredBranches(config);
+  const stores = new MirrorStores({ mirror, branches, clock, skewMs: () => platform.clock.skewMs() });
   const onLine = new Set<() => void>();
-  const { holdBackUnbooked: holdBack } = config.stock;
-  const changeDesk = new ChangeDesk({
-    stores,
-    guards: config.guard,
-    holdBack,
-    onTaken: () => {
-      for (const listener of onLine) listener();
-    },
-  });
-  const { pageSize } = config.catalog;
-  const quarantine = async (payload: string) => {
-    const reason = 'An entry of GET /product/list could not be read whole as a product.';
-    const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
-    await mirror.keep([{ kind: 'unreadable', unreadable }]);
-  };
-
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
     store: state.webhook,
@@ -211,10 +185,28 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     webhookSecrets,
     branches,
     stores,
-    changeDesk,
     onLine,
-    catalogSweep: new LeasedSweep({ platform, stores, leases: state.leases, quarantine, clock, pageSize }),
-    orderPoll: createOrderPoll(options, state, mirror, platform),
+    changeDesk: new ChangeDesk({
+      stores,
+      guards: config.guard,
+      holdBack: config.stock.holdBackUnbooked,
+      onTaken: () => {
+        for (const listener of onLine) listener();
+      },
+    }),
+    catalogSweep: new LeasedSweep({
+      platform,
+      stores,
+      leases: state.leases,
+      async quarantine(payload) {
+        const reason = 'An entry of GET /product/list could not be read whole as a product.';
+        const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
+        await mirror.keep([{ kind: 'unreadable', unreadable }]);
+      },
+      clock,
+      pageSize: config.catalog.pageSize,
+    }),
+    orderPoll: pollOf(options, state, mirror, platform),
     webhookRegistration: new WebhookRegistration({
       platform,
       secrets: webhookSecrets,
@@ -228,7 +220,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   };
 }
 
-function createOrderPoll(
+function pollOf(
   { config, clock, log }: PartsOptions,
   state: State,
   mirror: Mirror,
@@ -249,16 +241,19 @@ function createOrderPoll(
 }
 
 function connect(
-  { config, clock, random, log, transport, meter }: PartsOptions,
+  { config, clock, random, log, transport, counters }: PartsOptions,
   state: State,
   mirror: Mirror,
 ): PlatformClient {
   const direct = transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
   const { freshnessBoard, alarms } = mirror;
-  const platformAlarms = new PlatformAlarms({ alarms, ledger: state.ledger, limits: config.limits });
+  const platformAlarms = new PlatformAlarms(
+    alarms,
+    (endpoint) => state.ledger.blockHistory(endpoint, config.limits).own !== null,
+  );
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
   return createPlatformClient({
-    transport: meter?.measured(direct) ?? direct,
+    transport: counters ? measuredTransport(direct, counters, clock) : direct,
     ledger: state.ledger,
     tokens: state.tokens,
     limits: config.limits,
@@ -284,20 +279,6 @@ function connect(
     },
     onForbidden: (told) => platformAlarms.forbidden(told),
     onAnswered: (endpoint) => platformAlarms.answered(endpoint),
-    onWaited: meter && ((wait) => meter.waited(wait)),
+    onWaited: counters?.waited,
   });
-}
-
-async function seedTokens(
-  keeper: TokenKeeper,
-  secrets: Secrets,
-  { freshnessBoard }: Pick<Mirror, 'freshnessBoard'>,
-  log: Log,
-): Promise<void> {
-  const { refreshToken, accessToken } = secrets;
-  if (refreshToken === undefined) return;
-  const verdict = await keeper.seed({ refreshToken, ...(accessToken !== undefined && { accessToken }) });
-  if (verdict !== 'adopted') return;
-  log.info({}, 'took the tokens that were handed in');
-  freshnessBoard.report('auth', 'waiting', NEW_TOKENS);
 }

@@ -108,21 +108,27 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
   requireRights(directory, 'read');
   if (!isReadable(path)) throw noMirror(directory);
   const mirror = await openWhenFree(clock, () => openMirror({ path, clock, readonly: true }));
-  const state = await stateOf(statePath, clock);
+  const found = await stateOf(statePath, clock);
+  const state = () => {
+    if (found instanceof TillsyncError) throw found;
+    return found;
+  };
   return {
     mirror,
-    tokens: () => tokenStatus(orThrow(state), clock),
-    waits: () => orThrow(state).ledger.waits(config.limits),
-    isRunning: () => orThrow(state).leases.isHeld(RUNNING),
-    alarms: () => {
+    tokens: () => tokenStatus(state(), clock),
+    waits: () => state().ledger.waits(config.limits),
+    isRunning: () => state().leases.isHeld(RUNNING),
+    alarms() {
       const stored = mirror.raisedAlarms();
+      // None where this user may not look, or the daemon ended before it could take them back.
+      if (found instanceof TillsyncError || !found.leases.isHeld(RUNNING)) return stored;
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
-      return [...asideOf(state).filter(isMissing), ...stored];
+      return [...found.alarms.aside().filter(isMissing), ...stored];
     },
-    callbacks: (after, limit) => orThrow(state).callbacks.list(after, limit),
+    callbacks: (after, limit) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
     close: async () => {
-      if (!(state instanceof TillsyncError)) state.close();
+      if (!(found instanceof TillsyncError)) found.close();
       await mirror.close();
     },
   };
@@ -151,17 +157,6 @@ async function stateOf(path: string, clock: Clock): Promise<State | TillsyncErro
   } catch (error) {
     return asTillsyncError(error);
   }
-}
-
-/** None where this user may not look, or the daemon ended before it could take them back. */
-function asideOf(state: State | TillsyncError): AlarmUp[] {
-  if (state instanceof TillsyncError || !state.leases.isHeld(RUNNING)) return [];
-  return state.aside.list();
-}
-
-function orThrow(state: State | TillsyncError): State {
-  if (state instanceof TillsyncError) throw state;
-  return state;
 }
 
 /**
@@ -195,20 +190,25 @@ export interface StoredVerdictOptions {
 /** The verdict of the status page from what is stored, with or without a running daemon. */
 export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict; disk: DiskSpace | null } {
   const { readers, config, clock, tokens, running, stateFault } = options;
-  const { mirror } = readers;
   const disk = storageSpace(config.storage.directory);
-  const verdict = verdictOf({
+  const alarms = readers.alarms();
+  const outbox = readStores(readers.mirror, config, clock).read(({ queries }) => queries.counts());
+  const facts = { alarms, tokens, outbox, disk, running, stateFault };
+  return { verdict: verdictOn(readers.mirror, { config, clock }, facts), disk };
+}
+
+/** The verdict on what the mirror says and on what is known beside it. */
+export function verdictOn(
+  mirror: Mirror,
+  { config, clock }: ReadersOptions,
+  beside: Pick<VerdictFacts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault'>,
+): Verdict {
+  return verdictOf({
+    ...beside,
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),
     freshness: mirror.freshness(),
-    alarms: readers.alarms(),
-    tokens,
-    outbox: readStores(mirror, config, clock).read(({ queries }) => queries.counts()),
-    quarantine: readers.counts().quarantine,
-    disk,
-    running,
-    stateFault,
+    quarantine: mirrorCounts(mirror).quarantine,
     ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
   });
-  return { verdict, disk };
 }

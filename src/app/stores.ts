@@ -1,13 +1,7 @@
 import type { Clock } from '../core/time.ts';
 import { BootTime, type Holders, LeaseRows, type Leases, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
-import {
-  type AlarmMemoryStore,
-  AlarmRows,
-  AlarmTestRows,
-  type AlarmTestWishes,
-  AsideRows,
-} from '../health/alarm-news.ts';
+import { AlarmRows } from '../health/alarm-news.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
 import { type FeedMemory, FeedRows } from '../orders/mirror-file.ts';
 import { type WebhookMemoryStore, WebhookRows } from '../orders/webhook.ts';
@@ -31,11 +25,8 @@ export interface State {
   tokens: TokenStore;
   leases: Leases & Pick<LeaseRows, 'isHeld' | 'holder'>;
   webhook: WebhookMemoryStore;
-  alarms: AlarmMemoryStore;
-  alarmTests: AlarmTestWishes;
+  alarms: AlarmRows;
   feed: FeedMemory;
-  /** Alarms that the mirror could not take. */
-  aside: Pick<AsideRows, 'list' | 'replace'>;
   callbacks: CallbackRows;
   close(): void;
 }
@@ -57,10 +48,8 @@ export function openState(options: StateOptions): State {
     tokens: new TokenRows({ db, clock, leases, onSecret }),
     leases,
     webhook: new WebhookRows({ db, onSecret }),
-    alarms: new AlarmRows({ db }),
-    alarmTests: new AlarmTestRows({ db }),
+    alarms: new AlarmRows(db),
     feed: new FeedRows({ db }),
-    aside: new AsideRows({ db }),
     callbacks: new CallbackRows({ db }),
     close: () => file.close(),
   };

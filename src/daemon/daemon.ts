@@ -1,13 +1,11 @@
 import { statSync } from 'node:fs';
-import type { FastifyPluginAsync } from 'fastify';
 import type { GroupSocket } from '../api/access.ts';
-import type { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
-import { createLocalServer, type LocalServer } from '../api/server.ts';
+import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
 import { programVersion } from '../app/installation.ts';
-import { type LoopBeat, Metrics } from '../app/metrics.ts';
+import { Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
 import { ordersStaleAfterMs } from '../app/readers.ts';
 import { markRunning } from '../app/storage.ts';
@@ -16,11 +14,11 @@ import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, asTyped } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
-import { Counters, measuredTransport } from '../health/counters.ts';
-import { CallbackLog } from '../orders/callbacks.ts';
+import { Counters } from '../health/counters.ts';
+import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
-import { alarmLoops } from './alarm-loops.ts';
-import { callbackReceiver, incomingOrders, listenForCallbacks } from './incoming.ts';
+import { alarmLoop } from './alarm-loop.ts';
+import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
@@ -47,47 +45,55 @@ export function startDaemon(options: DaemonOptions): Promise<Daemon> {
 
 async function build(options: DaemonOptions, releasers: Releasers): Promise<Daemon> {
   const { config, clock, log } = options;
+  const { localApiKey: apiKey } = options.secrets;
   const version = programVersion();
   const counters = new Counters();
-  const parts = await openParts({
-    ...options,
-    meter: {
-      measured: (transport) => measuredTransport(transport, counters, clock),
-      waited: counters.waited,
-    },
-  });
+  const parts = await openParts({ ...options, counters });
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
-  const loopsAlive = (): LoopBeat[] =>
-    loops.map((loop) => ({ name: loop.name, lastBeatMs: loop.lastBeatMs() }));
-  const orders = incomingOrders(options, parts, () => mayCall(parts));
+  const loopsAlive = () => loops;
+  /** False while only a person can bring new tokens. */
+  const mayCall = () => parts.platform.tokens.describe().state === 'ok';
+  const orders = incomingOrders(options, parts, mayCall);
   const metrics = new Metrics({ parts, config, counters, loopsAlive, version, clock, log });
   releasers.push('metrics', () => metrics.close());
-  const health = healthRoutes({
-    ...{ clock, loopsAlive, apiKey: options.secrets.localApiKey },
-    notReady: () => notReady(parts, stopping.signal),
-    storage: config.storage.directory,
+  const staleAfterMs = () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() });
+  const local = createLocalServer({
+    ...config.local,
+    groupSocket: groupSocketOf(config),
+    hasKey: apiKey !== undefined,
+    ...{ clock, log },
+    plugins: [
+      healthRoutes({
+        ...{ clock, loopsAlive, apiKey },
+        notReady: () => notReady(parts.mirror, stopping.signal),
+        storage: config.storage.directory,
+      }),
+      localApi({
+        ...{ parts, apiKey, version, clock, log },
+        changes: orders.changes,
+        isSetUp: isSetUp(config),
+        ordersStaleAfterMs: staleAfterMs,
+      }),
+      metricsRoutes(apiKey, () => metrics.collect()),
+      pageRoutes(pageFiles, log),
+    ],
   });
-  const local = createLocal(options, { parts, changes: orders.changes, metrics, version, health });
   releasers.push('local listener', () => local.close());
   const { url: localUrl } = await local.listen();
 
   const callbackLog = new CallbackLog({ store: parts.state.callbacks, clock, log, signal: stopping.signal });
+  const onAnswered = (callback: Callback, durationMs: number) => {
+    counters.answered(callback.status, durationMs);
+    callbackLog.note(callback);
+    orders.refused.answered(callback);
+  };
   const receiver = config.webhook.enabled
     ? await listenForCallbacks({
-        receiver: (listenFd) =>
-          callbackReceiver(options, parts, orders, {
-            listenFd,
-            onDropped: () => counters.droppedConnections.add(1, {}),
-            onAnswered(callback, durationMs) {
-              counters.answered(callback.status, durationMs);
-              callbackLog.note(callback);
-              orders.refused.answered(callback);
-            },
-          }),
+        receiver: (listenFd) => orders.receiver({ listenFd, onAnswered, onDropped: counters.dropped }),
         inheritedFd: options.callbackSocketFd,
         ...config.webhook,
         log,
@@ -102,17 +108,9 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   // Whoever waits for the listeners does not wait for the first turn of every loop.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
-  const working: NamedLoop[] = [
-    { name: 'orders', run: (signal, beat) => orders.loop(beat).run(signal) },
-    {
-      name: 'webhook',
-      run: (signal, beat) => webhookLoop(registrationLoop(options, parts, beat), signal),
-    },
-    ...outgoingLoops(options, parts, () => mayCall(parts), counters),
-    ...alarmLoops(options, parts, counters),
-  ];
   // A store that nobody has set up calls nobody.
-  for (const { name, run } of isSetUp(config) ? working : []) loops.push(supervise(name, run, supervisor));
+  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall) : [];
+  for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
     beginLoops();
@@ -133,39 +131,24 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   };
 }
 
-interface LocalParts {
-  parts: Parts;
-  changes: ChangeSignal;
-  metrics: Metrics;
-  version: string;
-  health: FastifyPluginAsync;
-}
-
-function createLocal({ config, secrets, clock, log }: PartsOptions, own: LocalParts): LocalServer {
-  const { parts, changes, metrics, version, health } = own;
-  const apiKey = secrets.localApiKey;
-  return createLocalServer({
-    ...config.local,
-    groupSocket: groupSocketOf(config),
-    hasKey: apiKey !== undefined,
-    clock,
-    log,
-    plugins: [
-      health,
-      localApi({
-        parts,
-        apiKey,
-        changes,
-        isSetUp: isSetUp(config),
-        ordersStaleAfterMs: () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() }),
-        version,
-        clock,
-        log,
-      }),
-      metricsRoutes(apiKey, () => metrics.collect()),
-      pageRoutes(pageFiles, log),
-    ],
-  });
+function loopsOf(
+  options: PartsOptions,
+  parts: Parts,
+  orders: IncomingOrders,
+  counters: Counters,
+  mayCall: () => boolean,
+): NamedLoop[] {
+  const { clock, random, log } = options;
+  const { webhookRegistration: registration } = parts;
+  return [
+    { name: 'orders', run: orders.run },
+    {
+      name: 'webhook',
+      run: (signal, beat) => webhookLoop({ registration, mayCall, clock, random, log, beat }, signal),
+    },
+    ...outgoingLoops(options, parts, mayCall, counters),
+    alarmLoop(options, parts, counters),
+  ];
 }
 
 /** For the group that may read the mirror. */
@@ -177,20 +160,11 @@ function groupSocketOf({
   return { path: socket, gid: group === '' ? statSync(directory).gid : groupId(group) };
 }
 
-/** False while only a person can bring new tokens. */
-function mayCall(parts: Parts): boolean {
-  return parts.platform.tokens.describe().state === 'ok';
-}
-
-function registrationLoop({ clock, random, log }: PartsOptions, parts: Parts, beat: () => void) {
-  return { registration: parts.webhookRegistration, mayCall: () => mayCall(parts), clock, random, log, beat };
-}
-
 /** Beside the mirror, for commands: what the mirror does not take, they would not learn of. */
 function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
-  const keep = (alarms: Parameters<typeof state.aside.replace>[0]) => {
+  const keep = (alarms: Parameters<typeof state.alarms.setAside>[0]) => {
     try {
-      state.aside.replace(alarms);
+      state.alarms.setAside(alarms);
     } catch (error) {
       log.debug({ code: asTillsyncError(error).code }, 'alarms could not be kept beside the mirror');
     }
@@ -199,11 +173,11 @@ function keepUnwrittenAlarms({ mirror, state }: Parts, log: Log): void {
   mirror.onUnwrittenAlarms(keep);
 }
 
-function notReady(parts: Parts, stopping: AbortSignal): string[] {
+function notReady(mirror: Parts['mirror'], stopping: AbortSignal): string[] {
   if (stopping.aborted) return ['tillsync is stopping.'];
   try {
-    parts.mirror.newestSeq();
-    const locked = parts.mirror.raisedAlarms().find(({ key }) => key === 'mirror.locked');
+    mirror.newestSeq();
+    const locked = mirror.raisedAlarms().find(({ key }) => key === 'mirror.locked');
     return locked ? [locked.message] : [];
   } catch {
     return ['The mirror cannot be read.'];

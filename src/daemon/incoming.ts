@@ -18,57 +18,57 @@ import { compileSpellings } from '../orders/spellings.ts';
 const OVER_AFTER_MS = 86_400_000;
 const QUARANTINE_MAX = 10_000;
 
-export interface CallbackStandingOptions {
-  mirror: Pick<Mirror, 'freshness' | 'freshnessBoard' | 'alarms' | 'raisedAlarms' | 'quarantineList'>;
-  clock: Clock;
-  log: Log;
-}
-
 /** What people are told of the callbacks as a whole, beside what each one does to the mirror. */
 export class CallbackStanding {
-  readonly #options: CallbackStandingOptions;
+  readonly #mirror: Pick<
+    Mirror,
+    'freshness' | 'freshnessBoard' | 'alarms' | 'raisedAlarms' | 'quarantineList'
+  >;
+  readonly #clock: Clock;
+  readonly #log: Log;
   #unreadableMonoMs: number;
   #isStoring: boolean | undefined;
 
-  constructor(options: CallbackStandingOptions) {
-    this.#options = options;
-    this.#unreadableMonoMs = options.clock.monotonicMs();
+  constructor({ mirror, clock, log }: Pick<Parts, 'mirror'> & Pick<PartsOptions, 'clock' | 'log'>) {
+    this.#mirror = mirror;
+    this.#clock = clock;
+    this.#log = log;
+    this.#unreadableMonoMs = clock.monotonicMs();
   }
 
   /** Says how things stand before the first callback; what an earlier run left there may be true no more. */
   begin({ enabled, hasSecret }: { enabled: boolean; hasSecret: boolean }): void {
-    const { mirror, log } = this.#options;
-    const { freshnessBoard } = mirror;
+    const { alarms, freshnessBoard } = this.#mirror;
     if (!enabled) {
       freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
-      mirror.alarms.lower('webhook.silent');
+      alarms.lower('webhook.silent');
       return;
     }
     if (!hasSecret) {
       const message = asTyped(
         'Instant orders are off: no secret for callbacks is set. Orders still arrive within two minutes. To set one, run: {tillsync} webhook rotate-secret',
       );
-      log.warn({}, message);
+      this.#log.warn({}, message);
       freshnessBoard.report('orders.webhook', 'degraded', message);
       return;
     }
-    const before = mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
+    const before = this.#mirror.freshness().find(({ subject }) => subject === 'orders.webhook')?.state;
     if (before !== 'ok' && before !== 'unknown') {
       freshnessBoard.report('orders.webhook', 'unknown', 'No callback has come since tillsync was started.');
     }
   }
 
   unreadable(reason: string): void {
-    this.#unreadableMonoMs = this.#options.clock.monotonicMs();
+    this.#unreadableMonoMs = this.#clock.monotonicMs();
     const message = `A callback with the right secret could not be read as an order: ${reason} It was saved. To see it, run: {tillsync} quarantine list`;
-    this.#options.mirror.alarms.raise('webhook.unreadable', message);
+    this.#mirror.alarms.raise('webhook.unreadable', message);
   }
 
   /** Callbacks are on the disk; the first time, and again after a fault, that ends the alarm. */
   kept(): void {
     if (this.#isStoring) return;
     this.#isStoring = true;
-    this.#options.mirror.alarms.lower('storage.failing');
+    this.#mirror.alarms.lower('storage.failing');
   }
 
   /** Callbacks were put off since they could not be stored. */
@@ -80,14 +80,14 @@ export class CallbackStanding {
       `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
       error.hint,
     ];
-    this.#options.mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
+    this.#mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
   }
 
   /** Lowers the alarm for unreadable callbacks once none lies in quarantine any more, or none came for a day. */
   settle(): void {
-    const { mirror, clock } = this.#options;
+    const mirror = this.#mirror;
     if (!mirror.raisedAlarms().some(({ key }) => key === 'webhook.unreadable')) return;
-    const isQuiet = clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
+    const isQuiet = this.#clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
     const isEmpty = () => !mirror.quarantineList(QUARANTINE_MAX).some(({ source }) => source === 'webhook');
     if (isQuiet || isEmpty()) mirror.alarms.lower('webhook.unreadable');
   }
@@ -117,11 +117,10 @@ const REMEDY = 'To make them one: systemctl daemon-reload, then restart the sock
  */
 export async function listenForCallbacks(options: CallbackListenersOptions): Promise<CallbackListeners> {
   const { inheritedFd, host, port, log } = options;
-  if (inheritedFd === undefined) return only(options.receiver(undefined));
   const inherited = options.receiver(inheritedFd);
   const found = await inherited.listen();
   const isSame = port === 0 || (found.port === port && isSameHost(found.host, host));
-  if (isSame) return { url: found.url, close: () => inherited.close() };
+  if (inheritedFd === undefined || isSame) return { url: found.url, close: () => inherited.close() };
   const configured = options.receiver(undefined);
   try {
     const { url } = await configured.listen();
@@ -145,11 +144,6 @@ export async function listenForCallbacks(options: CallbackListenersOptions): Pro
   }
 }
 
-async function only(receiver: Receiver): Promise<CallbackListeners> {
-  const { url } = await receiver.listen();
-  return { url, close: () => receiver.close() };
-}
-
 function isSameHost(found: string, configured: string): boolean {
   if (configured === 'localhost') return found === '127.0.0.1' || found === '::1';
   return found === configured;
@@ -159,81 +153,77 @@ const STALE_AFTER_MS = 600_000;
 
 export type IncomingOrders = ReturnType<typeof incomingOrders>;
 
-/** What joins polls and callbacks: the loop of polls, and what watches both. `mayCall`: tokens are at hand. */
+/** What joins polls and callbacks. `mayCall`: tokens are at hand. */
 export function incomingOrders(
   { config, clock, random, log }: PartsOptions,
-  parts: Parts,
+  { mirror, orderPoll, webhookSecrets }: Pick<Parts, 'mirror' | 'orderPoll' | 'webhookSecrets'>,
   mayCall: () => boolean,
 ) {
-  const { mirror, orderPoll } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
-  const watch = new WebhookWatch({ enabled: config.webhook.enabled, freshness, alarms, log });
+  const { enabled, host, port, path, bodyLimitBytes } = config.webhook;
+  const watch = new WebhookWatch({ enabled, freshness, alarms, log });
   const standing = new CallbackStanding({ mirror, clock, log });
-  const refused = new RefusedCallbacks({ alarms, bodyLimitBytes: config.webhook.bodyLimitBytes, clock });
+  const refused = new RefusedCallbacks({ alarms, bodyLimitBytes, clock });
   const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
-  let current: OrderLoop | undefined;
-  const loop = (beat: () => void) => {
-    current = new OrderLoop({
-      poll: orderPoll,
-      schedule: cronSchedule(config.orders.poll, config.orders.timezone),
-      watch: {
-        polled(createdIds) {
-          watch.polled(createdIds);
-          standing.settle();
-          refused.settle();
-          changes.notify();
-        },
-      },
-      newGaps: (report) => gaps.newGaps(report.codes),
-      mayCall,
-      alarms,
-      clock,
-      random,
-      log,
-      wideEveryMs: config.orders.wideEveryMs,
-      staleAfterMs: Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3),
-      beat,
-    });
-    return current;
-  };
-  return { watch, standing, refused, loop, changes, wake: () => current?.wake() };
-}
-
-/** The receiver of callbacks on what the daemon has open. Throws `config-invalid` for TLS files it cannot read. */
-export function callbackReceiver(
-  { config, clock, log }: PartsOptions,
-  parts: Parts,
-  orders: IncomingOrders,
-  more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered' | 'onDropped'>,
-): Receiver {
-  const { mirror, webhookSecrets } = parts;
-  const { host, port, path, bodyLimitBytes } = config.webhook;
   const spellings = compileSpellings(config.orders.fields);
-  return createReceiver({
-    host,
-    port,
-    path,
-    bodyLimitBytes,
-    secrets: () => webhookSecrets.accepted(),
-    keeper: mirror,
-    read: (value, raw) => readSentOrder(value, raw, spellings),
-    clock,
-    log,
-    tls: tlsFiles(config),
-    ...more,
-    onKept(kept) {
-      orders.changes.notify();
-      orders.standing.kept();
-      for (const { entry, outcome } of kept) {
-        if (entry.kind === 'order') orders.watch.announced(entry.observation.reading.orderId);
-        // What the webhook cannot settle, a poll can.
-        if (outcome === 'held') orders.wake();
-      }
+  let loop: OrderLoop | undefined;
+  return {
+    standing,
+    refused,
+    changes,
+    /** The loop of polls. */
+    run(signal: AbortSignal, beat: () => void): Promise<void> {
+      loop = new OrderLoop({
+        poll: orderPoll,
+        schedule: cronSchedule(config.orders.poll, config.orders.timezone),
+        watch: {
+          polled(createdIds) {
+            watch.polled(createdIds);
+            standing.settle();
+            refused.settle();
+            changes.notify();
+          },
+        },
+        newGaps: (report) => gaps.newGaps(report.codes),
+        mayCall,
+        alarms,
+        clock,
+        random,
+        log,
+        wideEveryMs: config.orders.wideEveryMs,
+        staleAfterMs: Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3),
+        beat,
+      });
+      return loop.run(signal);
     },
-    onPutOff: (error) => orders.standing.putOff(error),
-    onUnreadable: (reason) => orders.standing.unreadable(reason),
-  });
+    /** A receiver of callbacks. Throws `config-invalid` for TLS files it cannot read. */
+    receiver: (more: Pick<ReceiverOptions, 'listenFd' | 'onAnswered' | 'onDropped'>): Receiver =>
+      createReceiver({
+        host,
+        port,
+        path,
+        bodyLimitBytes,
+        secrets: () => webhookSecrets.accepted(),
+        keeper: mirror,
+        read: (value, raw) => readSentOrder(value, raw, spellings),
+        clock,
+        log,
+        tls: tlsFiles(config),
+        ...more,
+        onKept(kept) {
+          changes.notify();
+          standing.kept();
+          for (const { entry, outcome } of kept) {
+            if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
+            // What the webhook cannot settle, a poll can.
+            if (outcome === 'held') loop?.wake();
+          }
+        },
+        onPutOff: (error) => standing.putOff(error),
+        onUnreadable: (reason) => standing.unreadable(reason),
+      }),
+  };
 }
 
 function tlsFiles(config: Config): { cert: string; key: string } | undefined {

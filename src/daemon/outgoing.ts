@@ -1,4 +1,3 @@
-import type Database from 'better-sqlite3';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { Sender } from '../app/sender.ts';
 import { storagePaths } from '../app/storage.ts';
@@ -6,50 +5,12 @@ import { SweepWish, sweepLoop } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import type { Log } from '../core/log.ts';
-import { WAL_BYTES_MAX } from '../db/wal.ts';
 import type { Counters } from '../health/counters.ts';
-import {
-  DROP_ROWS,
-  RETENTION_FAMILIES,
-  type RetentionFamily,
-  RetentionRows,
-  type RetentionStore,
-  retentionLoop,
-} from '../health/retention.ts';
-import type { Mirror } from '../orders/mirror.ts';
+import { retentionLoop } from '../health/retention.ts';
 import { COUNTED_MAX, type InboxWaiting } from '../outbox/inbox.ts';
 import { type InboxTaken, inboxLoop } from '../outbox/inbox-loop.ts';
 import { InboxProcess } from '../outbox/inbox-process.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
-
-/** The mirror as retention wants it. */
-export function retentionStore(
-  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes'>,
-): RetentionStore<RetentionFamily> {
-  // A connection that is opened anew needs statements of its own.
-  const known = new WeakMap<Database.Database, RetentionRows>();
-  const rowsOf = (db: Database.Database): RetentionRows => {
-    const rows = known.get(db) ?? new RetentionRows(db);
-    known.set(db, rows);
-    return rows;
-  };
-  return {
-    families: RETENTION_FAMILIES,
-    look: (family, cuts, from) => mirror.read((db) => rowsOf(db).look(family, cuts, from)),
-    dropsAtOnce: (family) => DROP_ROWS[family],
-    drop: (family, cuts, keys) => mirror.write((db) => rowsOf(db).drop(family, cuts, keys)),
-    usedBytes: () => mirror.read((db) => rowsOf(db).usedBytes()),
-    isLogHeld: () => mirror.walBytes() > WAL_BYTES_MAX,
-  };
-}
-
-/** The loop that lets what is past its time go. */
-export function retention({ config, clock, log }: PartsOptions, { mirror, state }: Parts) {
-  const { retention: settings } = config;
-  const shared = { store: retentionStore(mirror), settings, leases: state.leases, alarms: mirror.alarms };
-  return (signal: AbortSignal, beat: () => void): Promise<void> =>
-    retentionLoop({ ...shared, clock, log, beat }, signal);
-}
 
 const ROWS_AT_ONCE = 1_000;
 
@@ -191,6 +152,13 @@ export function outgoingLoops(
     { name: 'push.stock', run: (signal, beat) => sender.push('stock', signal, beat) },
     { name: 'push.product', run: (signal, beat) => sender.push('product', signal, beat) },
     { name: 'catalog', run: catalog },
-    { name: 'retention', run: retention(options, parts) },
+    {
+      name: 'retention',
+      run: (signal, beat) =>
+        retentionLoop(
+          { mirror, settings: config.retention, leases: parts.state.leases, alarms, clock, log, beat },
+          signal,
+        ),
+    },
   ];
 }

@@ -111,7 +111,7 @@ const RESTART_AFTER_MS = 5_000;
 export interface SupervisedLoop {
   name: string;
   /** Monotonic time of its last sign of life. */
-  lastBeatMs(): number;
+  readonly lastBeatMs: number;
   /** Resolves once the loop has ended after its signal. */
   ended: Promise<void>;
 }
@@ -153,5 +153,11 @@ export function supervise(
       if (!signal.aborted) await clock.sleep(RESTART_AFTER_MS, signal);
     }
   })();
-  return { name, lastBeatMs: () => lastBeatMs, ended };
+  return {
+    name,
+    get lastBeatMs() {
+      return lastBeatMs;
+    },
+    ended,
+  };
 }

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import type { AlarmKey } from '../core/alarm.ts';
+import { sqlOf } from '../db/sql.ts';
 import { storing } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode, type FindingLevel } from './finding.ts';
 import { followsFromNoTokens } from './verdict.ts';
@@ -28,6 +29,9 @@ export interface AlarmNews {
   since: string | null;
 }
 
+/** Who is told of alarms. */
+export type ReceiverName = 'command' | 'url';
+
 /** What was told to one receiver, kept over restarts. */
 export interface AlarmMemory {
   /** Alarms that were told and whose end was not told yet. */
@@ -38,12 +42,6 @@ export interface AlarmMemory {
 }
 
 export const NOTHING_TOLD: AlarmMemory = { told: {}, day: '', sent: 0 };
-
-/** Where the memory of each receiver lives. Both may throw `storage-…`. */
-export interface AlarmMemoryStore {
-  read(receiver: string): AlarmMemory;
-  write(receiver: string, memory: AlarmMemory): void;
-}
 
 export interface AlarmRules {
   /** Milder alarms are not told. */
@@ -68,7 +66,7 @@ const ORDER = Object.keys(FINDING_SENTENCES);
 /** Decides what is told next. Alarms that flap within the settling time are not told. */
 export class AlarmJudge {
   readonly #rules: AlarmRules;
-  readonly #standing = new Map<AlarmKey, { isUp: boolean; sinceMonoMs: number }>();
+  readonly #seen = new Map<AlarmKey, { isUp: boolean; sinceMonoMs: number }>();
   #up: readonly AlarmUp[] = [];
 
   constructor(rules: AlarmRules) {
@@ -79,12 +77,12 @@ export class AlarmJudge {
   look(up: readonly AlarmUp[], memory: AlarmMemory, monotonicMs: number): void {
     this.#up = [...up].sort((a, b) => ORDER.indexOf(a.key) - ORDER.indexOf(b.key));
     const keysUp = new Set(up.map(({ key }) => key));
-    for (const key of new Set([...keysUp, ...this.#standing.keys(), ...toldKeys(memory)])) {
+    for (const key of new Set([...keysUp, ...this.#seen.keys(), ...toldKeys(memory)])) {
       const isUp = keysUp.has(key);
       // What follows from missing tokens has its time to go by itself once they are there.
       const isHidden = isUp && this.#isConsequence(key);
-      if (isHidden || this.#standing.get(key)?.isUp !== isUp) {
-        this.#standing.set(key, { isUp, sinceMonoMs: monotonicMs });
+      if (isHidden || this.#seen.get(key)?.isUp !== isUp) {
+        this.#seen.set(key, { isUp, sinceMonoMs: monotonicMs });
       }
     }
   }
@@ -112,7 +110,7 @@ export class AlarmJudge {
 
   #healed(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const key = toldKeys(memory).find(
-      (each) => this.#standing.get(each)?.isUp === false && this.#isSettled(each, at),
+      (each) => this.#seen.get(each)?.isUp === false && this.#isSettled(each, at),
     );
     const since = key && memory.told[key]?.since;
     return since === undefined || key === undefined
@@ -136,8 +134,8 @@ export class AlarmJudge {
   }
 
   #isSettled(key: AlarmKey, { monotonicMs }: Moment): boolean {
-    const standing = this.#standing.get(key);
-    return standing !== undefined && monotonicMs - standing.sinceMonoMs >= this.#rules.settleMs;
+    const seen = this.#seen.get(key);
+    return seen !== undefined && monotonicMs - seen.sinceMonoMs >= this.#rules.settleMs;
   }
 }
 
@@ -169,7 +167,7 @@ function toldKeys({ told }: AlarmMemory): AlarmKey[] {
 
 /** What became of a test message. */
 export interface AlarmTestResult {
-  receiver: 'command' | 'url';
+  receiver: ReceiverName;
   description: string;
   ok: boolean;
   /** Why it did not arrive; empty when it did. */
@@ -186,80 +184,60 @@ export interface AlarmTestWish {
   fault: string | null;
 }
 
-/** The newest wish, shared between the processes of one company. */
-export interface AlarmTestWishes {
-  read(): AlarmTestWish | undefined;
-  write(wish: AlarmTestWish): void;
-}
-
-/** The memory of each receiver of alarms as one row, so that a change is all or nothing. */
-export class AlarmRows implements AlarmMemoryStore {
-  readonly #select: Database.Statement<[string], string>;
-  readonly #upsert: Database.Statement<[string, string]>;
-
-  constructor({ db }: { db: Database.Database }) {
-    this.#select = db.prepare<[string], string>('SELECT memory FROM alarm_memory WHERE receiver = ?').pluck();
-    this.#upsert = db.prepare('INSERT OR REPLACE INTO alarm_memory (receiver, memory) VALUES (?, ?)');
-  }
-
-  read(receiver: string): AlarmMemory {
-    const text = storing(() => this.#select.get(receiver));
-    return text === undefined ? NOTHING_TOLD : { ...NOTHING_TOLD, ...JSON.parse(text) };
-  }
-
-  write(receiver: string, memory: AlarmMemory): void {
-    storing(() => this.#upsert.run(receiver, JSON.stringify(memory)));
-  }
-}
-
 /** A row beside the memories, under a name that no receiver has. */
 const TEST = 'alarms.test';
 
-/** What commands and the daemon tell each other of a test message. */
-export class AlarmTestRows implements AlarmTestWishes {
-  readonly #select: Database.Statement<[string], string>;
-  readonly #upsert: Database.Statement<[string, string]>;
+/** What state.db knows of alarms. Every method may throw `storage-…`. */
+export class AlarmRows {
+  readonly #db: Database.Database;
 
-  constructor({ db }: { db: Database.Database }) {
-    this.#select = db.prepare<[string], string>('SELECT memory FROM alarm_memory WHERE receiver = ?').pluck();
-    this.#upsert = db.prepare('INSERT OR REPLACE INTO alarm_memory (receiver, memory) VALUES (?, ?)');
+  constructor(db: Database.Database) {
+    this.#db = db;
   }
 
-  read(): AlarmTestWish | undefined {
-    const text = storing(() => this.#select.get(TEST));
+  memory(receiver: ReceiverName): AlarmMemory {
+    return { ...NOTHING_TOLD, ...(this.#read(receiver) as Partial<AlarmMemory> | undefined) };
+  }
+
+  remember(receiver: ReceiverName, memory: AlarmMemory): void {
+    this.#write(receiver, memory);
+  }
+
+  /** The newest wish, shared between the processes of one company. */
+  testWish(): AlarmTestWish | undefined {
+    return this.#read(TEST) as AlarmTestWish | undefined;
+  }
+
+  setTestWish(wish: AlarmTestWish): void {
+    this.#write(TEST, wish);
+  }
+
+  /** The alarms that the daemon could not write into the mirror. */
+  aside(): AlarmUp[] {
+    const sql = 'SELECT key, message, raised_at AS raisedAt FROM alarms_aside ORDER BY key';
+    return storing(() => sqlOf(this.#db).rows<AlarmUp>(sql));
+  }
+
+  setAside(alarms: readonly AlarmUp[]): void {
+    if (alarms.length === 0 && this.aside().length === 0) return;
+    const insert = 'INSERT INTO alarms_aside (key, message, raised_at) VALUES (?, ?, ?)';
+    const sql = sqlOf(this.#db);
+    storing(() =>
+      sql.transaction(() => {
+        sql.run('DELETE FROM alarms_aside');
+        for (const { key, message, raisedAt } of alarms) sql.run(insert, key, message, raisedAt);
+      }),
+    );
+  }
+
+  #read(name: string): unknown {
+    const sql = 'SELECT memory FROM alarm_memory WHERE receiver = ?';
+    const text = storing(() => sqlOf(this.#db).value<string>(sql, name));
     return text === undefined ? undefined : JSON.parse(text);
   }
 
-  write(wish: AlarmTestWish): void {
-    storing(() => this.#upsert.run(TEST, JSON.stringify(wish)));
-  }
-}
-
-/** The alarms that the daemon could not write into the mirror. */
-export class AsideRows {
-  readonly #select: Database.Statement<[], AlarmUp>;
-  readonly #replace: (alarms: readonly AlarmUp[]) => void;
-
-  constructor({ db }: { db: Database.Database }) {
-    this.#select = db.prepare('SELECT key, message, raised_at AS raisedAt FROM alarms_aside ORDER BY key');
-    const clear = db.prepare('DELETE FROM alarms_aside');
-    const insert = db.prepare(
-      'INSERT INTO alarms_aside (key, message, raised_at) VALUES (@key, @message, @raisedAt)',
-    );
-    const replacing = db.transaction((alarms: readonly AlarmUp[]) => {
-      clear.run();
-      for (const { key, message, raisedAt } of alarms) insert.run({ key, message, raisedAt });
-    });
-    this.#replace = (alarms) => replacing.immediate(alarms);
-  }
-
-  list(): AlarmUp[] {
-    return storing(() => this.#select.all());
-  }
-
-  replace(alarms: readonly AlarmUp[]): void {
-    storing(() => {
-      if (alarms.length > 0 || this.#select.get() !== undefined) this.#replace(alarms);
-    });
+  #write(name: string, value: object): void {
+    const sql = 'INSERT OR REPLACE INTO alarm_memory (receiver, memory) VALUES (?, ?)';
+    storing(() => sqlOf(this.#db).run(sql, name, JSON.stringify(value)));
   }
 }

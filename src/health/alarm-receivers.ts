@@ -1,22 +1,111 @@
 import type { ChildProcess } from 'node:child_process';
+import { hostname } from 'node:os';
 import { basename } from 'node:path';
-import { TillsyncError } from '../core/errors.ts';
-import type { AlarmReceiver, AlarmReport } from './alarm-teller.ts';
+import { asTyped, TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import type { AlarmNews, ReceiverName } from './alarm-news.ts';
+import { FINDING_SENTENCES, type FindingLevel } from './finding.ts';
 
-export interface CommandReceiverOptions {
-  /** The program and its arguments; no shell reads them. */
-  command: readonly string[];
-  timeoutMs: number;
-  env: NodeJS.ProcessEnv;
+/** One message as a program receives it. Names stay; more may come. */
+export interface AlarmReport {
+  state: AlarmNews['state'] | 'test';
+  /** The code that the status page and `tillsync doctor` use; `alarms.daily-max`, `alarms.test`. */
+  key: string;
+  level: FindingLevel;
+  /** What is wrong, one sentence. */
+  message: string;
+  /** The words of the part that noticed it. */
+  detail: string | null;
+  /** What to do about it; null once it is over. */
+  remedy: string | null;
+  /** ISO 8601 UTC. */
+  since: string | null;
+  at: string;
+  /** `alarms.name`, or the name of the machine. */
+  shop: string;
+  host: string;
+  /** Of tillsync. */
+  version: string;
+  /** All of it as one text, as chat services take it. */
+  text: string;
+}
+
+export interface ReportContext {
+  shop: string;
+  dailyMax: number;
+  version: string;
+  nowMs: number;
+}
+
+export function alarmReport(news: AlarmNews, context: ReportContext): AlarmReport {
+  const { state, key, level, detail, since } = news;
+  const words =
+    key === 'alarms.daily-max'
+      ? {
+          message: `Alarms were told ${context.dailyMax} times today; what is still wrong tomorrow is told then.`,
+          remedy: 'See how things stand with: {tillsync} status',
+        }
+      : FINDING_SENTENCES[key];
+  const message = words.message.replace(': {count}', '');
+  const remedy = state === 'healed' ? null : asTyped(words.remedy);
+  return complete({ state, key, level, message, detail, remedy, since }, context);
+}
+
+/** What `tillsync alarms test` sends. */
+export function testReport(context: ReportContext): AlarmReport {
+  const message = 'This is a test: alarms of tillsync arrive here.';
+  return complete(
+    { state: 'test', key: 'alarms.test', level: 'amber', message, detail: null, remedy: null, since: null },
+    context,
+  );
+}
+
+type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
+
+function complete(told: Told, { shop, version, nowMs }: ReportContext): AlarmReport {
+  const host = hostname();
+  const at = isoUtc(nowMs);
+  return { ...told, at, shop, host, version, text: textOf(told, shop) };
+}
+
+const MARKS: Record<AlarmReport['state'], (level: FindingLevel) => string> = {
+  raised: (level) => (level === 'red' ? 'RED' : 'AMBER'),
+  reminder: (level) => (level === 'red' ? 'STILL RED' : 'STILL AMBER'),
+  healed: () => 'OVER',
+  muted: () => 'NO MORE TODAY',
+  test: () => 'TEST',
+};
+
+function textOf({ state, key, level, message, detail, remedy, since }: Told, shop: string): string {
+  const place = since === null ? key : `${key}, since ${since}`;
+  // Words that name a command say what to do themselves.
+  const more = (detail?.includes('tillsync ') ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
+  const what = state === 'healed' ? `It is over: ${message}` : message;
+  return `[${MARKS[state](level)}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${place})`;
+}
+
+/** Who is told of alarms. */
+export interface AlarmReceiver {
+  name: ReceiverName;
+  /** For people; never the address itself, which may hold a secret. */
+  description: string;
+  /** Tells once, within the configured time. Throws a TillsyncError when it did not arrive. */
+  tell(report: AlarmReport, signal: AbortSignal): Promise<void>;
 }
 
 /** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
 const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 300;
 
-/** Runs the command once for each message: JSON on its standard input, the same in `TILLSYNC_ALARM_…`. */
-export function commandReceiver({ command, timeoutMs, env }: CommandReceiverOptions): AlarmReceiver {
-  const [program = '', ...words] = command;
+/**
+ * Runs the program with its arguments once for each message, without a shell: JSON on its standard input, the same in
+ * `TILLSYNC_ALARM_…`.
+ */
+export function commandReceiver(
+  [program = '', ...words]: readonly string[],
+  timeoutMs: number,
+  env: NodeJS.ProcessEnv,
+): AlarmReceiver {
   const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
   return {
     name: 'command',
@@ -40,20 +129,9 @@ export function commandReceiver({ command, timeoutMs, env }: CommandReceiverOpti
 }
 
 function variablesOf(report: AlarmReport): Record<string, string> {
-  const names = [
-    'state',
-    'key',
-    'level',
-    'message',
-    'detail',
-    'remedy',
-    'since',
-    'at',
-    'shop',
-    'text',
-  ] as const;
+  const { host: _host, version: _version, ...told } = report;
   return Object.fromEntries(
-    names.map((name) => [`TILLSYNC_ALARM_${name.toUpperCase()}`, report[name] ?? '']),
+    Object.entries(told).map(([name, value]) => [`TILLSYNC_ALARM_${name.toUpperCase()}`, value ?? '']),
   );
 }
 
@@ -116,16 +194,11 @@ function commandFailed(what: string, said: string, cause?: unknown): TillsyncErr
   });
 }
 
-export interface UrlReceiverOptions {
-  /** http or https; may hold a secret, so it is never told. */
-  url: string;
-  /** Sent as `Authorization: Bearer`. */
-  token: string | undefined;
-  timeoutMs: number;
-}
-
-/** Sends each message as JSON by POST; every 2xx counts as arrived. Redirects are not followed. */
-export function urlReceiver({ url, token, timeoutMs }: UrlReceiverOptions): AlarmReceiver {
+/**
+ * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. Redirects
+ * are not followed. The address may hold a secret, so it is never told.
+ */
+export function urlReceiver(url: string, token: string | undefined, timeoutMs: number): AlarmReceiver {
   const { host } = new URL(url);
   return {
     name: 'url',

@@ -3,6 +3,7 @@ import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type Database from 'better-sqlite3';
 import { hasCode } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
+import { sqlOf } from '../db/sql.ts';
 import { isKnownStatus } from '../orders/order.ts';
 import { quarantineBySource, quarantineMark } from '../orders/order-queries.ts';
 import type { ChangeKind } from '../outbox/change.ts';
@@ -11,7 +12,7 @@ import type { InboxTaken } from '../outbox/inbox-loop.ts';
 import { ENDPOINTS, type Wait } from '../platform/platform.ts';
 import type { Transport } from '../platform/transport.ts';
 import { FINDING_SENTENCES } from './finding.ts';
-import { Counter, gauge, Histogram, type MetricFamily, plainGauge } from './metric-family.ts';
+import { by, Counter, gauge, Histogram, type MetricFamily } from './metric-family.ts';
 import type { Verdict } from './verdict.ts';
 
 /** It is looked into twice a second; for longer than this only where a POS or the disk does not let it. */
@@ -26,27 +27,25 @@ export class InboxBacklog {
   }
 
   families(clock: Pick<Clock, 'monotonicMs' | 'nowMs'>): MetricFamily[] {
+    let ageMs: number | null = null;
+    if (this.#last) {
+      const { rows, oldest, lookedMs } = this.#last;
+      const unreadMs = clock.monotonicMs() - lookedMs;
+      const ownMs = rows === 0 ? 0 : clock.nowMs() - (Date.parse(oldest ?? '') || clock.nowMs());
+      ageMs = Math.max(0, ownMs, unreadMs > UNREAD_MS ? unreadMs : 0);
+    }
     return [
-      plainGauge(
+      gauge(
         'tillsync_inbox_waiting_rows',
         `Rows that wait in inbox.db, as the last look found them; no more than ${COUNTED_MAX} of each table are counted.`,
         this.#last?.rows ?? null,
       ),
-      plainGauge(
+      gauge(
         'tillsync_inbox_oldest_row_age_seconds',
         'Age of the oldest row that waits in inbox.db; while the file is locked or damaged at least the time since the last look into it; 0: none.',
-        this.#last === undefined ? null : this.#ageMs(this.#last, clock) / 1000,
+        ageMs === null ? null : ageMs / 1000,
       ),
     ];
-  }
-
-  #ageMs(
-    { rows, oldest, lookedMs }: InboxWaiting & { lookedMs: number },
-    clock: Pick<Clock, 'monotonicMs' | 'nowMs'>,
-  ): number {
-    const unreadMs = clock.monotonicMs() - lookedMs;
-    const ownMs = rows === 0 ? 0 : clock.nowMs() - (Date.parse(oldest ?? '') || clock.nowMs());
-    return Math.max(0, ownMs, unreadMs > UNREAD_MS ? unreadMs : 0);
   }
 }
 
@@ -82,12 +81,12 @@ export class EventCounts {
   families(db: Database.Database, newestSeq: number): MetricFamily[] {
     const to = Math.min(newestSeq, this.#seq + EVENTS_AT_ONCE);
     if (to > this.#seq) {
-      const rows = db
-        .prepare<[number, number], EventRow>(
-          `SELECT source, status, previous_status IS NULL AS isFirst, count(*) AS events FROM order_events
-           WHERE seq > ? AND seq <= ? GROUP BY source, status, isFirst`,
-        )
-        .all(this.#seq, to);
+      const rows = sqlOf(db).rows<EventRow>(
+        `SELECT source, status, previous_status IS NULL AS isFirst, count(*) AS events FROM order_events
+         WHERE seq > ? AND seq <= ? GROUP BY source, status, isFirst`,
+        this.#seq,
+        to,
+      );
       this.#seq = to;
       for (const { source, status, isFirst, events } of rows) {
         this.#events.add(events, { source, status: statusLabel(status) });
@@ -107,18 +106,20 @@ export function statusLabel(status: string | null): string {
 /** Counts the quarantine by source only when something came or went: its entries may be many and large. */
 export class QuarantineCounts {
   #mark: string | undefined;
-  #bySource: readonly { source: string; entries: number }[] = [];
+  #bySource: Record<string, number> = {};
 
   family(db: Database.Database): MetricFamily {
     const mark = quarantineMark(db);
     if (mark !== this.#mark) {
-      this.#bySource = quarantineBySource(db);
+      this.#bySource = Object.fromEntries(
+        quarantineBySource(db).map(({ source, entries }) => [source, entries]),
+      );
       this.#mark = mark;
     }
     return gauge(
       'tillsync_quarantine_entries_by_source',
       'Entries in quarantine, by where they came from.',
-      this.#bySource.map(({ source, entries }) => ({ labels: { source }, value: entries })),
+      by('source', this.#bySource),
     );
   }
 }
@@ -127,9 +128,10 @@ const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
 
 /** The verdict of the status page, so that a rule need not know how it comes about. */
 export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
-  const found = new Map(findings.map((finding) => [finding.code, finding.level]));
+  const codes = Object.keys(FINDING_SENTENCES).map((code) => [code, 0]);
+  const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
   return [
-    plainGauge(
+    gauge(
       'tillsync_verdict',
       'What the status page says: 0 green, 1 amber (look at it today), 2 red (orders or changes do not get through).',
       LEVELS[level],
@@ -137,10 +139,7 @@ export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
     gauge(
       'tillsync_finding',
       'What is wrong now, by the code that the status page and `tillsync doctor` use: 0 no, 1 amber, 2 red.',
-      (Object.keys(FINDING_SENTENCES) as (keyof typeof FINDING_SENTENCES)[]).map((code) => ({
-        labels: { code },
-        value: LEVELS[found.get(code) ?? 'green'],
-      })),
+      by('code', Object.fromEntries([...codes, ...found])),
     ),
   ];
 }
@@ -159,16 +158,12 @@ export class ProcessMetrics {
       counted('process_cpu_user_seconds_total', 'User CPU time spent.', user / 1e6),
       counted('process_cpu_system_seconds_total', 'System CPU time spent.', system / 1e6),
       counted('process_cpu_seconds_total', 'User and system CPU time spent.', (user + system) / 1e6),
-      plainGauge(
-        'process_start_time_seconds',
-        'Start of the process since the epoch.',
-        this.#startedAtSeconds,
-      ),
-      plainGauge('process_resident_memory_bytes', 'Resident memory.', rss),
-      plainGauge('process_open_fds', 'Open file descriptors.', openFiles()),
-      plainGauge('nodejs_heap_size_total_bytes', 'Size of the JavaScript heap.', heapTotal),
-      plainGauge('nodejs_heap_size_used_bytes', 'Used part of the JavaScript heap.', heapUsed),
-      plainGauge('nodejs_external_memory_bytes', 'Memory of objects bound to JavaScript.', external),
+      gauge('process_start_time_seconds', 'Start of the process since the epoch.', this.#startedAtSeconds),
+      gauge('process_resident_memory_bytes', 'Resident memory.', rss),
+      gauge('process_open_fds', 'Open file descriptors.', openFiles()),
+      gauge('nodejs_heap_size_total_bytes', 'Size of the JavaScript heap.', heapTotal),
+      gauge('nodejs_heap_size_used_bytes', 'Used part of the JavaScript heap.', heapUsed),
+      gauge('nodejs_external_memory_bytes', 'Memory of objects bound to JavaScript.', external),
       ...this.#eventLoop(),
     ];
   }
@@ -188,25 +183,22 @@ export class ProcessMetrics {
     if (count === 0) return [];
     const p99 = this.#delay.percentile(99);
     this.#delay.reset();
-    const lag = (nanoseconds: number) => Math.max(0, nanoseconds / 1e9 - SAMPLE_EVERY_MS / 1000);
+    const lag = (name: string, help: string, nanoseconds: number) =>
+      gauge(
+        `nodejs_eventloop_lag_${name}_seconds`,
+        help,
+        Math.max(0, nanoseconds / 1e9 - SAMPLE_EVERY_MS / 1000),
+      );
     return [
-      plainGauge(
-        'nodejs_eventloop_lag_mean_seconds',
-        'Mean delay of the event loop since the last scrape.',
-        lag(mean),
-      ),
-      plainGauge('nodejs_eventloop_lag_p99_seconds', '99th percentile of it.', lag(p99)),
-      plainGauge(
-        'nodejs_eventloop_lag_max_seconds',
-        'Longest delay of the event loop since the last scrape.',
-        lag(max),
-      ),
+      lag('mean', 'Mean delay of the event loop since the last scrape.', mean),
+      lag('p99', '99th percentile of it.', p99),
+      lag('max', 'Longest delay of the event loop since the last scrape.', max),
     ];
   }
 }
 
 function counted(name: string, help: string, value: number): MetricFamily {
-  return { ...gauge(name, help, [{ labels: {}, value }]), type: 'counter' };
+  return { ...gauge(name, help, value), type: 'counter' };
 }
 
 function openFiles(): number | null {
@@ -313,20 +305,9 @@ export class Counters {
     }
   }
 
+  /** In the order in which they are declared. */
   families(): MetricFamily[] {
-    return [
-      this.calls,
-      this.callSeconds,
-      this.waitSeconds,
-      this.callbacks,
-      this.droppedConnections,
-      this.callbackSeconds,
-      this.pushedItems,
-      this.pushCalls,
-      this.pushSeconds,
-      this.inboxRows,
-      this.alarmMessages,
-    ];
+    return Object.values(this).filter((each) => each instanceof Counter || each instanceof Histogram);
   }
 
   readonly waited = ({ endpoint, reason, waitMs }: Wait): void => {
@@ -338,6 +319,8 @@ export class Counters {
     this.callbacks.add(1, { status: status === null ? 'none' : String(status) });
     if (status === 200) this.callbackSeconds.observe(durationMs / 1000, {});
   };
+
+  readonly dropped = (): void => this.droppedConnections.add(1, {});
 
   readonly tookIn = (report: Omit<InboxTaken, 'more' | 'trouble'>): void => {
     this.inboxRows.add(report.taken - report.rejected, { outcome: 'taken' });

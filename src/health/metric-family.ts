@@ -93,14 +93,26 @@ export class Histogram<L extends string = never> implements MetricFamily {
   }
 }
 
-/** A figure that is looked up at the moment. */
-export function gauge(name: string, help: string, samples: readonly Sample[]): MetricFamily {
+/** A figure that is looked up at the moment: one without labels, or those of `by`; null: not known, so not told. */
+export function gauge(name: string, help: string, found: number | null | readonly Sample[]): MetricFamily {
+  const samples = typeof found === 'number' ? [{ labels: NO_LABELS, value: found }] : (found ?? []);
   return { name, help, type: 'gauge', samples: () => samples };
 }
 
-/** The same without labels; null: not known, so not told. */
-export function plainGauge(name: string, help: string, value: number | null): MetricFamily {
-  return gauge(name, help, value === null ? [] : [{ labels: NO_LABELS, value }]);
+/** A figure for each value of one label; without those that are not known. */
+export function by(label: string, figures: Readonly<Record<string, number | null | undefined>>): Sample[] {
+  return Object.entries(figures).flatMap(([text, value]) =>
+    value == null ? [] : [{ labels: { [label]: text }, value }],
+  );
+}
+
+/** 1 for the state that something is in, 0 for the others. */
+export function byState(
+  states: readonly string[],
+  state: string,
+  labels: Sample['labels'] = NO_LABELS,
+): Sample[] {
+  return states.map((one) => ({ labels: { ...labels, state: one }, value: one === state ? 1 : 0 }));
 }
 
 /** What is held for each set of label values. */

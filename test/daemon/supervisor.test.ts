@@ -24,7 +24,7 @@ function setUp() {
     { clock, log: silentLog, signal: stop.signal },
   );
   let signs = 0;
-  const loopsAlive = () => [{ name: loop.name, lastBeatMs: loop.lastBeatMs() }];
+  const loopsAlive = () => [loop];
   const ended = watchdogLoop({
     manager: {
       tell({ WATCHDOG }) {

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { AlarmJudge, type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
 import { AlarmTeller } from '../../src/health/alarm-teller.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -28,24 +28,33 @@ function rig() {
             it.told.push(`${report.state} ${report.key}`);
           },
         },
-        judge: new AlarmJudge({ level: 'amber', settleMs: 0, repeatMs: 0, dailyMax: 20 }),
-        alarmsUp: () => it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
-        memory: {
-          read: () => it.stored,
-          write(_receiver, memory) {
+        rules: { level: 'amber', settleMs: 0, repeatMs: 0, dailyMax: 20 },
+        rows: {
+          memory: () => it.stored,
+          remember(_receiver, memory) {
             if (it.isDiskFull) throw new TillsyncError('storage-full', 'Full.');
             it.stored = memory;
           },
         },
         report: ({ state, key }) => ({ state, key }) as never,
         dayOf: () => 'one day',
+        onTold() {},
         clock,
         log: silentLog,
-        beat: () => {},
-        lookEveryMs: 1_000,
       }),
+    /** Looks every second until the end. */
+    async run() {
+      const teller = it.teller();
+      while (!stop.signal.aborted) {
+        teller.look(
+          it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
+          stop.signal,
+        );
+        await clock.sleep(1_000, stop.signal);
+      }
+      await teller.ended();
+    },
     end: () => stop.abort(),
-    signal: stop.signal,
   };
   return it;
 }
@@ -54,7 +63,7 @@ describe('telling of alarms', () => {
   it('tries again, ever more rarely, until it is taken', async () => {
     const place = rig();
     Object.assign(place, { isDown: true, up: ['orders.stale'] });
-    const running = place.teller().run(place.signal);
+    const running = place.run();
     await place.clock.advance(3_600_000);
     expect(place.told).toEqual([]);
     expect(place.tries).toBeGreaterThan(8);
@@ -69,7 +78,7 @@ describe('telling of alarms', () => {
   it('tells of a full disk although it cannot write that it did, and does not repeat itself', async () => {
     const place = rig();
     Object.assign(place, { isDiskFull: true, up: ['storage.full'] });
-    const running = place.teller().run(place.signal);
+    const running = place.run();
     await place.clock.advance(600_000);
     expect(place.told).toEqual(['raised storage.full']);
     place.isDiskFull = false;

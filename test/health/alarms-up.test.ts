@@ -9,13 +9,10 @@ const HELD: AlarmUp = { key: 'outbox.held', message: '1 change.', raisedAt: '202
 it('tells of a mirror that cannot be read, and takes no other alarm for over meanwhile', async () => {
   const clock = new FakeClock();
   let fault: TillsyncError | undefined;
-  const alarms = new AlarmsUp({
-    stored() {
-      if (fault) throw fault;
-      return [HELD];
-    },
-    clock,
-  });
+  const alarms = new AlarmsUp(() => {
+    if (fault) throw fault;
+    return [HELD];
+  }, clock);
   expect(alarms.read()).toEqual([HELD]);
   fault = new TillsyncError('storage-busy', 'Busy.');
   expect(() => alarms.read()).toThrow('Busy.');

@@ -1,71 +1,72 @@
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { type RetentionStore, retentionLoop } from '../../src/health/retention.ts';
-import { type RetentionCuts, retentionCuts } from '../../src/orders/retention-rules.ts';
-import { FakeClock } from '../support/fake-clock.ts';
+import { type RetentionOptions, retentionLoop } from '../../src/health/retention.ts';
+import { retentionCuts } from '../../src/orders/retention-rules.ts';
+import { openTestMirror } from '../orders/open-test-mirror.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const SETTINGS = {
   ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 0, outboxMs: 0, quarantineMs: 90 * DAY_MS },
-  maxBytes: 1_000,
+  maxBytes: 1024 ** 3,
 };
+/** Looks of one run with nothing to delete: at each family but the orders that stay for ever. */
+const LOOKS = 5;
 
-function begin() {
-  const clock = new FakeClock();
+function begin(settings: Partial<typeof SETTINGS> = {}) {
+  const { mirror, clock } = openTestMirror();
   const startMs = clock.monotonicMs();
-  const state = { usedBytes: 10, keys: [] as number[], fail: false };
-  const looks: { atMs: number; cuts: RetentionCuts }[] = [];
-  const drops: number[][] = [];
+  const state = { fail: false };
+  const reads: number[] = [];
+  const drops: unknown[] = [];
   const beats: number[] = [];
+  const alarms: string[] = [];
   const leases = { held: [] as string[], taken: 0 };
-  const store: RetentionStore = {
-    families: ['events'],
-    look(_family, cuts, from) {
-      looks.push({ atMs: clock.monotonicMs() - startMs, cuts });
+  const watched: RetentionOptions['mirror'] = {
+    read(action) {
+      reads.push(Math.round((clock.monotonicMs() - startMs) / HOUR_MS));
       if (state.fail) throw new Error('the disk');
-      const keys = state.keys.filter((key) => key > from).slice(0, 4);
-      return { keys, next: keys.length < 4 ? undefined : keys.at(-1) };
+      return mirror.read(action);
     },
-    dropsAtOnce: () => 3,
-    async drop(_family, _cuts, keys) {
+    async write(action) {
       expect(leases.held).toEqual(['mirror.retention']);
-      drops.push([...keys]);
-      state.usedBytes -= keys.length;
-      return keys.length;
+      const dropped = await mirror.write(action);
+      drops.push(dropped);
+      return dropped;
     },
-    usedBytes: () => state.usedBytes,
-    isLogHeld: () => false,
+    walBytes: () => 0,
   };
   const stop = new AbortController();
   const ended = retentionLoop(
     {
-      store,
-      settings: SETTINGS,
+      mirror: watched,
+      settings: { ...SETTINGS, ...settings },
       leases: {
         acquire: (name) => leases.held.push(name) && ++leases.taken,
         renew: () => true,
         release: (name) => void leases.held.splice(leases.held.indexOf(name), 1),
       },
-      alarms: { raise() {}, lower() {} },
+      alarms: { raise: (key) => alarms.push(key), lower() {} },
       clock,
       log: silentLog,
       beat: () => beats.push(clock.monotonicMs() - startMs),
     },
     stop.signal,
   );
-  const hours = () => looks.map(({ atMs }) => Math.round(atMs / HOUR_MS));
-  return { clock, state, looks, drops, beats, leases, hours, stop, ended };
+  /** Hours in which it looked for what may go, and not only at the size. */
+  const runs = () =>
+    [...new Set(reads)].filter((hour) => reads.filter((each) => each === hour).length >= LOOKS);
+  return { clock, mirror, state, runs, drops, beats, alarms, leases, stop, ended };
 }
 
 describe('the loop of retention', () => {
   it('looks some minutes after the start and once a day, gives signs of life, and ends at once', async () => {
     const loop = begin();
     await loop.clock.advance(4 * MINUTE_MS);
-    expect(loop.hours()).toEqual([]);
+    expect(loop.runs()).toEqual([]);
     await loop.clock.advance(50 * HOUR_MS);
-    expect(loop.hours()).toEqual([0, 24, 48]);
+    expect(loop.runs()).toEqual([0, 24, 48]);
     const gaps = loop.beats.map((beat, i) => beat - (loop.beats[i - 1] ?? 0));
     expect(Math.max(...gaps)).toBeLessThanOrEqual(30_000);
     expect(loop.leases.taken).toBe(0);
@@ -75,34 +76,39 @@ describe('the loop of retention', () => {
 
   it('deletes in small parts under its lease, and gives that back', async () => {
     const loop = begin();
-    loop.state.keys = [1, 2, 3, 4, 5, 6];
+    for (let n = 0; n < 12; n++) {
+      const receivedAtMs = loop.clock.nowMs() - 100 * DAY_MS;
+      const unreadable = { source: 'webhook' as const, receivedAtMs, reason: 'unreadable', payload: `${n}` };
+      await loop.mirror.keep([{ kind: 'unreadable', unreadable }]);
+    }
     await loop.clock.advance(HOUR_MS / 2);
-    expect(loop.drops).toEqual([[1, 2, 3], [4], [5, 6]]);
+    expect(loop.drops).toEqual([5, 5, 2]);
     expect(loop.leases).toEqual({ held: [], taken: 1 });
     loop.stop.abort();
     await loop.ended;
   });
 
-  it('comes within the hour when there is no room, with ever shorter times, and again after a failure', async () => {
-    const loop = begin();
-    await loop.clock.advance(HOUR_MS / 2);
-    loop.state.usedBytes = 2_000;
-    loop.looks.length = 0;
-    await loop.clock.advance(HOUR_MS);
-    const events = loop.looks.map(
-      ({ cuts }) => (loop.clock.nowMs() - Date.parse(cuts.events ?? '')) / DAY_MS,
-    );
-    expect(events.map(Math.round)).toEqual([90, 45, 23, 11, 7, 7, 7, 7]);
-    loop.state.usedBytes = 10;
-    await loop.clock.advance(24 * HOUR_MS);
+  it('comes every hour while there is no room, and again after a failure', async () => {
+    const loop = begin({ maxBytes: 1 });
+    await loop.clock.advance(2.5 * HOUR_MS);
+    expect(loop.runs()).toEqual([0, 1, 2]);
+    expect(loop.alarms).toContain('mirror.too-large');
     loop.state.fail = true;
-    loop.looks.length = 0;
-    await loop.clock.advance(26 * HOUR_MS);
+    await loop.clock.advance(2 * HOUR_MS);
     loop.state.fail = false;
     await loop.clock.advance(2 * HOUR_MS);
-    expect(loop.looks.length).toBeGreaterThan(1);
+    expect(loop.runs()).toEqual([0, 1, 2, 5, 6]);
     loop.stop.abort();
     await loop.ended;
+  });
+
+  it('keeps things for ever shorter times while there is no room, down to a floor', () => {
+    const nowMs = Date.UTC(2026, 0, 1);
+    const days = [0, 1, 2, 3, 4, 5, 6, 7].map((pressure) => {
+      const { events } = retentionCuts(SETTINGS, nowMs, pressure);
+      return Math.round((nowMs - Date.parse(events ?? '')) / DAY_MS);
+    });
+    expect(days).toEqual([90, 45, 23, 11, 7, 7, 7, 7]);
   });
 
   it('knows no end for what stays for ever, but for want of room', () => {

@@ -1,9 +1,8 @@
 import { expect } from 'vitest';
 import type { Alarms } from '../../src/core/alarm.ts';
 import type { Clock } from '../../src/core/time.ts';
-import { retentionStore } from '../../src/daemon/outgoing.ts';
 import type { Leases } from '../../src/db/lease.ts';
-import { type RetentionReport, type RetentionStore, retentionRun } from '../../src/health/retention.ts';
+import { type RetentionOptions, type RetentionReport, retentionRun } from '../../src/health/retention.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { isEnded, type OrderSource } from '../../src/orders/order.ts';
 import type { RetentionSettings } from '../../src/orders/retention-rules.ts';
@@ -32,7 +31,8 @@ function clockOn(day: number): Clock {
 
 interface RunOptions {
   settings?: Partial<RetentionSettings>;
-  store?: Partial<RetentionStore>;
+  /** In place of the mirror's own. */
+  mirror?: Partial<RetentionOptions['mirror']>;
   leases?: Partial<Leases>;
 }
 
@@ -48,7 +48,12 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
   };
   const report: RetentionReport = await retentionRun(
     {
-      store: { ...(retentionStore(mirror) as RetentionStore), ...options.store },
+      mirror: {
+        read: (action) => mirror.read(action),
+        write: (action) => mirror.write(action),
+        walBytes: () => mirror.walBytes(),
+        ...options.mirror,
+      },
       settings: { ...SETTINGS, ...options.settings },
       ...{ leases, alarms, log, clock: clockOn(day), beat: () => {} },
     },

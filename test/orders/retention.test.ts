@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { isoUtc } from '../../src/core/time.ts';
-import { retentionStore } from '../../src/daemon/outgoing.ts';
-import type { RetentionStore } from '../../src/health/retention.ts';
+import { type RetentionOptions, usedBytes } from '../../src/health/retention.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
 import { observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
 import {
@@ -74,17 +73,15 @@ describe('retention', () => {
       for (const status of ['pending', 'ready', 'dispatched']) await keep(mirror, 0, 1, status);
       await keep(mirror, 0, 2, 'pending');
       let revived = false;
-      const store = retentionStore(mirror) as RetentionStore;
-      const look: RetentionStore['look'] = (...asked) => {
-        const found = store.look(...asked);
-        return asked[0] === family ? found : { keys: [], next: undefined };
-      };
-      const drop: RetentionStore['drop'] = async (...asked) => {
+      const write: RetentionOptions['mirror']['write'] = async (action) => {
         if (!revived) await keep(mirror, 100, 1, 'inProcess');
         revived = true;
-        return store.drop(...asked);
+        return await mirror.write(action);
       };
-      expect((await run(mirror, 100, { store: { look, drop } })).dropped[family] ?? 0).toBe(0);
+      // The others stay, so that the first deletion is one of these.
+      const settings = { ordersMs: 0, eventsMs: 0, payloadsMs: 0, [`${family}Ms`]: 30 * DAY_MS };
+      const report = await run(mirror, 100, { settings, mirror: { write } });
+      expect(report.dropped[family] ?? 0).toBe(0);
       expect(revived).toBe(true);
     },
   );
@@ -179,7 +176,10 @@ describe('retention', () => {
     const { mirror } = openTestMirror();
     await keep(mirror, 0, 1, 'ready');
     await keep(mirror, 1, 1, 'dispatched');
-    for (const options of [{ leases: { acquire: () => undefined } }, { store: { isLogHeld: () => true } }]) {
+    for (const options of [
+      { leases: { acquire: () => undefined } },
+      { mirror: { walBytes: () => 1024 ** 3 } },
+    ]) {
       expect(await run(mirror, 200, options)).toMatchObject({ isComplete: false, dropped: {}, told: [] });
     }
     const { taken, isComplete } = await run(mirror, 200);
@@ -194,14 +194,11 @@ describe('retention', () => {
     await keep(mirror, 0, 1, 'ready');
     await keep(mirror, 1, 1, 'dispatched');
     await keep(mirror, 1, 2, 'pending');
-    const real = retentionStore(mirror) as RetentionStore;
-    const store: Partial<RetentionStore> = {
-      async drop(...drop) {
-        await keep(mirror, 200, 1, 'ready');
-        return await real.drop(...drop);
-      },
+    const write: RetentionOptions['mirror']['write'] = async (action) => {
+      await keep(mirror, 200, 1, 'ready');
+      return await mirror.write(action);
     };
-    expect((await run(mirror, 500, { store })).dropped).toEqual({});
+    expect((await run(mirror, 500, { mirror: { write } })).dropped).toEqual({});
     expect(mirror.order(idOf(1))?.status).toBe('ready');
   });
 
@@ -216,8 +213,8 @@ describe('retention', () => {
     }
     const left = () => mirror.quarantineList(9).map(({ receivedAt }) => receivedAt.slice(0, 10));
     expect((await run(mirror, 95)).dropped).toMatchObject({ quarantine: 1 });
-    const usedBytes = retentionStore(mirror).usedBytes();
-    const roomy = await run(mirror, 107, { settings: { maxBytes: usedBytes - 50_000 } });
+    const used = mirror.read(usedBytes);
+    const roomy = await run(mirror, 107, { settings: { maxBytes: used - 50_000 } });
     expect(roomy).toMatchObject({ dropped: { quarantine: 1 }, told: ['-mirror.too-large'] });
     expect(left()).toEqual([isoUtc(at(106)).slice(0, 10), isoUtc(at(99)).slice(0, 10)]);
     expect(roomy.pressure).toBeGreaterThan(0);

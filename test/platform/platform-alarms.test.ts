@@ -10,19 +10,10 @@ function setUp() {
   const up = new Map<string, string>();
   const own = new Map<Endpoint, BlockRecord>();
   const process = () =>
-    new PlatformAlarms({
-      alarms: { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
-      ledger: {
-        blockHistory: (endpoint) => ({ requests: 0, orders: 0, all: null, own: own.get(endpoint) ?? null }),
-      },
-      limits: {
-        endpointIntervalMs: 1_000,
-        ordersIntervalMs: 120_000,
-        windowMs: 300_000,
-        requestsPerWindow: 1_000,
-        ordersPerWindow: 100,
-      },
-    });
+    new PlatformAlarms(
+      { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
+      (endpoint) => own.has(endpoint),
+    );
   return { up, own, process };
 }
 
