@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, linkSync, renameSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
-import { z } from 'zod';
+import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';

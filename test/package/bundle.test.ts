@@ -1,5 +1,13 @@
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -32,6 +40,10 @@ describe('the bundled program', () => {
     expect(run('--version').trim()).toMatch(/^\d+\.\d+\.\d+$/);
     expect(run('run', '--help')).toContain('--config');
     expect(readdirSync(path.join(directory, 'cache'))).not.toEqual([]);
+  });
+
+  it('has none of the languages of zod, which `import { z }` would bring and `import * as z` leaves out', () => {
+    expect(readFileSync(path.join(directory, 'main.cjs'), 'utf8')).not.toContain('zod/v4/locales/fr');
   });
 
   it('goes with the whole licence text of every part, those of Node and of SQLite among them', () => {
