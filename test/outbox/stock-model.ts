@@ -19,6 +19,8 @@ interface ModelOrder {
   firstSeq: number;
   isBooked: boolean;
   isNews: boolean;
+  /** Whether the platform sold more than it had, so that its stock does not tell what was taken off. */
+  isOversold: boolean;
   lines: { item: number; qty: number; byName: boolean }[];
 }
 
@@ -132,9 +134,10 @@ export class StockModel {
     const byName = this.#below(4) === 0;
     const both = [0, 1].map((item) => ({ item, qty: 1 + item, byName }));
     const lines = this.#below(4) === 0 ? both : [{ item: this.#below(2), qty: 1 + this.#below(2), byName }];
+    const isOversold = lines.some(({ item, qty }) => (this.#platform[item] ?? 0) < qty);
     if (this.#kind !== 'neither') this.#move(lines, -1);
     const createdAt = new Date(this.#out.clock.nowMs() + this.#skewMs).toISOString();
-    const facts = { id: `o${this.#orders.length}`, createdAt, status: 'pending', lines };
+    const facts = { id: `o${this.#orders.length}`, createdAt, status: 'pending', lines, isOversold };
     const placed = { ...facts, heard: null, firstSeq: 0, isBooked: false, isNews: true };
     this.#orders.push(placed);
     this.steps.push(`order ${placed.id} ${JSON.stringify(lines)}, platform ${this.#platform}`);
@@ -160,7 +163,7 @@ export class StockModel {
 
   #moveOn(): void {
     const moved = this.#orders[this.#below(this.#orders.length)];
-    if (!moved) return;
+    if (!moved || isUntold(moved)) return;
     const before = moved.status;
     moved.status = LATER[this.#below(LATER.length)] ?? 'cancel';
     if (moved.status === before) return;
@@ -179,7 +182,7 @@ export class StockModel {
   #edit(): void {
     const pending = this.#orders.filter(({ status }) => status === 'pending');
     const edited = pending[this.#below(pending.length)];
-    if (!edited) return;
+    if (!edited || isUntold(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     if (follows) this.#move(edited.lines, 1);
     edited.lines = edited.lines.map((line) => ({ ...line, qty: 1 + this.#below(3) }));
@@ -333,4 +336,9 @@ export class StockModel {
   #below(count: number): number {
     return Math.floor(this.#random.next() * count);
   }
+}
+
+/** What becomes of an order before it is first heard of shows only in the platform's stock, and here not even there. */
+function isUntold({ heard, isOversold }: ModelOrder): boolean {
+  return heard === null && isOversold;
 }
