@@ -5,7 +5,7 @@ import { mirrorCounts } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/metric-family.ts';
+import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
 import { verdictOf } from '../health/verdict.ts';
 import { AccessGate } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';

@@ -5,15 +5,18 @@ import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import {
+  by,
+  byState,
   type Counters,
   EventCounts,
+  gauge,
+  type MetricFamily,
   ProcessMetrics,
   QuarantineCounts,
   statusLabel,
   verdictFamilies,
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
-import { by, byState, gauge, type MetricFamily } from '../health/metric-family.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus } from '../orders/order-queries.ts';
 import type { ChangeDesk } from '../outbox/change-desk.ts';

@@ -18,7 +18,6 @@ import type { Endpoint } from '../platform/platform.ts';
 import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
 import { configuredBranches } from './readers.ts';
-
 import { prepareStorage } from './storage.ts';
 import { openState, type State } from './stores.ts';
 

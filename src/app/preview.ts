@@ -1,5 +1,6 @@
 import { TillsyncError } from '../core/errors.ts';
-import { sqlOf } from '../db/sql.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { MirrorValues } from '../outbox/calls.ts';
 import {
   type Change,
   literalTarget,
@@ -10,7 +11,6 @@ import {
 } from '../outbox/change.ts';
 import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
-import { MirrorValues } from '../outbox/mirror-values.ts';
 import { unsettledStocks } from '../outbox/stock-ledger.ts';
 import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';

@@ -2,8 +2,7 @@ import { readFileSync, readlinkSync } from 'node:fs';
 import type Database from 'better-sqlite3';
 import { whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { sqlOf } from './sql.ts';
-import { storing } from './sqlite.ts';
+import { sqlOf, storing } from './sqlite.ts';
 
 export type Leases = Pick<LeaseRows, 'acquire' | 'renew' | 'release'>;
 

@@ -1,7 +1,6 @@
 import type Database from 'better-sqlite3';
 import type { AlarmKey } from '../core/alarm.ts';
-import { sqlOf } from '../db/sql.ts';
-import { storing } from '../db/sqlite.ts';
+import { sqlOf, storing } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode, type FindingLevel } from './finding.ts';
 import { followsFromNoTokens } from './verdict.ts';
 

@@ -5,7 +5,7 @@ import type { Log } from '../core/log.ts';
 import { pieceMs } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
-import { sqlOf } from '../db/sql.ts';
+import { sqlOf } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import {

@@ -3,8 +3,7 @@ import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import { sqlOf } from '../db/sql.ts';
-import { storing } from '../db/sqlite.ts';
+import { sqlOf, storing } from '../db/sqlite.ts';
 
 /** Why a callback was not kept as an order; null: it was. */
 export type CallbackFault =

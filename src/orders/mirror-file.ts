@@ -9,8 +9,7 @@ import {
   openKeeper,
   WriteGate,
 } from '../db/mirror-connection.ts';
-import { sqlOf } from '../db/sql.ts';
-import { settleWal, storing, toStorageError } from '../db/sqlite.ts';
+import { settleWal, sqlOf, storing, toStorageError } from '../db/sqlite.ts';
 import { truncateWal } from '../db/wal.ts';
 import { FEED_JUMP } from './order.ts';
 

@@ -10,8 +10,7 @@ import {
 } from '../core/alarm.ts';
 import { asTyped } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { sqlOf } from '../db/sql.ts';
-import { walBytes } from '../db/sqlite.ts';
+import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
 import { pollDigests } from './answer-import.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';

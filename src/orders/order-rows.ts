@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { sqlOf } from '../db/sql.ts';
+import { sqlOf } from '../db/sqlite.ts';
 import { mergeOutcome } from './merge.ts';
 import type {
   OrderFields,

@@ -5,8 +5,7 @@ import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/error
 import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import { sqlOf } from '../db/sql.ts';
-import { storing } from '../db/sqlite.ts';
+import { sqlOf, storing } from '../db/sqlite.ts';
 import type { CallOptions, Platform, WebhookChange, WebhookState } from '../platform/platform.ts';
 
 /** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */

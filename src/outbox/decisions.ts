@@ -1,6 +1,6 @@
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { type Sql, sqlOf } from '../db/sql.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer } from './batch.ts';
 import {
   type Change,

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { type Sql, sqlOf } from '../db/sql.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, takesNothing } from '../orders/order.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */

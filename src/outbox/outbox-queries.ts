@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { type Sql, sqlOf } from '../db/sql.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxState } from './change.ts';
 import type { Guard } from './guard-rails.ts';
 import type { ChangeSource } from './queue.ts';

@@ -1,5 +1,5 @@
 import type Database from 'better-sqlite3';
-import { type Sql, sqlOf } from '../db/sql.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
 import {
   hasSharedFields,
   mergeBodies,

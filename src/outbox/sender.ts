@@ -3,7 +3,7 @@ import { asTillsyncError, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { patientSignal, pieceMs, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import { sqlOf } from '../db/sql.ts';
+import { sqlOf } from '../db/sqlite.ts';
 import {
   BATCH_ITEMS_MAX,
   type CallOptions,

@@ -1,6 +1,5 @@
 import type Database from 'better-sqlite3';
-import { type Sql, sqlOf } from '../db/sql.ts';
-import { fromBit } from '../db/sqlite.ts';
+import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/platform.ts';
 import type { ChangeBody, QueuedChange } from './change.ts';
 

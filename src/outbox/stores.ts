@@ -6,8 +6,7 @@ import type { Clock } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
-import { InboxIntake } from './inbox-intake.ts';
-import { OutboxIntake } from './intake.ts';
+import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OrderTakings } from './order-takings.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createLocalServer, type LocalServer } from '../../src/api/server.ts';
 import { metricsRoutes } from '../../src/api/status-routes.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { Counter, exposition, gauge, Histogram } from '../../src/health/metric-family.ts';
+import { Counter, exposition, gauge, Histogram } from '../../src/health/counters.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const calls = () => {
