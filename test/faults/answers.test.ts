@@ -207,7 +207,7 @@ describe('a platform that is not one', () => {
 
   it('has no name or a certificate of somebody else: nothing is sent to it, and a command says so', async () => {
     let asked = 0;
-    const pem = (name: string) => readFileSync(path.join(import.meta.dirname, '../receiver', name));
+    const pem = (name: string) => readFileSync(path.join(import.meta.dirname, '../orders', name));
     const stranger = createServer(
       { cert: pem('tls-cert.pem'), key: pem('tls-key.pem') },
       (_request, response) => {

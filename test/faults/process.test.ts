@@ -78,7 +78,7 @@ it('restarts and kills under load refuse no callback while the socket is held op
   load.abort();
   await sending;
   const statuses = await Promise.all(sent);
-  expect(statuses.length).toBeGreaterThan(60);
+  expect(statuses.length).toBeGreaterThan(30);
   // A kill cuts off what the process had accepted; everything else waits in the socket.
   const cut = statuses.filter((status) => status === 'failed').length;
   expect(cut).toBeLessThan(10);

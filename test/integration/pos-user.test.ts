@@ -78,9 +78,9 @@ describe.skipIf(!canChangeUser)('a POS of another Unix user that speaks only SQL
     expect(pos('mirror.db', "SELECT qty FROM stocks WHERE sku = '1001' AND subsidiary_id = 'sub-1'")).toEqual(
       [{ qty: 17 }],
     );
-    expect(pos('mirror.db', 'SELECT order_id FROM order_acks')).toEqual([
-      { order_id: order.internalOrderId },
-    ]);
+    const acks = () => pos('mirror.db', 'SELECT order_id FROM order_acks');
+    await until('the acknowledgement arrived', () => acks().length > 0);
+    expect(acks()).toEqual([{ order_id: order.internalOrderId }]);
     const left = `SELECT (SELECT count(*) FROM stock_changes) + (SELECT count(*) FROM product_changes)
       + (SELECT count(*) FROM order_acks) AS n`;
     await until('the inbox is empty', () => JSON.stringify(pos('inbox/inbox.db', left)) === '[{"n":0}]');

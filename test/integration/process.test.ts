@@ -33,6 +33,13 @@ describe('tillsync run', () => {
   it(`loses nothing that it acknowledged, killed at any moment (seed ${SEED})`, async () => {
     const { control } = place.sandbox;
     const random = seededRandom(SEED);
+    const confirmed = () => control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length;
+    const first = await place.run();
+    await until('callbacks arrive', () => {
+      control.createOrder();
+      return confirmed() > 0;
+    });
+    await first.end('SIGKILL');
     for (let round = 0; round < 6; round++) {
       const daemon = await place.run();
       const endMs = performance.now() + 100 + random.next() * 500;
@@ -45,7 +52,7 @@ describe('tillsync run', () => {
       await control.settled();
       expect(lostOrders()).toEqual([]);
     }
-    expect(control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length).toBeGreaterThan(20);
+    expect(confirmed()).toBeGreaterThan(20);
     const last = await place.run();
     await until('mirror and platform are equal', () => place.differences().length === 0);
     expectRulesKept();
