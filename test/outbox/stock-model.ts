@@ -184,8 +184,12 @@ export class StockModel {
     const edited = pending[this.#below(pending.length)];
     if (!edited || isUntold(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
+    const lines = edited.lines.map((line) => ({ ...line, qty: 1 + this.#below(3) }));
+    // What it does not have it does not sell: taken off and given back unheard, that would be lost for whoever counts.
+    const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
+    if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
     if (follows) this.#move(edited.lines, 1);
-    edited.lines = edited.lines.map((line) => ({ ...line, qty: 1 + this.#below(3) }));
+    edited.lines = lines;
     if (follows) this.#move(edited.lines, -1);
     edited.isNews = true;
     this.steps.push(`edit ${edited.id} ${JSON.stringify(edited.lines)}, platform ${this.#platform}`);
