@@ -2,11 +2,11 @@ import { randomBytes } from 'node:crypto';
 import {
   closeSync,
   constants,
-  existsSync,
   fchmodSync,
   fchownSync,
   fsyncSync,
   lchownSync,
+  lstatSync,
   mkdirSync,
   openSync,
   readFileSync,
@@ -168,10 +168,10 @@ function writeDurably(path: string, text: string, { mode, uid, gid }: Owner): vo
   }
 }
 
-/** The path, or the first with a number behind it that nothing has: no earlier copy is lost. */
+/** The path, or the first with a number behind it that nothing has, not even a link to nowhere: no earlier copy is lost. */
 export function freeName(path: string): string {
   let free = path;
-  for (let n = 2; existsSync(free); n++) free = `${path}-${n}`;
+  for (let n = 2; lstatSync(free, { throwIfNoEntry: false }); n++) free = `${path}-${n}`;
   return free;
 }
 

@@ -15,8 +15,8 @@ import {
 import { basename, dirname, join } from 'node:path';
 import Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
-import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
-import { type Clock, isoUtc } from '../core/time.ts';
+import { freeName, giveToGroup, groupId, setDirectoryMode, stampOf } from '../core/files.ts';
+import type { Clock } from '../core/time.ts';
 import {
   createWithMode,
   makeDirectory,
@@ -272,7 +272,7 @@ export function requireReadable(path: string): void {
 
 /** Moves a file that cannot be used out of the way, with its journal. Returns where it is kept now. */
 export function setAside(path: string, clock: WallClock): string {
-  const kept = freeName(`${path}.damaged-${stampOf(clock)}`);
+  const kept = freeName(`${path}.damaged-${stampOf(clock.nowMs())}`);
   return storing(() => {
     for (const suffix of ['', ...SIDE_FILES]) {
       if (isThere(path + suffix)) renameSync(path + suffix, kept + suffix);
@@ -310,7 +310,7 @@ export function strangeSideFiles(path: string): { path: string; what: string }[]
 
 /** Moves it out of the way. Returns where it is now. */
 export function moveAway(path: string, clock: WallClock): string {
-  const moved = freeName(`${path}.moved-${stampOf(clock)}`);
+  const moved = freeName(`${path}.moved-${stampOf(clock.nowMs())}`);
   return storing(() => {
     renameSync(path, moved);
     return moved;
@@ -348,16 +348,6 @@ function nameOf(there: Stats): string {
 
 function isThere(path: string): boolean {
   return lstatSync(path, { throwIfNoEntry: false }) !== undefined;
-}
-
-function stampOf(clock: WallClock): string {
-  return isoUtc(clock.nowMs()).replace(/[-:]/g, '').replace(/\..*/, 'Z');
-}
-
-function freeName(path: string): string {
-  let free = path;
-  for (let n = 2; isThere(free); n++) free = `${path}-${n}`;
-  return free;
 }
 
 function prepareDirectory(directory: string, gid: number | undefined): void {
