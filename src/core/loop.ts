@@ -58,7 +58,7 @@ const FIRST_MS = 5_000;
 const LONGEST_MS = 300_000;
 
 /**
- * The one retry policy: how long a loop rests after its `failures`-th failure in a row (1 = first). Doubles from
+ * The back-off of retries: how long a loop rests after its `failures`-th failure in a row (1 = first). Doubles from
  * five seconds to five minutes with full jitter on the upper half; what the platform or the budget asked for
  * counts when it is longer. The rate budget still has the last word on when a call may leave.
  */
