@@ -382,7 +382,10 @@ const verdict = z.object({
 
 export const statusAnswer = z.object({
   at: isoTime,
-  shop: z.string().describe('What the shop is called: `alarms.name`, or the name of the machine'),
+  shop: z
+    .string()
+    .describe('What the shop is called: `shop.name`, `alarms.name`, or the name of the machine'),
+  currency: text.describe('Of prices and amounts, as ISO 4217 has it; null: nobody has set it'),
   commands: z
     .object({
       tillsync: z.string(),

@@ -16,6 +16,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, version, clock, isSetUp, ordersStaleAfterMs } = options;
   const { mirror, stores, changeDesk, config } = parts;
   const shop = shopName(config);
+  const currency = config.shop.currency || null;
   const versions = { tillsync: version, node: process.version };
   const report = () => {
     const nowMs = clock.nowMs();
@@ -37,7 +38,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       ordersStaleAfterMs: ordersStaleAfterMs?.(),
       stateFault: facts.tokensFault,
     });
-    return { at: isoUtc(nowMs), shop, commands: typedWords(), verdict, versions, ...facts };
+    return { at: isoUtc(nowMs), shop, currency, commands: typedWords(), verdict, versions, ...facts };
   };
   const status = route({
     method: 'get',

@@ -11,7 +11,7 @@ import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
 
 export interface ReceiverSettings {
-  config: Pick<Config, 'alarms'>;
+  config: Pick<Config, 'shop' | 'alarms'>;
   secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken'>;
   /** Of this process; the command gets little of it, and nothing secret. */
   env: NodeJS.ProcessEnv;
@@ -40,7 +40,7 @@ export async function testAlarms(
   }
   const { dailyMax } = config.alarms;
   const report = testReport({
-    shop: shopName(config),
+    shop: config.alarms.name || shopName(config),
     dailyMax,
     version: programVersion(),
     nowMs: clock.nowMs(),

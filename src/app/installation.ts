@@ -32,9 +32,9 @@ export function programVersion(): string {
   return String((JSON.parse(text) as { version?: unknown }).version);
 }
 
-/** What the shop is called to people: `alarms.name`, or the name of the machine. */
-export function shopName({ alarms }: { alarms: Pick<Config['alarms'], 'name'> }): string {
-  return alarms.name === '' ? hostname() : alarms.name;
+/** What the shop is called to people. */
+export function shopName({ shop, alarms }: Pick<Config, 'shop' | 'alarms'>): string {
+  return shop.name || alarms.name || hostname();
 }
 
 const DEFAULT_STORAGE = '/var/lib/tillsync';

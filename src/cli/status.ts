@@ -18,6 +18,8 @@ export interface StatusReport {
   at: string;
   /** What the shop is called. */
   shop: string;
+  /** Of prices and amounts; null: nobody has set it. */
+  currency: string | null;
   storage: string;
   /** The same as the status page shows. */
   verdict: Verdict;
@@ -151,6 +153,7 @@ function statusOf(
   return {
     at: isoUtc(nowMs),
     shop: shopName(config),
+    currency: config.shop.currency || null,
     storage: config.storage.directory,
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: readers.mirror.freshness(),

@@ -77,6 +77,18 @@ export const FILE = z.object({
       'Unix group whose members, such as the POS, may read the mirror. Empty: the group of the directory.',
     ),
   }),
+  shop: section('What people are shown on the status page, by commands and in messages.', {
+    name: key(
+      value.shortLine,
+      '',
+      'What this shop is called. Empty: alarms.name, else the name of the machine.',
+    ),
+    currency: key(
+      value.optionalCurrency,
+      '',
+      'The currency of prices and amounts. Empty: they are shown without one.',
+    ),
+  }),
   webhook: z.object({
     enabled: key(value.boolean, true, 'false: orders come by polling alone.'),
     listen: key(
@@ -259,7 +271,7 @@ export const FILE = z.object({
       name: key(
         value.shortLine,
         '',
-        'How this shop is called in the messages. Empty: the name of the machine.',
+        'How this shop is called in the messages. Empty: shop.name, else the name of the machine.',
       ),
       level: key(
         value.oneOf('amber', 'red'),

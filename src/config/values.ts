@@ -114,6 +114,11 @@ export const commandLine = kind(
 
 export const shortLine = text('text of one line and at most 80 characters, or ""', /^[^\r\n]{0,80}$/);
 
+export const optionalCurrency = text(
+  'a currency code of ISO 4217, such as "CLP" or "USD", or ""',
+  (code) => code === '' || Intl.supportedValuesOf('currency').includes(code),
+);
+
 export interface Listen {
   host: string;
   port: number;

@@ -24,7 +24,7 @@ export function alarmLoop(
 ): NamedLoop {
   const { dailyMax, settleMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
-  const about = { shop: shopName(config), dailyMax, version: programVersion() };
+  const about = { shop: config.alarms.name || shopName(config), dailyMax, version: programVersion() };
   const calendar = zoneCalendar(config.orders.timezone);
   const alarmsUp = new AlarmsUp(() => mirror.raisedAlarms(), clock);
   const receiving = { config, secrets, env: process.env };

@@ -21,7 +21,7 @@ export interface AlarmReport {
   /** ISO 8601 UTC. */
   since: string | null;
   at: string;
-  /** `alarms.name`, or the name of the machine. */
+  /** `alarms.name`, `shop.name`, or the name of the machine. */
   shop: string;
   host: string;
   /** Of tillsync. */

@@ -96,7 +96,7 @@ export async function openApi(options: ApiRigOptions = {}) {
       config: {
         limits: { ...limits, requestsPerWindow: 1, ordersPerWindow: 1 },
         storage: { directory: tmpdir(), group: '' },
-        alarms: { name: 'Corner shop' },
+        shop: { name: 'Corner shop', currency: 'CLP' },
       },
       mirror,
       stores,

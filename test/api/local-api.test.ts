@@ -53,7 +53,7 @@ beforeEach(async () => {
   };
   const plugin = localApi({
     parts: {
-      config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
+      config: { limits, storage: { directory, group: '' }, shop: { name: 'Corner shop', currency: 'CLP' } },
       mirror,
       stores,
       changeDesk,

@@ -1,7 +1,8 @@
 import { mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { shopName } from '../../src/app/installation.ts';
 import { configWarnings, loadConfig, readConfig, readSetup } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import { sampleConfig } from '../../src/config/reference.ts';
@@ -326,5 +327,23 @@ x = 1`);
       'webhook.secret',
     ]);
     expect(JSON.stringify(faults)).not.toMatch(/planted|eyJ/);
+  });
+});
+
+describe('[shop]', () => {
+  const named = (text: string) => shopName(configOf(`${MINIMAL}${text}`));
+
+  test('is called by its name, else as alarms call it, else as the machine', () => {
+    expect(named('[shop]\nname = "Corner"\n[alarms]\nname = "Alarm"')).toBe('Corner');
+    expect(named('[alarms]\nname = "Alarm"')).toBe('Alarm');
+    expect(named('')).toBe(hostname());
+  });
+
+  test('has a currency that exists, or none', () => {
+    expect(configOf(`${MINIMAL}[shop]\ncurrency = "CLP"`).shop.currency).toBe('CLP');
+    expect(configOf(MINIMAL).shop.currency).toBe('');
+    for (const wrong of ['"clp"', '"$"', '"ZZZ"', '1']) {
+      expect(faultsOf(`${MINIMAL}[shop]\ncurrency = ${wrong}`)).toMatchObject([{ key: 'shop.currency' }]);
+    }
   });
 });
