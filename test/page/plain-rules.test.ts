@@ -10,10 +10,12 @@ import {
   changeValues,
   chooseLanguage,
   formatFor,
+  SPANISH_FINDINGS,
   speechOf,
   statusWord,
+  WORDS,
+  type WordKey,
 } from '../../src/page/words/language.ts';
-import { SPANISH_FINDINGS, WORDS } from '../../src/page/words/words.ts';
 
 const COMMANDS = typedWords();
 
@@ -61,7 +63,10 @@ describe('words', () => {
   const places = (text: string) => [...text.matchAll(/\{\w+\}/g)].map(([place]) => place).sort();
 
   it('have the same places in both languages, and none is left as it was', () => {
-    for (const [key, [english, spanish]] of Object.entries(WORDS)) {
+    expect(Object.keys(WORDS.es)).toEqual(Object.keys(WORDS.en));
+    expect(Object.keys(SPANISH_FINDINGS).sort()).toEqual(Object.keys(FINDING_SENTENCES).sort());
+    for (const [key, english] of Object.entries(WORDS.en)) {
+      const spanish = WORDS.es[key as WordKey];
       expect(places(spanish), key).toEqual(places(english));
       expect(spanish.trim()).not.toBe('');
     }

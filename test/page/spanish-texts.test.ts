@@ -2,8 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
-import { inSpanish } from '../../src/page/words/language.ts';
-import { SPANISH_TEXTS } from '../../src/page/words/spanish-texts.ts';
+import { inSpanish, SPANISH_TEXTS } from '../../src/page/words/language.ts';
 import { sentencesOf } from './sentences.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

@@ -1,8 +1,29 @@
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding } from '../../health/finding.ts';
+import type { Finding, FindingCode } from '../../health/finding.ts';
+import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
-import { SPANISH_TEXTS } from './spanish-texts.ts';
-import { SPANISH_FINDINGS, WORDS } from './words.ts';
+import en from './en.json' with { type: 'json' };
+import es from './es.json' with { type: 'json' };
+
+export const LANGUAGES = ['en', 'es'] as const;
+export type Language = (typeof LANGUAGES)[number];
+
+export type WordKey = keyof typeof en.words;
+
+/** Every text of the page; `{…}` is filled in. The compiler notices a text that one of the languages lacks. */
+export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, string>> = {
+  en: en.words,
+  es: es.words,
+};
+
+/** What is wrong and what to do, by code; English comes from the daemon itself. */
+export const SPANISH_FINDINGS: Record<FindingCode, { message: string; remedy: string }> = es.findings;
+
+/**
+ * Reasons as the daemon tells them, and the same in Spanish. `{1}`, `{2}` … stand for what is filled in. A sentence of
+ * the daemon that a person can see on the page and that is missing here fails a test.
+ */
+export const SPANISH_TEXTS: Readonly<Record<string, string>> = es.texts;
 
 const PLACE = /\{(\w+)\}/g;
 
@@ -50,11 +71,6 @@ function patternOf(english: string): RegExp {
   return new RegExp(`^${escaped.replaceAll(PLACE, '(.+?)')}(?=$| )`, 's');
 }
 
-export const LANGUAGES = ['en', 'es'] as const;
-export type Language = (typeof LANGUAGES)[number];
-
-export type WordKey = keyof typeof WORDS;
-
 /** A language as the views speak it. */
 export interface Speech {
   language: Language;
@@ -82,8 +98,7 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
 /** Figures are written as in the preferred region of the language, such as es-CL. */
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
-  const say: Speech['say'] = (key, values = {}) =>
-    withValues(WORDS[key][LANGUAGES.indexOf(language)] ?? '', values);
+  const say: Speech['say'] = (key, values = {}) => withValues(WORDS[language][key], values);
   return {
     language,
     format: formatFor(region ?? language),
@@ -104,7 +119,7 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
 /** A status in words; one that nobody knows as it is. */
 export function statusWord(status: string | null, { say }: Speech): string {
   const key = `status.${status ?? 'none'}`;
-  return Object.hasOwn(WORDS, key) ? say(key as WordKey) : (status ?? '');
+  return Object.hasOwn(en.words, key) ? say(key as WordKey) : (status ?? '');
 }
 
 /** Which product, and of a stock in which branch. */
