@@ -16,6 +16,9 @@ export const amount = z.union([z.number(), z.string()]).nullable();
 export const text = z.string().nullable();
 export const flag = z.boolean().nullable();
 const whole = z.number().int();
+const dueTime = text.describe(
+  'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
+);
 
 /** `limit` of a list. */
 function limitOf(usual: number, max: number) {
@@ -71,7 +74,7 @@ export const order = z.object({
   couponDiscount: amount,
   deliveryTime: text,
   isScheduled: flag,
-  scheduledFor: text,
+  scheduledFor: dueTime,
   addressLat: z.number().nullable(),
   addressLng: z.number().nullable(),
   addressAddress: text,
@@ -178,12 +181,16 @@ const boardOrder = z.object({
   deliveryType: text,
   amountToPay: amount,
   createdAt: text,
+  isScheduled: flag,
+  scheduledFor: dueTime,
   updatedAt: isoTime,
 }) satisfies z.ZodType<BoardOrder>;
 
 export const boardAnswer = z.object({
   newest: whole.describe('Newest seq of the change feed; follow it after this one'),
-  orders: z.array(boardOrder).describe('The newest open orders, then those that ended last'),
+  orders: z
+    .array(boardOrder)
+    .describe('The newest open orders and the scheduled ones that are due next, then those that ended last'),
 });
 
 const trendHour = z.object({

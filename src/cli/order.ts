@@ -8,13 +8,14 @@ import { instant } from './options.ts';
 import { fields, table, when, whenIn } from './table.ts';
 
 /** Orders as a table for people, times in the company's zone. */
-function orderTable(orders: readonly MirroredOrder[], timeZone: string): string {
+function orderTable(orders: readonly MirroredOrder[], timeZone: string, due = false): string {
   return table(
     orders,
     {
       CODE: 'code',
       ORDER: 'orderId',
       STATUS: 'status',
+      ...(due && { [`DUE (${timeZone})`]: (order) => when(order.scheduledFor, timeZone) }),
       [`CREATED (${timeZone})`]: (order) => when(order.createdAt, timeZone),
       DELIVERY: 'deliveryType',
       'TO PAY': 'amountToPay',
@@ -108,6 +109,7 @@ const list = command({
     'order list --open',
     'order list --day 2026-03-01 --customer soto',
     'order list --unbooked --branch B1 --json',
+    'order list --due',
   ],
   options: {
     '--code <number>': parsed('only orders with this number', (text) => {
@@ -121,24 +123,25 @@ const list = command({
     '--unbooked': 'only paid orders that no POS has acknowledged',
     '--status <status>': 'only orders in this status',
     '--open': 'only orders whose life has not ended',
+    '--due': 'only scheduled orders whose life has not ended, the next one first',
     '--limit <n>': LIMIT,
     '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/readers.ts');
-      const { status, open, code, day, branch, customer, unbooked, limit, before } = call.options;
+      const { status, open, due, code, day, branch, customer, unbooked, limit, before } = call.options;
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named = branch === undefined ? undefined : namedBranch(configuredBranches(config), branch);
       const orders = mirror.orders({
-        ...{ limit, status, open, code, customer, unbooked },
+        ...{ limit, status, open, due, code, customer, unbooked },
         createdFrom: instant('--day', day, timeZone),
         createdBefore: ends.filter((end) => end !== undefined).sort()[0],
         stores: named && [named.subsidiaryId, named.externalId].filter((id) => id !== null),
       });
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
-      return { json: { orders }, text: orderTable(orders, timeZone) };
+      return { json: { orders }, text: orderTable(orders, timeZone, due) };
     }),
 });
 

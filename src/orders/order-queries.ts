@@ -4,6 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import {
   type BoardOrder,
+  IS_DUE,
   IS_OPEN,
   IS_TO_BOOK,
   type MirroredOrder,
@@ -36,6 +37,7 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
+  due: IS_DUE,
   createdBefore: 'created_at < @createdBefore',
   createdFrom: 'created_at >= @createdFrom',
   code: 'code = @code',
@@ -47,13 +49,14 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
 };
 
 export function findOrders(db: Database.Database, filter: OrderFilter): MirroredOrder[] {
-  const { limit, stores, open, unbooked, ...values } = filter;
+  const { limit, stores, open, due, unbooked, ...values } = filter;
   const wanted = (Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[]).filter(
     (name) => filter[name] !== undefined && filter[name] !== false,
   );
   const where = ['true', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
+  const order = due ? 'scheduled_for' : 'created_at DESC';
   return db
-    .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY created_at DESC LIMIT @limit`)
+    .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY ${order} LIMIT @limit`)
     .all({ ...values, limit, stores: JSON.stringify(stores) })
     .map((row) => withItems(db, row));
 }
@@ -64,8 +67,11 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
   for (const { line, ...item } of itemRows) items.set(line, { ...item, modifiers: [] });
   const modifierRows = sqlOf(db).rows<OrderModifier & { line: number }>(MODIFIERS, row.orderId);
   for (const { line, ...modifier } of modifierRows) items.get(line)?.modifiers.push(modifier);
-  const isScheduled = row.isScheduled === null ? null : row.isScheduled !== 0;
-  return { ...row, isScheduled, items: [...items.values()] };
+  return { ...row, isScheduled: flag(row.isScheduled), items: [...items.values()] };
+}
+
+function flag(value: number | null): boolean | null {
+  return value === null ? null : value !== 0;
 }
 
 /** Reads the whole feed for the events of one order: for a person, not for a loop. */
@@ -81,20 +87,31 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
 
 const BOARD = `SELECT ${columnsAs([
   ...['orderId', 'seq', 'code', 'status', 'storeExternalId', 'customerFirstName', 'customerLastName'],
-  ...['deliveryType', 'amountToPay', 'createdAt', 'updatedAt'],
+  ...['deliveryType', 'amountToPay', 'createdAt', 'isScheduled', 'scheduledFor', 'updatedAt'],
 ])} FROM orders`;
 
 /** Newest events among which orders that have ended are looked for. */
 const EVENTS_BACK = 300;
 
-/** The newest open orders, by creation, then those that ended last. Two short indexed reads. */
+/**
+ * The newest open orders, by creation, then those that are due next and were placed before these, then those that ended
+ * last. Three short indexed reads.
+ */
 export function readBoard(db: Database.Database, limits: { open: number; ended: number }): BoardOrder[] {
-  const open = `${BOARD} WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`;
-  const ended = `${BOARD} WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
+  type Row = Omit<BoardOrder, 'isScheduled'> & { isScheduled: number | null };
+  const rows = (rest: string, ...values: number[]) =>
+    sqlOf(db)
+      .rows<Row>(`${BOARD} ${rest}`, ...values)
+      .map((row) => ({ ...row, isScheduled: flag(row.isScheduled) }));
+  const open = rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open);
+  const shown = new Set(open.map(({ orderId }) => orderId));
+  const due = rows(`WHERE ${IS_DUE} ORDER BY scheduled_for LIMIT ?`, limits.open);
+  const ended = `WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
     ORDER BY seq DESC LIMIT ?`;
   return [
-    ...sqlOf(db).rows<BoardOrder>(open, limits.open),
-    ...sqlOf(db).rows<BoardOrder>(ended, EVENTS_BACK, limits.ended),
+    ...open,
+    ...due.filter(({ orderId }) => !shown.has(orderId)),
+    ...rows(ended, EVENTS_BACK, limits.ended),
   ];
 }
 

@@ -153,6 +153,8 @@ const UNPAID: readonly string[] = ['pending', 'payment-pending'];
 
 /** SQL that an order's life has not ended: word for word the condition of the index `orders_open`. */
 export const IS_OPEN = statusNotIn(ENDED);
+/** SQL that an order waits for its time: word for word the condition of the index `orders_scheduled`. */
+export const IS_DUE = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL)) AND ${IS_OPEN}`;
 /** SQL that an order is to be booked by the POS: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
 
@@ -193,6 +195,8 @@ export interface OrderFilter {
   status?: string | undefined;
   /** Only orders whose life has not ended. */
   open?: boolean | undefined;
+  /** Only scheduled orders whose life has not ended, the next one first. */
+  due?: boolean | undefined;
   /** Newest created first, at most this many. */
   limit: number;
   /** Only orders created before this time, ISO 8601 UTC, to page on. */
@@ -277,6 +281,8 @@ export type BoardOrder = Pick<
   | 'deliveryType'
   | 'amountToPay'
   | 'createdAt'
+  | 'isScheduled'
+  | 'scheduledFor'
   | 'updatedAt'
 >;
 
