@@ -8,7 +8,7 @@ import { AccessGate } from './access.ts';
 import { errorAnswer } from './schemas.ts';
 
 export interface LocalApiOptions {
-  parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'changeDesk'>;
+  parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
   /** The key that is asked of everybody; left out: only this machine is let in. */
   apiKey?: string | undefined;
   /** False: nobody said yet which platform this store is at. */

@@ -4,9 +4,9 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { ChangeKind, HandedOver, ProductChange, StockChange } from '../outbox/change.ts';
-import type { ChangeDesk } from '../outbox/change-desk.ts';
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
+import type { Outbox } from '../outbox/outbox.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
 import { errorBody, statusOf } from './server.ts';
@@ -88,11 +88,11 @@ const PART = 500;
  * there and the error.
  */
 async function takeItems(
-  desk: ChangeDesk,
+  outbox: Outbox,
   kind: ChangeKind,
   items: readonly BodyItem[],
 ): Promise<{ text: string; status: number }> {
-  const zeros = await desk.zeroHold(handedOver(kind, items));
+  const zeros = await outbox.zeroHold(handedOver(kind, items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
   const answer = (status: number, more: object) => ({
@@ -103,7 +103,7 @@ async function takeItems(
     const part = items.slice(start, start + PART);
     const good = handedOver(kind, part);
     try {
-      const taken = (good.length === 0 ? [] : await desk.take(good, 'http', { zeros })).values();
+      const taken = (good.length === 0 ? [] : await outbox.take(good, 'http', { zeros })).values();
       for (const item of part) {
         const result = resultOf(item, taken);
         tally[result.state] += 1;
@@ -167,7 +167,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     underWay += 1;
     try {
       // One after the other, so that of two values for a target the one that came last stays.
-      const taking = turn.then(() => takeItems(parts.changeDesk, kind, items));
+      const taking = turn.then(() => takeItems(parts.outbox, kind, items));
       turn = taking.catch(() => {});
       const { text, status } = await taking;
       reply.code(status);

@@ -6,7 +6,7 @@ import { isoUtc } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/order.ts';
 import { readBoard, readTrends } from '../orders/order-queries.ts';
-import type { AckResult } from '../outbox/order-takings.ts';
+import type { AckResult } from '../outbox/reservations.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
   ACK_ITEM,
@@ -294,7 +294,7 @@ function feedRoutes(options: LocalApiOptions, closing: AbortSignal): ApiRoute[] 
 
 /** The board, the change feed, orders and their acknowledgements. */
 export function orderRoutes(options: LocalApiOptions): ApiFamily {
-  const { mirror, changeDesk } = options.parts;
+  const { mirror, outbox } = options.parts;
   const closing = new AbortController();
   const show = route({
     method: 'get',
@@ -324,7 +324,7 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     mayBePartial: true,
     async handle({ body, reply }) {
       const orderIds = body.filter((each) => each !== undefined);
-      const taken = orderIds.length === 0 ? [] : await changeDesk.acknowledge(orderIds, 'http');
+      const taken = orderIds.length === 0 ? [] : await outbox.acknowledge(orderIds, 'http');
       let next = 0;
       const results = body.map((each, index) =>
         each === undefined

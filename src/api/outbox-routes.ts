@@ -11,16 +11,16 @@ import {
 
 /** `GET /outbox`, `GET /outbox/ID`, and what a person decides: retry, drop, release. */
 export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
-  const { changeDesk } = parts;
+  const { outbox } = parts;
   const find = (changeId: number) =>
     whenFree(clock, () => {
-      const change = changeDesk.get(changeId);
+      const change = outbox.get(changeId);
       if (!change) {
         throw new TillsyncError('not-found', `There is no change ${changeId} in the outbox.`, {
           hint: 'GET /v1/outbox lists them; settled ones are deleted after a while.',
         });
       }
-      const last = changeDesk.follow(changeId);
+      const last = outbox.follow(changeId);
       return { change, became: last && last.changeId !== changeId ? last : null };
     });
   const decision = (action: string, summary: string, decide: (changeId: number) => Promise<unknown>) =>
@@ -46,7 +46,7 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       answer: outboxPage,
       handle: async ({ query }) => {
         const { limit } = query;
-        const found = await whenFree(clock, () => changeDesk.list({ ...query, limit: limit + 1 }));
+        const found = await whenFree(clock, () => outbox.list({ ...query, limit: limit + 1 }));
         const changes = found.slice(0, limit);
         return { changes, before: found.length > limit ? (changes.at(-1)?.changeId ?? null) : null };
       },
@@ -60,9 +60,9 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       answer: changeAnswer,
       handle: ({ params }) => find(params.changeId),
     }),
-    decision('retry', 'Hand a rejected change over once more', (id) => changeDesk.retry(id)),
-    decision('drop', 'Give up a change that waits, is held or was rejected', (id) => changeDesk.drop(id)),
-    decision('release', 'Let a held change go', (changeId) => changeDesk.release({ changeId })),
+    decision('retry', 'Hand a rejected change over once more', (id) => outbox.retry(id)),
+    decision('drop', 'Give up a change that waits, is held or was rejected', (id) => outbox.drop(id)),
+    decision('release', 'Let a held change go', (changeId) => outbox.release({ changeId })),
     route({
       method: 'post',
       path: '/outbox/release',
@@ -70,7 +70,7 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       summary: 'Let go all changes that a guard rail holds',
       body: releaseRequest,
       answer: releaseAnswer,
-      handle: async ({ body }) => ({ released: await changeDesk.release(body) }),
+      handle: async ({ body }) => ({ released: await outbox.release(body) }),
     }),
   ];
   return { routes };

@@ -14,7 +14,7 @@ import { statusAnswer } from './schemas.ts';
 /** `GET /status`. */
 export function statusRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, version, clock, isSetUp, ordersStaleAfterMs } = options;
-  const { mirror, stores, changeDesk, config } = parts;
+  const { mirror, stores, outbox, config } = parts;
   const shop = shopName(config);
   const currency = config.shop.currency || null;
   const versions = { tillsync: version, node: process.version };
@@ -27,7 +27,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       alarms: mirror.raisedAlarms(),
       ...storedTokens(parts),
       counts: { ...counts, products },
-      outbox: changeDesk.counts(),
+      outbox: outbox.counts(),
       disk: storageSpace(config.storage.directory),
     };
     const verdict = verdictOf({

@@ -19,7 +19,7 @@ import {
 import type { DiskSpace } from '../health/disk-space.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus } from '../orders/order-queries.ts';
-import type { ChangeDesk } from '../outbox/change-desk.ts';
+import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import type { Parts } from './parts.ts';
 import { mirrorCounts, verdictOn } from './readers.ts';
@@ -83,8 +83,8 @@ function mirrorFamilies(mirror: Mirror): MetricFamily[] {
   ];
 }
 
-function outboxFamilies(desk: Pick<ChangeDesk, 'counts'>, clock: Clock): MetricFamily[] {
-  const { pending, sending, held, rejected, needsRead, oldestPendingAt } = desk.counts();
+function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFamily[] {
+  const { pending, sending, held, rejected, needsRead, oldestPendingAt } = outbox.counts();
   const ageMs = clock.nowMs() - Date.parse(oldestPendingAt ?? '');
   return [
     gauge(
@@ -154,7 +154,7 @@ export interface LoopBeat {
 }
 
 export interface MetricsOptions {
-  parts: Pick<Parts, 'mirror' | 'changeDesk' | 'platform'>;
+  parts: Pick<Parts, 'mirror' | 'outbox' | 'platform'>;
   config: Config;
   counters: Counters;
   loopsAlive: () => readonly LoopBeat[];
@@ -179,7 +179,7 @@ export class Metrics {
 
   async collect(): Promise<MetricFamily[]> {
     const { parts, config, counters, clock, log } = this.#options;
-    const { mirror, changeDesk, platform } = parts;
+    const { mirror, outbox, platform } = parts;
     const startMs = clock.monotonicMs();
     const disk = storageSpace(config.storage.directory);
     const readable = { mirror: 1, state: 1 };
@@ -195,7 +195,7 @@ export class Metrics {
     await read('mirror', () => [
       ...mirrorFamilies(mirror),
       mirror.read((db) => this.#quarantine.family(db)),
-      ...outboxFamilies(changeDesk, clock),
+      ...outboxFamilies(outbox, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
     await read('state', () => tokenFamilies(platform.tokens.describe()));
@@ -204,7 +204,7 @@ export class Metrics {
         verdictOn(mirror, this.#options, {
           alarms: mirror.raisedAlarms(),
           tokens: platform.tokens.describe(),
-          outbox: changeDesk.counts(),
+          outbox: outbox.counts(),
           disk,
         }),
       ),

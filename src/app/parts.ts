@@ -11,7 +11,7 @@ import { type Counters, measuredTransport } from '../health/counters.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
-import { ChangeDesk } from '../outbox/change-desk.ts';
+import { Outbox } from '../outbox/outbox.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
 import type { Endpoint } from '../platform/platform.ts';
@@ -121,7 +121,7 @@ export interface Parts {
   branches: readonly Branch[];
   /** Catalogue and outbox in the mirror. */
   stores: MirrorStores;
-  changeDesk: ChangeDesk;
+  outbox: Outbox;
   catalogSweep: LeasedSweep;
   /** Called after changes were put in line by this process. */
   onLine: Set<() => void>;
@@ -185,7 +185,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     branches,
     stores,
     onLine,
-    changeDesk: new ChangeDesk({
+    outbox: new Outbox({
       stores,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,

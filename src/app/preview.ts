@@ -48,12 +48,12 @@ interface Place<T> {
 
 /** What would become of changes were they handed over now. Nothing is written. */
 export async function previewChanges<T extends Change>(
-  parts: Pick<Parts, 'stores' | 'changeDesk' | 'config'>,
+  parts: Pick<Parts, 'stores' | 'outbox' | 'config'>,
   lines: readonly T[],
   hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {
-  const { stores, changeDesk, config } = parts;
-  const zeroHold = await changeDesk.zeroHold(lines);
+  const { stores, outbox, config } = parts;
+  const zeroHold = await outbox.zeroHold(lines);
   return stores.read((at) => {
     const judge = new Judge(at, config, { hold, zeroHold });
     return placed(at, lines).map((place) => {

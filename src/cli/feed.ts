@@ -109,7 +109,7 @@ const ack = command({
     return withParts(call, async ({ parts, progress }) => {
       const results = [];
       for (let start = 0; start < orderIds.length; start += CHUNK) {
-        results.push(...(await parts.changeDesk.acknowledge(orderIds.slice(start, start + CHUNK), 'cli')));
+        results.push(...(await parts.outbox.acknowledge(orderIds.slice(start, start + CHUNK), 'cli')));
         progress.count('orders acknowledged', results.length, orderIds.length);
       }
       progress.end();

@@ -72,7 +72,7 @@ export async function handOver(
   { wait, hold }: { wait: boolean | undefined; hold?: GuardReason | undefined },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
-  const accepted = await parts.changeDesk.takeMany(changes, 'cli', {
+  const accepted = await parts.outbox.takeMany(changes, 'cli', {
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
   });

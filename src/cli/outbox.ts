@@ -1,7 +1,7 @@
 import type { OutboxEntry } from '../app/readers.ts';
 import { counted, hasCode, TillsyncError } from '../core/errors.ts';
 import { ADDRESS_KEYS } from '../outbox/change.ts';
-import type { ChangeDesk } from '../outbox/change-desk.ts';
+import type { Outbox } from '../outbox/outbox.ts';
 import { EXIT, printable } from './cli.ts';
 import {
   type Call,
@@ -144,12 +144,12 @@ const retry = command({
       throw new TillsyncError('usage', 'Name changes by their ids, or take every rejected one with --all.');
     }
     const named = changeIds(words);
-    return withParts(call, async ({ parts: { changeDesk } }) => {
-      const ids = options.all ? rejectedIds(changeDesk) : named;
+    return withParts(call, async ({ parts: { outbox } }) => {
+      const ids = options.all ? rejectedIds(outbox) : named;
       return decideEach(call, ids, async (changeId) => {
-        await changeDesk.retry(changeId);
-        const by = changeDesk.get(changeId)?.supersededBy ?? null;
-        const next = by === null ? undefined : changeDesk.get(by);
+        await outbox.retry(changeId);
+        const by = outbox.get(changeId)?.supersededBy ?? null;
+        const next = by === null ? undefined : outbox.get(by);
         if (next === undefined) return `Change ${changeId} was handed over again.`;
         if (next.state === 'rejected') throw new TillsyncError('usage', `Change ${by}: ${next.message}`);
         return `Change ${changeId} was handed over again as change ${by}, which is ${stateOf(next)}.`;
@@ -161,10 +161,10 @@ const retry = command({
 const PAGE = 1000;
 
 /** The oldest first, so that the newest value for a target comes last. */
-function rejectedIds(desk: ChangeDesk): number[] {
+function rejectedIds(outbox: Outbox): number[] {
   const ids: number[] = [];
   for (let before: number | undefined; ; ) {
-    const page = desk.list({ state: 'rejected', before, limit: PAGE });
+    const page = outbox.list({ state: 'rejected', before, limit: PAGE });
     ids.push(...page.map(({ changeId }) => changeId));
     before = page.at(-1)?.changeId;
     if (page.length < PAGE || before === undefined) return ids.reverse();
@@ -177,9 +177,9 @@ const drop = command({
   argument: ['<changes...>', 'as in `outbox list`'],
   async run(call) {
     const ids = changeIds(call.argument);
-    return withParts(call, ({ parts: { changeDesk } }) =>
+    return withParts(call, ({ parts: { outbox } }) =>
       decideEach(call, ids, async (changeId) => {
-        await changeDesk.drop(changeId);
+        await outbox.drop(changeId);
         return `Change ${changeId} was dropped.`;
       }),
     );
@@ -209,14 +209,14 @@ const release = command({
       );
     }
     const ids = changeIds(words);
-    return withParts(call, async ({ parts: { changeDesk } }) => {
+    return withParts(call, async ({ parts: { outbox } }) => {
       if (ids.length > 0) {
         return decideEach(call, ids, async (changeId) => {
-          await changeDesk.release({ changeId });
+          await outbox.release({ changeId });
           return `Change ${changeId} was released.`;
         });
       }
-      const released = await changeDesk.release({ guard: options.guard ?? null });
+      const released = await outbox.release({ guard: options.guard ?? null });
       return { json: { released }, text: `${counted(released, 'change')} released.\n` };
     });
   },

@@ -124,7 +124,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       progress.count('items read', items);
     }
     if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
-    if (full || dryRun) await parts.changeDesk.catchUp();
+    if (full || dryRun) await parts.outbox.catchUp();
     const plan = full
       ? planInventory(
           parts,

@@ -58,7 +58,7 @@ export function inboxWiring({ config, stores, onWaiting, signal, log }: InboxWir
       // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
       const { holdBackUnbooked: holdBack } = config.stock;
       const report = await stores.write((at) => {
-        if (holdBack) at.takings.begin(true);
+        if (holdBack) at.reservations.begin(true);
         return at.inbox.takeIn(batch, config.guard);
       });
       for (const { table, id, tooLong } of rows) {

@@ -161,7 +161,7 @@ async function lastWord(
 ): Promise<DemoSummary['pos']> {
   const { shelves, ...did } = await pos.close();
   for (let waitedMs = 0; waitedMs < PUSH_DEADLINE_MS; waitedMs += 100) {
-    const { pending, sending, needsRead } = parts.changeDesk.counts();
+    const { pending, sending, needsRead } = parts.outbox.counts();
     if (pending + sending + needsRead === 0) break;
     await clock.sleep(100);
   }

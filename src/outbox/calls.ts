@@ -5,8 +5,8 @@ import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts
 import { PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind, QueuedChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';
-import { OrderTakings, type OrderTakingsOptions } from './order-takings.ts';
 import { OutboxQueue } from './queue.ts';
+import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { type LedgerStock, StockLedger, stockTarget } from './stock-ledger.ts';
 
 interface StockValue {
@@ -232,23 +232,23 @@ export class OutboxCalls {
   readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #values: MirrorValues;
-  readonly #takings: OrderTakings;
+  readonly #reservations: Reservations;
   readonly #ledger: StockLedger;
   readonly #queue: OutboxQueue;
 
-  constructor(options: OrderTakingsOptions) {
+  constructor(options: ReservationsOptions) {
     const { db, clock } = options;
     this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#values = new MirrorValues(db);
-    this.#takings = new OrderTakings(options);
+    this.#reservations = new Reservations(options);
     this.#ledger = new StockLedger(db);
     this.#queue = new OutboxQueue(db);
   }
 
   /** Brings up to date what orders take. True: there is more, for a next transaction. To be called before `claim`. */
   catchUp({ holdBack }: Pick<SendRules, 'holdBack'>): boolean {
-    return this.#sql.transaction(() => this.#takings.catchUp(holdBack));
+    return this.#sql.transaction(() => this.#reservations.catchUp(holdBack));
   }
 
   /**
@@ -258,7 +258,7 @@ export class OutboxCalls {
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
       const claim: Claim = { callId: null, items: [], settled: 0, more: false };
-      if (kind === 'stock' && this.#takings.catchUp(rules.holdBack)) return { ...claim, more: true };
+      if (kind === 'stock' && this.#reservations.catchUp(rules.holdBack)) return { ...claim, more: true };
       const inFlight = new Set(
         this.#sql.values<string>(
           "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
@@ -291,7 +291,7 @@ export class OutboxCalls {
       if (leaving.length === 0) return claim;
       const nextCall = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.call' RETURNING value";
       const callId = this.#sql.value(nextCall) ?? 0;
-      const orderSeq = this.#takings.newestSeq;
+      const orderSeq = this.#reservations.newestSeq;
       const items = leaving.map((each) => this.#leave(each, { callId, orderSeq }, rules));
       return { ...claim, callId, items };
     });
@@ -367,7 +367,7 @@ export class OutboxCalls {
       skipUnchanged &&
       stock.expectedQty === wantedOf(stock, rules) &&
       stock.orderedQty === 0 &&
-      stock.confirmedSeq >= this.#takings.fromSeq &&
+      stock.confirmedSeq >= this.#reservations.fromSeq &&
       Math.abs(this.#clock.nowMs() - stock.confirmedMs) <= trustMs &&
       (show === undefined || stock.show === show)
     );
@@ -376,7 +376,7 @@ export class OutboxCalls {
   /** Orders have moved what is wanted, or what the platform has. */
   #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
     if (rules.platformDeducts === false && orderedQty > 0) return true;
-    return expectedQty !== wantedQty || confirmedSeq < this.#takings.fromSeq;
+    return expectedQty !== wantedQty || confirmedSeq < this.#reservations.fromSeq;
   }
 
   #leave({ row, stock }: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {

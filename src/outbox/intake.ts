@@ -21,8 +21,8 @@ import {
 } from './change.ts';
 import { type GuardReason, type GuardSettings, guardPrice, guardZeroItems } from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
-import type { AckResult, OrderTakings } from './order-takings.ts';
 import { type ChangeSource, type NewChange, OutboxQueue } from './queue.ts';
+import type { AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
 export interface OutboxIntakeOptions {
@@ -262,17 +262,17 @@ export class InboxIntake {
   readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #intake: OutboxIntake;
-  readonly #takings: OrderTakings;
+  readonly #reservations: Reservations;
 
   constructor(
     { db, clock }: { db: Database.Database; clock: Clock },
     intake: OutboxIntake,
-    takings: OrderTakings,
+    reservations: Reservations,
   ) {
     this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#intake = intake;
-    this.#takings = takings;
+    this.#reservations = reservations;
   }
 
   /** First the counts, then the acknowledgements that say that these counts include them. */
@@ -285,7 +285,7 @@ export class InboxIntake {
       const accepted = this.#intake.accept(changes.map(handedOver), { source: 'inbox', guards });
       // An order has no id as long as that, so there is none to acknowledge.
       const acked = batch.acks.filter(isNew).filter(({ tooLong }) => tooLong === null);
-      const acks = this.#takings.acknowledge(
+      const acks = this.#reservations.acknowledge(
         acked.map(({ orderId }) => orderId),
         'inbox',
       );

@@ -157,8 +157,8 @@ export class OutboxMaintenance {
   /** Deletes some of what was settled long ago; whether more is left. */
   protected prune(): Promise<boolean> {
     const { stores, keptMs, clock } = this.#options;
-    return stores.write(({ decisions, takings }) => {
-      takings.collect();
+    return stores.write(({ decisions, reservations }) => {
+      reservations.collect();
       if (keptMs === 0) return false;
       return decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE) === PRUNED_AT_ONCE;
     });

@@ -7,8 +7,8 @@ import type { Mirror } from '../orders/mirror.ts';
 import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
-import { OrderTakings } from './order-takings.ts';
 import { OutboxQueries } from './outbox-queries.ts';
+import { Reservations } from './reservations.ts';
 
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
@@ -22,7 +22,7 @@ export interface MirrorStoresOptions {
 export class Stores {
   readonly db: Database.Database;
   readonly lookup: MirrorCatalog;
-  readonly takings: OrderTakings;
+  readonly reservations: Reservations;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
   readonly calls: OutboxCalls;
@@ -40,9 +40,9 @@ export class Stores {
     this.#clock = clock;
     this.lookup = new MirrorCatalog({ db, branches });
     const options = { db, clock, catalog: this.lookup, branches: branchDirectory(branches), skewMs };
-    this.takings = new OrderTakings(options);
+    this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
-    this.inbox = new InboxIntake(options, this.intake, this.takings);
+    this.inbox = new InboxIntake(options, this.intake, this.reservations);
     this.calls = new OutboxCalls(options);
     this.decisions = new OutboxDecisions(options);
     this.queries = new OutboxQueries(db);

@@ -100,7 +100,7 @@ export async function openApi(options: ApiRigOptions = {}) {
       },
       mirror,
       stores,
-      changeDesk: memoryDesk(state, orders),
+      outbox: memoryOutbox(state, orders),
       state: { ledger: { waits: () => [{ endpoint: 'order.all', reason: 'interval', waitMs: 1200 }] } },
       platform: {
         tokens: {
@@ -189,7 +189,7 @@ export async function openApi(options: ApiRigOptions = {}) {
 
 export type ApiRig = Awaited<ReturnType<typeof openApi>>;
 
-function memoryDesk(
+function memoryOutbox(
   state: {
     changes: OutboxEntry[];
     filters: (ProductFilter | OutboxFilter)[];

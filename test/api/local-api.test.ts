@@ -22,8 +22,8 @@ import { silentLog } from '../../src/core/log.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { Outbox } from '../../src/outbox/outbox.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
@@ -43,7 +43,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: [branch], clock });
   const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
-  const changeDesk = new ChangeDesk({ stores, guards, holdBack: false, onTaken: () => {} });
+  const outbox = new Outbox({ stores, guards, holdBack: false, onTaken: () => {} });
   const limits = {
     endpointIntervalMs: 1,
     ordersIntervalMs: 1,
@@ -56,7 +56,7 @@ beforeEach(async () => {
       config: { limits, storage: { directory, group: '' }, shop: { name: 'Corner shop', currency: 'CLP' } },
       mirror,
       stores,
-      changeDesk,
+      outbox,
       state: { ledger: { waits: () => [] } },
       platform: { tokens: { describe: () => describeTokens(null, null, 0) } },
     } as unknown as LocalApiOptions['parts'],

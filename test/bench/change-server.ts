@@ -3,7 +3,7 @@ import { localApi } from '../../src/api/local-api.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { ChangeDesk } from '../../src/outbox/change-desk.ts';
+import { Outbox } from '../../src/outbox/outbox.ts';
 import { openBenchStores } from './bench-stores.ts';
 
 /*
@@ -20,7 +20,7 @@ const limits = {
   requestsPerWindow: 1000,
   ordersPerWindow: 100,
 };
-const changeDesk = new ChangeDesk({
+const outbox = new Outbox({
   stores,
   guards: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
   holdBack: true,
@@ -37,7 +37,7 @@ const server = createLocalServer({
         config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
         mirror,
         stores,
-        changeDesk,
+        outbox,
         state: { ledger: { waits: () => [] } },
         platform: { tokens: { describe: () => ({}) as never } },
       } as unknown as LocalApiOptions['parts'],

@@ -37,7 +37,7 @@ export async function measureInventory(
     throw new Error(`${plan?.changes.length} differences were found instead of ${DIFFERENT}.`);
   }
   const before = place.stockCalls().length;
-  await daemon.parts.changeDesk.takeMany(
+  await daemon.parts.outbox.takeMany(
     plan.changes.map(({ change }) => ({ kind: 'stock', change })),
     'cli',
   );

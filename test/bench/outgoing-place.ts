@@ -64,7 +64,7 @@ export async function openOutgoingPlace(options: {
       },
     },
   });
-  const { stores, changeDesk } = daemon.parts;
+  const { stores, outbox } = daemon.parts;
   await until('the catalogue is swept', () => stores.read(({ lookup }) => lookup.isComplete), 120_000);
   const { control } = place.sandbox;
   return {
@@ -78,7 +78,7 @@ export async function openOutgoingPlace(options: {
         .sort((a, b) => a.arrivedMs - b.arrivedMs),
     async settled(deadlineMs) {
       const isIdle = () => {
-        const { pending, sending, needsRead } = changeDesk.counts();
+        const { pending, sending, needsRead } = outbox.counts();
         return pending + sending + needsRead === 0;
       };
       await until('everything is settled', isIdle, deadlineMs);

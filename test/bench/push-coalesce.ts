@@ -68,4 +68,4 @@ function itemsOf({ path, body }: TransportRequest): number {
   return (JSON.parse(body ?? '{}') as { products: unknown[] }).products.length;
 }
 
-const waitingIn = (daemon: Daemon) => daemon.parts.changeDesk.counts().pending;
+const waitingIn = (daemon: Daemon) => daemon.parts.outbox.counts().pending;

@@ -67,11 +67,11 @@ export async function measureUrgent(
     await until('it is sold out', () => place.qtyOf(target) === 0, 60_000);
     tookMs.push(performance.now() - beganMs);
   }
-  const { pending } = place.daemon.parts.changeDesk.counts();
+  const { pending } = place.daemon.parts.outbox.counts();
   if (pending < PER_CALL) throw new Error('The line was not long enough to be waited behind.');
-  for (const { changeId } of place.daemon.parts.changeDesk.list({ state: 'pending', limit: count })) {
+  for (const { changeId } of place.daemon.parts.outbox.list({ state: 'pending', limit: count })) {
     // One that left in the meantime cannot be dropped, and is settled with its call.
-    await place.daemon.parts.changeDesk.drop(changeId).catch(() => undefined);
+    await place.daemon.parts.outbox.drop(changeId).catch(() => undefined);
   }
   await place.settled(60_000);
   return {

@@ -63,7 +63,7 @@ beforeAll(async () => {
     observe({ orderId: '1006', code: 9, status: 's'.repeat(100_000) }),
   ]);
   const stores = new MirrorStores({ mirror, branches: [], clock });
-  await stores.write(({ takings }) => takings.acknowledge(['ord-b'], 'http'));
+  await stores.write(({ reservations }) => reservations.acknowledge(['ord-b'], 'http'));
   await mirror.close();
 });
 

@@ -183,7 +183,7 @@ describe('many', () => {
       ...filler(600),
       ...zeros.slice(30).map(({ externalId }) => ({ externalId, qty: 0, subsidiaryId: 'sub-1' })),
     ];
-    const accepted = await parts.changeDesk.takeMany(
+    const accepted = await parts.outbox.takeMany(
       items.map((change) => ({ kind: 'stock', change })),
       'cli',
     );

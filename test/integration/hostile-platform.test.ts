@@ -75,14 +75,14 @@ const idle = (deadlineMs = 60_000) =>
   until(
     'nothing waits any more',
     () => {
-      const { pending, sending } = daemon.parts.changeDesk.counts();
+      const { pending, sending } = daemon.parts.outbox.counts();
       return pending + sending === 0;
     },
     deadlineMs,
   );
 
 const refused = () =>
-  daemon.parts.changeDesk
+  daemon.parts.outbox
     .list({ state: 'rejected', limit: 1_000 })
     .map(({ body, message }) => {
       const named = body as { externalId?: string; sku?: number; subsidiaryId?: string };
@@ -208,7 +208,7 @@ describe('thousands of changes', () => {
     expect(duringOutage).toBeLessThan(25);
     const fresh = () => daemon.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push');
     expect(fresh()?.state).toBe('failing');
-    expect(daemon.parts.changeDesk.counts().pending).toBeGreaterThan(900);
+    expect(daemon.parts.outbox.counts().pending).toBeGreaterThan(900);
 
     control.clearFaults();
     const zeros = items.filter(({ qty }) => qty === 0).length;
@@ -248,12 +248,12 @@ describe('thousands of changes', () => {
     await until('the good one is there', () => control.stockOf(sku, subsidiaryId) === 77);
     await idle();
     expect(clock.monotonicMs() - startMs).toBeLessThan(5 * 60_000);
-    expect(daemon.parts.changeDesk.counts().rejected).toBe(3_000);
+    expect(daemon.parts.outbox.counts().rejected).toBe(3_000);
     expect(control.calls('product.get').length).toBeLessThan(100);
     expect(control.calls('product.list').length - listed).toBeLessThan(20);
     await handOver('/v1/stock', unknown);
     await idle();
-    expect(daemon.parts.changeDesk.counts().rejected).toBe(3_000);
+    expect(daemon.parts.outbox.counts().rejected).toBe(3_000);
     expect(control.violations()).toEqual([]);
   }, 120_000);
 });

@@ -23,7 +23,7 @@ const swept = () =>
   until('the catalogue is swept', () => daemon.parts.stores.read(({ lookup }) => lookup.isComplete));
 const idle = () =>
   until('nothing waits any more', () => {
-    const { pending, sending, needsRead } = daemon.parts.changeDesk.counts();
+    const { pending, sending, needsRead } = daemon.parts.outbox.counts();
     return pending + sending + needsRead === 0;
   });
 const stock = (externalId: string, qty: number, more: object = {}): HandedOver => ({
@@ -44,9 +44,9 @@ describe('stock and price changes', () => {
     await start();
     await swept();
     const { control } = place.sandbox;
-    const [first] = await daemon.parts.changeDesk.take([stock('A-1001-1', 7)], 'cli');
+    const [first] = await daemon.parts.outbox.take([stock('A-1001-1', 7)], 'cli');
     expect(first?.state).toBe('pending');
-    await daemon.parts.changeDesk.take(
+    await daemon.parts.outbox.take(
       [
         stock('A-1001-1', 5),
         stock('B-1003-1', 0),
@@ -68,14 +68,14 @@ describe('stock and price changes', () => {
   it('say why an item did not arrive, and let its neighbours go', async () => {
     await start();
     await swept();
-    const answers = await daemon.parts.changeDesk.take(
+    const answers = await daemon.parts.outbox.take(
       [stock('A-1001-1', 3), stock('E-1002', 4), stock('no-such-product', 1), stock('B-1003-1', 2)],
       'cli',
     );
     await idle();
     expect(answers.map(({ state }) => state).slice(0, 2)).toEqual(['pending', 'rejected']);
     expect(answers[1]?.candidates.length).toBeGreaterThan(1);
-    const states = answers.map(({ changeId }) => daemon.parts.changeDesk.get(changeId)?.state);
+    const states = answers.map(({ changeId }) => daemon.parts.outbox.get(changeId)?.state);
     expect(states).toEqual(['done', 'rejected', 'rejected', 'done']);
     expect(place.sandbox.control.stockOf(1003, 'sub-1')).toBe(2);
   });
@@ -113,13 +113,13 @@ describe('stock and price changes', () => {
         wanted.set(`${sku}@${subsidiaryId}`, qty);
         return stock(externalId, qty, { subsidiaryId });
       });
-      await daemon.parts.changeDesk.take(items, 'cli');
+      await daemon.parts.outbox.take(items, 'cli');
       await systemClock.sleep(100);
     }
     await until(
       'all is sent',
       () => {
-        const { pending, sending } = daemon.parts.changeDesk.counts();
+        const { pending, sending } = daemon.parts.outbox.counts();
         return pending + sending === 0;
       },
       60_000,
@@ -137,7 +137,7 @@ describe('stock and price changes', () => {
     await swept();
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.put' });
     place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.stock.batch' });
-    await daemon.parts.changeDesk.take([stock('A-1001-1', 9)], 'cli');
+    await daemon.parts.outbox.take([stock('A-1001-1', 9)], 'cli');
     await systemClock.sleep(300);
     await daemon.stop();
     place.sandbox.control.clearFaults();

@@ -29,7 +29,7 @@ async function seller(options: Parameters<typeof storeRig>[0] = {}, tamper: Tamp
 }
 
 const count = (daemon: Daemon, ...changes: [sku: number, qty: number][]) =>
-  daemon.parts.changeDesk.take(
+  daemon.parts.outbox.take(
     changes.map(([sku, qty]) => ({
       kind: 'stock',
       change: { sku: String(sku), subsidiaryId: 'sub-1', qty },
@@ -88,7 +88,7 @@ describe('a count in line', () => {
     ]);
     const taken = await count(daemon, ...changes);
     await rig.clock.advance(30_000);
-    const found = taken.map(({ changeId }) => daemon.parts.changeDesk.get(changeId));
+    const found = taken.map(({ changeId }) => daemon.parts.outbox.get(changeId));
     expect(found.map((change) => change?.state)).toEqual(['done', 'done', 'rejected', 'done', 'done']);
     expect(found[2]?.message).toContain('qty must not be 666');
   });
@@ -101,7 +101,7 @@ describe('a count in line', () => {
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
     expect(sent.length).toBeLessThan(10);
-    expect(daemon.parts.changeDesk.counts()).toMatchObject({ rejected: 0 });
+    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0 });
     expect(taken).toHaveLength(10);
   });
 
@@ -117,7 +117,7 @@ describe('a count in line', () => {
     await count(daemon, [1001, 3], [1002, 3], [1003, 3], [1004, 3]);
     await rig.clock.advance(3_000);
     expect(refusals).toBeGreaterThan(2);
-    expect(daemon.parts.changeDesk.counts()).toMatchObject({ rejected: 0 });
+    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0 });
   });
 
   it('that waits for an hour does not make the watchdog think that the daemon hangs', async () => {

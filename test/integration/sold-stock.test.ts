@@ -32,13 +32,13 @@ afterEach(async () => {
 
 /** The POS counts the product in sub-1; resolves when nothing waits any more. */
 async function count(qty: number): Promise<void> {
-  const { changeDesk } = daemon.parts;
-  await changeDesk.take([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');
+  const { outbox } = daemon.parts;
+  await outbox.take([{ kind: 'stock', change: { externalId: 'A-1001-1', qty } }], 'http');
   await settled();
 }
 const settled = () =>
   until('nothing waits', () => {
-    const { pending, sending } = daemon.parts.changeDesk.counts();
+    const { pending, sending } = daemon.parts.outbox.counts();
     return pending + sending === 0;
   });
 const onPlatform = () => place.sandbox.control.stockOf(SKU, 'sub-1');
@@ -47,7 +47,7 @@ const sell = (qty: number, how: { hidden?: boolean } = {}) =>
     .internalOrderId;
 const known = (orderId: string) =>
   until('the order is here', () => daemon.parts.mirror.order(orderId) !== undefined);
-const acknowledge = (orderId: string) => daemon.parts.changeDesk.acknowledge([orderId], 'http');
+const acknowledge = (orderId: string) => daemon.parts.outbox.acknowledge([orderId], 'http');
 const stockCalls = () => {
   const { control } = place.sandbox;
   return control.calls('product.stock.batch').length + control.calls('product.stock.put').length;

@@ -34,7 +34,7 @@ test('a store that holds back unbooked stock goes on after the upgrade where it 
   expect(sent).not.toHaveProperty('sku:13@s1');
   expect(send()).toEqual({});
 
-  out.takings.acknowledge(['o10', 'o12'], 'http');
+  out.reservations.acknowledge(['o10', 'o12'], 'http');
   expect(send()).toEqual({ 'sku:10@s1': 10, 'sku:12@s1': 12 });
   order(out, 'o10', 'B1', [['E10', 2]], 'cancel');
   const [held] = out.queries.list({ state: 'held', limit: 1 });

@@ -7,7 +7,7 @@ export const HOLDING = { ...SEND_ALL, holdBack: true };
 export function holding(): ReturnType<typeof outgoing> {
   const out = outgoing();
   out.sweep([TEA]);
-  out.takings.begin(true);
+  out.reservations.begin(true);
   return out;
 }
 

@@ -6,8 +6,8 @@ import { silentLog } from '../../src/core/log.ts';
 import { inboxWiring } from '../../src/daemon/outgoing.ts';
 import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
-import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { Outbox } from '../../src/outbox/outbox.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { receive, sampleNotification } from '../orders/open-test-mirror.ts';
@@ -21,7 +21,7 @@ let directory: string;
 let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
-let desk: ChangeDesk;
+let outbox: Outbox;
 let sender: PushLoop;
 
 beforeEach(async () => {
@@ -30,7 +30,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
-  desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
   sender = pushLoop('stock', stores, clock, { holdBack: true, skipUnchanged: false });
 });
 afterEach(async () => {
@@ -48,7 +48,7 @@ async function sentAfterAnOrder(): Promise<unknown[]> {
 
 describe('the first count of all', () => {
   it('is sent without what was sold since it was handed over', async () => {
-    await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
+    await outbox.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     expect(await sentAfterAnOrder()).toEqual([8]);
   });
 
@@ -71,13 +71,13 @@ describe('a count that was given up', () => {
     const count = (qty: number) => [
       { kind: 'stock' as const, change: { sku: '1', qty, subsidiaryId: 's1' } },
     ];
-    await desk.take(count(10), 'http');
+    await outbox.take(count(10), 'http');
     const first = await sender.claim(100);
     await sender.settle(first.callId ?? 0, [{ changeId: first.items[0]?.changeId ?? 0, state: 'done' }]);
-    const [waiting] = await desk.take(count(20), 'http');
+    const [waiting] = await outbox.take(count(20), 'http');
     const createdAt = new Date(clock.nowMs() - 60_000).toISOString();
     await receive(mirror, sampleNotification(1, { status: 'pending', createdAt }));
-    await desk.drop(waiting?.changeId ?? 0);
+    await outbox.drop(waiting?.changeId ?? 0);
     const { items } = await sender.claim(100);
     expect(items.map(({ body }) => 'qty' in body && body.qty)).toEqual([8]);
   });
@@ -87,7 +87,7 @@ describe('what is kept of counts', () => {
   const kept = () => stores.read(({ db }) => db.prepare('SELECT count(*) FROM stock_counts').pluck().get());
 
   it('goes when the hold-back is switched off', async () => {
-    await desk.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
+    await outbox.take([{ kind: 'stock', change: { sku: '1', qty: 10, subsidiaryId: 's1' } }], 'http');
     const { callId, items } = await sender.claim(100);
     await sender.settle(callId ?? 0, [{ changeId: items[0]?.changeId ?? 0, state: 'done' }]);
     await stores.write(({ calls }) => calls.catchUp({ holdBack: true }));

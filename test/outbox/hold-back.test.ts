@@ -10,7 +10,7 @@ describe('the hold-back', () => {
     const [acc] = out.accept('stock', [{ externalId: 'B', qty: 10 }]);
     expect(send(out, 'rejected')).toEqual([10]);
     order(out, 'o1', 'B1', [['B', 2]]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     out.decisions.retry(acc!.changeId);
     expect(send(out)).toEqual([8]);
   });
@@ -19,12 +19,12 @@ describe('the hold-back', () => {
     const out = holding();
     out.accept('stock', [{ externalId: 'B', qty: 10 }]);
     send(out);
-    out.takings.begin(false);
+    out.reservations.begin(false);
     // off for a while; the POS acknowledges nothing
     order(out, 'o1', 'B1', [['B', 2]]);
     order(out, 'o1', 'B1', [['B', 2]], 'dispatched');
     // on
-    out.takings.begin(true);
+    out.reservations.begin(true);
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([9]);
   });
@@ -43,7 +43,7 @@ describe('the hold-back', () => {
     const out = holding();
     order(out, 'o1', 'B1', [['B', 3]]);
     order(out, 'o1', 'B1', [['B', 3]], 'cancel');
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     out.accept('stock', [{ externalId: 'B', qty: 13 }]);
     expect(send(out)).toEqual([13]);
     order(out, 'o1', 'B1', [['B', 3]], 'inProcess');
@@ -54,9 +54,9 @@ describe('the hold-back', () => {
     const out = holding();
     order(out, 'o1', 'B1', [['B', 3]]);
     out.accept('stock', [{ externalId: 'B', qty: 10 }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     send(out);
-    out.takings.collect();
+    out.reservations.collect();
     order(out, 'o1', 'B1', [['B', 3]], 'cancel');
     out.accept('stock', [{ externalId: 'B', qty: 13 }]);
     order(out, 'o1', 'B1', [['B', 3]], 'inProcess');
@@ -65,12 +65,12 @@ describe('the hold-back', () => {
 
   it('keeps with a newer count what that knew when an older one finds its stock', () => {
     const out = outgoing();
-    out.takings.begin(true);
+    out.reservations.begin(true);
     const [old] = out.accept('stock', [{ externalId: 'B', qty: 20 }]);
     out.sweep([TEA]);
     order(out, 'o1', 'B1', [['B', 2]]);
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     const kept = out.decisions.unresolved('as-is', { limit: 9 });
     expect(kept.map((k) => k.changeId)).toEqual([old!.changeId]);
     for (const k of kept) out.decisions.retarget(k, out.resolve(k));
@@ -80,7 +80,7 @@ describe('the hold-back', () => {
   it('keeps a full inventory from passing over what is sold by its name alone', () => {
     const out = outgoing();
     out.sweep([product('p5', 'Pizza', [{ sku: '21', stocks: { s1: ['S', 8] } }])]);
-    out.takings.begin(true);
+    out.reservations.begin(true);
     order(out, 'o1', 'B1', [[null, 2, 'Pizza']]);
     send(out);
     out.sweep([product('p5', 'Pizza', [{ sku: '21', stocks: { s1: ['S', 6] } }])]);

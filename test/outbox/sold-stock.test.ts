@@ -32,13 +32,13 @@ describe('stock that is already sold', () => {
     expect(send(out)).toEqual([8]);
     expect(out.queries.list({ limit: 1 })[0]?.message).toContain('Sent as 8');
     expect(send(out)).toEqual([]);
-    expect(out.takings.acknowledge(['o1', 'o9'], 'http')).toEqual([
+    expect(out.reservations.acknowledge(['o1', 'o9'], 'http')).toEqual([
       { orderId: 'o1', state: 'new' },
       { orderId: 'o9', state: 'unheard' },
     ]);
     expect(send(out)).toEqual([10]);
     expect(send(out)).toEqual([]);
-    expect(out.takings.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
+    expect(out.reservations.acknowledge(['o1'], 'http')).toEqual([{ orderId: 'o1', state: 'known' }]);
   });
 
   it('is corrected when the call is settled, where it was booked or heard of while the count was under way', () => {
@@ -52,7 +52,7 @@ describe('stock that is already sold', () => {
     ]);
     const { callId, items } = out.calls.claim('stock', 100, RULES);
     expect(items.map(({ body }) => 'qty' in body && body.qty).sort()).toEqual([4, 6, 8]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     order(out, 'o2', 'B1', [['B', 1]]);
     out.accept('stock', [{ externalId: 'A', qty: 5, subsidiaryId: 's2' }]);
     expect(send(out)).toEqual([]);
@@ -66,7 +66,7 @@ describe('stock that is already sold', () => {
     send(out);
     out.accept('stock', [{ externalId: 'B', qty: 1 }]);
     order(out, 'o1', 'B1', [['B', 1]]);
-    out.takings.acknowledge(['o1'], 'inbox');
+    out.reservations.acknowledge(['o1'], 'inbox');
     expect(send(out)).toEqual([0]);
     expect(send(out)).toEqual([]);
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
@@ -94,7 +94,7 @@ describe('stock that is already sold', () => {
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 7] } }])]);
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([9]);
   });
 
@@ -149,11 +149,11 @@ describe('stock that is already sold', () => {
     send(out);
     order(out, 'o1', 'B1', [['B', 3]]);
     out.accept('stock', [{ externalId: 'B', qty: 13 }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([13]);
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 13] } }])]);
     expect(send(out)).toEqual([]);
-    expect(out.takings.collect()).toBe(1);
+    expect(out.reservations.collect()).toBe(1);
     order(out, 'o1', 'B1', [['B', 3]], 'dispatched');
     expect(send(out)).toEqual([]);
     expect(send(out)).toEqual([]);
@@ -164,12 +164,12 @@ describe('stock that is already sold', () => {
     send(out);
     order(out, 'o1', 'B1', [['B', 3]]);
     order(out, 'o1', 'B1', [['B', 3]], 'cancel');
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     out.accept('stock', [{ externalId: 'B', qty: 13 }]);
     expect(send(out)).toEqual([13]);
     out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 13] } }])]);
     expect(send(out)).toEqual([]);
-    expect(out.takings.collect()).toBe(1);
+    expect(out.reservations.collect()).toBe(1);
     order(out, 'o1', 'B1', [['B', 3]], 'inProcess');
     expect(send(out)).toEqual([10]);
   });
@@ -189,7 +189,7 @@ describe('stock that is already sold', () => {
   it('is held back from the first count of all also when the order ended before that could leave', () => {
     const out = swept();
     order(out, 'o1', 'B1', [['A', 2]]);
-    out.takings.begin(true);
+    out.reservations.begin(true);
     out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
     order(out, 'o1', 'B1', [['A', 2]], 'dispatched');
     order(out, 'o2', 'B1', [['A', 1]], 'dispatched');
@@ -200,7 +200,7 @@ describe('stock that is already sold', () => {
     const out = swept();
     order(out, 'o1', 'B1', [['A', 2]]);
     out.accept('stock', [{ externalId: 'A', qty: 10, subsidiaryId: 's1' }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     order(out, 'o1', 'B1', [['A', 2]], 'ready');
     expect(send(out)).toEqual([10]);
     expect(send(out)).toEqual([]);
@@ -212,7 +212,7 @@ describe('stock that is already sold', () => {
     order(out, 'o2', 'B1', [['B', 2]], 'inProcess');
     out.accept('stock', [{ externalId: 'B', qty: 9 }]);
     expect(send(out)).toEqual([7]);
-    out.takings.acknowledge(['o2'], 'cli');
+    out.reservations.acknowledge(['o2'], 'cli');
     expect(send(out)).toEqual([9]);
   });
 });

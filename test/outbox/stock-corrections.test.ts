@@ -13,7 +13,7 @@ describe('corrections of what was held back', () => {
   it('that were refused are not sent for ever', () => {
     const out = holding();
     countShortOfTwo(out);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     const sent = [];
     for (let i = 0; i < 5; i++) sent.push(...send(out, 'rejected'));
     expect(sent).toEqual([10]);
@@ -25,7 +25,7 @@ describe('corrections of what was held back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     const { callId, items } = out.calls.claim('stock', 100, HOLDING);
     out.calls.settle(callId ?? 0, [{ changeId: items[0]!.changeId, state: 'rejected', message: 'busy' }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
     expect(out.queries.get(items[0]!.changeId)?.state).toBe('rejected');
   });
@@ -35,7 +35,7 @@ describe('corrections of what was held back', () => {
     countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
     send(out, 'rejected');
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     expect(() => out.decisions.retry(acc!.changeId)).not.toThrow();
   });
 
@@ -46,7 +46,7 @@ describe('corrections of what was held back', () => {
     out.accept('stock', [{ externalId: 'B', qty: 8 }]);
     expect(send(out, 'done', SEND_ALL)).toEqual([]);
     // on
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     expect(send(out)).toEqual([]);
   });
 
@@ -102,7 +102,7 @@ describe('corrections of what was held back', () => {
     const out = holding();
     countShortOfTwo(out);
     const [acc] = out.accept('stock', [{ externalId: 'B9', qty: 3 }]);
-    out.takings.acknowledge(['o1'], 'http');
+    out.reservations.acknowledge(['o1'], 'http');
     send(out);
     const read = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B9', 10] } }]);
     out.store.applyRead(read, out.store.readMark());
@@ -129,7 +129,7 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([9]);
     const at = placed(out, 5);
     await out.clock.advance(10 * 3_600_000);
-    out.takings.collect();
+    out.reservations.collect();
     order(out, 'late', 'B1', [['B', 1]], 'pending', at);
     expect(send(out)).toEqual([8]);
   });

@@ -74,7 +74,7 @@ export class StockModel {
       this.#below(isTold ? (this.#below(2) ? 7_200_000 : 120_000) : 25_000) * (this.#below(2) ? 1 : -1);
     if (isTold) this.#out.skew.ms = this.#skewMs;
     this.#out.sweep(this.#records(this.#platform));
-    this.#out.takings.begin(true);
+    this.#out.reservations.begin(true);
     this.steps.push(`${kind}, skew ${this.#skewMs} ms${isTold ? ' told' : ''}`);
   }
 
@@ -206,13 +206,13 @@ export class StockModel {
     const booked = this.#orders[this.#below(this.#orders.length)];
     if (!booked) return;
     booked.isBooked = true;
-    this.#out.takings.acknowledge([booked.id], 'http');
+    this.#out.reservations.acknowledge([booked.id], 'http');
     this.steps.push(`book ${booked.id}`);
   }
 
   #catchUp(): void {
     while (this.#out.calls.catchUp({ holdBack: true }));
-    if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.takings.collect()}`);
+    if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.reservations.collect()}`);
   }
 
   #stepCall(): void {

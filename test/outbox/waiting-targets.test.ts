@@ -4,8 +4,8 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import type { HandedOver } from '../../src/outbox/change.ts';
-import { ChangeDesk } from '../../src/outbox/change-desk.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { Outbox } from '../../src/outbox/outbox.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
@@ -20,7 +20,7 @@ let directory: string;
 let clock: FakeClock;
 let mirror: Mirror;
 let stores: MirrorStores;
-let desk: ChangeDesk;
+let outbox: Outbox;
 let senders: Record<'stock' | 'product', PushLoop>;
 
 beforeEach(() => {
@@ -28,7 +28,7 @@ beforeEach(() => {
   clock = new FakeClock();
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
-  desk = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
+  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
   polledMs = clock.nowMs();
   const sender = (kind: 'stock' | 'product') => pushLoop(kind, stores, clock, {}, () => polledMs);
   senders = { stock: sender('stock'), product: sender('product') };
@@ -76,10 +76,10 @@ async function send(sent = new Map<string, number>()): Promise<Map<string, numbe
 
 describe('a change that was handed over before the catalogue was known', () => {
   it('joins a newer one for the same stock before either is sent', async () => {
-    await desk.take([stock('C', 5, { subsidiaryId: 's2' }), stock('T', 6)], 'http');
+    await outbox.take([stock('C', 5, { subsidiaryId: 's2' }), stock('T', 6)], 'http');
     await page(COFFEE, TEA);
     expect(await send()).toEqual(new Map());
-    await desk.take([stock('C', 0, { subsidiaryId: 's2' })], 'http');
+    await outbox.take([stock('C', 0, { subsidiaryId: 's2' })], 'http');
     await sweep(COFFEE, TEA);
     const [claim] = [await senders.stock.claim(100)];
     expect(claim.items.map(({ body }) => body)).toEqual([
@@ -89,20 +89,23 @@ describe('a change that was handed over before the catalogue was known', () => {
   });
 
   it('never arrives after a newer one that was sent meanwhile', async () => {
-    await desk.take([stock('C', 5, { subsidiaryId: 's2' })], 'http');
+    await outbox.take([stock('C', 5, { subsidiaryId: 's2' })], 'http');
     await page(COFFEE, TEA);
-    await desk.take([stock('C', 3, { subsidiaryId: 's2' })], 'http');
+    await outbox.take([stock('C', 3, { subsidiaryId: 's2' })], 'http');
     const sent = await send();
     expect(sent).toEqual(new Map([['C@s2', 3]]));
     await sweep(COFFEE, TEA);
     expect(await send(sent)).toEqual(new Map([['C@s2', 3]]));
-    expect(desk.get(1)).toMatchObject({ state: 'superseded', supersededBy: 2 });
+    expect(outbox.get(1)).toMatchObject({ state: 'superseded', supersededBy: 2 });
   });
 
   it('still brings the fields that no newer one has', async () => {
-    await desk.take([{ kind: 'product', change: { externalId: 'C', name: 'Espresso', price: 900 } }], 'http');
+    await outbox.take(
+      [{ kind: 'product', change: { externalId: 'C', name: 'Espresso', price: 900 } }],
+      'http',
+    );
     await page(COFFEE);
-    await desk.take([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
+    await outbox.take([{ kind: 'product', change: { sku: '1', price: 950 } }], 'http');
     const first = await senders.product.claim(100);
     expect(first.items.map(({ body }) => body)).toEqual([{ sku: 1, price: 950 }]);
     await senders.product.settle(first.callId ?? 0, [{ changeId: 2, state: 'done' }]);
@@ -113,11 +116,11 @@ describe('a change that was handed over before the catalogue was known', () => {
 
   it('finds its target though there are thousands of them', async () => {
     const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1));
-    await desk.takeMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
+    await outbox.takeMany([...many, stock('C', 5, { subsidiaryId: 's1' })], 'http');
     await sweep(COFFEE);
     const { items } = await senders.stock.claim(100);
     expect(items).toHaveLength(100);
-    expect(desk.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'pending' });
+    expect(outbox.get(1_201)).toMatchObject({ target: 'sku:1@s1', state: 'pending' });
   });
 });
 
@@ -127,16 +130,16 @@ describe('changes of products that the mirror does not know', () => {
       ...{ stores, onQueued() {}, platform: { productGet: () => Promise.reject(new Error('not asked')) } },
       wantCatalog: readsCatalog ? () => {} : undefined,
     });
-  const states = (...ids: number[]) => ids.map((changeId) => desk.get(changeId)?.state);
+  const states = (...ids: number[]) => ids.map((changeId) => outbox.get(changeId)?.state);
 
   it('are not asked for when the mirror has learned of them meanwhile', async () => {
     await sweep(COFFEE);
-    await desk.take([stock('T', 6), stock('X', 7)], 'http');
+    await outbox.take([stock('T', 6), stock('X', 7)], 'http');
     const changes = unresolved();
     expect(await changes.next(new Set())).toEqual({ changeId: 1, query: { externalId: 'T' } });
     await page(TEA);
     expect(await changes.next(new Set())).toEqual({ changeId: 2, query: { externalId: 'X' } });
-    expect(desk.get(1)).toMatchObject({ target: 'sku:2@s1', state: 'pending' });
+    expect(outbox.get(1)).toMatchObject({ target: 'sku:2@s1', state: 'pending' });
     await changes.resolved(2, null, { push: 0, orderSeq: 0 });
     expect(states(1, 2)).toEqual(['pending', 'rejected']);
     expect(changes.count()).toBe(0);
@@ -145,27 +148,27 @@ describe('changes of products that the mirror does not know', () => {
 
   it('are judged by a young reading of the catalogue, and wait for a new one otherwise', async () => {
     await sweep(COFFEE);
-    await desk.take([stock('X1', 1), stock('C', 2, { subsidiaryId: 's1' })], 'http');
+    await outbox.take([stock('X1', 1), stock('C', 2, { subsidiaryId: 's1' })], 'http');
     const changes = unresolved();
     expect(await changes.judgeByCatalog()).toBe(true);
-    expect(desk.get(1)).toMatchObject({
+    expect(outbox.get(1)).toMatchObject({
       state: 'rejected',
       message: 'No configured branch lists a product with externalId X1.',
     });
     await clock.advance(3_600_000);
-    await desk.take([stock('X2', 1), stock('T', 4)], 'http');
+    await outbox.take([stock('X2', 1), stock('T', 4)], 'http');
     expect(await changes.judgeByCatalog()).toBe(false);
     expect(states(3, 4)).toEqual(['pending', 'pending']);
     await sweep(COFFEE, TEA);
     expect(await changes.judgeByCatalog()).toBe(true);
     expect(states(3, 4)).toEqual(['rejected', 'pending']);
-    expect(desk.get(4)?.target).toBe('sku:2@s1');
+    expect(outbox.get(4)?.target).toBe('sku:2@s1');
   });
 
   it('are judged by what there is where nobody reads the catalogue', async () => {
     await sweep(COFFEE);
     await clock.advance(3_600_000);
-    await desk.take([stock('X2', 1)], 'http');
+    await outbox.take([stock('X2', 1)], 'http');
     expect(await unresolved(false).judgeByCatalog()).toBe(true);
     expect(states(1)).toEqual(['rejected']);
   });
@@ -173,7 +176,7 @@ describe('changes of products that the mirror does not know', () => {
 
 describe('a count under way while its order is booked', () => {
   it('is corrected as soon as the call is settled', async () => {
-    const holding = new ChangeDesk({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+    const holding = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
     const sender = pushLoop('stock', stores, clock, { holdBack: true }, () => polledMs);
     await sweep(COFFEE);
     const { reading } = observation('webhook', {
@@ -203,13 +206,13 @@ describe('a count that says what the mirror has', () => {
   it('is sent all the same while orders may have come of which the mirror has not heard', async () => {
     await sweep(COFFEE);
     await clock.advance(1_000);
-    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    await outbox.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
     expect(await send()).toEqual(new Map());
     polledMs = clock.nowMs() - 86_400_000;
-    await desk.take([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
+    await outbox.take([stock('C', 50, { subsidiaryId: 's2' })], 'inbox');
     expect(await send()).toEqual(new Map([['C@s2', 50]]));
     polledMs = null;
-    await desk.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
+    await outbox.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
     expect(await send()).toEqual(new Map([['C@s1', 50]]));
   });
 });

@@ -80,7 +80,7 @@ function judgeOf(words: Words, products: () => ReturnType<typeof rig.place.sandb
       const { body } = item;
       const told = said.get(sorted(body)) ?? [];
       const why = `${state} (${message}): ${JSON.stringify(body)}, of which was said ${told}\n${where}`;
-      const row = rig.parts.changeDesk.get(changeId);
+      const row = rig.parts.outbox.get(changeId);
       const { attempts } = item;
       if (state === 'done') {
         const isSeen = calls.some((call) => call.items.length === 0 && shows(call, { ...body }));
@@ -118,16 +118,16 @@ function expectNoSecret(where: string): void {
   }
 }
 
-const open = () => rig.parts.changeDesk.counts().pending;
-const sending = () => rig.parts.changeDesk.counts().sending;
+const open = () => rig.parts.outbox.counts().pending;
+const sending = () => rig.parts.outbox.counts().sending;
 
 /** Hands what was given up over again, as a person would, until only what the platform truly refuses is left. */
 async function settleHonestly(where: string): Promise<void> {
   for (let again = 0; again < 3; again++) {
     await until(`all is settled: ${where}`, () => open() + sending() === 0, 60_000);
-    const rejected = rig.parts.changeDesk.list({ state: 'rejected', limit: 10_000 });
+    const rejected = rig.parts.outbox.list({ state: 'rejected', limit: 10_000 });
     for (const { changeId } of rejected.reverse()) {
-      await rig.parts.changeDesk.retry(changeId).catch((error: Error) => {
+      await rig.parts.outbox.retry(changeId).catch((error: Error) => {
         expect(error.message, where).toContain('is older than change');
       });
     }
@@ -172,7 +172,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       const bodies = Array.from({ length: single ? 1 : 1 + dice.below(25) }, () =>
         drawChange(dice.chance(0.05) ? gone : stay, kind, dice),
       );
-      const accepted = await parts.changeDesk.take(
+      const accepted = await parts.outbox.take(
         bodies.map((body) => ({ kind, change: asChange(body) }) as never),
         'http',
       );
@@ -189,7 +189,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       await until(`no call is under way: ${where}`, () => sending() === 0, 60_000);
       if (failures.length > 0) throw failures[0];
       for (const { changeId } of accepted) {
-        const entry = parts.changeDesk.follow(changeId as number);
+        const entry = parts.outbox.follow(changeId as number);
         expect(['pending', 'done', 'rejected'], `${where}: ${JSON.stringify(entry)}`).toContain(entry?.state);
       }
       expectNoSecret(where);
@@ -243,7 +243,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
         const value = 2 + dice.below(1_000_000);
         return dice.chance(0.5) ? { sku, price: value } : { externalId: extId, subsidiaryId, qty: value };
       });
-      const accepted = await parts.changeDesk.take(
+      const accepted = await parts.outbox.take(
         bodies.map(
           (body) => ({ kind: 'qty' in body ? 'stock' : 'product', change: asChange(body) }) as never,
         ),
@@ -253,7 +253,7 @@ describe(`answers to changes (TILLSYNC_SEED=${SEED})`, () => {
       const wanted = 1 + dice.below(4);
       await until(`products are asked for: ${where}`, () => lies >= wanted || open() === 0, 60_000);
       for (const { changeId } of accepted) {
-        const entry = parts.changeDesk.follow(changeId as number);
+        const entry = parts.outbox.follow(changeId as number);
         expect(['pending', 'sending', 'done', 'rejected'], where).toContain(entry?.state);
         if (entry?.state === 'rejected') expect(entry.message, where).toMatch(/\S/);
       }

@@ -29,10 +29,10 @@ export class Operator {
         const { refreshToken } = this.#store.sandbox.issueTokens();
         await parts.platform.tokens.set({ refreshToken });
       }
-      const { changeDesk } = parts;
-      if (changeDesk.counts().held > 0) await changeDesk.release({ guard: null });
-      for (const { changeId } of changeDesk.list({ state: 'rejected', limit: 1000 }).reverse()) {
-        await changeDesk.retry(changeId).catch((error: unknown) => {
+      const { outbox } = parts;
+      if (outbox.counts().held > 0) await outbox.release({ guard: null });
+      for (const { changeId } of outbox.list({ state: 'rejected', limit: 1000 }).reverse()) {
+        await outbox.retry(changeId).catch((error: unknown) => {
           // A newer one is on its way.
           if (!hasCode(error, 'usage')) throw error;
         });

@@ -56,8 +56,8 @@ export function faultsOf(
 export function nightFaults(store: SimulatedStore, pos: SimulatedPos): string[] | undefined {
   const { daemon, clock } = store;
   if (!daemon) return undefined;
-  const { mirror, changeDesk } = daemon.parts;
-  const { pending, sending, needsRead, held, rejected } = changeDesk.counts();
+  const { mirror, outbox } = daemon.parts;
+  const { pending, sending, needsRead, held, rejected } = outbox.counts();
   const isPolled = clock.nowMs() - (mirror.lastPollOkMs() ?? 0) < POLLED_WITHIN_MS;
   const isQuiet = pending + sending + needsRead + held + rejected === 0 && isPolled;
   return isQuiet && pos.isUpToDate(mirror.newestSeq()) ? pos.unheard() : undefined;
@@ -229,7 +229,7 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
       )
       .all(),
   );
-  const { pending, sending, needsRead, held, rejected } = parts.changeDesk.counts();
+  const { pending, sending, needsRead, held, rejected } = parts.outbox.counts();
   const left = pending + sending + needsRead + held + rejected;
   return [
     ...flows,

@@ -64,7 +64,7 @@ export class Interleavings {
     this.#kind = kind;
     this.#without = new Set(without);
     this.#out.sweep([this.#record(40)]);
-    this.#out.takings.begin(true);
+    this.#out.reservations.begin(true);
     const nowMs = this.#out.clock.nowMs() + 3_600_000;
     this.#world = { platform: 40, orders: [], count: null, call: null, sweep: null, done: [], nowMs };
   }
@@ -175,7 +175,7 @@ export class Interleavings {
   #book(): void {
     const booked = this.#world.orders.find(({ id }) => id === 'A');
     if (booked) booked.isBooked = true;
-    this.#out.takings.acknowledge(['A'], 'http');
+    this.#out.reservations.acknowledge(['A'], 'http');
   }
 
   #count(qty: number): void {

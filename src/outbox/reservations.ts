@@ -15,7 +15,7 @@ export interface AckResult {
   state: 'new' | 'known' | 'unheard';
 }
 
-export interface OrderTakingsOptions {
+export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
   branches: BranchDirectory;
@@ -58,7 +58,7 @@ interface Place {
   subsidiaryId: string;
 }
 
-type Taking = Place & { qty: number };
+type Reservation = Place & { qty: number };
 
 const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
   .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
@@ -68,13 +68,13 @@ const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
  * What orders take of which stock, in `ledger_orders` and `order_takings`, brought up to date from the order feed.
  * Transactions are the caller's.
  */
-export class OrderTakings {
+export class Reservations {
   readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #branches: BranchDirectory;
   readonly #skewMs: () => number | undefined;
 
-  constructor({ db, clock, branches, skewMs = () => 0 }: OrderTakingsOptions) {
+  constructor({ db, clock, branches, skewMs = () => 0 }: ReservationsOptions) {
     this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#branches = branches;
@@ -169,7 +169,7 @@ export class OrderTakings {
       { seq: Math.min(sweptSeq, this.#mark('ledger.seen')) },
     );
     for (const orderId of collected) {
-      this.#dropTakings(orderId);
+      this.#dropReservations(orderId);
       this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }
     return collected.length;
@@ -205,25 +205,26 @@ export class OrderTakings {
 
   /** Looks up what the order takes. True when that is not what it was. */
   #place(orderId: string): boolean {
-    const before = this.#sql.rows<Taking>(
+    const before = this.#sql.rows<Reservation>(
       'SELECT sku, subsidiary_id AS subsidiaryId, qty FROM order_takings WHERE order_id = ?',
       orderId,
     );
-    const { takings, isUnplaced } = this.#read(orderId);
+    const { reservations, isUnplaced } = this.#read(orderId);
     const placed = 'UPDATE ledger_orders SET is_unplaced = ?, is_stale = 0 WHERE order_id = ?';
     this.#sql.run(placed, Number(isUnplaced), orderId);
-    if (sameTakings(before, takings)) return false;
+    if (sameReservations(before, reservations)) return false;
     this.#touch(orderId);
-    this.#dropTakings(orderId);
+    this.#dropReservations(orderId);
     const add = 'INSERT INTO order_takings (sku, subsidiary_id, order_id, qty) VALUES (?, ?, ?, ?)';
-    for (const { sku, subsidiaryId, qty } of takings) this.#sql.run(add, sku, subsidiaryId, orderId, qty);
+    for (const { sku, subsidiaryId, qty } of reservations)
+      this.#sql.run(add, sku, subsidiaryId, orderId, qty);
     this.#touch(orderId);
     return true;
   }
 
-  #read(orderId: string): { takings: Taking[]; isUnplaced: boolean } {
+  #read(orderId: string): { reservations: Reservation[]; isUnplaced: boolean } {
     const store = this.#order(orderId)?.store ?? null;
-    const takings = new Map<string, Taking>();
+    const reservations = new Map<string, Reservation>();
     let isUnplaced = false;
     const items = this.#sql.rows<OrderItem>(
       `SELECT product_external_id AS externalId, product_name AS name, quantity FROM order_items WHERE order_id = ?`,
@@ -238,11 +239,11 @@ export class OrderTakings {
         if (!this.#isBranch(store, subsidiaryId)) continue;
         const key = JSON.stringify([sku, subsidiaryId]);
         // Sums of decimal fractions (weights) without the noise of binary ones.
-        const sum = Number(((takings.get(key)?.qty ?? 0) + qty).toFixed(9));
-        takings.set(key, { sku, subsidiaryId, qty: sum });
+        const sum = Number(((reservations.get(key)?.qty ?? 0) + qty).toFixed(9));
+        reservations.set(key, { sku, subsidiaryId, qty: sum });
       }
     }
-    return { takings: [...takings.values()], isUnplaced };
+    return { reservations: [...reservations.values()], isUnplaced };
   }
 
   /** An item with modifiers carries no id (document, "Item"). Where the product has several skus it may be any. */
@@ -314,7 +315,7 @@ export class OrderTakings {
     );
   }
 
-  #dropTakings(orderId: string): void {
+  #dropReservations(orderId: string): void {
     this.#sql.run('DELETE FROM order_takings WHERE order_id = ?', orderId);
   }
 
@@ -327,8 +328,8 @@ export class OrderTakings {
   }
 }
 
-function sameTakings(a: readonly Taking[], b: readonly Taking[]): boolean {
-  const text = (takings: readonly Taking[]) =>
-    JSON.stringify(takings.map(({ sku, subsidiaryId, qty }) => [sku, subsidiaryId, qty]).sort());
+function sameReservations(a: readonly Reservation[], b: readonly Reservation[]): boolean {
+  const text = (reservations: readonly Reservation[]) =>
+    JSON.stringify(reservations.map(({ sku, subsidiaryId, qty }) => [sku, subsidiaryId, qty]).sort());
   return a.length === b.length && text(a) === text(b);
 }

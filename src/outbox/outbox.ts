@@ -2,12 +2,12 @@ import { setImmediate } from 'node:timers/promises';
 import type { HandedOver } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
 import type { Acceptance } from './intake.ts';
-import type { AckResult } from './order-takings.ts';
 import type { OutboxCounts, OutboxEntry, OutboxFilter } from './outbox-queries.ts';
 import type { ChangeSource } from './queue.ts';
+import type { AckResult } from './reservations.ts';
 import type { MirrorStores } from './stores.ts';
 
-export interface ChangeDeskOptions {
+export interface OutboxOptions {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */
@@ -20,10 +20,10 @@ export interface ChangeDeskOptions {
 const PART = 500;
 
 /** Where every way in but the inbox hands changes over, and where people decide about them. */
-export class ChangeDesk {
-  readonly #options: ChangeDeskOptions;
+export class Outbox {
+  readonly #options: OutboxOptions;
 
-  constructor(options: ChangeDeskOptions) {
+  constructor(options: OutboxOptions) {
     this.#options = options;
   }
 
@@ -37,8 +37,8 @@ export class ChangeDesk {
     holds: { all?: GuardReason | undefined; zeros?: GuardReason | undefined } = {},
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack, onTaken } = this.#options;
-    const accepted = await stores.write(({ takings, intake }) => {
-      if (holdBack) takings.begin(true);
+    const accepted = await stores.write(({ reservations, intake }) => {
+      if (holdBack) reservations.begin(true);
       return intake.accept(items, { source, guards, hold: holds.all, zeroHold: holds.zeros });
     });
     onTaken();
@@ -89,7 +89,7 @@ export class ChangeDesk {
   /** Records durably that the POS has booked these orders. */
   async acknowledge(orderIds: readonly string[], source: ChangeSource): Promise<AckResult[]> {
     const { stores, onTaken } = this.#options;
-    const results = await stores.write(({ takings }) => takings.acknowledge(orderIds, source));
+    const results = await stores.write(({ reservations }) => reservations.acknowledge(orderIds, source));
     onTaken();
     return results;
   }
