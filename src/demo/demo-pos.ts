@@ -1,11 +1,10 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { Clock, Random } from '../core/time.ts';
-import type { MirroredOrder } from '../orders/order.ts';
+import { type MirroredOrder, takesNothing } from '../orders/order.ts';
 import type { OrderSnapshot } from '../sandbox/orders.ts';
 
 const TICK_MS = 400;
 const BRANCH = { subsidiaryId: 'sub-1', externalId: 'B1' };
-const CANCELLED = ['cancel', 'payment-canceled', 'refund'];
 
 export interface DemoPosOptions {
   /** Of the local API; asked anew for each call, since a restart may change it. */
@@ -99,7 +98,7 @@ export class DemoPos {
     const orderIds: string[] = [];
     for (const { order } of events) {
       if (!order || order.storeExternalId !== BRANCH.externalId || this.#booked.has(order.orderId)) continue;
-      if (CANCELLED.includes(order.status ?? '')) continue;
+      if (takesNothing(order.status)) continue;
       for (const { productExternalId, quantity } of order.items) {
         const shelf = productExternalId === null ? undefined : this.#shelves.get(productExternalId);
         if (!shelf) continue;

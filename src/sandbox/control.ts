@@ -2,28 +2,19 @@ import type { FastifyInstance } from 'fastify';
 import * as z from 'zod';
 import { ENDPOINTS, type Endpoint } from '../platform/platform.ts';
 import type { CatalogProduct } from './catalog.ts';
-import type { CallJournal, LimitKeeper } from './exchange.ts';
-import { FAULT_KINDS, type FaultSpec, type Faults, faultSpec } from './faults.ts';
-import type { NewOrder, OrderSnapshot } from './orders.ts';
-import { ORDER_ENVELOPES, ORDER_RECORDS, type SandboxSettings } from './settings.ts';
+import type { Rules } from './engine.ts';
+import { FAULT_KINDS, type FaultSpec, faultSpec } from './faults.ts';
+import { type NewOrder, type OrderSnapshot, orderWish } from './orders.ts';
+import { type SandboxSettings, sandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
-import type { TokenOffice } from './tokens.ts';
 import { type WebhookBehaviour, type WebhookConfig, webhookBehaviour } from './webhook.ts';
-
-interface Controlled {
-  settings: SandboxSettings;
-  tokens: TokenOffice;
-  limits: LimitKeeper;
-  journal: CallJournal;
-  faults: Faults;
-  shop: Shop;
-}
 
 /** What a test, a demo or a person does behind the platform's back. None of it is subject to limits or faults. */
 export type SandboxControl = ReturnType<typeof sandboxControl>;
 
-export function sandboxControl({ settings, tokens, limits, journal, faults, shop }: Controlled) {
-  const { orders, sender, catalog, desk } = shop;
+export function sandboxControl(settings: SandboxSettings, rules: Rules, shop: Shop) {
+  const { tokens, limits, journal, faults } = rules;
+  const { orders, webhook, catalog } = shop;
   return {
     /** Creates an order and announces it, unless hidden from the webhook; what `wish` leaves out is drawn. */
     createOrder: (wish: NewOrder = {}, how: { hidden?: boolean } = {}) => orders.create(wish, how).snapshot,
@@ -32,9 +23,9 @@ export function sandboxControl({ settings, tokens, limits, journal, faults, shop
     /** Changes fields without a notification: only a poll can see it. */
     changeOrder: (orderId: string, patch: Partial<OrderSnapshot>) => orders.change(orderId, patch).snapshot,
     /** Sends the notification of an order as it is now once more. */
-    announceOrder: (orderId: string) => sender.announce(orders.get(orderId).snapshot),
+    announceOrder: (orderId: string) => webhook.announce(orders.get(orderId).snapshot),
     /** From now on no notification of this order leaves. */
-    hideOrder: (orderId: string) => sender.hide(orderId),
+    hideOrder: (orderId: string) => webhook.hide(orderId),
     /** In order of creation. */
     orders: () => orders.all().map((order) => order.snapshot),
     order: (orderId: string) => (orders.has(orderId) ? orders.get(orderId).snapshot : undefined),
@@ -46,18 +37,18 @@ export function sandboxControl({ settings, tokens, limits, journal, faults, shop
     /** Orders that took more than there was. */
     oversells: () => catalog.oversells(),
     /** The webhook with its secret, or null. */
-    webhook: () => desk.config,
+    webhook: () => webhook.config,
     /** Sets it as the company panel does, without the API. */
     setWebhook(config: WebhookConfig | null) {
-      desk.config = config;
+      webhook.config = config;
     },
     /** How unreliable the webhook sender is; what is left out stays. */
     setWebhookBehaviour(change: Partial<WebhookBehaviour>) {
-      sender.behaviour = { ...sender.behaviour, ...change };
+      webhook.behaviour = { ...webhook.behaviour, ...change };
     },
-    deliveries: () => sender.deliveries(),
+    deliveries: () => webhook.deliveries(),
     /** Resolves when no notification is under way. */
-    settled: () => sender.settled(),
+    settled: () => webhook.settled(),
     /** Switches a fault on; the number switches it off again. */
     setFault: (spec: FaultSpec) => faults.add(spec),
     clearFaults: (id?: number) => faults.clear(id),
@@ -80,45 +71,9 @@ export function sandboxControl({ settings, tokens, limits, journal, faults, shop
   };
 }
 
-const ms = z.number().min(0);
-
-/** Bodies of the control routes. */
-const orderBody = z.strictObject({
-  subsidiaryId: z.string().exactOptional(),
-  status: z.string().exactOptional(),
-  deliveryType: z.enum(['delivery', 'pickup']).exactOptional(),
-  isScheduled: z.boolean().exactOptional(),
-  items: z
-    .array(z.strictObject({ sku: z.number(), qty: z.number(), withModifier: z.boolean().exactOptional() }))
-    .exactOptional(),
-  /** No notification of it ever leaves. */
-  hidden: z.boolean().exactOptional(),
-});
-
-const settingsBody = z.strictObject({
-  shape: z
-    .strictObject({
-      envelope: z.enum(ORDER_ENVELOPES),
-      record: z.enum(ORDER_RECORDS),
-      pageSize: z.int().min(1).nullable(),
-    })
-    .exactOptional(),
-  retryAfter: z.enum(['seconds', 'date', 'absent']).exactOptional(),
-  slackMs: ms.exactOptional(),
-  blockMs: ms.exactOptional(),
-  clockSkewMs: z.number().exactOptional(),
-  latencyMs: z.tuple([ms, ms]).exactOptional(),
-  maxPageSize: z.int().min(1).nullable().exactOptional(),
-  webhookReadPath: z.string().nullable().exactOptional(),
-  webhookReadMethod: z.string().exactOptional(),
-  webhookFlagName: z.string().exactOptional(),
-  externalPos: z.boolean().exactOptional(),
-  refusalStatus: z.int().exactOptional(),
-  validationStatus: z.int().exactOptional(),
-  webhookRetry: z.strictObject({ delaysMs: z.array(ms) }).exactOptional(),
-  webhookTimeoutMs: ms.exactOptional(),
-  reuseRevokes: z.boolean().exactOptional(),
-});
+/** Bodies of the control routes, in JSON, which knows no undefined; with `hidden` no notification of the order ever leaves. */
+const orderBody = orderWish.extend({ hidden: z.boolean().exactOptional() });
+const settingsBody = sandboxSettings.omit({ timeZone: true }).partial();
 
 /** `status` left out: a plausible next one. */
 const advanceBody = z.strictObject({ status: z.string().exactOptional() });
@@ -226,12 +181,11 @@ function setFault(control: SandboxControl, { body }: Asked): unknown {
 }
 
 function setBehaviour(control: SandboxControl, { body }: Asked): void {
-  // JSON knows no undefined.
   control.setWebhookBehaviour(webhookBehaviour.partial().parse(body) as Partial<WebhookBehaviour>);
 }
 
 function configure(control: SandboxControl, { body }: Asked): unknown {
-  control.configure(settingsBody.parse(body));
+  control.configure(settingsBody.parse(body) as Partial<SandboxSettings>);
   return control.settings();
 }
 

@@ -10,7 +10,7 @@ import {
 } from '../platform/schemas.ts';
 import { type Catalog, type CatalogProduct, shownProduct } from './catalog.ts';
 import type { Call, Endpoints } from './engine.ts';
-import { envelope, failure, type Reply, refusal } from './exchange.ts';
+import { envelope, failure, firstFault, invalid, type Reply, refusal } from './exchange.ts';
 import type { OrderAddress, OrderLine, OrderSnapshot, StoredOrder } from './orders.ts';
 import type { OrderRecordStyle, SandboxSettings } from './settings.ts';
 import type { Shop } from './shop.ts';
@@ -134,7 +134,7 @@ function orderAll(settings: SandboxSettings) {
   return ({ orders, catalog }: Shop, call: Call): Reply => {
     const { shape, validationStatus } = settings;
     const query = orderAllQuery.safeParse(Object.fromEntries(call.query));
-    if (!query.success) return failure(validationStatus, query.error.issues[0]?.message ?? 'Invalid query');
+    if (!query.success) return invalid(validationStatus, query.error);
     const found = orders.between(query.data.startDate, query.data.endDate);
     const show = (order: StoredOrder) => textOf(order, catalog);
     if (shape.envelope === 'docs') {
@@ -226,7 +226,7 @@ const STOCK = { schema: stockChangeItem, write: writeStock, named: ['externalId'
 
 function productGet(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const query = productGetQuery.safeParse(Object.fromEntries(call.query));
-  if (!query.success) return failure(settings.validationStatus, firstMessage(query.error));
+  if (!query.success) return invalid(settings.validationStatus, query.error);
   const { sku, externalId } = query.data;
   const found =
     sku === undefined ? catalog.findByIntegration(externalId ?? '')[0] : catalog.findSku(Number(sku));
@@ -236,7 +236,7 @@ function productGet(catalog: Catalog, call: Call, settings: SandboxSettings): Re
 /** PUT of one item. */
 function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const item = kind.schema.safeParse(call.body);
-  if (!item.success) return failure(settings.validationStatus, firstMessage(item.error));
+  if (!item.success) return invalid(settings.validationStatus, item.error);
   const written = kind.write(catalog, item.data);
   return written.applied ? envelope({}) : refusal(settings.refusalStatus, written.message);
 }
@@ -244,7 +244,7 @@ function putOne<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: Sa
 /** PUT of a batch. A fault may lose one good item (`miscount`) or refuse all for a bad one (`batch-refused`). */
 function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const frame = batchRequestFrame.safeParse(call.body);
-  if (!frame.success) return failure(settings.validationStatus, firstMessage(frame.error));
+  if (!frame.success) return invalid(settings.validationStatus, frame.error);
   const items = frame.data.products;
   call.record.items = items.length;
   const poison = new Set((call.fault?.poison ?? []).map(String));
@@ -260,7 +260,7 @@ function putMany<T>(kind: ItemKind<T>, catalog: Catalog, call: Call, settings: S
       lost = false;
       continue;
     }
-    const written = item.success ? kind.write(catalog, item.data) : refused(firstMessage(item.error));
+    const written = item.success ? kind.write(catalog, item.data) : refused(firstFault(item.error));
     if (written.applied) updated += 1;
     else errors.push({ index, ...pick(raw, kind.named), message: written.message });
   }
@@ -285,11 +285,6 @@ function pick(raw: unknown, keys: readonly string[]): Record<string, unknown> {
   return Object.fromEntries(keys.filter((key) => key in source).map((key) => [key, source[key]]));
 }
 
-function firstMessage(error: z.ZodError): string {
-  const issue = error.issues[0];
-  return issue ? `${issue.path.join('.')} ${issue.message}`.trim() : 'Invalid';
-}
-
 type SortKey = (product: CatalogProduct) => string | number;
 
 const SORT_KEYS: Record<string, SortKey> = {
@@ -302,9 +297,7 @@ const SORT_KEYS: Record<string, SortKey> = {
 /** GET /product/list: the products of one branch, a page at a time. */
 function productList(catalog: Catalog, call: Call, settings: SandboxSettings): Reply {
   const query = productListQuery.safeParse(Object.fromEntries(call.query));
-  if (!query.success) {
-    return failure(settings.validationStatus, query.error.issues[0]?.message ?? 'Invalid query');
-  }
+  if (!query.success) return invalid(settings.validationStatus, query.error);
   const { subsidiaryId, externalId, page, limit, order, orderBy } = query.data;
   const branch =
     subsidiaryId === undefined
@@ -341,8 +334,8 @@ export function buildEndpoints(
     'product.stock.batch': (call) => putMany(STOCK, catalog(call), call, settings),
     'product.list': (call) => productList(catalog(call), call, settings),
     'product.get': (call) => productGet(catalog(call), call, settings),
-    'webhook.put': (call) => shop(call).desk.put(call),
-    'webhook.get': (call) => shop(call).desk.read(),
+    'webhook.put': (call) => shop(call).webhook.put(call),
+    'webhook.get': (call) => shop(call).webhook.read(),
   };
 }
 

@@ -1,4 +1,3 @@
-import type { Clock, Random } from '../core/time.ts';
 import type { Endpoint } from '../platform/platform.ts';
 import {
   type CallJournal,
@@ -12,7 +11,7 @@ import {
   type SandboxRequest,
 } from './exchange.ts';
 import type { Fault, Faults } from './faults.ts';
-import { endpointOf, type SandboxSettings } from './settings.ts';
+import { endpointOf, platformNowMs, type World } from './settings.ts';
 import type { Session, TokenOffice } from './tokens.ts';
 
 const PAGE = '<!doctype html><html><head><title>Bad gateway</title></head><body><h1>502</h1></body></html>';
@@ -30,17 +29,12 @@ export interface Call {
 
 export type Endpoints = Record<Endpoint, (call: Call) => Reply>;
 
-interface EngineOptions {
-  clock: Clock;
-  random: Random;
-  settings: SandboxSettings;
+/** What tells the platform's rules apart from its work, and what a test looks at or changes behind its back. */
+export interface Rules {
   tokens: TokenOffice;
   limits: LimitKeeper;
-  faults: Faults;
   journal: CallJournal;
-  endpoints: Endpoints;
-  /** Ends every hang when the sandbox closes. */
-  closing: AbortSignal;
+  faults: Faults;
 }
 
 /**
@@ -48,14 +42,18 @@ interface EngineOptions {
  * simulation on a fake clock can call it in its own process and find the same rules.
  */
 export class Engine {
-  readonly #options: EngineOptions;
+  readonly #world: World;
+  readonly #rules: Rules;
+  readonly #endpoints: Endpoints;
 
-  constructor(options: EngineOptions) {
-    this.#options = options;
+  constructor(world: World, rules: Rules, endpoints: Endpoints) {
+    this.#world = world;
+    this.#rules = rules;
+    this.#endpoints = endpoints;
   }
 
   async handle(request: SandboxRequest): Promise<SandboxAnswer> {
-    const { clock, random, settings } = this.#options;
+    const { clock, random, settings } = this.#world;
     const [leastMs, mostMs] = settings.latencyMs;
     if (mostMs <= 0) return this.#arrive(request);
     const roundMs = leastMs + random.next() * (mostMs - leastMs);
@@ -67,13 +65,14 @@ export class Engine {
   }
 
   async #arrive(request: SandboxRequest): Promise<SandboxAnswer> {
-    const { clock, settings, journal } = this.#options;
+    const { clock, settings } = this.#world;
     const url = new URL(request.url, 'http://sandbox.invalid');
     const endpoint = endpointOf(request.method, url.pathname, settings);
     if (!endpoint) {
       return this.#plain(failure(404, `Cannot ${request.method} ${url.pathname}`));
     }
-    const record = journal.arrive(endpoint, clock.monotonicMs(), clock.nowMs() + settings.clockSkewMs);
+    const nowMs = platformNowMs(this.#world);
+    const record = this.#rules.journal.arrive(endpoint, clock.monotonicMs(), nowMs);
     const answer = await this.#answer(endpoint, url.searchParams, request, record);
     record.status = answer.kind === 'answer' ? answer.status : 'dropped';
     return answer;
@@ -85,19 +84,18 @@ export class Engine {
     request: SandboxRequest,
     record: CallRecord,
   ): Promise<SandboxAnswer> {
-    const { faults, endpoints, settings } = this.#options;
     const parsed = parseBody(request.body);
     const entry = this.#enter(endpoint, request, parsed.body, record);
     if ('refused' in entry) return this.#plain(entry.refused);
     const { session } = entry;
-    const fault = faults.strike(endpoint);
+    const fault = this.#rules.faults.strike(endpoint);
     record.fault = fault?.kind ?? null;
     if (fault?.when === 'before' && !isActedOutByEndpoint(fault)) {
       return this.#spoil(fault, undefined, session, request.signal);
     }
     const reply = parsed.valid
-      ? endpoints[endpoint]({ session, query, body: parsed.body, fault, record })
-      : failure(settings.validationStatus, 'The body is not JSON');
+      ? this.#endpoints[endpoint]({ session, query, body: parsed.body, fault, record })
+      : failure(this.#world.settings.validationStatus, 'The body is not JSON');
     if (!fault) return this.#plain(reply);
     return this.#spoil(fault, reply, session, request.signal);
   }
@@ -109,7 +107,7 @@ export class Engine {
     body: unknown,
     record: CallRecord,
   ): { session: Session } | { refused: Reply } {
-    const { limits, journal, tokens } = this.#options;
+    const { limits, journal, tokens } = this.#rules;
     const session =
       endpoint === 'token.refresh'
         ? tokens.refreshSession(refreshTokenOf(body))
@@ -124,26 +122,24 @@ export class Engine {
 
   /** 429, naming its wait as the settings say. */
   #tooMany(waitMs: number): Reply {
-    const { settings, clock } = this.#options;
+    const { retryAfter } = this.#world.settings;
     const seconds = Math.max(1, Math.ceil(waitMs / 1000));
     const headers: Record<string, string> = {};
-    if (settings.retryAfter === 'seconds') headers['retry-after'] = String(seconds);
-    if (settings.retryAfter === 'date') {
-      const dueMs = clock.nowMs() + settings.clockSkewMs + seconds * 1000;
-      headers['retry-after'] = new Date(dueMs).toUTCString();
+    if (retryAfter === 'seconds') headers['retry-after'] = String(seconds);
+    if (retryAfter === 'date') {
+      headers['retry-after'] = new Date(platformNowMs(this.#world) + seconds * 1000).toUTCString();
     }
     return failure(429, 'Too Many Requests', headers);
   }
 
   /** A reply as it leaves when nothing is wrong. */
   #plain(reply: Reply): Extract<SandboxAnswer, { kind: 'answer' }> {
-    const { clock, settings } = this.#options;
     return {
       kind: 'answer',
       status: reply.status,
       headers: {
         'content-type': 'application/json; charset=utf-8',
-        date: new Date(clock.nowMs() + settings.clockSkewMs).toUTCString(),
+        date: new Date(platformNowMs(this.#world)).toUTCString(),
         ...reply.headers,
       },
       body: reply.json ?? JSON.stringify(reply.body),
@@ -165,7 +161,7 @@ export class Engine {
       case 'drop':
         return { kind: 'dropped' };
       case 'hang':
-        await aborted(signal ? AbortSignal.any([signal, this.#options.closing]) : this.#options.closing);
+        await aborted(AbortSignal.any([this.#world.closing, ...(signal ? [signal] : [])]));
         return { kind: 'dropped' };
       case 'cut-body':
         return { kind: 'dropped', partial: { ...answer, body: half(answer.body) } };
@@ -183,7 +179,7 @@ export class Engine {
   }
 
   #replacement(fault: Fault, session: Session): Reply | undefined {
-    const { settings, limits, clock } = this.#options;
+    const { settings, clock } = this.#world;
     switch (fault.kind) {
       case 'status':
         return failure(fault.status ?? 500, 'Internal server error');
@@ -193,7 +189,7 @@ export class Engine {
         return { ...reply, headers: fault.retryAfter === null ? {} : { 'retry-after': fault.retryAfter } };
       }
       case 'block':
-        limits.block(session.lineage, clock.monotonicMs(), fault.delayMs ?? settings.blockMs);
+        this.#rules.limits.block(session.lineage, clock.monotonicMs(), fault.delayMs ?? settings.blockMs);
         return failure(403, 'Token temporarily blocked');
       case 'forbid':
         return failure(403, 'Forbidden resource');

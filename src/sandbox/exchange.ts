@@ -1,3 +1,4 @@
+import type * as z from 'zod';
 import { type Endpoint, intervalMsOf, type PlatformLimits } from '../platform/platform.ts';
 import type { FaultKind } from './faults.ts';
 import type { SandboxSettings } from './settings.ts';
@@ -50,6 +51,16 @@ export function refusal(status: number, message: string): Reply {
 /** Bodies of 4xx and 5xx are not shown in the document; this is a common plain one. */
 export function failure(status: number, message: string, headers: Record<string, string> = {}): Reply {
   return { status, body: { success: false, statusCode: status, message }, headers };
+}
+
+/** The answer to a request that does not validate: its first fault. */
+export function invalid(status: number, error: z.ZodError): Reply {
+  return failure(status, firstFault(error));
+}
+
+export function firstFault(error: z.ZodError): string {
+  const issue = error.issues[0];
+  return issue ? `${issue.path.join('.')} ${issue.message}`.trim() : 'Invalid';
 }
 
 /** Which rule a call broke. */

@@ -1,18 +1,13 @@
-import type { Clock, Random } from '../core/time.ts';
+import * as z from 'zod';
+import { type Random, zoneCalendar } from '../core/time.ts';
 import type { Catalog } from './catalog.ts';
 import { drawChance, drawFrom, drawHex, drawInt } from './draws.ts';
-import type { SandboxSettings } from './settings.ts';
+import { platformNowMs, type World } from './settings.ts';
+import type { WebhookSender } from './webhook.ts';
 
-const formats = new Map<string, Intl.DateTimeFormat>();
-
-/** The calendar date of a moment in a zone, YYYY-MM-DD. Keeps its formatters: building one takes long. */
+/** The calendar date of a moment in a zone, YYYY-MM-DD. */
 function localDate(timeZone: string, epochMs: number): string {
-  let format = formats.get(timeZone);
-  if (!format) {
-    format = new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short' });
-    formats.set(timeZone, format);
-  }
-  return format.format(epochMs);
+  return new Date(zoneCalendar(timeZone).wallMs(epochMs)).toISOString().slice(0, 10);
 }
 
 /** The order notification of the document, whole. */
@@ -68,13 +63,19 @@ export interface StoredOrder {
 }
 
 /** What a new order shall be like; everything left out is drawn. */
-export interface NewOrder {
-  subsidiaryId?: string;
-  status?: string;
-  deliveryType?: 'delivery' | 'pickup';
-  isScheduled?: boolean;
+export const orderWish = z.strictObject({
+  subsidiaryId: z.string().exactOptional(),
+  status: z.string().exactOptional(),
+  deliveryType: z.enum(['delivery', 'pickup']).exactOptional(),
+  isScheduled: z.boolean().exactOptional(),
   /** SKUs and quantities; taken from the stock even when there is less. */
-  items?: { sku: number; qty: number; withModifier?: boolean }[];
+  items: z
+    .array(z.strictObject({ sku: z.number(), qty: z.number(), withModifier: z.boolean().exactOptional() }))
+    .exactOptional(),
+});
+
+/** The same from a program. */
+export interface NewOrder extends z.infer<typeof orderWish> {
   /** Platform's wall clock, epoch milliseconds; now unless told. */
   createdAtMs?: number;
   /** Laid over the finished snapshot. */
@@ -201,40 +202,31 @@ export function isOver(status: string): boolean {
   return ['dispatched', 'refund', 'payment-canceled', 'cancel'].includes(status);
 }
 
-interface OrderBookOptions {
-  clock: Clock;
-  random: Random;
-  settings: SandboxSettings;
-  company: string;
-  catalog: Catalog;
-  /** Told of a creation and of every change of status. */
-  onStatus: (order: StoredOrder) => void;
-  /** Told, before that, of an order nobody may announce. */
-  onHidden: (orderId: string) => void;
-}
-
 /** The company's orders. `code` counts up by one with each. */
 export class OrderBook {
-  readonly #options: OrderBookOptions;
+  readonly #world: World;
+  readonly #company: string;
+  readonly #catalog: Catalog;
+  readonly #webhook: WebhookSender;
   readonly #orders = new Map<string, StoredOrder>();
   readonly #byDate = new Map<string, StoredOrder[]>();
 
-  constructor(options: OrderBookOptions) {
-    this.#options = options;
+  constructor(world: World, company: string, catalog: Catalog, webhook: WebhookSender) {
+    this.#world = world;
+    this.#company = company;
+    this.#catalog = catalog;
+    this.#webhook = webhook;
   }
 
   /** Creates an order, takes its items from the stock and announces it, unless it is hidden from the webhook. */
   create(wish: NewOrder = {}, { hidden = false } = {}): StoredOrder {
-    const { random, catalog, settings } = this.#options;
+    const { random, settings } = this.#world;
+    const catalog = this.#catalog;
     const subsidiaryId = wish.subsidiaryId ?? drawFrom(random, catalog.branches).subsidiaryId;
-    const createdAtMs = wish.createdAtMs ?? this.#nowMs();
+    const createdAtMs = wish.createdAtMs ?? platformNowMs(this.#world);
     const drawn = drawLines(random, catalog, subsidiaryId, wish.items);
-    const snapshot = this.#compose(
-      wish,
-      subsidiaryId,
-      createdAtMs,
-      drawn.map(({ line }) => line),
-    );
+    const items = drawn.map(({ line }) => line);
+    const snapshot = this.#compose(wish, subsidiaryId, createdAtMs, items);
     const order: StoredOrder = {
       number: this.#orders.size + 1,
       snapshot,
@@ -247,20 +239,19 @@ export class OrderBook {
     const sameDay = this.#byDate.get(order.localDate);
     if (sameDay) sameDay.push(order);
     else this.#byDate.set(order.localDate, [order]);
-    if (hidden) this.#options.onHidden(snapshot.internalOrderId);
+    if (hidden) this.#webhook.hide(snapshot.internalOrderId);
     for (const { sku, qty } of drawn) catalog.take(sku, subsidiaryId, qty, snapshot.internalOrderId);
-    this.#options.onStatus(order);
+    this.#webhook.announce(snapshot);
     return order;
   }
 
   /** Moves an order on, by itself to a plausible status or to the one named. Undefined: it is at its end. */
   advance(orderId: string, status?: string): StoredOrder | undefined {
     const order = this.get(orderId);
-    const next =
-      status ?? nextStatus(this.#options.random, order.snapshot.status, order.snapshot.deliveryType);
+    const next = status ?? nextStatus(this.#world.random, order.snapshot.status, order.snapshot.deliveryType);
     if (next === undefined) return undefined;
     this.change(orderId, { status: next });
-    this.#options.onStatus(order);
+    this.#webhook.announce(order.snapshot);
     return order;
   }
 
@@ -268,7 +259,7 @@ export class OrderBook {
   change(orderId: string, patch: Partial<OrderSnapshot>): StoredOrder {
     const order = this.get(orderId);
     order.snapshot = { ...order.snapshot, ...patch };
-    order.updatedAt = new Date(this.#nowMs()).toISOString();
+    order.updatedAt = new Date(platformNowMs(this.#world)).toISOString();
     return order;
   }
 
@@ -301,7 +292,7 @@ export class OrderBook {
     createdAtMs: number,
     items: OrderSnapshot['items'],
   ): OrderSnapshot {
-    const { random, catalog, company } = this.#options;
+    const { random } = this.#world;
     const code = this.#orders.size + 1;
     const user = drawUser(random);
     const deliveryType = wish.deliveryType ?? (drawChance(random, 0.6) ? 'delivery' : 'pickup');
@@ -313,11 +304,11 @@ export class OrderBook {
     const service = drawFrom(random, SERVICES);
     const inMinutes = (minutes: number) => new Date(createdAtMs + minutes * 60_000).toISOString();
     return {
-      store: { externalId: catalog.branchName(subsidiaryId) },
+      store: { externalId: this.#catalog.branchName(subsidiaryId) },
       internalOrderId: drawHex(random, 24),
       status: wish.status ?? 'pending',
       code,
-      websiteId: company,
+      websiteId: this.#company,
       name: `#${code} - ${user.firstName} ${user.lastName} - ${deliveryType} - ${service}`,
       createdAt: new Date(createdAtMs).toISOString(),
       deliveryType,
@@ -333,9 +324,5 @@ export class OrderBook {
       items,
       ...wish.patch,
     };
-  }
-
-  #nowMs(): number {
-    return this.#options.clock.nowMs() + this.#options.settings.clockSkewMs;
   }
 }

@@ -6,10 +6,10 @@ import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { addControlRoutes, type SandboxControl, sandboxControl } from './control.ts';
 import { buildEndpoints } from './endpoints.ts';
-import { Engine } from './engine.ts';
+import { Engine, type Rules } from './engine.ts';
 import { CallJournal, LimitKeeper, type SandboxAnswer, type SandboxRequest } from './exchange.ts';
 import { Faults } from './faults.ts';
-import { DEFAULT_SETTINGS, type SandboxSettings } from './settings.ts';
+import { DEFAULT_SETTINGS, type SandboxSettings, type World } from './settings.ts';
 import { type SandboxOptions, type SandboxServerOptions, Shop } from './shop.ts';
 import { type IssuedPair, TokenOffice } from './tokens.ts';
 import { httpWebhookTransport } from './webhook.ts';
@@ -34,54 +34,37 @@ export interface SandboxCore {
 
 /** Builds the platform in memory, for simulations in the same process and for the server around it. */
 export function createSandbox(options: SandboxOptions): SandboxCore {
-  const { clock, random, log = silentLog } = options;
+  const { clock, random, log = silentLog, limits, seed = {} } = options;
   const settings = settingsOf(options);
   const closing = new AbortController();
-  const ownTransport = options.webhookTransport ? undefined : httpWebhookTransport();
-  const transport =
-    options.webhookTransport ?? ownTransport?.send ?? (() => Promise.reject(new Error('closed')));
-  const tokens = new TokenOffice({
-    clock,
-    random,
-    settings,
-    accessTokenLifetimeMs: options.accessTokenLifetimeMs ?? HOUR_MS,
-    refreshTokenLifetimeMs: options.refreshTokenLifetimeMs ?? 30 * 24 * HOUR_MS,
-  });
-  const limits = new LimitKeeper(options.limits, settings);
-  const journal = new CallJournal();
-  const faults = new Faults(random);
+  const http = options.webhookTransport ? undefined : httpWebhookTransport();
+  const transport = options.webhookTransport ?? http?.send ?? (() => Promise.reject(new Error('closed')));
+  const world: World = { clock, random, settings, log, closing: closing.signal };
+  const { accessTokenLifetimeMs = HOUR_MS, refreshTokenLifetimeMs = 30 * 24 * HOUR_MS } = options;
+  const rules: Rules = {
+    tokens: new TokenOffice(world, accessTokenLifetimeMs, refreshTokenLifetimeMs),
+    limits: new LimitKeeper(limits, settings),
+    journal: new CallJournal(),
+    faults: new Faults(random),
+  };
   const shops = new Map<string, Shop>();
-  const seed = options.seed ?? {};
   const shopOf = (company: string): Shop => {
-    const known = shops.get(company);
-    if (known) return known;
-    const shop = new Shop({
-      clock,
-      random,
-      settings,
-      company,
-      seed,
-      transport,
-      log,
-      closing: closing.signal,
-    });
+    const shop = shops.get(company) ?? new Shop(world, company, seed, transport);
     shops.set(company, shop);
     return shop;
   };
-  const endpoints = buildEndpoints(settings, tokens, shopOf);
-  const common = { settings, tokens, limits, journal, faults };
-  const engine = new Engine({ ...common, clock, random, endpoints, closing: closing.signal });
-  const controlOf = (company: string) => sandboxControl({ ...common, shop: shopOf(company) });
+  const engine = new Engine(world, rules, buildEndpoints(settings, rules.tokens, shopOf));
+  const controlOf = (company: string) => sandboxControl(settings, rules, shopOf(company));
   const control = controlOf(options.company ?? DEFAULT_COMPANY);
   return {
     control,
     controlOf,
-    signingSecret: tokens.signingSecret,
+    signingSecret: rules.tokens.signingSecret,
     handle: (request) => engine.handle(request),
     issueTokens: () => control.issueTokens(),
     close: async () => {
       closing.abort();
-      await ownTransport?.close();
+      await http?.close();
     },
   };
 }

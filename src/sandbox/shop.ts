@@ -3,8 +3,8 @@ import type { Clock, Random } from '../core/time.ts';
 import type { PlatformLimits } from '../platform/platform.ts';
 import { Catalog, DEFAULT_BRANCHES, DEFAULT_PRODUCTS, type SeedOptions, seedProducts } from './catalog.ts';
 import { isOver, OrderBook } from './orders.ts';
-import type { OrderShape, SandboxSettings } from './settings.ts';
-import { WebhookDesk, WebhookSender, type WebhookTransport } from './webhook.ts';
+import { type OrderShape, platformNowMs, type SandboxSettings, type World } from './settings.ts';
+import { WebhookSender, type WebhookTransport } from './webhook.ts';
 
 /** How to start a sandbox. The settings among these can be changed later through `control.configure`. */
 export interface SandboxOptions extends Partial<Omit<SandboxSettings, 'shape'>> {
@@ -34,43 +34,21 @@ export interface SandboxServerOptions extends SandboxOptions {
 const SEED_ORDER_SPACING_MS = 7 * 60_000;
 const SEED_STEPS_MAX = 12;
 
-interface ShopOptions {
-  clock: Clock;
-  random: Random;
-  settings: SandboxSettings;
-  company: string;
-  seed: SeedOptions;
-  transport: WebhookTransport;
-  log: Log;
-  closing: AbortSignal;
-}
-
 /** Everything of one company: catalogue, orders, webhook. The token says whose it is. */
 export class Shop {
   readonly company: string;
   readonly catalog: Catalog;
   readonly orders: OrderBook;
-  readonly desk: WebhookDesk;
-  readonly sender: WebhookSender;
+  readonly webhook: WebhookSender;
 
-  constructor(options: ShopOptions) {
-    const { clock, random, settings, company, seed } = options;
-    const nowMs = clock.nowMs() + settings.clockSkewMs;
+  constructor(world: World, company: string, seed: SeedOptions, transport: WebhookTransport) {
+    const nowMs = platformNowMs(world);
     const branches = seed.branches ?? DEFAULT_BRANCHES;
-    const products = seedProducts(seed.random ?? random, branches, seed.products ?? DEFAULT_PRODUCTS, nowMs);
+    const count = seed.products ?? DEFAULT_PRODUCTS;
     this.company = company;
-    this.catalog = new Catalog(branches, products);
-    this.desk = new WebhookDesk(settings);
-    this.sender = new WebhookSender({ ...options, desk: this.desk });
-    this.orders = new OrderBook({
-      clock,
-      random,
-      settings,
-      company,
-      catalog: this.catalog,
-      onStatus: (order) => this.sender.announce(order.snapshot),
-      onHidden: (orderId) => this.sender.hide(orderId),
-    });
+    this.catalog = new Catalog(branches, seedProducts(seed.random ?? world.random, branches, count, nowMs));
+    this.webhook = new WebhookSender(world, transport);
+    this.orders = new OrderBook(world, company, this.catalog, this.webhook);
     this.#seedOrders(seed.orders ?? 0, nowMs);
   }
 

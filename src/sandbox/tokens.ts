@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto';
-import { type Clock, formatDuration, type Random } from '../core/time.ts';
+import { formatDuration } from '../core/time.ts';
 import { drawHex } from './draws.ts';
-import type { SandboxSettings } from './settings.ts';
+import { platformNowMs, type World } from './settings.ts';
 
 const HEADER = Buffer.from(JSON.stringify({ alg: 'HS256', typ: 'JWT' })).toString('base64url');
 
@@ -40,38 +40,34 @@ interface TokenRecord extends Session {
   dead: DeadCause | null;
 }
 
-export interface TokenOfficeOptions {
-  clock: Clock;
-  random: Random;
-  settings: SandboxSettings;
-  accessTokenLifetimeMs: number;
-  refreshTokenLifetimeMs: number;
-}
-
 /** Issues, checks and rotates the pairs. A token that this office did not issue is no token. */
 export class TokenOffice {
-  readonly #options: TokenOfficeOptions;
+  readonly #world: World;
+  readonly #accessLifetimeMs: number;
+  readonly #refreshLifetimeMs: number;
   /** Signs the JWTs; a test may verify them with it. */
   readonly signingSecret: string;
   readonly #access = new Map<string, TokenRecord>();
   readonly #refresh = new Map<string, TokenRecord>();
   readonly #deadUses: DeadRefreshUse[] = [];
 
-  constructor(options: TokenOfficeOptions) {
-    this.#options = options;
-    this.signingSecret = drawHex(options.random, 64);
+  constructor(world: World, accessLifetimeMs: number, refreshLifetimeMs: number) {
+    this.#world = world;
+    this.#accessLifetimeMs = accessLifetimeMs;
+    this.#refreshLifetimeMs = refreshLifetimeMs;
+    this.signingSecret = drawHex(world.random, 64);
   }
 
   /** Lifetime text of the access token, such as `1h`. */
   get expiresIn(): string {
-    return formatDuration(this.#options.accessTokenLifetimeMs);
+    return formatDuration(this.#accessLifetimeMs);
   }
 
-  issue(company: string, lineage = drawHex(this.#options.random, 16)): IssuedPair {
+  issue(company: string, lineage = drawHex(this.#world.random, 16)): IssuedPair {
     const session = { company, lineage };
     return {
-      token: this.#mint('access', session, this.#options.accessTokenLifetimeMs, this.#access),
-      refreshToken: this.#mint('refresh', session, this.#options.refreshTokenLifetimeMs, this.#refresh),
+      token: this.#mint('access', session, this.#accessLifetimeMs, this.#access),
+      refreshToken: this.#mint('refresh', session, this.#refreshLifetimeMs, this.#refresh),
     };
   }
 
@@ -87,8 +83,11 @@ export class TokenOffice {
     const record = this.#refresh.get(refreshToken);
     const cause = record ? this.#deadCause(record) : 'unknown';
     if (record && cause === null) return record;
-    this.#deadUses.push({ at: new Date(this.#nowMs()).toISOString(), cause: cause ?? 'unknown' });
-    if (record && this.#options.settings.reuseRevokes) this.#kill(record.lineage);
+    this.#deadUses.push({
+      at: new Date(platformNowMs(this.#world)).toISOString(),
+      cause: cause ?? 'unknown',
+    });
+    if (record && this.#world.settings.reuseRevokes) this.#kill(record.lineage);
     return undefined;
   }
 
@@ -118,17 +117,13 @@ export class TokenOffice {
   }
 
   #deadCause(record: TokenRecord): DeadCause | null {
-    return record.dead ?? (record.expiresAtMs <= this.#nowMs() ? 'expired' : null);
-  }
-
-  #nowMs(): number {
-    return this.#options.clock.nowMs() + this.#options.settings.clockSkewMs;
+    return record.dead ?? (record.expiresAtMs <= platformNowMs(this.#world) ? 'expired' : null);
   }
 
   #mint(use: string, session: Session, lifetimeMs: number, into: Map<string, TokenRecord>): string {
-    const iat = Math.floor(this.#nowMs() / 1000);
+    const iat = Math.floor(platformNowMs(this.#world) / 1000);
     const exp = iat + Math.floor(lifetimeMs / 1000);
-    const jti = drawHex(this.#options.random, 16);
+    const jti = drawHex(this.#world.random, 16);
     const token = signJwt({ iat, exp, company: session.company, use, jti }, this.signingSecret);
     into.set(token, { ...session, expiresAtMs: exp * 1000, dead: null });
     return token;

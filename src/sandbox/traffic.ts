@@ -53,14 +53,8 @@ export interface TrafficEvent {
   order: OrderSnapshot;
 }
 
-/** What a run of traffic did. */
-export interface TrafficSummary {
-  created: number;
-  hidden: number;
-  advanced: number;
-  changed: number;
-  repeated: number;
-}
+/** How often a run of traffic did each. */
+export type TrafficSummary = Record<TrafficEvent['kind'], number>;
 
 /** Plays a busy shop until the signal ends it: orders come, move on, hide from the webhook and repeat. */
 export async function runTraffic(options: TrafficOptions): Promise<TrafficSummary> {
@@ -71,11 +65,12 @@ export async function runTraffic(options: TrafficOptions): Promise<TrafficSummar
     summary[kind] += 1;
     options.onEvent?.({ kind, order });
   };
+  const isOpen = ({ status }: OrderSnapshot) => !isOver(status);
   const open = new Set(
     control
       .orders()
-      .filter((order) => !isOver(order.status))
-      .map((order) => order.internalOrderId),
+      .filter(isOpen)
+      .map(({ internalOrderId }) => internalOrderId),
   );
   const create = () => {
     const hidden = drawChance(random, plan.hidden);
@@ -110,9 +105,8 @@ function stepOrder(
   orderId: string,
 ): 'advanced' | 'changed' | undefined {
   if (drawChance(random, plan.silentChange)) {
-    const fee = control.order(orderId)?.deliveryFee ?? 0;
-    const amount = control.order(orderId)?.amount ?? 0;
-    control.changeOrder(orderId, { deliveryFee: fee + 100, amountToPay: amount + fee + 100 });
+    const { deliveryFee = 0, amount = 0 } = control.order(orderId) ?? {};
+    control.changeOrder(orderId, { deliveryFee: deliveryFee + 100, amountToPay: amount + deliveryFee + 100 });
     return 'changed';
   }
   const unknown = drawChance(random, plan.unknownStatus) ? 'awaiting-courier' : undefined;

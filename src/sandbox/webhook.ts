@@ -1,13 +1,10 @@
 import { Agent, request } from 'undici';
 import * as z from 'zod';
-import type { Log } from '../core/log.ts';
-import type { Clock, Random } from '../core/time.ts';
 import { webhookPutRequest } from '../platform/schemas.ts';
 import { drawChance } from './draws.ts';
 import type { Call } from './engine.ts';
-import { envelope, failure, type Reply } from './exchange.ts';
-import type { OrderSnapshot } from './orders.ts';
-import type { SandboxSettings } from './settings.ts';
+import { envelope, failure, invalid, type Reply } from './exchange.ts';
+import { platformNowMs, type World } from './settings.ts';
 
 export interface WebhookRequest {
   url: string;
@@ -19,13 +16,8 @@ export interface WebhookRequest {
 /** Carries one notification to the receiver and resolves to its HTTP status; rejects when there was none. */
 export type WebhookTransport = (request: WebhookRequest) => Promise<number>;
 
-export interface HttpWebhookTransport {
-  send: WebhookTransport;
-  close(): Promise<void>;
-}
-
-/** Sends over real sockets, through an agent of its own. */
-export function httpWebhookTransport(): HttpWebhookTransport {
+/** Sends over real sockets, through an agent of its own, until it is closed. */
+export function httpWebhookTransport(): { send: WebhookTransport; close(): Promise<void> } {
   const agent = new Agent({ keepAliveTimeout: 4000 });
   return {
     send: async ({ url, headers, body, signal }) => {
@@ -42,46 +34,6 @@ export interface WebhookConfig {
   /** Empty: none. */
   secret: string;
   active: boolean;
-}
-
-/** The company's one webhook. */
-export class WebhookDesk {
-  readonly #settings: SandboxSettings;
-  /** A person sets it in the company panel, without the API. */
-  config: WebhookConfig | null = null;
-
-  constructor(settings: SandboxSettings) {
-    this.#settings = settings;
-  }
-
-  /** PUT /webhook. Fields the platform does not know, such as a wrong name of the enable flag, are ignored. */
-  put(call: Call): Reply {
-    const flag = this.#settings.webhookFlagName;
-    const known = Object.entries(call.body ?? {}).filter(([key]) =>
-      ['callbackUrl', 'secret', flag].includes(key),
-    );
-    const request = webhookPutRequest(flag).safeParse(Object.fromEntries(known));
-    if (!request.success) {
-      return failure(this.#settings.validationStatus, request.error.issues[0]?.message ?? 'Invalid webhook');
-    }
-    const fields: Record<string, string | boolean | undefined> = request.data;
-    const callbackUrl = text(fields.callbackUrl) ?? this.config?.callbackUrl;
-    if (callbackUrl === undefined) return failure(this.#settings.validationStatus, 'callbackUrl is required');
-    const active = fields[flag];
-    this.config = {
-      callbackUrl,
-      secret: text(fields.secret) ?? this.config?.secret ?? '',
-      active: typeof active === 'boolean' ? active : (this.config?.active ?? true),
-    };
-    return this.read();
-  }
-
-  /** The webhook read: data is null when none is configured. */
-  read(): Reply {
-    if (!this.config) return envelope(null);
-    const { callbackUrl, active, secret } = this.config;
-    return envelope({ callbackUrl, active, hasSecret: secret !== '' });
-  }
 }
 
 function text(value: string | boolean | undefined): string | undefined {
@@ -126,30 +78,51 @@ export interface Delivery {
   outcome: 'waiting' | 'confirmed' | 'given-up' | 'dropped' | 'hidden' | 'off';
 }
 
-export interface WebhookSenderOptions {
-  clock: Clock;
-  random: Random;
-  settings: SandboxSettings;
-  desk: WebhookDesk;
-  transport: WebhookTransport;
-  log: Log;
-  closing: AbortSignal;
-}
-
 /**
- * Sends the order notifications. Those of one order leave one after the other, unless the behaviour says
- * otherwise; those of different orders do not wait for each other.
+ * The company's one webhook: its configuration, and the order notifications it sends. Those of one order leave one
+ * after the other, unless the behaviour says otherwise; those of different orders do not wait for each other.
  */
 export class WebhookSender {
-  readonly #options: WebhookSenderOptions;
+  readonly #world: World;
+  readonly #transport: WebhookTransport;
   readonly #deliveries: Delivery[] = [];
   readonly #tails = new Map<string, Promise<void>>();
   readonly #hidden = new Set<string>();
   #heldBack: (() => void)[] = [];
   behaviour: WebhookBehaviour = HONEST;
+  /** A person sets it in the company panel, without the API. */
+  config: WebhookConfig | null = null;
 
-  constructor(options: WebhookSenderOptions) {
-    this.#options = options;
+  constructor(world: World, transport: WebhookTransport) {
+    this.#world = world;
+    this.#transport = transport;
+  }
+
+  /** PUT /webhook. Fields the platform does not know, such as a wrong name of the enable flag, are ignored. */
+  put(call: Call): Reply {
+    const { webhookFlagName: flag, validationStatus } = this.#world.settings;
+    const known = Object.entries(call.body ?? {}).filter(([key]) =>
+      ['callbackUrl', 'secret', flag].includes(key),
+    );
+    const request = webhookPutRequest(flag).safeParse(Object.fromEntries(known));
+    if (!request.success) return invalid(validationStatus, request.error);
+    const fields: Record<string, string | boolean | undefined> = request.data;
+    const callbackUrl = text(fields.callbackUrl) ?? this.config?.callbackUrl;
+    if (callbackUrl === undefined) return failure(validationStatus, 'callbackUrl is required');
+    const active = fields[flag];
+    this.config = {
+      callbackUrl,
+      secret: text(fields.secret) ?? this.config?.secret ?? '',
+      active: typeof active === 'boolean' ? active : (this.config?.active ?? true),
+    };
+    return this.read();
+  }
+
+  /** The webhook read: data is null when none is configured. */
+  read(): Reply {
+    if (!this.config) return envelope(null);
+    const { callbackUrl, active, secret } = this.config;
+    return envelope({ callbackUrl, active, hasSecret: secret !== '' });
   }
 
   /** From now on no notification of the order leaves. */
@@ -167,13 +140,13 @@ export class WebhookSender {
   }
 
   /** Announces an order as it is now. */
-  announce(snapshot: OrderSnapshot): void {
-    const { clock, random, settings, desk } = this.#options;
-    const at = new Date(clock.nowMs() + settings.clockSkewMs).toISOString();
+  announce(snapshot: { internalOrderId: string; status: string }): void {
+    const { random, settings } = this.#world;
+    const at = new Date(platformNowMs(this.#world)).toISOString();
     const { internalOrderId: orderId, status } = snapshot;
     const delivery: Delivery = { orderId, status, at, tries: [], outcome: 'waiting' };
     this.#deliveries.push(delivery);
-    if (!settings.externalPos || !desk.config?.active) {
+    if (!settings.externalPos || !this.config?.active) {
       delivery.outcome = 'off';
     } else if (this.#hidden.has(orderId)) {
       delivery.outcome = 'hidden';
@@ -188,7 +161,7 @@ export class WebhookSender {
 
   /** Delayed and held notifications leave the order's queue, so that later ones overtake them. */
   #queue(delivery: Delivery, send: () => Promise<void>): void {
-    const { random } = this.#options;
+    const { random } = this.#world;
     const strays = drawChance(random, this.behaviour.reorder)
       ? this.#nextIsOut()
       : drawChance(random, this.behaviour.delay)
@@ -203,7 +176,7 @@ export class WebhookSender {
   }
 
   async #deliver(delivery: Delivery, body: string, copies: number): Promise<void> {
-    const { clock, settings, closing } = this.#options;
+    const { clock, settings, closing } = this.#world;
     for (let copy = 0; copy < copies; copy++) {
       for (const delayMs of [0, ...settings.webhookRetry.delaysMs]) {
         if (delayMs > 0) await clock.sleep(delayMs, closing);
@@ -221,8 +194,8 @@ export class WebhookSender {
   }
 
   async #try(body: string): Promise<number | 'failed'> {
-    const { desk, transport, clock, settings, log, closing } = this.#options;
-    const config = desk.config;
+    const { clock, settings, log, closing } = this.#world;
+    const { config } = this;
     if (!config) return 'failed';
     const headers: Record<string, string> = { 'content-type': 'application/json' };
     if (config.secret !== '') headers['x-webhook-secret'] = config.secret;
@@ -230,7 +203,7 @@ export class WebhookSender {
     const signal = AbortSignal.any([over.signal, closing]);
     const timeout = clock.sleep(settings.webhookTimeoutMs, signal).then(() => over.abort());
     try {
-      return await transport({ url: config.callbackUrl, headers, body, signal });
+      return await this.#transport({ url: config.callbackUrl, headers, body, signal });
     } catch (error) {
       log.debug({ err: error }, 'A notification got no answer.');
       return 'failed';
@@ -241,14 +214,14 @@ export class WebhookSender {
   }
 
   #nextIsOut(): Promise<void> {
-    const { clock, closing } = this.#options;
+    const { clock, closing } = this.#world;
     const released = new AbortController();
     this.#heldBack.push(() => released.abort());
     return clock.sleep(this.behaviour.reorderMs, AbortSignal.any([released.signal, closing]));
   }
 
   #pause([leastMs, mostMs]: readonly [number, number]): Promise<void> {
-    const { clock, random, closing } = this.#options;
+    const { clock, random, closing } = this.#world;
     return clock.sleep(leastMs + random.next() * (mostMs - leastMs), closing);
   }
 }
