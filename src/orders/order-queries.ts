@@ -16,6 +16,7 @@ import {
   type OrderSource,
   type TrendHour,
   type Unreadable,
+  type WaitingOrder,
 } from './order.ts';
 import { columnsAs, ITEM_FIELDS, MODIFIER_FIELDS, ORDER_FIELDS } from './order-rows.ts';
 
@@ -90,6 +91,38 @@ const BOARD = `SELECT ${columnsAs([
   ...['deliveryType', 'amountToPay', 'createdAt', 'isScheduled', 'scheduledFor', 'updatedAt'],
 ])} FROM orders`;
 
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** A POS that acknowledged nothing for so long no longer does. */
+const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
+/** What was there when a POS began to acknowledge is not its task, but for what had only just come. */
+const BEFORE_FIRST_ACK_MS = HOUR_MS;
+/** Nobody takes an order of a week ago any more; `order list --unbooked` still has it. */
+const WAITS_AT_MOST_MS = 7 * DAY_MS;
+
+/**
+ * Open, paid orders that no POS acknowledged, those that wait longest first; none where nothing was acknowledged in the
+ * last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the earliest from
+ * an hour before it is due. A few short indexed reads.
+ */
+export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
+  const ack = (order: 'ASC' | 'DESC') =>
+    Date.parse(sqlOf(db).value(`SELECT acked_at FROM order_acks ORDER BY acked_at ${order} LIMIT 1`) ?? '');
+  if (!(ack('DESC') >= nowMs - ACKNOWLEDGES_FOR_MS)) return [];
+  const from = Math.max(ack('ASC') - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
+  const waits = (when: string) => `SELECT order_id AS orderId, code,
+      CASE WHEN is_scheduled = 1 THEN
+        max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))
+      ELSE to_book_since END AS since
+    FROM orders WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
+      AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
+  return sqlOf(db).rows<WaitingOrder>(
+    `SELECT * FROM (${waits('to_book_since >= @from')} UNION ${waits('is_scheduled = 1 AND scheduled_for >= @from')})
+     WHERE since >= @from AND since <= @now ORDER BY since LIMIT @limit`,
+    { from: isoUtc(from), now: isoUtc(nowMs), limit },
+  );
+}
+
 /** Newest events among which orders that have ended are looked for. */
 const EVENTS_BACK = 300;
 
@@ -115,7 +148,6 @@ export function readBoard(db: Database.Database, limits: { open: number; ended: 
   ];
 }
 
-const HOUR_MS = 3_600_000;
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */
 const SAMPLE = 500;
 const SETTLED = 'SELECT count(*) FROM outbox WHERE settled_at >= ? AND settled_at < ?';

@@ -3,13 +3,14 @@ import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { mergeOutcome } from './merge.ts';
-import type {
-  OrderFields,
-  OrderItem,
-  OrderModifier,
-  OrderObservation,
-  OrderOutcome,
-  OrderSource,
+import {
+  isToBook,
+  type OrderFields,
+  type OrderItem,
+  type OrderModifier,
+  type OrderObservation,
+  type OrderOutcome,
+  type OrderSource,
 } from './order.ts';
 import { ITEM_SPELLINGS, ORDER_SPELLINGS, snakeCase } from './spellings.ts';
 
@@ -89,9 +90,10 @@ const marks = (count: number) => Array.from({ length: count }, () => '?');
 
 const OWN_FIELDS = ['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload', 'updatedAt', 'payloadAt'];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])} FROM orders WHERE order_id = ?`;
-const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, order_id) VALUES (${marks(WRITTEN.length + 1)})`;
-const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)}, payload_at = NULL
-  WHERE order_id = ?`;
+const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
+  VALUES (${marks(WRITTEN.length + 2)})`;
+const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
+  to_book_since = coalesce(to_book_since, ?), payload_at = NULL WHERE order_id = ?`;
 // In no order: ORDER BY makes so small a query three times as long, even where there is nothing to sort.
 const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ?`;
 const MODIFIERS = `SELECT line, modifier, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
@@ -258,9 +260,10 @@ export function mergeOrder(
       observedAt,
     );
     if (known && known.payload !== raw) keepReplacedPayload(db, orderId, known);
+    const toBookSince = isToBook(status) ? observedAt : null;
     sqlOf(db).run(
       known ? UPDATE_ORDER : INSERT_ORDER,
-      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt, orderId]),
+      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt, toBookSince, orderId]),
     );
     if (known && !sameItems) {
       sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);

@@ -158,6 +158,11 @@ export const IS_DUE = `(is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_
 /** SQL that an order is to be booked by the POS: neither unpaid nor cancelled. */
 export const IS_TO_BOOK = statusNotIn([...UNPAID, ...TAKES_NOTHING]);
 
+/** Whether an order of this status is to be booked by the POS, as in `IS_TO_BOOK`. */
+export function isToBook(status: string | null): boolean {
+  return status === null || !(UNPAID.includes(status) || TAKES_NOTHING.includes(status));
+}
+
 function statusNotIn(statuses: readonly string[]): string {
   return `(status IS NULL OR status NOT IN (${statuses.map((status) => `'${status}'`).join(', ')}))`;
 }
@@ -284,7 +289,18 @@ export type BoardOrder = Pick<
   | 'isScheduled'
   | 'scheduledFor'
   | 'updatedAt'
->;
+> & {
+  /** Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders. */
+  waitingSince: string | null;
+};
+
+/** An order that the POS was to acknowledge by now and has not. */
+export interface WaitingOrder {
+  orderId: string;
+  code: number | null;
+  /** ISO 8601 UTC. */
+  since: string;
+}
 
 /** What went on within one hour. */
 export interface TrendHour {
