@@ -187,7 +187,7 @@ function boardRoutes({ parts: { mirror }, clock }: LocalApiOptions): ApiRoute[] 
         whenFree(clock, () => {
           // First: an order that changes meanwhile comes once more by the feed.
           const newest = mirror.newestSeq();
-          return { newest, orders: mirror.read((db) => readBoard(db, BOARD)) };
+          return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
     }),
     route({

@@ -184,13 +184,18 @@ const boardOrder = z.object({
   isScheduled: flag,
   scheduledFor: dueTime,
   updatedAt: isoTime,
+  waitingSince: text.describe(
+    'Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders',
+  ),
 }) satisfies z.ZodType<BoardOrder>;
 
 export const boardAnswer = z.object({
   newest: whole.describe('Newest seq of the change feed; follow it after this one'),
   orders: z
     .array(boardOrder)
-    .describe('The newest open orders and the scheduled ones that are due next, then those that ended last'),
+    .describe(
+      'The newest open orders, those that are due next and those that wait for the POS, then those that ended last',
+    ),
 });
 
 const trendHour = z.object({

@@ -106,18 +106,18 @@ const WAITS_AT_MOST_MS = 7 * DAY_MS;
  * an hour before it is due. A few short indexed reads.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
-  const ack = (order: 'ASC' | 'DESC') =>
-    Date.parse(sqlOf(db).value(`SELECT acked_at FROM order_acks ORDER BY acked_at ${order} LIMIT 1`) ?? '');
-  if (!(ack('DESC') >= nowMs - ACKNOWLEDGES_FOR_MS)) return [];
-  const from = Math.max(ack('ASC') - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
+  const acked = (which: 'min' | 'max') =>
+    Date.parse(sqlOf(db).value<string | null>(`SELECT ${which}(acked_at) FROM order_acks`) ?? '');
+  if (!(acked('max') >= nowMs - ACKNOWLEDGES_FOR_MS)) return [];
+  const from = Math.max(acked('min') - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
   const waits = (when: string) => `SELECT order_id AS orderId, code,
-      CASE WHEN is_scheduled = 1 THEN
+      CASE WHEN ${IS_DUE} THEN
         max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))
       ELSE to_book_since END AS since
     FROM orders WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
   return sqlOf(db).rows<WaitingOrder>(
-    `SELECT * FROM (${waits('to_book_since >= @from')} UNION ${waits('is_scheduled = 1 AND scheduled_for >= @from')})
+    `SELECT * FROM (${waits('to_book_since >= @from')} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
      WHERE since >= @from AND since <= @now ORDER BY since LIMIT @limit`,
     { from: isoUtc(from), now: isoUtc(nowMs), limit },
   );
@@ -127,25 +127,33 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
 const EVENTS_BACK = 300;
 
 /**
- * The newest open orders, by creation, then those that are due next and were placed before these, then those that ended
- * last. Three short indexed reads.
+ * The newest open orders, by creation, then those placed before these that are due next or wait for the POS, then those
+ * that ended last. Short indexed reads.
  */
-export function readBoard(db: Database.Database, limits: { open: number; ended: number }): BoardOrder[] {
-  type Row = Omit<BoardOrder, 'isScheduled'> & { isScheduled: number | null };
-  const rows = (rest: string, ...values: number[]) =>
-    sqlOf(db)
-      .rows<Row>(`${BOARD} ${rest}`, ...values)
-      .map((row) => ({ ...row, isScheduled: flag(row.isScheduled) }));
-  const open = rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open);
-  const shown = new Set(open.map(({ orderId }) => orderId));
-  const due = rows(`WHERE ${IS_DUE} ORDER BY scheduled_for LIMIT ?`, limits.open);
-  const ended = `WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN}
-    ORDER BY seq DESC LIMIT ?`;
-  return [
-    ...open,
-    ...due.filter(({ orderId }) => !shown.has(orderId)),
-    ...rows(ended, EVENTS_BACK, limits.ended),
+export function readBoard(
+  db: Database.Database,
+  limits: { open: number; ended: number },
+  nowMs: number,
+): Required<BoardOrder>[] {
+  type Row = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled: number | null };
+  const since = new Map(waitingOrders(db, nowMs, limits.open).map((order) => [order.orderId, order.since]));
+  const rows = (rest: string, ...values: (number | string)[]) =>
+    sqlOf(db).rows<Row>(`${BOARD} ${rest}`, ...values);
+  const open = [
+    ...rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open),
+    ...rows(`WHERE ${IS_DUE} ORDER BY scheduled_for LIMIT ?`, limits.open),
+    ...[...since.keys()].flatMap((orderId) => rows('WHERE order_id = ?', orderId)),
   ];
+  const ended = rows(
+    `WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN} ORDER BY seq DESC LIMIT ?`,
+    ...[EVENTS_BACK, limits.ended],
+  );
+  const once = new Map([...open, ...ended].map((row) => [row.orderId, row]));
+  return [...once.values()].map((row) => ({
+    ...row,
+    isScheduled: flag(row.isScheduled),
+    waitingSince: since.get(row.orderId) ?? null,
+  }));
 }
 
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */

@@ -290,8 +290,11 @@ export type BoardOrder = Pick<
   | 'scheduledFor'
   | 'updatedAt'
 > & {
-  /** Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders. */
-  waitingSince: string | null;
+  /**
+   * Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders. Left out
+   * of what the feed tells.
+   */
+  waitingSince?: string | null;
 };
 
 /** An order that the POS was to acknowledge by now and has not. */

@@ -13,10 +13,12 @@ it('shows the newest open orders, then those that ended last', async () => {
   const orders = [order(1, 'ready'), order(2, 'pending'), order(3, 'inProcess'), order(4, 'ready')];
   await receive(mirror, ...orders, order(4, 'dispatched'), order(2, 'cancel'));
   const board = (open: number, ended: number) =>
-    mirror.read((db) => readBoard(db, { open, ended })).map(({ code, status }) => `${code} ${status}`);
+    mirror
+      .read((db) => readBoard(db, { open, ended }, NOW_MS))
+      .map(({ code, status }) => `${code} ${status}`);
   expect(board(10, 10)).toEqual(['3 inProcess', '1 ready', '2 cancel', '4 dispatched']);
   expect(board(1, 1)).toEqual(['3 inProcess', '2 cancel']);
-  expect(mirror.read((db) => readBoard(db, { open: 1, ended: 0 }))[0]).toMatchObject({
+  expect(mirror.read((db) => readBoard(db, { open: 1, ended: 0 }, NOW_MS))[0]).toMatchObject({
     customerFirstName: 'Ana',
     deliveryType: 'delivery',
     amountToPay: 15990,
@@ -82,7 +84,7 @@ it('goes by the indexes alone, however many orders and changes there are', () =>
         };
       },
     });
-    readBoard(watched, { open: 1, ended: 1 });
+    readBoard(watched, { open: 1, ended: 1 }, NOW_MS);
     readTrends(watched, NOW_MS, 1);
   });
   expect(plans.length).toBeGreaterThan(4);

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
 import { readBoard } from '../../src/orders/order-queries.ts';
-import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
+import { OBSERVED_MS, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
 
 const HOUR_MS = 3_600_000;
 const inHours = (hours: number) => new Date(Date.now() + hours * HOUR_MS).toISOString();
@@ -63,7 +63,7 @@ it('has on the board what is due next, however long ago it was placed', async ()
   const { mirror } = openTestMirror();
   const due = inHours(1);
   await receive(mirror, scheduled(1, due), ...[12, 13, 14].map((number) => sampleNotification(number)));
-  const board = mirror.read((db) => readBoard(db, { open: 1, ended: 10 }));
+  const board = mirror.read((db) => readBoard(db, { open: 1, ended: 10 }, OBSERVED_MS));
   expect(board).toHaveLength(2);
   expect(board.find(({ code }) => code === 1)).toMatchObject({ isScheduled: true, scheduledFor: due });
   expect(board.find(({ code }) => code !== 1)).toMatchObject({ isScheduled: false, scheduledFor: null });

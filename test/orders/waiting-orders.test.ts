@@ -1,0 +1,98 @@
+import { expect, it } from 'vitest';
+import type { Mirror } from '../../src/orders/mirror.ts';
+import { readBoard, waitingOrders } from '../../src/orders/order-queries.ts';
+import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const at = (ms: number) => new Date(OBSERVED_MS + ms).toISOString();
+
+/** Heard of at `ms`. */
+async function hear(
+  mirror: Mirror,
+  number: number,
+  ms: number,
+  fields: Record<string, unknown>,
+): Promise<void> {
+  const sent = sampleNotification(number, fields);
+  const order = observation('webhook', sent, { observedAtMs: OBSERVED_MS + ms });
+  await mirror.keep([{ kind: 'order', observation: order }]);
+}
+
+function acknowledge(mirror: Mirror, number: number, ms: number): Promise<unknown> {
+  const orderId = sampleNotification(number).internalOrderId;
+  return mirror.write((db) =>
+    db.prepare("INSERT INTO order_acks VALUES (?, ?, 'http')").run(orderId, at(ms)),
+  );
+}
+
+const waiting = (mirror: Mirror, ms: number) =>
+  mirror
+    .read((db) => waitingOrders(db, OBSERVED_MS + ms, 100))
+    .map(({ code, since }) => `${code} ${(Date.parse(since) - OBSERVED_MS) / MINUTE_MS}`);
+
+it('waits from when an order was first paid, until it is acknowledged or over', async () => {
+  const { mirror } = openTestMirror();
+  await hear(mirror, 1, 0, { status: 'inProcess' });
+  await hear(mirror, 2, 0, { status: 'payment-pending' });
+  await hear(mirror, 3, MINUTE_MS, { status: 'payment-approved' });
+  await hear(mirror, 4, 2 * MINUTE_MS, { status: 'picker-pending' });
+  await acknowledge(mirror, 4, 3 * MINUTE_MS);
+  await hear(mirror, 2, 5 * MINUTE_MS, { status: 'payment-approved' });
+  await hear(mirror, 3, 6 * MINUTE_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 7 * MINUTE_MS)).toEqual(['1 0', '3 1', '2 5']);
+  await hear(mirror, 1, 8 * MINUTE_MS, { status: 'dispatched' });
+  await hear(mirror, 3, 8 * MINUTE_MS, { status: 'cancel' });
+  expect(waiting(mirror, 9 * MINUTE_MS)).toEqual(['2 5']);
+  await acknowledge(mirror, 2, 9 * MINUTE_MS);
+  expect(waiting(mirror, 9 * MINUTE_MS)).toEqual([]);
+});
+
+it('says nothing where nobody acknowledges, of what was there before, and of what is a week old', async () => {
+  const { mirror } = openTestMirror();
+  await hear(mirror, 1, 0, { status: 'inProcess' });
+  await hear(mirror, 2, 5 * HOUR_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 6 * HOUR_MS)).toEqual([]);
+  await hear(mirror, 3, 5 * HOUR_MS, { status: 'inProcess' });
+  await acknowledge(mirror, 3, 5.5 * HOUR_MS);
+  // That one was there long before the POS began to acknowledge.
+  expect(waiting(mirror, 6 * HOUR_MS)).toEqual(['2 300']);
+  expect(waiting(mirror, 6 * DAY_MS)).toEqual(['2 300']);
+  expect(waiting(mirror, 8 * DAY_MS)).toEqual([]);
+  await hear(mirror, 4, 20 * DAY_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 21 * DAY_MS)).toHaveLength(1);
+  await hear(mirror, 5, 40 * DAY_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 41 * DAY_MS)).toEqual([]);
+});
+
+it('lets a scheduled order wait from an hour before it is due', async () => {
+  const { mirror } = openTestMirror();
+  await hear(mirror, 1, 0, { status: 'inProcess' });
+  await acknowledge(mirror, 1, 0);
+  const due = { status: 'payment-approved', isScheduled: true };
+  await hear(mirror, 2, 0, { ...due, scheduledFor: at(20 * DAY_MS) });
+  await hear(mirror, 3, 0, { ...due, scheduledFor: at(30 * MINUTE_MS) });
+  await hear(mirror, 4, 0, { ...due, scheduledFor: 'el lunes' });
+  expect(waiting(mirror, MINUTE_MS)).toEqual(['3 0', '4 0']);
+  await acknowledge(mirror, 3, 0);
+  await acknowledge(mirror, 4, 0);
+  expect(waiting(mirror, 20 * DAY_MS - 61 * MINUTE_MS)).toEqual([]);
+  expect(waiting(mirror, 20 * DAY_MS)).toEqual([`2 ${20 * 24 * 60 - 60}`]);
+});
+
+it('puts what waits on the board, however many newer orders there are', async () => {
+  const { mirror } = openTestMirror();
+  const created = (minute: number) => ({ status: 'inProcess', createdAt: at(minute * MINUTE_MS) });
+  await hear(mirror, 1, 0, created(0));
+  for (const number of [2, 3, 4]) {
+    await hear(mirror, number, number * MINUTE_MS, created(number));
+    await acknowledge(mirror, number, number * MINUTE_MS);
+  }
+  const board = mirror.read((db) => readBoard(db, { open: 2, ended: 2 }, OBSERVED_MS + HOUR_MS));
+  expect(board.map(({ code, waitingSince }) => [code, waitingSince])).toEqual([
+    [4, null],
+    [3, null],
+    [1, at(0)],
+  ]);
+});
