@@ -31,7 +31,13 @@ const OWN_TABLES =
     ' ',
   );
 const OWN_COLUMNS = [
-  ...['orders.event_source', 'orders.poll_digest', 'orders.payload_source', 'orders.payload_at'],
+  ...[
+    'orders.event_source',
+    'orders.to_book_since',
+    'orders.poll_digest',
+    'orders.payload_source',
+    'orders.payload_at',
+  ],
   ...['products', 'skus', 'stocks'].flatMap((table) => [`${table}.pushed_mark`, `${table}.uncertain`]),
   ...[
     'stocks.confirmed_seq',
