@@ -1,7 +1,8 @@
-import type { ChildProcess } from 'node:child_process';
 import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import { asTyped, TillsyncError } from '../core/errors.ts';
+import { Poster } from '../core/post.ts';
+import { type ProgramEnd, runProgram } from '../core/program.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AlarmNews, ReceiverName } from './alarm-news.ts';
 import { FINDING_SENTENCES, type FindingLevel } from './finding.ts';
@@ -93,8 +94,6 @@ export interface AlarmReceiver {
   tell(report: AlarmReport, signal: AbortSignal): Promise<void>;
 }
 
-/** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
-const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 300;
 
 /**
@@ -102,28 +101,23 @@ const SAID_MAX = 300;
  * `TILLSYNC_ALARM_…`.
  */
 export function commandReceiver(
-  [program = '', ...words]: readonly string[],
+  command: readonly string[],
   timeoutMs: number,
   env: NodeJS.ProcessEnv,
 ): AlarmReceiver {
-  const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
   return {
     name: 'command',
-    description: `the command ${basename(program)}`,
+    description: `the command ${basename(command[0] ?? '')}`,
     async tell(report, signal) {
-      // Most stores have no command, and pay nothing for it.
-      const { spawn } = await import('node:child_process');
-      const child = spawn(program, words, {
-        cwd: '/',
-        env: { ...Object.fromEntries(passed), ...variablesOf(report) },
-        // A group of its own, so that what it started ends with it.
-        detached: true,
-        stdio: ['pipe', 'ignore', 'pipe'],
+      const input = `${JSON.stringify(report)}\n`;
+      const end = await runProgram(command, {
+        input,
+        env,
+        variables: variablesOf(report),
+        timeoutMs,
+        signal,
       });
-      // A command need not read it.
-      child.stdin?.on('error', () => {});
-      child.stdin?.end(`${JSON.stringify(report)}\n`);
-      await endOf(child, { timeoutMs, signal });
+      if (!end.ok) throw commandFailed(end);
     },
   };
 }
@@ -135,58 +129,8 @@ function variablesOf(report: AlarmReport): Record<string, string> {
   );
 }
 
-function endOf(child: ChildProcess, limit: { timeoutMs: number; signal: AbortSignal }): Promise<void> {
-  let said = '';
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-    said = (said + text).slice(0, SAID_MAX);
-  });
-  return new Promise((resolve, reject) => {
-    const end = (error?: TillsyncError) => {
-      clearTimeout(timer);
-      limit.signal.removeEventListener('abort', onAbort);
-      if (error) reject(error);
-      else resolve();
-    };
-    const cut = (error: TillsyncError) => {
-      killGroup(child);
-      end(error);
-    };
-    const onAbort = () => cut(new TillsyncError('aborted', 'Stopped while the alarm command ran.'));
-    const timer = setTimeout(
-      () => cut(commandFailed(`was ended, for it took longer than ${limit.timeoutMs} ms`, said)),
-      limit.timeoutMs,
-    );
-    limit.signal.addEventListener('abort', onAbort, { once: true });
-    if (limit.signal.aborted) onAbort();
-    child.once('error', (cause) => end(commandFailed(whyNotStarted(cause), '', cause)));
-    child.once('exit', (code, by) => {
-      if (code === 0) end();
-      else end(commandFailed(code === null ? `was ended by ${by}` : `ended with ${code}`, said));
-    });
-  });
-}
-
-/** The program of the command is named in the configuration, so it is not repeated. */
-function whyNotStarted(cause: Error): string {
-  const code = 'code' in cause ? cause.code : undefined;
-  if (code === 'ENOENT')
-    return 'cannot be started: the program is not there, or what its first line names is not';
-  if (code === 'EACCES')
-    return 'cannot be started: permission denied. The user of tillsync must be able to read and execute it';
-  return `cannot be started: ${cause.message}`;
-}
-
-function killGroup({ pid }: ChildProcess): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch {
-    // It has ended by itself.
-  }
-}
-
-function commandFailed(what: string, said: string, cause?: unknown): TillsyncError {
-  const words = said.trim() === '' ? '' : ` It said: ${said.trim()}`;
+function commandFailed({ what, said, cause }: ProgramEnd): TillsyncError {
+  const words = said === '' ? '' : ` It said: ${said.slice(0, SAID_MAX).trim()}`;
   return new TillsyncError('internal', `The alarm command ${what}.${words}`, {
     cause,
     retryable: true,
@@ -195,8 +139,8 @@ function commandFailed(what: string, said: string, cause?: unknown): TillsyncErr
 }
 
 /**
- * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. Redirects
- * are not followed. The address may hold a secret, so it is never told.
+ * Sends each message as JSON by POST, with the token as `Authorization: Bearer`; every 2xx counts as arrived. The address
+ * may hold a secret, so it is never told.
  */
 export function urlReceiver(url: string, token: string | undefined, timeoutMs: number): AlarmReceiver {
   const { host } = new URL(url);
@@ -204,34 +148,16 @@ export function urlReceiver(url: string, token: string | undefined, timeoutMs: n
     name: 'url',
     description: `the address at ${host}`,
     async tell(report, signal) {
-      // Few shops send alarms to an address, and it takes memory.
-      const { Agent, request } = await import('undici');
-      const agent = new Agent({ pipelining: 0 });
-      const limit = AbortSignal.any([signal, AbortSignal.timeout(timeoutMs)]);
+      const poster = new Poster(url, timeoutMs);
+      const headers = {
+        'user-agent': `tillsync/${report.version}`,
+        ...(token !== undefined && { authorization: `Bearer ${token}` }),
+      };
       try {
-        const { statusCode, body } = await request(url, {
-          method: 'POST',
-          headers: {
-            'content-type': 'application/json',
-            'user-agent': `tillsync/${report.version}`,
-            ...(token !== undefined && { authorization: `Bearer ${token}` }),
-          },
-          body: JSON.stringify(report),
-          dispatcher: agent,
-          signal: limit,
-        });
-        body.on('error', () => {});
-        body.destroy();
-        if (statusCode < 200 || statusCode > 299) throw urlFailed(`${host} answered ${statusCode}`);
-      } catch (error) {
-        if (error instanceof TillsyncError) throw error;
-        if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while an alarm was sent.');
-        if (limit.aborted) throw urlFailed(`${host} gave no answer within ${timeoutMs} ms`);
-        // Its words may repeat the address.
-        const code = error instanceof Error && 'code' in error ? String(error.code) : 'connection failed';
-        throw urlFailed(`${host} cannot be reached (${code})`);
+        const { ok, what } = await poster.post(JSON.stringify(report), headers, signal);
+        if (!ok) throw urlFailed(what);
       } finally {
-        void agent.destroy();
+        poster.close();
       }
     },
   };

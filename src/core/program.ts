@@ -1,0 +1,120 @@
+import type { ChildProcess } from 'node:child_process';
+import { TillsyncError } from './errors.ts';
+
+/** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
+const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
+const SAID_MAX = 1_000;
+/** What the program wrote last may still be on its way when it ends; what it started may keep the pipe open. */
+const LAST_WORDS_MS = 200;
+
+/** How a program ended. */
+export interface ProgramEnd {
+  /** Whether it ended with 0. */
+  ok: boolean;
+  /** Such as `ended with 1`, to follow the program's name. */
+  what: string;
+  /** The end of what it wrote to standard error and to standard output. */
+  said: string;
+  printed: string;
+  cause?: unknown;
+}
+
+export interface ProgramRun {
+  /** Written to its standard input; it need not read it. */
+  input: string;
+  /** Of this process; the program gets little of it, and nothing secret. */
+  env: NodeJS.ProcessEnv;
+  /** In its environment besides. */
+  variables?: Readonly<Record<string, string>>;
+  timeoutMs: number;
+  /** Ends the program and all that it started. */
+  signal: AbortSignal;
+}
+
+/**
+ * Runs a program with its arguments, without a shell. One that takes too long is ended with all that it started.
+ * Throws `aborted` alone.
+ */
+export async function runProgram(
+  [program = '', ...words]: readonly string[],
+  { input, env, variables, timeoutMs, signal }: ProgramRun,
+): Promise<ProgramEnd> {
+  // Most stores run none, and pay nothing for it.
+  const { spawn } = await import('node:child_process');
+  if (signal.aborted) throw stopped();
+  const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
+  const child = spawn(program, words, {
+    cwd: '/',
+    env: { ...Object.fromEntries(passed), ...variables },
+    // A group of its own, so that what it started ends with it.
+    detached: true,
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  child.stdin.on('error', () => {});
+  child.stdin.end(input);
+  const [said, printed] = [lastOf(child.stderr), lastOf(child.stdout)];
+  const { promise, resolve, reject } = Promise.withResolvers<Pick<ProgramEnd, 'ok' | 'what' | 'cause'>>();
+  const timer = setTimeout(() => {
+    killGroup(child);
+    resolve({ ok: false, what: `was ended, for it took longer than ${timeoutMs} ms` });
+  }, timeoutMs);
+  const onAbort = () => {
+    killGroup(child);
+    reject(stopped());
+  };
+  signal.addEventListener('abort', onAbort, { once: true });
+  child.once('error', (cause) => resolve({ ok: false, what: whyNotStarted(cause), cause }));
+  child.once('exit', (code, by) => {
+    const ended = {
+      ok: code === 0,
+      what: code === null ? `was ended by ${by}` : `ended with ${code}`,
+    };
+    const last = setTimeout(() => resolve(ended), LAST_WORDS_MS);
+    child.once('close', () => {
+      clearTimeout(last);
+      resolve(ended);
+    });
+  });
+  try {
+    const end = await promise;
+    return { ...end, said: said(), printed: printed() };
+  } finally {
+    clearTimeout(timer);
+    signal.removeEventListener('abort', onAbort);
+    // What the program left running may write on, to nobody.
+    child.stderr.destroy();
+    child.stdout.destroy();
+  }
+}
+
+function lastOf(stream: NodeJS.ReadableStream): () => string {
+  let text = '';
+  stream.setEncoding('utf8').on('data', (more: string) => {
+    text = (text + more).slice(-SAID_MAX);
+  });
+  stream.on('error', () => {});
+  return () => text.trim();
+}
+
+function stopped(): TillsyncError {
+  return new TillsyncError('aborted', 'Stopped while a program ran.');
+}
+
+/** The program is named in the configuration, so it is not repeated. */
+function whyNotStarted(cause: Error): string {
+  const code = 'code' in cause ? cause.code : undefined;
+  if (code === 'ENOENT')
+    return 'cannot be started: the program is not there, or what its first line names is not';
+  if (code === 'EACCES')
+    return 'cannot be started: permission denied. The user of tillsync must be able to read and execute it';
+  return `cannot be started: ${cause.message}`;
+}
+
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // It has ended by itself.
+  }
+}
