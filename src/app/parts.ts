@@ -13,7 +13,7 @@ import { OrderPoll } from '../orders/order-poll.ts';
 import { WebhookRegistration, WebhookSecrets } from '../orders/webhook.ts';
 import { Outbox } from '../outbox/outbox.ts';
 import { MirrorStores } from '../outbox/stores.ts';
-import { createPlatformClient, type PlatformClient } from '../platform/client.ts';
+import { PlatformClient } from '../platform/client.ts';
 import type { Endpoint } from '../platform/platform.ts';
 import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
@@ -251,7 +251,7 @@ function connect(
     (endpoint) => state.ledger.blockHistory(endpoint, config.limits).own !== null,
   );
   const { timeoutMs, webhookReadMethod, webhookReadPath, webhookActiveField } = config.platform;
-  return createPlatformClient({
+  return new PlatformClient({
     transport: counters ? measuredTransport(direct, counters, clock) : direct,
     ledger: state.ledger,
     tokens: state.tokens,

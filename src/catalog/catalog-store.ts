@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { ProductRecord } from '../platform/platform.ts';
+import type { ProductRecord } from '../platform/schemas.ts';
 import {
   type Branch,
   type CatalogLookup,

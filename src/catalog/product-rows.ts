@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import { asBit, asSent, fromBit, isStored, type SqlValue } from '../db/sqlite.ts';
-import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
+import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import type { MirroredProduct, ProductFilter, Sent } from './product.ts';
 
 interface Pushed {

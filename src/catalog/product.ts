@@ -1,4 +1,4 @@
-import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
+import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
 /** The three fields in which the platform looks for an externalId, in the order tillsync prefers them. */
 export type MappingField = 'extId' | 'productIdPosA' | 'productCodePosB';

@@ -4,7 +4,9 @@ import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random, Schedule } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
-import type { CallOptions, Platform, ProductPage, ProductRecord } from '../platform/platform.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import type { CallOptions } from '../platform/platform.ts';
+import type { ProductPage, ProductRecord } from '../platform/schemas.ts';
 import type { CatalogStore, CompletedSweep, ReadMark, Unlisted } from './catalog-store.ts';
 import type { Branch } from './product.ts';
 
@@ -18,7 +20,7 @@ const PAGES_MAX = 100_000;
 const DEFAULT_LIMIT = 20;
 
 export interface SweepOptions {
-  platform: Pick<Platform, 'productList' | 'productGet'>;
+  platform: Pick<PlatformClient, 'productList' | 'productGet'>;
   /** The catalogue in the mirror; each write is one short durable transaction. */
   stores: {
     read<T>(action: (stores: { catalog: CatalogStore }) => T): T;

@@ -2,7 +2,7 @@ import type { ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type ProductQuery, readProductChange } from '../outbox/change.ts';
-import type { ProductRecord, SkuRecord } from '../platform/platform.ts';
+import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withParts, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';

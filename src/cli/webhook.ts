@@ -1,6 +1,6 @@
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
-import type { WebhookState } from '../platform/platform.ts';
+import type { WebhookState } from '../platform/schemas.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, withParts } from './command.ts';
 import { fields } from './table.ts';

@@ -3,7 +3,8 @@ import { asTillsyncError, counted, TillsyncError, whenFree } from '../core/error
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import type { Leases } from '../db/lease.ts';
-import type { CallOptions, Platform, Wait } from '../platform/platform.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import type { CallOptions, Wait } from '../platform/platform.ts';
 import type { Mirror } from './mirror.ts';
 import type { ImportReport } from './order.ts';
 import { covers, type PollWindow, pollWindow } from './poll-window.ts';
@@ -28,7 +29,7 @@ export interface OrderPollSettings {
 }
 
 export interface OrderPollOptions {
-  platform: Pick<Platform, 'orderAll'>;
+  platform: Pick<PlatformClient, 'orderAll'>;
   mirror: Pick<
     Mirror,
     | 'newestSeq'

@@ -6,7 +6,9 @@ import type { Log } from '../core/log.ts';
 import { retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
-import type { CallOptions, Platform, WebhookChange, WebhookState } from '../platform/platform.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import type { CallOptions, WebhookChange } from '../platform/platform.ts';
+import type { WebhookState } from '../platform/schemas.ts';
 
 /** What state.db remembers of the webhook: secrets that were rotated here, and what was last registered. */
 export interface WebhookMemory {
@@ -147,7 +149,7 @@ function digestOf(secret: string | undefined): string | null {
 const NOT_IMPLEMENTED = 501;
 
 export interface WebhookRegistrationOptions {
-  platform: Pick<Platform, 'webhookGet' | 'webhookPut'>;
+  platform: Pick<PlatformClient, 'webhookGet' | 'webhookPut'>;
   secrets: WebhookSecrets;
   store: WebhookMemoryStore;
   /** The public address to register; empty: register nothing by itself. */

@@ -1,4 +1,4 @@
-import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/platform.ts';
+import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type QueuedChange } from './change.ts';
 import { sameNumber } from './guard-rails.ts';
 

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
-import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts';
+import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import { PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind, QueuedChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';

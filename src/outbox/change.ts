@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { jsonText, mayBeThousands } from '../core/values.ts';
-import type { ProductChangeItem, StockChangeItem } from '../platform/platform.ts';
+import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import type { Guard } from './guard-rails.ts';
 
 /** What a change is about; also which pair of endpoints carries it. */

@@ -1,6 +1,8 @@
 import type { ReadMark } from '../catalog/sweep.ts';
 import { hasCode } from '../core/errors.ts';
-import type { CallOptions, Platform, ProductRecord } from '../platform/platform.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import type { CallOptions } from '../platform/platform.ts';
+import type { ProductRecord } from '../platform/schemas.ts';
 import type { ProductQuery, Resolution } from './change.ts';
 import type { KeptChange } from './decisions.ts';
 import type { MirrorStores, Stores } from './stores.ts';
@@ -15,7 +17,7 @@ const PART = 200;
 
 export interface ProductReadsOptions {
   stores: MirrorStores;
-  platform: Pick<Platform, 'productGet'>;
+  platform: Pick<PlatformClient, 'productGet'>;
   /** Asks for the catalogue to be read soon; heard again and again, it is read once. Left out where nobody reads it. */
   wantCatalog?: (() => void) | undefined;
   /** Called when something was put in the queue. */

@@ -4,14 +4,9 @@ import type { Log } from '../core/log.ts';
 import { patientSignal, pieceMs, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import {
-  BATCH_ITEMS_MAX,
-  type CallOptions,
-  type Endpoint,
-  type Platform,
-  type ProductChangeItem,
-  type StockChangeItem,
-} from '../platform/platform.ts';
+import type { PlatformClient } from '../platform/client.ts';
+import { BATCH_ITEMS_MAX, type CallOptions, type Endpoint } from '../platform/platform.ts';
+import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import {
   chooseEndpoint,
   type QueueOutlook,
@@ -82,7 +77,7 @@ const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = 
 };
 
 type PushPlatform = Pick<
-  Platform,
+  PlatformClient,
   'productPut' | 'productStockPut' | 'productBatch' | 'productStockBatch' | 'productGet'
 >;
 
@@ -213,7 +208,7 @@ export interface SettledChange {
 
 export interface PushLoopOptions {
   kind: ChangeKind;
-  platform: PushPlatform & Pick<Platform, 'delayMs'>;
+  platform: PushPlatform & Pick<PlatformClient, 'delayMs'>;
   stores: MirrorStores;
   rules: Omit<SendRules, 'sendAsIs'>;
   /** Whether a first sweep may still come: until then targets by their own words wait. */

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
-import type { StockChangeItem } from '../platform/platform.ts';
+import type { StockChangeItem } from '../platform/schemas.ts';
 import type { ChangeBody, QueuedChange } from './change.ts';
 
 /** One stock of the view `stock_ledger`. */

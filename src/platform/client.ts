@@ -1,19 +1,26 @@
 import type { z } from 'zod';
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
-import type { BatchAnswer, CallOptions, Endpoint, Platform, ProductPage, ProductRecord } from './platform.ts';
+import type { CallOptions, Endpoint, OrderAllQuery, SingleAnswer, WebhookChange } from './platform.ts';
 import { RateBudget, type RateBudgetOptions, type SlotTicket } from './rate-budget.ts';
 import {
+  type BatchAnswer,
   batchData,
   orderAllQuery,
+  type ProductChangeItem,
+  type ProductListQuery,
+  type ProductPage,
+  type ProductRecord,
   productBatchRequest,
   productChangeItem,
   productGetQuery,
   productListData,
   productListQuery,
   readProduct,
+  type StockChangeItem,
   stockBatchRequest,
   stockChangeItem,
+  type WebhookState,
   webhookData,
   webhookPutRequest,
 } from './schemas.ts';
@@ -88,7 +95,7 @@ function readBounded(answer: CallAnswer): unknown {
 }
 
 /** The answer of PUT /product and PUT /product/stock; throws `platform-refused`, `platform-garbled`. */
-export function readSingle(answer: CallAnswer): 'applied' | 'unsaid' {
+export function readSingle(answer: CallAnswer): SingleAnswer {
   return readEnvelope(answer).success === true ? 'applied' : 'unsaid';
 }
 
@@ -111,14 +118,6 @@ export interface PlatformClientOptions
   timeoutMs?: number;
 }
 
-export interface PlatformClient extends Platform {
-  readonly tokens: TokenKeeper;
-  /** What its answers tell of the platform's wall clock. */
-  readonly clock: Pick<PlatformClock, 'skewMs' | 'agreedSkewMs'>;
-  /** Sees a refresh that was sent through to its save, then closes all connections. */
-  close(): Promise<void>;
-}
-
 const TIMEOUT_MS = 30_000;
 const ORDERS_TIMEOUT_MS = 180_000;
 const MIB = 1024 * 1024;
@@ -138,10 +137,15 @@ interface PlatformCall {
   secrets?: readonly string[];
 }
 
-/** Sends calls, each with a good token at an allowed moment. */
-class AuthorizedCalls {
-  readonly keeper: TokenKeeper;
-  readonly platformClock: PlatformClock;
+/**
+ * The document's endpoints, each call within the shared rate budget and with a good token. Errors are TillsyncError:
+ * `aborted`, `auth-required`, `unauthorized`, `rate-limited`, `blocked`, `forbidden`, `platform-unreachable`,
+ * `platform-failed`, `platform-garbled`, `platform-refused`.
+ */
+export class PlatformClient {
+  readonly tokens: TokenKeeper;
+  /** What its answers tell of the platform's wall clock. */
+  readonly clock: PlatformClock;
   readonly #budget: RateBudget;
   readonly #o: PlatformClientOptions;
 
@@ -149,13 +153,113 @@ class AuthorizedCalls {
     const { clock, tokens: store } = options;
     this.#o = options;
     this.#budget = new RateBudget(options);
-    this.platformClock = new PlatformClock({ clock, store });
-    const { platformClock } = this;
-    this.keeper = new TokenKeeper({ ...options, store, budget: this.#budget, platformClock });
+    this.clock = new PlatformClock({ clock, store });
+    this.tokens = new TokenKeeper({ ...options, store, budget: this.#budget, platformClock: this.clock });
+  }
+
+  /** GET /order/all. The body is not shown in the document, so it comes back as bytes, known to be JSON-like. */
+  async orderAll(
+    { startDate, endDate, extra }: OrderAllQuery,
+    how?: CallOptions,
+  ): Promise<{ body: Uint8Array }> {
+    const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;
+    const answer = await this.#get('order.all', '/order/all', query, how);
+    expectJsonLike(answer);
+    return { body: answer.bytes };
+  }
+
+  /** GET /product/list. */
+  async productList(asked: ProductListQuery, how?: CallOptions): Promise<ProductPage> {
+    const { page, limit, ...rest } = checkedToSend(productListQuery, asked);
+    const query = { ...rest, page: String(page), limit: String(limit) };
+    return readProductPage(await this.#get('product.list', '/product/list', query, how));
+  }
+
+  /** GET /product; null when the platform does not know the product. */
+  async productGet(
+    asked: { sku: string } | { externalId: string },
+    how?: CallOptions,
+  ): Promise<ProductRecord | null> {
+    const query = checkedToSend(productGetQuery, asked);
+    return readProductData(await this.#get('product.get', '/product', query, how));
+  }
+
+  /** PUT /product; a refusal (success: false) throws `platform-refused` with the platform's message. */
+  async productPut(item: ProductChangeItem, how?: CallOptions): Promise<SingleAnswer> {
+    const body = checkedToSend(productChangeItem, item);
+    return readSingle(await this.#put('product.put', '/product', body, how));
+  }
+
+  /** PUT /product/stock; a refusal throws `platform-refused`. */
+  async productStockPut(item: StockChangeItem, how?: CallOptions): Promise<SingleAnswer> {
+    const body = checkedToSend(stockChangeItem, item);
+    return readSingle(await this.#put('product.stock.put', '/product/stock', body, how));
+  }
+
+  /** PUT /product/batch, 1 to 100 items. */
+  async productBatch(products: ProductChangeItem[], how?: CallOptions): Promise<BatchAnswer> {
+    const body = checkedToSend(productBatchRequest, { products });
+    return readBatchData(await this.#put('product.batch', '/product/batch', body, how));
+  }
+
+  /** PUT /product/stock/batch, 1 to 100 items. */
+  async productStockBatch(products: StockChangeItem[], how?: CallOptions): Promise<BatchAnswer> {
+    const body = checkedToSend(stockBatchRequest, { products });
+    return readBatchData(await this.#put('product.stock.batch', '/product/stock/batch', body, how));
+  }
+
+  /** PUT /webhook. */
+  async webhookPut({ callbackUrl, secret, active }: WebhookChange, how?: CallOptions): Promise<WebhookState> {
+    const flag = this.#o.webhookEnableFlag ?? 'active';
+    const body = checkedToSend(webhookPutRequest(flag), {
+      ...(callbackUrl !== undefined && { callbackUrl }),
+      ...(secret !== undefined && { secret }),
+      ...(active !== undefined && { [flag]: active }),
+    });
+    const secrets = secret === undefined ? [] : [secret];
+    const answer = await this.#put('webhook.put', '/webhook', body, how, secrets);
+    return readAs(webhookData, readData(answer), answer);
+  }
+
+  /**
+   * The webhook read, whose method and path are not shown (configurable). null: none is configured;
+   * `unsupported`: the configured path does not exist on this platform.
+   */
+  async webhookGet(how?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+    const { method, path } = this.#o.webhookRead ?? { method: 'GET', path: '/webhook' };
+    try {
+      const answer = await this.#send({ endpoint: 'webhook.get', method, path }, how);
+      const data = readData(answer);
+      return data === null || data === undefined ? null : readAs(webhookData, data, answer);
+    } catch (error) {
+      const status = error instanceof TillsyncError ? error.httpStatus : undefined;
+      if (status === 404 || status === 405) return 'unsupported';
+      throw error;
+    }
+  }
+
+  /** How long a call of this endpoint would have to wait now, in milliseconds; 0: it could leave at once. */
+  async delayMs(endpoint: Endpoint): Promise<number> {
+    const { clock, ledger, limits } = this.#o;
+    return (await whenFree(clock, () => ledger.waitOf(endpoint, limits)))?.waitMs ?? 0;
+  }
+
+  /** Sees a refresh that was sent through to its save, then closes all connections. */
+  async close(): Promise<void> {
+    await this.tokens.finish();
+    await this.#o.transport.close();
+  }
+
+  #get(endpoint: Endpoint, path: string, query: PlatformCall['query'] & {}, how?: CallOptions) {
+    return this.#send({ endpoint, method: 'GET', path, query }, how);
+  }
+
+  #put(endpoint: Endpoint, path: string, body: unknown, how?: CallOptions, secrets: readonly string[] = []) {
+    return this.#send({ endpoint, method: 'PUT', path, body, secrets }, how);
   }
 
   /** Once, and once more with a fresh token after a 401. Throws for every answer that is not of status 2xx. */
-  async send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
+  async #send(call: PlatformCall, options: CallOptions = {}): Promise<CallAnswer> {
     const budget = this.#budget;
     for (let attempt = 0; ; attempt++) {
       const { ticket, access } = await this.#enter(call.endpoint, options);
@@ -163,11 +267,11 @@ class AuthorizedCalls {
       const answer: CallAnswer = { ...sent, secrets: [...(call.secrets ?? []), access.token] };
       const { status } = answer;
       const serverNowMs = serverDateMs(answer.headers);
-      if (serverNowMs !== undefined) this.platformClock.observe(serverNowMs);
+      if (serverNowMs !== undefined) this.clock.observe(serverNowMs);
       if (status === 403 || status === 429) throw await budget.refused(ticket, answer);
       if (status >= 200 && status < 300) {
         await budget.answered(ticket);
-        this.keeper.accepted(access);
+        this.tokens.accepted(access);
         return answer;
       }
       await budget.failed(ticket);
@@ -175,7 +279,7 @@ class AuthorizedCalls {
       if (attempt > 0) {
         throw unauthorized(`The platform answers 401 to ${call.endpoint} also with a fresh token.`);
       }
-      this.keeper.reject(access);
+      this.tokens.reject(access);
     }
   }
 
@@ -185,12 +289,12 @@ class AuthorizedCalls {
     options: CallOptions,
   ): Promise<{ ticket: SlotTicket; access: AccessToken }> {
     for (;;) {
-      await this.keeper.ready(options);
+      await this.tokens.ready(options);
       const ticket = await this.#budget.enter(endpoint, options);
       if (!ticket) continue;
       let access: AccessToken | undefined;
       try {
-        access = this.keeper.current();
+        access = this.tokens.current();
       } finally {
         if (!access) await this.#budget.cancel(ticket);
       }
@@ -240,91 +344,4 @@ function queryText(query: PlatformCall['query'] = {}): string {
   const sent = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) if (value !== undefined) sent.append(name, value);
   return sent.size === 0 ? '' : `?${sent}`;
-}
-
-/** The document's endpoints over `transport`, each call within the shared rate budget and with a good token. */
-export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
-  const calls = new AuthorizedCalls(options);
-  const get = (endpoint: Endpoint, path: string, query: PlatformCall['query'] & {}, how?: CallOptions) =>
-    calls.send({ endpoint, method: 'GET', path, query }, how);
-  const put = (endpoint: Endpoint, path: string, body: unknown, how?: CallOptions) =>
-    calls.send({ endpoint, method: 'PUT', path, body }, how);
-  const flag = options.webhookEnableFlag ?? 'active';
-  const webhookRead = options.webhookRead ?? { method: 'GET', path: '/webhook' };
-
-  return {
-    tokens: calls.keeper,
-    clock: calls.platformClock,
-
-    async orderAll({ startDate, endDate, extra }, how) {
-      const query = checkedToSend(orderAllQuery, { ...extra, startDate, endDate }) as Record<string, string>;
-      const answer = await get('order.all', '/order/all', query, how);
-      expectJsonLike(answer);
-      return { body: answer.bytes };
-    },
-
-    async productList(query, how) {
-      const { page, limit, ...rest } = checkedToSend(productListQuery, query);
-      const sent = { ...rest, page: String(page), limit: String(limit) };
-      return readProductPage(await get('product.list', '/product/list', sent, how));
-    },
-
-    async productGet(query, how) {
-      const sent = checkedToSend(productGetQuery, query);
-      return readProductData(await get('product.get', '/product', sent, how));
-    },
-
-    async productPut(item, how) {
-      return readSingle(await put('product.put', '/product', checkedToSend(productChangeItem, item), how));
-    },
-
-    async productStockPut(item, how) {
-      const body = checkedToSend(stockChangeItem, item);
-      return readSingle(await put('product.stock.put', '/product/stock', body, how));
-    },
-
-    async productBatch(products, how) {
-      const body = checkedToSend(productBatchRequest, { products });
-      return readBatchData(await put('product.batch', '/product/batch', body, how));
-    },
-
-    async productStockBatch(products, how) {
-      const body = checkedToSend(stockBatchRequest, { products });
-      return readBatchData(await put('product.stock.batch', '/product/stock/batch', body, how));
-    },
-
-    async webhookPut({ callbackUrl, secret, active }, how) {
-      const body = checkedToSend(webhookPutRequest(flag), {
-        ...(callbackUrl !== undefined && { callbackUrl }),
-        ...(secret !== undefined && { secret }),
-        ...(active !== undefined && { [flag]: active }),
-      });
-      const secrets = secret === undefined ? [] : [secret];
-      const call = { endpoint: 'webhook.put', method: 'PUT', path: '/webhook', body, secrets } as const;
-      const answer = await calls.send(call, how);
-      return readAs(webhookData, readData(answer), answer);
-    },
-
-    async webhookGet(how) {
-      try {
-        const answer = await calls.send({ endpoint: 'webhook.get', ...webhookRead }, how);
-        const data = readData(answer);
-        return data === null || data === undefined ? null : readAs(webhookData, data, answer);
-      } catch (error) {
-        const status = error instanceof TillsyncError ? error.httpStatus : undefined;
-        if (status === 404 || status === 405) return 'unsupported';
-        throw error;
-      }
-    },
-
-    async delayMs(endpoint) {
-      const wait = await whenFree(options.clock, () => options.ledger.waitOf(endpoint, options.limits));
-      return wait?.waitMs ?? 0;
-    },
-
-    async close() {
-      await calls.keeper.finish();
-      await options.transport.close();
-    },
-  };
 }

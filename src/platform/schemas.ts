@@ -1,6 +1,6 @@
 import * as z from 'zod';
 import { jsonText } from '../core/values.ts';
-import { BATCH_ITEMS_MAX, type ProductRecord } from './platform.ts';
+import { BATCH_ITEMS_MAX } from './platform.ts';
 
 /**
  * Pieces for reading answers whose types the document does not show: numbers may come as texts, anything may be
@@ -119,6 +119,8 @@ export const batchData = z
     errors: z.array(z.unknown()).max(ERRORS_MAX).pipe(z.array(batchError)).nullish(),
   })
   .transform(({ updated, total, errors }) => ({ updated, total, errors: errors ?? [] }));
+/** Messages are short, on one line and without secrets. */
+export type BatchAnswer = z.output<typeof batchData>;
 
 function asMessage(value: unknown): string {
   return typeof value === 'string' ? value : (jsonText(value) ?? '');
@@ -151,6 +153,15 @@ const productEntry = z.object({
   show: nullableFlag,
   children: z.array(z.unknown()).catch([]),
 });
+
+export type SkuRecord = z.output<typeof skuEntry>;
+
+/** A product as the platform sent it: known fields where they could be read, everything in `raw`. */
+export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
+  children: SkuRecord[];
+  /** JSON text of the whole record. */
+  raw: string;
+};
 
 /**
  * Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. Not
@@ -192,6 +203,8 @@ export const productChangeItem = z
     { error: 'at least one of price, name, description, show is needed' },
   );
 
+export type ProductChangeItem = z.output<typeof productChangeItem>;
+
 /** Body of PUT /product/batch, every item valid. */
 export const productBatchRequest = z.strictObject({
   products: z.array(productChangeItem).min(1).max(BATCH_ITEMS_MAX),
@@ -222,8 +235,10 @@ export const productListQuery = z
     error: 'exactly one of subsidiaryId and externalId is needed',
   });
 
+export type ProductListQuery = z.output<typeof productListQuery>;
+
 /** `data` of GET /product/list around its docs. */
-export const productListData = z.looseObject({
+export const productListData = z.object({
   docs: z.array(z.unknown()).max(DOCS_MAX),
   totalDocs: nullableCount,
   limit: nullableCount,
@@ -231,6 +246,12 @@ export const productListData = z.looseObject({
   totalPages: nullableCount,
   hasNextPage: nullableFlag,
 });
+
+export type ProductPage = Omit<z.output<typeof productListData>, 'docs'> & {
+  docs: ProductRecord[];
+  /** Entries of docs that could not be read as a product, as JSON text. */
+  unreadable: string[];
+};
 
 /** Query of GET /product: one of the two. */
 export const productGetQuery = z
@@ -248,6 +269,8 @@ export const stockChangeItem = z.strictObject({
   subsidiaryExternalId: z.string().min(1).optional(),
   subsidiaryId: z.string().min(1).optional(),
 });
+
+export type StockChangeItem = z.output<typeof stockChangeItem>;
 
 /** Body of PUT /product/stock/batch, every item valid. */
 export const stockBatchRequest = z.strictObject({
@@ -286,3 +309,4 @@ export const webhookData = z.object({
   active: nullableFlag,
   hasSecret: nullableFlag,
 });
+export type WebhookState = z.output<typeof webhookData>;

@@ -10,7 +10,8 @@ import type { MirroredOrder, OrderFields, OrderItem, OrderReading } from '../ord
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
 import { compileSpellings } from '../orders/spellings.ts';
-import type { CallOptions, ProductRecord } from '../platform/platform.ts';
+import type { CallOptions } from '../platform/platform.ts';
+import type { ProductRecord } from '../platform/schemas.ts';
 
 type Scalar = string | number | boolean | null;
 

@@ -1,5 +1,5 @@
 import type { Branch } from '../../src/catalog/product.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 
 export const BENCH_BRANCH: Branch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 

@@ -4,7 +4,7 @@ import { branchDirectory } from '../../src/catalog/product.ts';
 import { CatalogQueries } from '../../src/catalog/product-rows.ts';
 import { InventoryIndex } from '../../src/outbox/inventory-index.ts';
 import { resolveStock } from '../../src/outbox/resolve.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { BRANCHES, outgoing, product, SEND_ALL } from '../outbox/outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { type MirroredProduct, productDifferences } from '../../src/catalog/product.ts';
 import type { MirroredOrder } from '../../src/orders/order.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { orderDifferences } from '../../src/support/diff.ts';
 
 const mapping = { subsidiaryId: 's1', productIdPosA: null, productCodePosB: null, extId: 'E' };

@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import type { Clock } from '../../src/core/time.ts';
-import { createPlatformClient } from '../../src/platform/client.ts';
+import { PlatformClient } from '../../src/platform/client.ts';
 import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { createHttpTransport } from '../../src/platform/transport.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
@@ -53,7 +53,7 @@ function start(job: Job): { child: ChildProcess; ended: Promise<number | NodeJS.
 function clientOf(sandbox: Sandbox, path: string, laterMs = 0) {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + laterMs };
   const state = tempState(clock, path);
-  return createPlatformClient({
+  return new PlatformClient({
     transport: createHttpTransport({ baseUrl: sandbox.url, clock: systemClock }),
     ledger: state.ledger,
     tokens: state.tokens,

@@ -8,7 +8,8 @@ import {
   WebhookRegistration,
   WebhookSecrets,
 } from '../../src/orders/webhook.ts';
-import type { WebhookChange, WebhookState } from '../../src/platform/platform.ts';
+import type { WebhookChange } from '../../src/platform/platform.ts';
+import type { WebhookState } from '../../src/platform/schemas.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const URL_HERE = 'https://store.example/webhook';

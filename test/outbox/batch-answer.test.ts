@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { readBatchAnswer } from '../../src/outbox/batch.ts';
-import type { BatchAnswer } from '../../src/platform/platform.ts';
+import type { BatchAnswer } from '../../src/platform/schemas.ts';
 
 type BatchError = BatchAnswer['errors'][number];
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { mergeBodies, mergeVersioned, type Versioned, withoutNewer } from '../../src/outbox/batch.ts';
-import type { ProductChangeItem } from '../../src/platform/platform.ts';
+import type { ProductChangeItem } from '../../src/platform/schemas.ts';
 
 const values = fc.record({ price: fc.nat(), name: fc.string(), show: fc.boolean() }, { requiredKeys: [] });
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasSharedFields, mergeBodies, withoutOverruled } from '../../src/outbox/batch.ts';
-import type { ProductChangeItem } from '../../src/platform/platform.ts';
+import type { ProductChangeItem } from '../../src/platform/schemas.ts';
 
 const fields = fc.record(
   { price: fc.nat(), name: fc.string(), description: fc.string(), show: fc.boolean() },

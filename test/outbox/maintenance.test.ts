@@ -5,7 +5,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { OutboxMaintenance } from '../../src/outbox/maintenance.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { MirrorStores } from '../../src/outbox/stores.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 /** Leases that one test can take away from another. */

@@ -18,7 +18,7 @@ import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts'
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
 import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 export const BRANCHES = [

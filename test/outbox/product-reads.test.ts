@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { MirrorStores } from '../../src/outbox/stores.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 
 /** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
 function setUp(fates: (ErrorCode | null)[]) {

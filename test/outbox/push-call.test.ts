@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { ChangeBody } from '../../src/outbox/change.ts';
 import { PushCall } from '../../src/outbox/sender.ts';
-import type { BatchAnswer, ProductRecord } from '../../src/platform/platform.ts';
+import type { BatchAnswer, ProductRecord } from '../../src/platform/schemas.ts';
 
 const REFUSED = new TillsyncError('platform-refused', 'No such page.');
 const product = (price: number): ProductRecord => ({

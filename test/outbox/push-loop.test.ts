@@ -5,7 +5,7 @@ import { silentLog } from '../../src/core/log.ts';
 import type { Answer, BatchItem } from '../../src/outbox/change.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
 import type { MirrorStores } from '../../src/outbox/stores.ts';
-import type { BatchAnswer, StockChangeItem } from '../../src/platform/platform.ts';
+import type { BatchAnswer, StockChangeItem } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 const DOWN = new TillsyncError('platform-failed', 'HTTP 500.');

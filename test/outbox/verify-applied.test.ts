@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { verifyApplied } from '../../src/outbox/batch.ts';
-import type { ProductRecord } from '../../src/platform/platform.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 
 const mapping = (subsidiaryId: string, extId: string) => ({
   subsidiaryId,

@@ -3,11 +3,7 @@ import { onTestFinished } from 'vitest';
 import type { State } from '../../src/app/stores.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { type Log, silentLog } from '../../src/core/log.ts';
-import {
-  createPlatformClient,
-  type PlatformClient,
-  type PlatformClientOptions,
-} from '../../src/platform/client.ts';
+import { PlatformClient, type PlatformClientOptions } from '../../src/platform/client.ts';
 import type { LockOut } from '../../src/platform/tokens.ts';
 import type { Transport, TransportAnswer, TransportRequest } from '../../src/platform/transport.ts';
 import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
@@ -76,7 +72,7 @@ export async function rig(options: Partial<SandboxOptions> & { seeded?: boolean 
   const log: Log = { ...silentLog, debug: note, info: note, warn: note, error: note };
   const client: Rig['client'] = (more = {}) => {
     const own = tempState(clock, path);
-    return createPlatformClient({
+    return new PlatformClient({
       transport: sandboxTransport(sandbox, clock),
       ledger: own.ledger,
       tokens: own.tokens,

@@ -7,7 +7,8 @@ import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import type { WebhookMemory } from '../../orders/webhook.ts';
 import type { PlatformClient } from '../../platform/client.ts';
-import type { CallOptions, Wait, WebhookState } from '../../platform/platform.ts';
+import type { CallOptions, Wait } from '../../platform/platform.ts';
+import type { WebhookState } from '../../platform/schemas.ts';
 import {
   failed,
   type Outcome,

@@ -4,7 +4,7 @@ import { openState } from '../../../src/app/stores.ts';
 import { whenFree } from '../../../src/core/errors.ts';
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../../src/core/system-clock.ts';
-import { createPlatformClient } from '../../../src/platform/client.ts';
+import { PlatformClient } from '../../../src/platform/client.ts';
 import type { PlatformLimits } from '../../../src/platform/platform.ts';
 import type { TokenStore } from '../../../src/platform/tokens.ts';
 import { createHttpTransport } from '../../../src/platform/transport.ts';
@@ -52,7 +52,7 @@ const tokens: TokenStore = Object.assign(Object.create(state.tokens), {
   },
 });
 
-const platform = createPlatformClient({
+const platform = new PlatformClient({
   transport: http,
   ledger: state.ledger,
   tokens,

@@ -115,11 +115,10 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       ...{ kind, stores: at.stores, hasBranches: true, lingerMs: 0, log },
       rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true },
       lastPollOkMs: () => clock.nowMs(),
-      platform: {
-        ...at.platform,
-        delayMs: async (endpoint) =>
+      platform: Object.assign(at.platform, {
+        delayMs: async (endpoint: string) =>
           endpoint.endsWith('batch') && wishes.single() && loop.outlook().waiting === 1 ? 1 : 0,
-      },
+      }),
       status: () => (wishes.may() ? 'sends' : 'elsewhere'),
       freshness: new PushFreshness(at.mirror.freshnessBoard),
       clock: hastyClock(RESTS_FASTER),
