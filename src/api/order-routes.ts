@@ -4,7 +4,7 @@ import type * as z from 'zod';
 import { TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import type { MirroredOrder } from '../orders/order.ts';
+import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { readBoard, readTrends } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/reservations.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';

@@ -1,24 +1,16 @@
 import * as z from 'zod';
-import type { MirroredProduct } from '../catalog/product.ts';
+import { product } from '../catalog/product.ts';
 import { FRESHNESS_SUBJECTS } from '../core/alarm.ts';
+import { isoTime, text, whole } from '../core/schema.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
-import { type BoardOrder, type MirroredOrder, ORDER_ID_LENGTH_MAX, type TrendHour } from '../orders/order.ts';
+import { boardOrder, order, trendHour } from '../orders/mirrored-order.ts';
+import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
 
 /*
  * What the local API takes and answers. Each schema reads what is sent, types what is answered, and describes both
  * at /v1/openapi.json.
  */
-
-const isoTime = z.string().describe('ISO 8601 in UTC');
-/** As the platform sent it, so that no digit is lost. */
-export const amount = z.union([z.number(), z.string()]).nullable();
-export const text = z.string().nullable();
-export const flag = z.boolean().nullable();
-const whole = z.number().int();
-const dueTime = text.describe(
-  'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
-);
 
 /** `limit` of a list. */
 function limitOf(usual: number, max: number) {
@@ -32,66 +24,6 @@ export const errorAnswer = z.object({
     hint: z.string().nullable().describe('What to do about it'),
   }),
 });
-
-const modifier = z.object({
-  name: text,
-  shortName: text,
-  description: text.describe('JSON text of the array as sent'),
-  optionId: text,
-  optionExternalId: text,
-  optionName: text,
-  optionPrice: amount,
-  quantity: z.number().nullable(),
-});
-
-const item = z.object({
-  productExternalId: text.describe('null when the item has modifiers'),
-  productName: text,
-  quantity: amount,
-  comment: text,
-  unitPrice: amount.describe('Final unit price with discounts'),
-  baseUnitPrice: amount.describe('List unit price without discounts'),
-  productPrice: amount.describe('Final item price including additionals'),
-  productBasePrice: amount.describe('List item price including additionals'),
-  modifiers: z.array(modifier),
-});
-
-/** An order as the mirror has it now; null where nothing is known. */
-export const order = z.object({
-  orderId: z.string(),
-  seq: whole.describe('Of its newest event'),
-  updatedAt: isoTime,
-  code: z.number().nullable().describe('Order number, sequential per company'),
-  status: text,
-  storeExternalId: text,
-  websiteId: text,
-  name: text,
-  createdAt: text.describe('ISO 8601 in UTC where the sent text could be read as a time; so for all times'),
-  deliveryType: text.describe('delivery or pickup'),
-  amountToPay: amount.describe('Total to pay, including shipping'),
-  amount: amount.describe('Products without shipping'),
-  deliveryFee: amount,
-  couponDiscount: amount,
-  deliveryTime: text,
-  isScheduled: flag,
-  scheduledFor: dueTime,
-  addressLat: z.number().nullable(),
-  addressLng: z.number().nullable(),
-  addressAddress: text,
-  addressStreetNumber: text,
-  addressStreetAddress: text,
-  addressCountry: text,
-  addressState: text,
-  addressCity: text,
-  addressZipCode: text,
-  addressPhoneNumber: text,
-  addressDetails: text,
-  customerFirstName: text,
-  customerLastName: text,
-  customerEmail: text,
-  customerPhoneNumber: text,
-  items: z.array(item),
-}) satisfies z.ZodType<MirroredOrder>;
 
 /** One line of the change feed, with the order as it is now. */
 export const feedEvent = z.object({
@@ -170,25 +102,6 @@ export const ackAnswer = z.object({
   rejected: whole,
 });
 
-const boardOrder = z.object({
-  orderId: z.string(),
-  seq: whole.describe('Of its newest event'),
-  code: z.number().nullable(),
-  status: text,
-  storeExternalId: text,
-  customerFirstName: text,
-  customerLastName: text,
-  deliveryType: text,
-  amountToPay: amount,
-  createdAt: text,
-  isScheduled: flag,
-  scheduledFor: dueTime,
-  updatedAt: isoTime,
-  waitingSince: text.describe(
-    'Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders',
-  ),
-}) satisfies z.ZodType<BoardOrder>;
-
 export const boardAnswer = z.object({
   newest: whole.describe('Newest seq of the change feed; follow it after this one'),
   orders: z
@@ -198,52 +111,10 @@ export const boardAnswer = z.object({
     ),
 });
 
-const trendHour = z.object({
-  from: isoTime.describe('Begin of the hour'),
-  orders: whole.describe('Orders created in it'),
-  pushed: whole.describe('Changes that the platform took in it; a good guess above 500'),
-  pushMedianMs: z
-    .number()
-    .int()
-    .nullable()
-    .describe('From hand-over to the platform\u2019s yes; null: none was sent'),
-  pushP95Ms: whole.nullable(),
-}) satisfies z.ZodType<TrendHour>;
-
 export const trendsAnswer = z.object({
   at: isoTime,
   hours: z.array(trendHour).describe('The last 24, oldest first; the last one is not over yet'),
 });
-
-const productSku = z.object({
-  sku: z.string(),
-  barcode: text,
-  price: amount,
-  withDiscount: amount,
-  discount: amount,
-  show: flag,
-  stocks: z.array(
-    z.object({
-      subsidiaryId: z.string(),
-      qty: amount,
-      show: flag.describe('Stock visibility in the branch'),
-    }),
-  ),
-  integrations: z.array(
-    z.object({ subsidiaryId: z.string(), productIdPosA: text, productCodePosB: text, extId: text }),
-  ),
-});
-
-/** A product as the mirror has it. */
-export const product = z.object({
-  productId: z.string(),
-  name: text,
-  category: text,
-  show: flag.describe('Visibility of the whole product'),
-  vanishedAt: isoTime.nullable().describe('When no branch listed it any more'),
-  updatedAt: isoTime,
-  skus: z.array(productSku),
-}) satisfies z.ZodType<MirroredProduct>;
 
 const term = z.string().min(1).max(200).optional();
 

@@ -1,7 +1,9 @@
 import type Database from 'better-sqlite3';
 import { asBit, asSent, fromBit, isStored, type SqlValue } from '../db/sqlite.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
-import type { MirroredProduct, ProductFilter, Sent } from './product.ts';
+import type { MirroredProduct, ProductFilter } from './product.ts';
+
+type Sent = number | string | null;
 
 interface Pushed {
   /** The push mark of the newest change that was pushed. */

@@ -1,3 +1,5 @@
+import * as z from 'zod';
+import { amount, flag, isoTime, text } from '../core/schema.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 
 /** The three fields in which the platform looks for an externalId, in the order tillsync prefers them. */
@@ -55,24 +57,37 @@ export function branchDirectory(branches: readonly Branch[]): BranchDirectory {
   };
 }
 
-export type Sent = number | string | null;
+const productSku = z.object({
+  sku: z.string(),
+  barcode: text,
+  price: amount,
+  withDiscount: amount,
+  discount: amount,
+  show: flag,
+  stocks: z.array(
+    z.object({
+      subsidiaryId: z.string(),
+      qty: amount,
+      show: flag.describe('Stock visibility in the branch'),
+    }),
+  ),
+  integrations: z.array(
+    z.object({ subsidiaryId: z.string(), productIdPosA: text, productCodePosB: text, extId: text }),
+  ),
+});
 
-/** A product as the mirror has it now, pushed changes included; null where nothing is known. */
-export interface MirroredProduct {
-  productId: string;
-  name: string | null;
-  category: string | null;
-  show: boolean | null;
-  /** When no branch listed it any more. */
-  vanishedAt: string | null;
-  updatedAt: string;
-  skus: MirroredSku[];
-}
-
-export interface MirroredSku extends Omit<SkuRecord, 'withDiscount' | 'discount'> {
-  withDiscount: Sent;
-  discount: Sent;
-}
+/** A product as the mirror has it. */
+export const product = z.object({
+  productId: z.string(),
+  name: text,
+  category: text,
+  show: flag.describe('Visibility of the whole product'),
+  vanishedAt: isoTime.nullable().describe('When no branch listed it any more'),
+  updatedAt: isoTime,
+  skus: z.array(productSku),
+});
+export type MirroredProduct = z.output<typeof product>;
+export type MirroredSku = MirroredProduct['skus'][number];
 
 /** All that is given must hold. */
 export interface ProductFilter {

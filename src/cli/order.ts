@@ -1,7 +1,8 @@
 import type { Readers } from '../app/readers.ts';
 import { namedBranch } from '../app/sweep-now.ts';
 import { TillsyncError } from '../core/errors.ts';
-import type { MirroredOrder, OrderHistory, OrderItem } from '../orders/order.ts';
+import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
+import type { OrderHistory } from '../orders/order.ts';
 import { command, group, LIMIT, parsed, withReaders } from './command.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';

@@ -14,13 +14,13 @@ import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
 import { pollDigests } from './answer-import.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
+import type { MirroredOrder } from './mirrored-order.ts';
 import {
   type ImportOptions,
   type ImportReport,
   type IntakeEntry,
   type IntakeOutcome,
   IS_OPEN,
-  type MirroredOrder,
   type OrderEvent,
   type OrderFilter,
   type OrderHistory,

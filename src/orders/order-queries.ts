@@ -2,19 +2,15 @@ import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import type { BoardOrder, MirroredOrder, OrderItem, OrderModifier, TrendHour } from './mirrored-order.ts';
 import {
-  type BoardOrder,
   IS_DUE,
   IS_OPEN,
   IS_TO_BOOK,
-  type MirroredOrder,
   type OrderEvent,
   type OrderFilter,
   type OrderHistory,
-  type OrderItem,
-  type OrderModifier,
   type OrderSource,
-  type TrendHour,
   type Unreadable,
   type WaitingOrder,
 } from './order.ts';

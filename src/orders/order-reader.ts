@@ -1,5 +1,6 @@
 import type { RecordList, ScannedAnswer } from '../core/json-records.ts';
-import type { OrderFields, OrderItem, OrderModifier, OrderReading } from './order.ts';
+import type { OrderItem, OrderModifier } from './mirrored-order.ts';
+import type { OrderFields, OrderReading } from './order.ts';
 import {
   BROKEN_ID,
   INEXACT_ID,

@@ -3,11 +3,10 @@ import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { mergeOutcome } from './merge.ts';
+import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import {
   isToBook,
   type OrderFields,
-  type OrderItem,
-  type OrderModifier,
   type OrderObservation,
   type OrderOutcome,
   type OrderSource,

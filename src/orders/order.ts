@@ -3,6 +3,8 @@
  * or from a record of GET /order/all, whose fields are not shown.
  */
 
+import type { MirroredOrder, OrderItem } from './mirrored-order.ts';
+
 /** Where an observation came from. */
 export type OrderSource = 'webhook' | 'poll';
 
@@ -10,63 +12,7 @@ export type OrderSource = 'webhook' | 'poll';
  * The scalar fields of an order. A missing key means that the source said nothing of it, so what the mirror
  * knows stays; null means that the source said it is empty.
  */
-export interface OrderFields {
-  code?: number | null;
-  status?: string | null;
-  storeExternalId?: string | null;
-  websiteId?: string | null;
-  name?: string | null;
-  /** ISO 8601 UTC when the sent text could be read as a time, else the text as sent. So for all times. */
-  createdAt?: string | null;
-  deliveryType?: string | null;
-  /** Amounts as sent, in the company's currency. */
-  amountToPay?: number | string | null;
-  amount?: number | string | null;
-  deliveryFee?: number | string | null;
-  couponDiscount?: number | string | null;
-  deliveryTime?: string | null;
-  isScheduled?: boolean | null;
-  scheduledFor?: string | null;
-  addressLat?: number | null;
-  addressLng?: number | null;
-  addressAddress?: string | null;
-  addressStreetNumber?: string | null;
-  addressStreetAddress?: string | null;
-  addressCountry?: string | null;
-  addressState?: string | null;
-  addressCity?: string | null;
-  addressZipCode?: string | null;
-  addressPhoneNumber?: string | null;
-  addressDetails?: string | null;
-  customerFirstName?: string | null;
-  customerLastName?: string | null;
-  customerEmail?: string | null;
-  customerPhoneNumber?: string | null;
-}
-
-export interface OrderModifier {
-  name: string | null;
-  shortName: string | null;
-  /** JSON text of the array as sent. */
-  description: string | null;
-  optionId: string | null;
-  optionExternalId: string | null;
-  optionName: string | null;
-  optionPrice: number | string | null;
-  quantity: number | null;
-}
-
-export interface OrderItem {
-  productExternalId: string | null;
-  productName: string | null;
-  quantity: number | string | null;
-  comment: string | null;
-  unitPrice: number | string | null;
-  baseUnitPrice: number | string | null;
-  productPrice: number | string | null;
-  productBasePrice: number | string | null;
-  modifiers: OrderModifier[];
-}
+export type OrderFields = Partial<Omit<MirroredOrder, 'orderId' | 'seq' | 'updatedAt' | 'items'>>;
 
 /** Longest order id that is taken, in UTF-16 units. */
 export const ORDER_ID_LENGTH_MAX = 512;
@@ -187,15 +133,6 @@ export function takesNothing(status: string | null): boolean {
   return status !== null && TAKES_NOTHING.includes(status);
 }
 
-/** An order as the mirror has it now; null where nothing is known. */
-export type MirroredOrder = { [Field in keyof OrderFields]-?: Exclude<OrderFields[Field], undefined> } & {
-  orderId: string;
-  /** Of its newest event. */
-  seq: number;
-  updatedAt: string;
-  items: OrderItem[];
-};
-
 export interface OrderFilter {
   status?: string | undefined;
   /** Only orders whose life has not ended. */
@@ -273,48 +210,10 @@ export interface ImportReport {
  */
 export const FEED_JUMP = 1_000_000;
 
-/** Of an order what is seen at a glance. */
-export type BoardOrder = Pick<
-  MirroredOrder,
-  | 'orderId'
-  | 'seq'
-  | 'code'
-  | 'status'
-  | 'storeExternalId'
-  | 'customerFirstName'
-  | 'customerLastName'
-  | 'deliveryType'
-  | 'amountToPay'
-  | 'createdAt'
-  | 'isScheduled'
-  | 'scheduledFor'
-  | 'updatedAt'
-> & {
-  /**
-   * Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders. Left out
-   * of what the feed tells.
-   */
-  waitingSince?: string | null;
-};
-
 /** An order that the POS was to acknowledge by now and has not. */
 export interface WaitingOrder {
   orderId: string;
   code: number | null;
   /** ISO 8601 UTC. */
   since: string;
-}
-
-/** What went on within one hour. */
-export interface TrendHour {
-  /** Its begin, ISO 8601 UTC. */
-  from: string;
-  /** Orders created in it. */
-  orders: number;
-  /** Changes that the platform took in it. */
-  pushed: number;
-  /** From hand-over to the platform's yes: half of them were quicker. null: none was sent. */
-  pushMedianMs: number | null;
-  /** 95 of 100 were quicker. */
-  pushP95Ms: number | null;
 }

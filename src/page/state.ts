@@ -1,5 +1,5 @@
 import type { MirroredProduct } from '../catalog/product.ts';
-import type { BoardOrder, MirroredOrder, TrendHour } from '../orders/order.ts';
+import type { BoardOrder, MirroredOrder, TrendHour } from '../orders/mirrored-order.ts';
 import type { Change, FeedEvent, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 

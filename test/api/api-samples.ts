@@ -1,4 +1,4 @@
-import type { MirroredOrder } from '../../src/orders/order.ts';
+import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
 import type { OutboxEntry } from '../../src/outbox/outbox-queries.ts';
 
 const NO_TEXTS = [

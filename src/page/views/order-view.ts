@@ -1,5 +1,5 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { MirroredOrder } from '../../orders/order.ts';
+import type { MirroredOrder } from '../../orders/mirrored-order.ts';
 import type { Actions } from '../actions.ts';
 import type { Dialog, PageState } from '../state.ts';
 import { changeSubject, changeValues, type Speech, statusWord } from '../words/language.ts';

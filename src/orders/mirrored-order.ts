@@ -1,0 +1,110 @@
+import * as z from 'zod';
+import { amount, flag, isoTime, text, whole } from '../core/schema.ts';
+
+/* An order as the mirror has it: types, and what the local API answers and describes. */
+
+const dueTime = text.describe(
+  'When a scheduled order is due; ISO 8601 in UTC where it could be read as a time',
+);
+
+const modifier = z.object({
+  name: text,
+  shortName: text,
+  description: text.describe('JSON text of the array as sent'),
+  optionId: text,
+  optionExternalId: text,
+  optionName: text,
+  optionPrice: amount,
+  quantity: z.number().nullable(),
+});
+
+const item = z.object({
+  productExternalId: text.describe('null when the item has modifiers'),
+  productName: text,
+  quantity: amount,
+  comment: text,
+  unitPrice: amount.describe('Final unit price with discounts'),
+  baseUnitPrice: amount.describe('List unit price without discounts'),
+  productPrice: amount.describe('Final item price including additionals'),
+  productBasePrice: amount.describe('List item price including additionals'),
+  modifiers: z.array(modifier),
+});
+
+/** An order as the mirror has it now; null where nothing is known. */
+export const order = z.object({
+  orderId: z.string(),
+  seq: whole.describe('Of its newest event'),
+  updatedAt: isoTime,
+  code: z.number().nullable().describe('Order number, sequential per company'),
+  status: text,
+  storeExternalId: text,
+  websiteId: text,
+  name: text,
+  createdAt: text.describe('ISO 8601 in UTC where the sent text could be read as a time; so for all times'),
+  deliveryType: text.describe('delivery or pickup'),
+  amountToPay: amount.describe('Total to pay, including shipping'),
+  amount: amount.describe('Products without shipping'),
+  deliveryFee: amount,
+  couponDiscount: amount,
+  deliveryTime: text,
+  isScheduled: flag,
+  scheduledFor: dueTime,
+  addressLat: z.number().nullable(),
+  addressLng: z.number().nullable(),
+  addressAddress: text,
+  addressStreetNumber: text,
+  addressStreetAddress: text,
+  addressCountry: text,
+  addressState: text,
+  addressCity: text,
+  addressZipCode: text,
+  addressPhoneNumber: text,
+  addressDetails: text,
+  customerFirstName: text,
+  customerLastName: text,
+  customerEmail: text,
+  customerPhoneNumber: text,
+  items: z.array(item),
+});
+
+export type MirroredOrder = z.output<typeof order>;
+export type OrderItem = MirroredOrder['items'][number];
+export type OrderModifier = OrderItem['modifiers'][number];
+
+/** Of an order what is seen at a glance. */
+export const boardOrder = z.object({
+  orderId: z.string(),
+  seq: whole.describe('Of its newest event'),
+  code: z.number().nullable(),
+  status: text,
+  storeExternalId: text,
+  customerFirstName: text,
+  customerLastName: text,
+  deliveryType: text,
+  amountToPay: amount,
+  createdAt: text,
+  isScheduled: flag,
+  scheduledFor: dueTime,
+  updatedAt: isoTime,
+  waitingSince: text.describe(
+    'Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders',
+  ),
+});
+
+/** What the feed tells of an order leaves `waitingSince` out. */
+export type BoardOrder = Omit<z.output<typeof boardOrder>, 'waitingSince'> & { waitingSince?: string | null };
+
+/** What went on within one hour. */
+export const trendHour = z.object({
+  from: isoTime.describe('Begin of the hour'),
+  orders: whole.describe('Orders created in it'),
+  pushed: whole.describe('Changes that the platform took in it; a good guess above 500'),
+  pushMedianMs: z
+    .number()
+    .int()
+    .nullable()
+    .describe('From hand-over to the platform\u2019s yes; null: none was sent'),
+  pushP95Ms: whole.nullable(),
+});
+
+export type TrendHour = z.output<typeof trendHour>;
