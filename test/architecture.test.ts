@@ -41,7 +41,6 @@ const RULES = [
   'orders/spellings.ts',
   'orders/order-reader.ts',
   'orders/poll-window.ts',
-  'orders/retention-rules.ts',
   'outbox/change.ts',
   'outbox/csv.ts',
   'outbox/change-file.ts',
@@ -50,6 +49,7 @@ const RULES = [
   'outbox/guard-rails.ts',
   'health/disk-space.ts',
   'health/finding.ts',
+  'health/retention-rules.ts',
   'health/verdict.ts',
 ];
 const LINES_MAX = 600;

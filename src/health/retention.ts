@@ -18,7 +18,7 @@ import {
   type RetentionCuts,
   type RetentionSettings,
   retentionCuts,
-} from '../orders/retention-rules.ts';
+} from './retention-rules.ts';
 
 interface OrderColumns {
   orderId: string | null;

@@ -2,7 +2,7 @@ import { freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
-import type { Leases } from '../db/lease.ts';
+import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions, Wait } from '../platform/platform.ts';
 import type { Mirror } from './mirror.ts';
@@ -90,12 +90,12 @@ export class OrderPoll {
     request: PollRequest,
     isAgain: boolean,
   ): Promise<{ report: PollReport; isWrongWindow: boolean }> {
-    const { leases, clock, mirror, platformSkewMs } = this.#options;
-    const fence = await this.#turn(request);
+    const { clock, mirror, platformSkewMs } = this.#options;
+    const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
       const wanted = () => request.window ?? this.#window(nowMs, request.wide ?? false);
-      const report = await this.#pages(request, wanted(), fence);
+      const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       if (!isWrongWindow) {
         await whenFree(clock, () => this.#settle(report));
@@ -106,7 +106,7 @@ export class OrderPoll {
       await whenFree(clock, () => this.#fail(error)).catch(() => {});
       throw error;
     } finally {
-      await whenFree(clock, () => leases.release(LEASE, fence)).catch(() => {});
+      await lease.release();
     }
   }
 
@@ -114,8 +114,9 @@ export class OrderPoll {
    * Waits for the rate budget first and for the lease then: whoever has the lease polls, and nobody holds it for
    * minutes before it may.
    */
-  async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<number> {
+  async #turn({ signal, onWait, giveWayMs = 0 }: PollRequest): Promise<Lease> {
     const { leases, clock, nextWait } = this.#options;
+    const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
     let gaveWay = giveWayMs === 0;
     for (;;) {
       if (signal?.aborted) throw new TillsyncError('aborted', 'Stopped before the orders were polled.');
@@ -131,20 +132,18 @@ export class OrderPoll {
         await clock.sleep(giveWayMs, signal);
         continue;
       }
-      const acquire = () => leases.acquire(LEASE, LEASE_HOLD_MS);
-      const fence = await whenFree(clock, acquire, STORE_PATIENCE_MS, signal);
-      if (fence !== undefined) return fence;
+      if (await lease.hold(signal)) return lease;
       onWait?.(wait ?? { endpoint: 'order.all', reason: 'in-flight', waitMs: LEASE_HOLD_MS });
       await clock.sleep(LEASE_LOOK_MS, signal);
     }
   }
 
-  async #pages(request: PollRequest, window: PollWindow, fence: number): Promise<PollReport> {
+  async #pages(request: PollRequest, window: PollWindow, lease: Lease): Promise<PollReport> {
     const { settings } = this.#options;
     let total: PollReport | undefined;
     for (let page = 1; page <= PAGES_MAX; page++) {
       const extra = page === 1 ? {} : { [settings.pageParameter]: String(page) };
-      const report = await this.#page(window, extra, request, fence);
+      const report = await this.#page(window, extra, request, lease);
       const paged = { ...report, window, pages: 1 };
       total = total ? sum(total, paged, window) : paged;
       const last = !report.morePages || settings.pageParameter === '' || report.records === 0;
@@ -157,9 +156,9 @@ export class OrderPoll {
     window: PollWindow,
     extra: Record<string, string>,
     request: PollRequest,
-    fence: number,
+    lease: Lease,
   ): Promise<ImportReport> {
-    const { platform, mirror, clock, leases } = this.#options;
+    const { platform, mirror, clock } = this.#options;
     let asOfSeq = mirror.newestSeq();
     let observedAtMs = clock.nowMs();
     const { signal, onWait, onProgress } = request;
@@ -175,7 +174,7 @@ export class OrderPoll {
         },
       },
     );
-    if (!(await whenFree(clock, () => leases.renew(LEASE, fence, LEASE_HOLD_MS)))) {
+    if (!(await lease.hold())) {
       const message = 'Another process has polled meanwhile; this answer was left unused.';
       throw new TillsyncError('lease-lost', message, { retryable: true });
     }

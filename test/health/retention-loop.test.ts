@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type RetentionOptions, retentionLoop } from '../../src/health/retention.ts';
-import { retentionCuts } from '../../src/orders/retention-rules.ts';
+import { retentionCuts } from '../../src/health/retention-rules.ts';
 import { openTestMirror } from '../orders/open-test-mirror.ts';
 
 const MINUTE_MS = 60_000;

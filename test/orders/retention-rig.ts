@@ -3,9 +3,9 @@ import type { Alarms } from '../../src/core/alarm.ts';
 import type { Clock } from '../../src/core/time.ts';
 import type { Leases } from '../../src/db/lease.ts';
 import { type RetentionOptions, type RetentionReport, retentionRun } from '../../src/health/retention.ts';
+import type { RetentionSettings } from '../../src/health/retention-rules.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import { isEnded, type OrderSource } from '../../src/orders/order.ts';
-import type { RetentionSettings } from '../../src/orders/retention-rules.ts';
 import { observation, sampleNotification } from './open-test-mirror.ts';
 
 export const DAY_MS = 86_400_000;

@@ -1,4 +1,4 @@
-import { isEnded, takesNothing } from './order.ts';
+import { isEnded, takesNothing } from '../orders/order.ts';
 
 /** How long what is no longer needed stays. Durations in milliseconds; 0: for ever. */
 export interface RetentionSettings {
