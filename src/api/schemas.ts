@@ -294,7 +294,15 @@ export const statusAnswer = z.object({
     )
     .describe('One for each flow'),
   alarms: z
-    .array(z.object({ key: z.string(), message: z.string(), raisedAt: isoTime, changedAt: isoTime }))
+    .array(
+      z.object({
+        key: z.string(),
+        message: z.string(),
+        level: z.enum(['amber', 'red']).nullish().describe('null: as its finding is'),
+        raisedAt: isoTime,
+        changedAt: isoTime,
+      }),
+    )
     .describe('Those that are up, oldest first'),
   tokens: z
     .object({

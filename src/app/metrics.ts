@@ -18,7 +18,7 @@ import {
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import { openOrdersByStatus } from '../orders/order-queries.ts';
+import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import type { Parts } from './parts.ts';
@@ -38,13 +38,15 @@ const FLOW_STATES = [
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 
 /** What the mirror holds and how its flows fare: short indexed reads. */
-function mirrorFamilies(mirror: Mirror): MetricFamily[] {
+function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
   const { orders, openOrders, events, quarantine } = mirrorCounts(mirror);
   const byStatus: Record<string, number> = {};
   for (const { status, orders: count } of mirror.read((db) => openOrdersByStatus(db))) {
     const label = statusLabel(status);
     byStatus[label] = (byStatus[label] ?? 0) + count;
   }
+  const waiting = mirror.read((db) => waitingOrders(db, nowMs, WAITING_MAX));
+  const oldestMs = waiting[0] ? nowMs - Date.parse(waiting[0].since) : 0;
   const flows = mirror.freshness();
   const times = (of: (flow: Freshness) => string | null) =>
     by(
@@ -58,6 +60,16 @@ function mirrorFamilies(mirror: Mirror): MetricFamily[] {
       'tillsync_orders_open_by_status',
       'Of the 500 newest orders that have not ended, those of each status.',
       by('status', byStatus),
+    ),
+    gauge(
+      'tillsync_orders_unbooked',
+      'Open, paid orders that the POS has not acknowledged; 0 where no POS acknowledges.',
+      waiting.length,
+    ),
+    gauge(
+      'tillsync_orders_unbooked_oldest_age_seconds',
+      'How long the first of them has waited; 0: none waits.',
+      Math.max(0, oldestMs) / 1000,
     ),
     gauge('tillsync_order_event_newest_seq', 'Number of the newest entry of the change feed.', events),
     gauge(
@@ -193,7 +205,7 @@ export class Metrics {
       }
     };
     await read('mirror', () => [
-      ...mirrorFamilies(mirror),
+      ...mirrorFamilies(mirror, clock.nowMs()),
       mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(outbox, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),

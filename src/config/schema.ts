@@ -293,6 +293,11 @@ export const FILE = z.object({
         20,
         'So many messages in one day; one more then says that the others wait until tomorrow.',
       ),
+      unbookedAfterMs: key(
+        value.duration(0, DAY),
+        '10m',
+        'How long an open, paid order may wait for the POS to acknowledge it; after three times as long the alarm is red. Only where a POS acknowledges. "0s": for ever.',
+      ),
       timeoutMs: key(
         value.duration(SECOND, 5 * MINUTE),
         '30s',

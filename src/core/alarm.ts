@@ -10,6 +10,7 @@ export type AlarmKey =
   | 'orders.stale'
   | 'orders.unreadable'
   | 'orders.more-pages'
+  | 'orders.unbooked'
   | 'webhook.silent'
   | 'webhook.refused'
   | 'webhook.unreadable'
@@ -28,9 +29,27 @@ export type AlarmKey =
   | 'inbox.damaged'
   | 'inbox.locked';
 
-/** Raising an alarm that is up already changes nothing but its message; lowering one that is down, nothing. */
+/**
+ * - `amber`: works, and somebody should look at it today
+ * - `red`: orders or changes do not get through, somebody is needed now
+ */
+export type FindingLevel = 'amber' | 'red';
+
+/** An alarm that is up. */
+export interface AlarmUp {
+  key: AlarmKey;
+  /** The words of the part that raised it. */
+  message: string;
+  /** How serious it is; null or left out: as its finding is. */
+  level?: FindingLevel | null;
+  /** ISO 8601 UTC. */
+  raisedAt: string;
+}
+
+/** Raising an alarm that is up already changes nothing but its message and level; lowering one that is down, nothing. */
 export interface Alarms {
-  raise(key: AlarmKey, message: string): void;
+  /** `level`: left out where the alarm has one only. */
+  raise(key: AlarmKey, message: string, level?: FindingLevel): void;
   lower(key: AlarmKey): void;
 }
 

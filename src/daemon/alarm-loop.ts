@@ -3,9 +3,11 @@ import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { storageSpace } from '../app/storage.ts';
 import { zoneCalendar } from '../core/time.ts';
+import { FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
-import { AlarmsUp, AlarmTeller, lookAtFacts } from '../health/alarm-teller.ts';
 import type { Counters } from '../health/counters.ts';
+import { AlarmsUp, Notifier } from '../health/notifier.ts';
+import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { NamedLoop } from './outgoing.ts';
 
 const TEST_EVERY_MS = 1_000;
@@ -28,29 +30,34 @@ export function alarmLoop(
   const calendar = zoneCalendar(config.orders.timezone);
   const alarmsUp = new AlarmsUp(() => mirror.raisedAlarms(), clock);
   const receiving = { config, secrets, env: process.env };
-  const tellers = alarmReceivers(receiving).map(
+  const notifiers = alarmReceivers(receiving).map(
     (receiver) =>
-      new AlarmTeller({
+      new Notifier({
         receiver,
         rules: config.alarms,
         rows: state.alarms,
         report: (news) => alarmReport(news, { ...about, nowMs: clock.nowMs() }),
         dayOf: (nowMs) => new Date(calendar.wallMs(nowMs)).toISOString().slice(0, 10),
-        onTold: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
+        onNotified: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
         clock,
         log,
       }),
   );
-  const facts = {
+  const facts = new FactWatch({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
     hasNoTokens: () => platform.tokens.describe().state === 'none',
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
-  };
+    waitingOrders: () => mirror.read((db) => waitingOrders(db, clock.nowMs(), WAITING_MAX)),
+    unbookedAfterMs: config.alarms.unbookedAfterMs,
+    localTime: (iso) =>
+      new Date(calendar.wallMs(Date.parse(iso))).toISOString().slice(0, 16).replace('T', ' '),
+    clock,
+  });
   const tell = (signal: AbortSignal) => {
     const up = alarmsUp.read();
-    for (const teller of tellers) teller.look(up, signal);
+    for (const notifier of notifiers) notifier.look(up, signal);
   };
   let testing: Promise<void> | undefined;
   const answerTest = (signal: AbortSignal) => {
@@ -64,7 +71,7 @@ export function alarmLoop(
     name: 'alarms',
     async run(signal, beat) {
       const steps = [
-        { act: () => lookAtFacts(facts), everyMs: lookEveryMs, dueMs: 0 },
+        { act: () => facts.look(), everyMs: lookEveryMs, dueMs: 0 },
         { act: tell, everyMs: tellEveryMs, dueMs: 0 },
         { act: answerTest, everyMs: TEST_EVERY_MS, dueMs: 0 },
       ];
@@ -81,7 +88,7 @@ export function alarmLoop(
         }
         await clock.sleep(Math.min(...steps.map(({ dueMs }) => dueMs)) - clock.monotonicMs(), signal);
       }
-      await Promise.all([testing, ...tellers.map((teller) => teller.ended())]);
+      await Promise.all([testing, ...notifiers.map((notifier) => notifier.ended())]);
     },
   };
 }

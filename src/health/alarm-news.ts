@@ -1,17 +1,8 @@
 import type Database from 'better-sqlite3';
-import type { AlarmKey } from '../core/alarm.ts';
+import type { AlarmKey, AlarmUp, FindingLevel } from '../core/alarm.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
-import { FINDING_SENTENCES, type FindingCode, type FindingLevel } from './finding.ts';
+import { FINDING_SENTENCES } from './finding.ts';
 import { followsFromNoTokens } from './verdict.ts';
-
-/** An alarm that is up. */
-export interface AlarmUp {
-  key: AlarmKey;
-  /** The words of the part that raised it. */
-  message: string;
-  /** ISO 8601 UTC. */
-  raisedAt: string;
-}
 
 /**
  * What a person is told:
@@ -34,7 +25,7 @@ export type ReceiverName = 'command' | 'url';
 /** What was told to one receiver, kept over restarts. */
 export interface AlarmMemory {
   /** Alarms that were told and whose end was not told yet. */
-  told: Readonly<Partial<Record<AlarmKey, { since: string; toldAtMs: number }>>>;
+  told: Readonly<Partial<Record<AlarmKey, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
   /** Calendar day that `sent` counts. */
   day: string;
   sent: number;
@@ -98,23 +89,28 @@ export class AlarmJudge {
   #raised(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const { level } = this.#rules;
     const found = this.#up.find(
-      ({ key }) =>
-        memory.told[key] === undefined &&
-        this.#isSettled(key, at) &&
-        (level === 'amber' || levelOf(key) === 'red') &&
-        !this.#isConsequence(key),
+      (alarm) =>
+        !this.#isTold(alarm, memory) &&
+        this.#isSettled(alarm.key, at) &&
+        (level === 'amber' || levelOf(alarm) === 'red') &&
+        !this.#isConsequence(alarm.key),
     );
     return found && newsOf('raised', found);
+  }
+
+  /** One that has become red since is told anew. */
+  #isTold(alarm: AlarmUp, { told }: AlarmMemory): boolean {
+    const before = told[alarm.key];
+    return before !== undefined && !(before.level === 'amber' && levelOf(alarm) === 'red');
   }
 
   #healed(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const key = toldKeys(memory).find(
       (each) => this.#seen.get(each)?.isUp === false && this.#isSettled(each, at),
     );
-    const since = key && memory.told[key]?.since;
-    return since === undefined || key === undefined
-      ? undefined
-      : { state: 'healed', key, level: levelOf(key), detail: null, since };
+    const told = key && memory.told[key];
+    if (!key || !told) return undefined;
+    return { state: 'healed', key, level: told.level ?? levelOf({ key }), detail: null, since: told.since };
   }
 
   #reminder(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
@@ -139,25 +135,30 @@ export class AlarmJudge {
 }
 
 /** The memory once `news` has been told. */
-export function afterTelling(memory: AlarmMemory, { state, key, since }: AlarmNews, at: Moment): AlarmMemory {
+export function afterTelling(
+  memory: AlarmMemory,
+  { state, key, level, since }: AlarmNews,
+  at: Moment,
+): AlarmMemory {
   const told = { ...memory.told };
   if (key !== 'alarms.daily-max') {
     if (state === 'healed') delete told[key];
-    else told[key] = { since: told[key]?.since ?? since ?? '', toldAtMs: at.nowMs };
+    else told[key] = { since: told[key]?.since ?? since ?? '', toldAtMs: at.nowMs, level };
   }
   return { told, day: at.day, sent: sentOn(memory, at.day) + 1 };
 }
 
-function newsOf(state: 'raised' | 'reminder', { key, message, raisedAt }: AlarmUp): AlarmNews {
-  return { state, key, level: levelOf(key), detail: message, since: raisedAt };
+function newsOf(state: 'raised' | 'reminder', alarm: AlarmUp): AlarmNews {
+  const { key, message, raisedAt } = alarm;
+  return { state, key, level: levelOf(alarm), detail: message, since: raisedAt };
 }
 
 function sentOn({ day, sent }: AlarmMemory, today: string): number {
   return day === today ? sent : 0;
 }
 
-function levelOf(key: FindingCode): FindingLevel {
-  return FINDING_SENTENCES[key]?.level ?? 'amber';
+function levelOf({ key, level }: Pick<AlarmUp, 'key' | 'level'>): FindingLevel {
+  return level ?? FINDING_SENTENCES[key]?.level ?? 'amber';
 }
 
 function toldKeys({ told }: AlarmMemory): AlarmKey[] {

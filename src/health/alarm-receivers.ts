@@ -1,11 +1,12 @@
 import { hostname } from 'node:os';
 import { basename } from 'node:path';
+import type { FindingLevel } from '../core/alarm.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import { Poster } from '../core/post.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AlarmNews, ReceiverName } from './alarm-news.ts';
-import { FINDING_SENTENCES, type FindingLevel } from './finding.ts';
+import { FINDING_SENTENCES } from './finding.ts';
 
 /** One message as a program receives it. Names stay; more may come. */
 export interface AlarmReport {

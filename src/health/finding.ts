@@ -1,6 +1,4 @@
-import type { AlarmKey, FreshnessSubject } from '../core/alarm.ts';
-
-export type FindingLevel = 'amber' | 'red';
+import type { AlarmKey, FindingLevel, FreshnessSubject } from '../core/alarm.ts';
 
 /** What can be wrong: an alarm, a flow in trouble, or what the figures tell. */
 export type FindingCode =
@@ -108,6 +106,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     level: 'red',
     message: 'Orders are no longer fetched from the platform.',
     remedy: 'Check the internet connection of this machine, then run: {tillsync} doctor',
+  },
+  'orders.unbooked': {
+    level: 'amber',
+    message: 'Orders wait that the POS has not acknowledged.',
+    remedy:
+      'Look whether the POS runs, and take them by hand if need be. One that was taken by hand: {tillsync} feed ack ORDER_ID',
   },
   'inbox.damaged': {
     level: 'red',

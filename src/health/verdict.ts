@@ -1,4 +1,4 @@
-import type { Freshness } from '../core/alarm.ts';
+import type { AlarmUp, Freshness } from '../core/alarm.ts';
 import { asTyped } from '../core/errors.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 import { FINDING_SENTENCES, type Finding, type FindingCode } from './finding.ts';
@@ -9,7 +9,7 @@ export interface VerdictFacts {
   /** False: nobody said yet which platform this store is at. */
   isSetUp?: boolean | undefined;
   freshness: readonly Freshness[];
-  alarms: readonly { key: string; message: string; raisedAt: string }[];
+  alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
   tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
   outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
   /** Entries in quarantine. */
@@ -63,6 +63,7 @@ const WHILE_DOWN: ReadonlySet<FindingCode> = new Set<FindingCode>([
   'orders.stale',
   'orders.poll',
   'orders.webhook',
+  'orders.unbooked',
   'outbox.stuck',
   'outbox.push',
   'catalog.sweep',
@@ -101,10 +102,11 @@ export function verdictOf(facts: VerdictFacts): Verdict {
   const add = (code: FindingCode, more: Partial<Finding> = {}) => {
     if (!found.has(code)) found.set(code, findingOf(code, more));
   };
-  for (const { key, message, raisedAt } of facts.alarms) {
+  for (const { key, message, level, raisedAt } of facts.alarms) {
     const isKnownBetter = (facts.outbox && COUNTED.has(key)) || (facts.disk && MEASURED.has(key));
     const areThere = key === 'auth.none' && facts.tokens !== null && facts.tokens.state !== 'none';
-    if (isCode(key) && !isKnownBetter && !areThere) add(key, { detail: message, since: raisedAt });
+    if (isCode(key) && !isKnownBetter && !areThere)
+      add(key, { detail: message, since: raisedAt, ...(level && { level }) });
   }
   if (facts.isSetUp === false) add('setup.missing');
   if (facts.running === false) add('service.down');

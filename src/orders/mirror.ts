@@ -2,6 +2,8 @@ import type Database from 'better-sqlite3';
 import {
   type AlarmKey,
   type Alarms,
+  type AlarmUp,
+  type FindingLevel,
   FRESHNESS_SUBJECTS,
   type Freshness,
   type FreshnessBoard,
@@ -41,17 +43,15 @@ import { mergeOrder } from './order-rows.ts';
 import type { ExtraSpellings } from './spellings.ts';
 
 /** An alarm that is up. */
-export interface RaisedAlarm {
-  key: AlarmKey;
-  message: string;
-  raisedAt: string;
-  /** When its message last changed. */
+export interface RaisedAlarm extends AlarmUp {
+  /** When its message or level last changed. */
   changedAt: string;
 }
 
 interface PendingAlarm {
   /** null: lowered. */
   message: string | null;
+  level: FindingLevel | null;
   at: string;
 }
 
@@ -71,25 +71,23 @@ function storedFreshness(db: Database.Database): Freshness[] {
   return sqlOf(db).rows<Freshness>(sql);
 }
 
-function setAlarm(db: Database.Database, key: AlarmKey, { message, at }: PendingAlarm): void {
+function setAlarm(db: Database.Database, key: AlarmKey, { message, level, at }: PendingAlarm): void {
   if (message === null) {
     sqlOf(db).run('DELETE FROM alarms WHERE key = ?', key);
     return;
   }
   sqlOf(db).run(
-    `INSERT INTO alarms (key, message, raised_at, changed_at) VALUES (?, ?, ?, ?)
-     ON CONFLICT (key) DO UPDATE SET message = excluded.message, changed_at = excluded.changed_at
-       WHERE message <> excluded.message`,
-    key,
-    message,
-    at,
-    at,
+    `INSERT INTO alarms (key, message, level, raised_at, changed_at) VALUES (?, ?, ?, ?, ?)
+     ON CONFLICT (key) DO UPDATE
+       SET message = excluded.message, level = excluded.level, changed_at = excluded.changed_at
+       WHERE message <> excluded.message OR level IS NOT excluded.level`,
+    ...[key, message, level, at, at],
   );
 }
 
 /** Oldest first. */
 function storedAlarms(db: Database.Database): RaisedAlarm[] {
-  const sql = `SELECT key, message, raised_at AS raisedAt, changed_at AS changedAt FROM alarms
+  const sql = `SELECT key, message, level, raised_at AS raisedAt, changed_at AS changedAt FROM alarms
     ORDER BY raised_at, key`;
   return sqlOf(db).rows<RaisedAlarm>(sql);
 }
@@ -119,12 +117,12 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt, lastTryAt: this.#now(), state, message });
   }
 
-  raise(key: AlarmKey, text: string): void {
-    this.#putAlarm(key, asTyped(text));
+  raise(key: AlarmKey, text: string, level: FindingLevel | null = null): void {
+    this.#putAlarm(key, asTyped(text), level);
   }
 
   lower(key: AlarmKey): void {
-    this.#putAlarm(key, null);
+    this.#putAlarm(key, null, null);
   }
 
   /** One entry for each subject, those reported last included. */
@@ -141,17 +139,17 @@ class Boards implements FreshnessBoard, Alarms {
   /** Alarms that are up, oldest first. */
   alarms(): RaisedAlarm[] {
     const up = new Map(this.#file.read(storedAlarms).map((alarm) => [alarm.key, alarm]));
-    for (const [key, { message, at }] of this.#alarms) {
+    for (const [key, { message, level, at }] of this.#alarms) {
       if (message === null) up.delete(key);
-      else up.set(key, { key, message, raisedAt: up.get(key)?.raisedAt ?? at, changedAt: at });
+      else up.set(key, { key, message, level, raisedAt: up.get(key)?.raisedAt ?? at, changedAt: at });
     }
     return [...up.values()];
   }
 
   /** Tells of the raised alarms that the disk did not take; each try to write does so by itself. */
   notifyUnwritten(): void {
-    const raised = [...this.#alarms].flatMap(([key, { message, at }]) =>
-      message === null ? [] : { key, message, raisedAt: at, changedAt: at },
+    const raised = [...this.#alarms].flatMap(([key, { message, level, at }]) =>
+      message === null ? [] : { key, message, level, raisedAt: at, changedAt: at },
     );
     this.onUnwritten(raised);
   }
@@ -171,18 +169,21 @@ class Boards implements FreshnessBoard, Alarms {
     void this.flush();
   }
 
-  #putAlarm(key: AlarmKey, message: string | null): void {
-    if (this.#messageOf(key) === message) return;
-    this.#alarms.set(key, { message, at: this.#now() });
+  #putAlarm(key: AlarmKey, message: string | null, level: FindingLevel | null): void {
+    const before = this.#alarmOf(key);
+    if (before?.message === message && before.level === level) return;
+    this.#alarms.set(key, { message, level, at: this.#now() });
     void this.flush();
   }
 
-  /** null: the alarm is down; undefined: the database cannot say. */
-  #messageOf(key: AlarmKey): string | null | undefined {
+  /** Without a message: the alarm is down; undefined: the database cannot say. */
+  #alarmOf(key: AlarmKey): Pick<PendingAlarm, 'message' | 'level'> | undefined {
     const pending = this.#alarms.get(key);
-    if (pending) return pending.message;
+    if (pending) return pending;
     try {
-      return this.#file.read(storedAlarms).find((alarm) => alarm.key === key)?.message ?? null;
+      const { message = null, level = null } =
+        this.#file.read(storedAlarms).find((alarm) => alarm.key === key) ?? {};
+      return { message, level };
     } catch {
       return undefined;
     }

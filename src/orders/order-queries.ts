@@ -96,16 +96,24 @@ const BEFORE_FIRST_ACK_MS = HOUR_MS;
 /** Nobody takes an order of a week ago any more; `order list --unbooked` still has it. */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
+/** When a POS last acknowledged an order; null: none ever did. */
+export function lastAcknowledgedAt(db: Database.Database): string | null {
+  return sqlOf(db).value<string | null>('SELECT max(acked_at) FROM order_acks') ?? null;
+}
+
+/** More than a store ever lets wait; what bounds the time that counting them takes. */
+export const WAITING_MAX = 1_000;
+
 /**
  * Open, paid orders that no POS acknowledged, those that wait longest first; none where nothing was acknowledged in the
  * last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the earliest from
  * an hour before it is due. A few short indexed reads.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
-  const acked = (which: 'min' | 'max') =>
-    Date.parse(sqlOf(db).value<string | null>(`SELECT ${which}(acked_at) FROM order_acks`) ?? '');
-  if (!(acked('max') >= nowMs - ACKNOWLEDGES_FOR_MS)) return [];
-  const from = Math.max(acked('min') - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
+  const firstAckAt = sqlOf(db).value<string | null>('SELECT min(acked_at) FROM order_acks') ?? null;
+  const lastAckAt = lastAcknowledgedAt(db);
+  if (!firstAckAt || !lastAckAt || Date.parse(lastAckAt) < nowMs - ACKNOWLEDGES_FOR_MS) return [];
+  const from = Math.max(Date.parse(firstAckAt) - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
   const waits = (when: string) => `SELECT order_id AS orderId, code,
       CASE WHEN ${IS_DUE} THEN
         max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))

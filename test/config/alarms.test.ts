@@ -30,6 +30,7 @@ describe('[alarms]', () => {
       settleMs: 60_000,
       repeatMs: 86_400_000,
       dailyMax: 3,
+      unbookedAfterMs: 600_000,
       timeoutMs: 30_000,
     });
     expect(read('', { TILLSYNC_ALARMS_COMMAND: '["/bin/tell"]' })).toMatchObject({ command: ['/bin/tell'] });

@@ -1,23 +1,45 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey } from '../../src/core/alarm.ts';
-import { lookAtFacts } from '../../src/health/alarm-teller.ts';
+import { FactWatch } from '../../src/health/alarm-facts.ts';
+import type { WaitingOrder } from '../../src/orders/order.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const MIB = 1024 ** 2;
+const MINUTE_MS = 60_000;
 
 describe('what no flow notices by itself', () => {
   function rig() {
     const up = new Map<AlarmKey, string>();
+    const clock = new FakeClock();
+    const now = { freeMib: 9_000, hasNoTokens: false, waiting: [] as WaitingOrder[] };
+    const facts = new FactWatch({
+      alarms: {
+        raise: (key, message, level) => void up.set(key, level ? `${level} ${message}` : message),
+        lower: (key) => void up.delete(key),
+      },
+      disk: () => ({ freeBytes: now.freeMib * MIB, totalBytes: 10_000 * MIB }),
+      hasNoTokens: () => now.hasNoTokens,
+      clockSkewMs: () => undefined,
+      orderCompanies: () => undefined,
+      waitingOrders: () => now.waiting,
+      unbookedAfterMs: 10 * MINUTE_MS,
+      localTime: (iso) => iso.slice(11, 16),
+      clock,
+    });
     const look = (freeMib: number, hasNoTokens = false) => {
-      lookAtFacts({
-        alarms: { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
-        disk: () => ({ freeBytes: freeMib * MIB, totalBytes: 10_000 * MIB }),
-        hasNoTokens: () => hasNoTokens,
-        clockSkewMs: () => undefined,
-        orderCompanies: () => undefined,
-      });
+      Object.assign(now, { freeMib, hasNoTokens });
+      facts.look();
       return [...up.keys()];
     };
-    return { up, look };
+    const waits = (...minutes: number[]) => {
+      now.waiting = minutes.map((minute, i) => ({
+        ...{ orderId: `o${i}`, code: 100 + i },
+        since: new Date(clock.nowMs() - minute * MINUTE_MS).toISOString(),
+      }));
+      facts.look();
+      return up.get('orders.unbooked');
+    };
+    return { up, look, waits, clock };
   }
 
   it('is a disk that fills, is full, and has room again', () => {
@@ -36,5 +58,18 @@ describe('what no flow notices by itself', () => {
     const { look } = rig();
     expect(look(9_000, true)).toEqual(['auth.none']);
     expect(look(9_000)).toEqual([]);
+  });
+
+  it('is an order that waits for the POS, amber at first, red after three times as long', async () => {
+    const { waits, clock } = rig();
+    // The POS, too, may have to start.
+    expect(waits(60)).toBeUndefined();
+    await clock.advance(5 * MINUTE_MS);
+    expect(waits(9.9)).toBeUndefined();
+    expect(waits(10, 3)).toBe('amber Their numbers, and since when they wait: 100 (11:55).');
+    expect(waits(29.9)).toMatch(/^amber/);
+    expect(waits(30, 20)).toBe('red Their numbers, and since when they wait: 100 (11:35), 101 (11:45).');
+    expect(waits(20, 19, 18, 17, 16, 15, 14)).toMatch(/^amber .*104 \(11:49\), \+2\.$/);
+    expect(waits()).toBeUndefined();
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { AlarmKey } from '../../src/core/alarm.ts';
+import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
 import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
@@ -13,14 +13,17 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
   return {
     memory: () => memory,
     /** Lets time pass with these alarms up; returns what is told meanwhile. */
-    pass(forSeconds: number, ...keys: AlarmKey[]): string[] {
+    pass(forSeconds: number, ...up: (AlarmKey | [AlarmKey, FindingLevel])[]): string[] {
       const heard: string[] = [];
       for (let i = 0; i < forSeconds; i++) {
         seconds += 1;
         const ms = seconds * 1000;
         const at = { nowMs: ms, monotonicMs: ms, day: `day ${Math.floor(seconds / 86_400)}` };
         judge.look(
-          keys.map((key) => ({ key, message: 'Why.', raisedAt: SINCE })),
+          up.map((each) => {
+            const [key, level] = typeof each === 'string' ? [each, null] : each;
+            return { key, level, message: 'Why.', raisedAt: SINCE };
+          }),
           memory,
           ms,
         );
@@ -98,6 +101,22 @@ describe('alarms as a person hears them', () => {
       'raised storage.full',
       'reminder storage.full',
       'reminder storage.full',
+    ]);
+  });
+
+  it('are told once more when they become red, and to whom wants red alone only then', () => {
+    const [owner, boss] = [receiver({ dailyMax: 9 }), receiver({ dailyMax: 9, level: 'red' })];
+    const both = (seconds: number, level: FindingLevel) => [
+      owner.pass(seconds, ['orders.unbooked', level]),
+      boss.pass(seconds, ['orders.unbooked', level]),
+    ];
+    expect(both(300, 'amber')).toEqual([['raised orders.unbooked'], []]);
+    expect(both(300, 'red')).toEqual([['raised orders.unbooked'], ['raised orders.unbooked']]);
+    expect(both(300, 'amber')).toEqual([[], []]);
+    expect(both(300, 'red')).toEqual([[], []]);
+    expect([owner.pass(300), boss.pass(300)]).toEqual([
+      ['healed orders.unbooked'],
+      ['healed orders.unbooked'],
     ]);
   });
 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
+import type { AlarmUp } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { AlarmUp } from '../../src/health/alarm-news.ts';
-import { AlarmsUp } from '../../src/health/alarm-teller.ts';
+import { AlarmsUp } from '../../src/health/notifier.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const HELD: AlarmUp = { key: 'outbox.held', message: '1 change.', raisedAt: '2026-01-01T00:00:00.000Z' };

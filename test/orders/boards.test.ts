@@ -93,6 +93,7 @@ describe('alarms', () => {
     expect(mirror.raisedAlarms()).toEqual([
       {
         key: 'orders.stale',
+        level: null,
         message: 'No poll since one.',
         raisedAt: '2026-01-15T12:00:00.000Z',
         changedAt: '2026-01-15T12:00:01.000Z',

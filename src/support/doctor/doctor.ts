@@ -48,6 +48,7 @@ import {
   registeredThere,
 } from './platform.ts';
 import {
+  bookedOutcome,
   type FLOWS,
   flowOutcome,
   openStored,
@@ -174,6 +175,7 @@ class Examination {
           : tokensOutcome(tokens, verdict, clock.nowMs()),
       ),
       orders: flow('orders'),
+      'orders.booked': this.#withStored((stored) => bookedOutcome(stored, clock)),
       catalog: flow('catalog'),
       changes: flow('changes'),
       'changes.stock': sent('stock', 'stock'),

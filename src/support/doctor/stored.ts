@@ -10,6 +10,7 @@ import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/disk-space.ts';
 import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
+import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
 import type { MirrorStores } from '../../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
@@ -65,6 +66,22 @@ export function flowOutcome(
   if (seen.lastOkAt === null) return skipped(seen.message || 'It has not worked yet.', null, facts);
   const worked = `${FLOWS[id].worked} ${since(seen.lastOkAt, clock)}.`;
   return running === false ? skipped(`tillsync does not run. ${worked}`, null, facts) : well(worked, facts);
+}
+
+/** Whether the POS acknowledges its orders, by the last time that it did. */
+export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcome {
+  const { lastAckAt, waiting } = mirror.read((db) => ({
+    lastAckAt: lastAcknowledgedAt(db),
+    waiting: waitingOrders(db, clock.nowMs(), WAITING_MAX).length,
+  }));
+  const facts = { lastAckAt, waiting };
+  const found = outcomeOfFindings(verdict, 'orders.booked', facts);
+  if (found) return found;
+  if (lastAckAt === null) return skipped('No POS acknowledges orders here.', null, facts);
+  return well(
+    `The POS last acknowledged an order ${since(lastAckAt, clock)}; waiting now: ${waiting}.`,
+    facts,
+  );
 }
 
 export function outboxOutcome({ verdict, stores }: Stored): Outcome {

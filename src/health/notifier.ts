@@ -1,21 +1,19 @@
-import type { Alarms } from '../core/alarm.ts';
+import type { AlarmUp } from '../core/alarm.ts';
 import { asTillsyncError, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs } from '../core/loop.ts';
-import { type Clock, formatDuration, isoUtc } from '../core/time.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
 import {
   AlarmJudge,
   type AlarmMemory,
   type AlarmNews,
   type AlarmRows,
   type AlarmRules,
-  type AlarmUp,
   afterTelling,
   NOTHING_TOLD,
   type ReceiverName,
 } from './alarm-news.ts';
 import type { AlarmReceiver, AlarmReport } from './alarm-receivers.ts';
-import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
 /**
  * The alarms that are up, as the mirror has them. Where it can no longer be read, that is an alarm itself, beside
@@ -49,14 +47,14 @@ export class AlarmsUp {
   }
 }
 
-export interface AlarmTellerOptions {
+export interface NotifierOptions {
   receiver: AlarmReceiver;
   rules: AlarmRules;
   rows: Pick<AlarmRows, 'memory' | 'remember'>;
   report: (news: AlarmNews) => AlarmReport;
   /** Calendar day of the shop. */
   dayOf: (nowMs: number) => string;
-  onTold: (receiver: ReceiverName, outcome: 'ok' | 'failed') => void;
+  onNotified: (receiver: ReceiverName, outcome: 'ok' | 'failed') => void;
   clock: Clock;
   log: Log;
 }
@@ -67,8 +65,8 @@ const RETRY_LONGEST_MS = 600_000;
 const STOP_GRACE_MS = 3_000;
 
 /** Tells one receiver of alarms. Where the disk refuses to keep what was told, this process remembers it. */
-export class AlarmTeller {
-  readonly #o: AlarmTellerOptions;
+export class Notifier {
+  readonly #o: NotifierOptions;
   readonly #judge: AlarmJudge;
   #memory: AlarmMemory | undefined;
   #isSaved = true;
@@ -76,7 +74,7 @@ export class AlarmTeller {
   #restUntilMonoMs = Number.NEGATIVE_INFINITY;
   #telling: Promise<void> | undefined;
 
-  constructor(options: AlarmTellerOptions) {
+  constructor(options: NotifierOptions) {
     this.#o = options;
     this.#judge = new AlarmJudge(options.rules);
   }
@@ -112,7 +110,7 @@ export class AlarmTeller {
   }
 
   async #tell(news: AlarmNews, signal: AbortSignal): Promise<boolean> {
-    const { receiver, report, clock, log, onTold } = this.#o;
+    const { receiver, report, clock, log, onNotified } = this.#o;
     const over = new AbortController();
     const cut = new AbortController();
     const onStop = () =>
@@ -123,7 +121,7 @@ export class AlarmTeller {
     try {
       await receiver.tell(report(news), cut.signal);
       this.#failures = 0;
-      onTold(receiver.name, 'ok');
+      onNotified(receiver.name, 'ok');
       log.info({ alarm: news.key, state: news.state, receiver: receiver.name }, 'an alarm was told');
       return true;
     } catch (error) {
@@ -136,11 +134,11 @@ export class AlarmTeller {
   }
 
   #putOff(news: AlarmNews, error: unknown): void {
-    const { receiver, clock, log, onTold } = this.#o;
+    const { receiver, clock, log, onNotified } = this.#o;
     const retryInMs = backoffMs(this.#failures, RETRY_FIRST_MS, RETRY_LONGEST_MS);
     this.#failures += 1;
     this.#restUntilMonoMs = clock.monotonicMs() + retryInMs;
-    onTold(receiver.name, 'failed');
+    onNotified(receiver.name, 'failed');
     const { message, hint } = asTillsyncError(error);
     const fields = { alarm: news.key, receiver: receiver.name, failures: this.#failures, retryInMs, hint };
     log[this.#failures === 1 ? 'error' : 'debug'](fields, message);
@@ -168,75 +166,5 @@ export class AlarmTeller {
       }
       this.#isSaved = false;
     }
-  }
-}
-
-/** What no flow notices by itself: room on the disk, the clock, tokens that never came, orders of another company. */
-export interface AlarmFacts {
-  alarms: Alarms;
-  /** Of the storage directory; null where the system does not tell. */
-  disk: () => DiskSpace | null;
-  /** Whether no tokens were ever handed in. May throw `storage-…`. */
-  hasNoTokens: () => boolean;
-  /** Platform's wall clock minus ours; undefined: not known. */
-  clockSkewMs: () => number | undefined;
-  /** Of which companies the orders are; undefined: none says. May throw `storage-…`. */
-  orderCompanies: () => { oldest: string; newest: string } | undefined;
-}
-
-/** Raises and lowers their alarms. Throws what the facts throw. */
-export function lookAtFacts(facts: AlarmFacts): void {
-  lookAtDisk(facts);
-  lookAtClock(facts);
-  lookAtTokens(facts);
-  lookAtCompany(facts);
-}
-
-/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
-const ROOM_TO_HEAL = 0.9;
-
-/** From here on a clock is not right, and from there on it is wrong: orders are looked for on other days. */
-const CLOCK_OFF_MS = 5 * 60_000;
-const CLOCK_WRONG_MS = 12 * 3_600_000;
-
-function lookAtDisk({ alarms, disk }: AlarmFacts): void {
-  const space = disk();
-  if (space === null) return;
-  const { code, message } = diskVerdict(space);
-  const nearly = diskVerdict({ ...space, freeBytes: space.freeBytes * ROOM_TO_HEAL }).code;
-  if (code !== null) alarms.raise(code, message);
-  if (nearly !== 'storage.full') alarms.lower('storage.full');
-  // Nearly full is not over when the disk is full.
-  if (nearly === null) alarms.lower('storage.low');
-}
-
-function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
-  const skewMs = clockSkewMs();
-  if (skewMs === undefined) return;
-  const offMs = Math.abs(skewMs);
-  const code = offMs > CLOCK_WRONG_MS ? 'clock.wrong' : offMs > CLOCK_OFF_MS ? 'clock.off' : null;
-  // In whole minutes, so that the words stay the same from one look to the next.
-  const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
-  if (code) alarms.raise(code, `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`);
-  for (const other of ['clock.wrong', 'clock.off'] as const) if (other !== code) alarms.lower(other);
-}
-
-function lookAtCompany({ alarms, orderCompanies }: AlarmFacts): void {
-  const companies = orderCompanies();
-  if (companies === undefined || companies.oldest === companies.newest) alarms.lower('auth.other-company');
-  else {
-    const { oldest, newest } = companies;
-    alarms.raise(
-      'auth.other-company',
-      `The orders were of company ${oldest}, and the newest is of ${newest}.`,
-    );
-  }
-}
-
-function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
-  if (hasNoTokens()) {
-    alarms.raise('auth.none', 'No tokens were handed over yet. Hand them over with: {tillsync} auth set');
-  } else {
-    alarms.lower('auth.none');
   }
 }

@@ -3,7 +3,7 @@ import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
-import { AlarmTeller } from '../../src/health/alarm-teller.ts';
+import { Notifier } from '../../src/health/notifier.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 function rig() {
@@ -18,7 +18,7 @@ function rig() {
     isDiskFull: false,
     stored: NOTHING_TOLD as AlarmMemory,
     teller: () =>
-      new AlarmTeller({
+      new Notifier({
         receiver: {
           name: 'url',
           description: '',
@@ -38,7 +38,7 @@ function rig() {
         },
         report: ({ state, key }) => ({ state, key }) as never,
         dayOf: () => 'one day',
-        onTold() {},
+        onNotified() {},
         clock,
         log: silentLog,
       }),

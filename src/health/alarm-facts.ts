@@ -1,0 +1,120 @@
+import type { Alarms } from '../core/alarm.ts';
+import { type Clock, formatDuration } from '../core/time.ts';
+import type { WaitingOrder } from '../orders/order.ts';
+import { type DiskSpace, diskVerdict } from './disk-space.ts';
+
+/** What no flow notices by itself: room on the disk, the clock, tokens that never came, orders of another company. */
+export interface AlarmFacts {
+  alarms: Alarms;
+  /** Of the storage directory; null where the system does not tell. */
+  disk: () => DiskSpace | null;
+  /** Whether no tokens were ever handed in. May throw `storage-…`. */
+  hasNoTokens: () => boolean;
+  /** Platform's wall clock minus ours; undefined: not known. */
+  clockSkewMs: () => number | undefined;
+  /** Of which companies the orders are; undefined: none says. May throw `storage-…`. */
+  orderCompanies: () => { oldest: string; newest: string } | undefined;
+  /** Orders that the POS was to acknowledge by now and has not, the oldest first. May throw `storage-…`. */
+  waitingOrders: () => readonly WaitingOrder[];
+  /** How long one may wait before a person is told; 0: for ever. */
+  unbookedAfterMs: number;
+  /** A time as the shop's clock shows it. */
+  localTime: (iso: string) => string;
+  clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+}
+
+/** Raises and lowers their alarms. The looks throw what the facts throw. */
+export class FactWatch {
+  readonly #facts: AlarmFacts;
+  readonly #startMonoMs: number;
+
+  constructor(facts: AlarmFacts) {
+    this.#facts = facts;
+    this.#startMonoMs = facts.clock.monotonicMs();
+  }
+
+  look(): void {
+    const { clock } = this.#facts;
+    lookAtDisk(this.#facts);
+    lookAtClock(this.#facts);
+    lookAtTokens(this.#facts);
+    lookAtCompany(this.#facts);
+    lookAtWaitingOrders(this.#facts, clock.monotonicMs() - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
+  }
+}
+
+/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
+const ROOM_TO_HEAL = 0.9;
+
+/** From here on a clock is not right, and from there on it is wrong: orders are looked for on other days. */
+const CLOCK_OFF_MS = 5 * 60_000;
+const CLOCK_WRONG_MS = 12 * 3_600_000;
+
+function lookAtDisk({ alarms, disk }: AlarmFacts): void {
+  const space = disk();
+  if (space === null) return;
+  const { code, message } = diskVerdict(space);
+  const nearly = diskVerdict({ ...space, freeBytes: space.freeBytes * ROOM_TO_HEAL }).code;
+  if (code !== null) alarms.raise(code, message);
+  if (nearly !== 'storage.full') alarms.lower('storage.full');
+  // Nearly full is not over when the disk is full.
+  if (nearly === null) alarms.lower('storage.low');
+}
+
+function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
+  const skewMs = clockSkewMs();
+  if (skewMs === undefined) return;
+  const offMs = Math.abs(skewMs);
+  const code = offMs > CLOCK_WRONG_MS ? 'clock.wrong' : offMs > CLOCK_OFF_MS ? 'clock.off' : null;
+  // In whole minutes, so that the words stay the same from one look to the next.
+  const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
+  if (code) alarms.raise(code, `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`);
+  for (const other of ['clock.wrong', 'clock.off'] as const) if (other !== code) alarms.lower(other);
+}
+
+function lookAtCompany({ alarms, orderCompanies }: AlarmFacts): void {
+  const companies = orderCompanies();
+  if (companies === undefined || companies.oldest === companies.newest) alarms.lower('auth.other-company');
+  else {
+    const { oldest, newest } = companies;
+    alarms.raise(
+      'auth.other-company',
+      `The orders were of company ${oldest}, and the newest is of ${newest}.`,
+    );
+  }
+}
+
+function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
+  if (hasNoTokens()) {
+    alarms.raise('auth.none', 'No tokens were handed over yet. Hand them over with: {tillsync} auth set');
+  } else {
+    alarms.lower('auth.none');
+  }
+}
+
+/** After a start the POS may have to start, too, before it can acknowledge what came before. */
+const POS_STARTS_WITHIN_MS = 5 * 60_000;
+/** After so many times as long as it may wait, an order that nobody took is red. */
+const RED_AFTER_TIMES = 3;
+const NAMED_MAX = 5;
+
+function lookAtWaitingOrders(
+  { alarms, waitingOrders, unbookedAfterMs, localTime, clock }: AlarmFacts,
+  mayRaise: boolean,
+): void {
+  const nowMs = clock.nowMs();
+  const waitedMs = ({ since }: WaitingOrder) => nowMs - Date.parse(since);
+  const late =
+    unbookedAfterMs === 0 ? [] : waitingOrders().filter((order) => waitedMs(order) >= unbookedAfterMs);
+  const [oldest] = late;
+  if (oldest === undefined) alarms.lower('orders.unbooked');
+  else if (mayRaise) {
+    const named = late
+      .slice(0, NAMED_MAX)
+      .map(({ code, orderId, since }) => `${code ?? orderId} (${localTime(since)})`);
+    if (late.length > NAMED_MAX) named.push(`+${late.length - NAMED_MAX}`);
+    const level = waitedMs(oldest) >= RED_AFTER_TIMES * unbookedAfterMs ? 'red' : 'amber';
+    const message = `Their numbers, and since when they wait: ${named.join(', ')}.`;
+    alarms.raise('orders.unbooked', message, level);
+  }
+}
