@@ -15,6 +15,8 @@ export default defineConfig({
     execArgv: ['--no-memory-protection-keys'],
     // A process for each of 140 files would take a third of the time.
     isolate: false,
+    // Vitest leaves one of two cores idle by itself; many tests wait for a process or the disk.
+    maxWorkers: 3,
     testTimeout: 20_000,
     hookTimeout: 20_000,
   },
