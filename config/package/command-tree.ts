@@ -22,6 +22,7 @@ export function commandTree(): CommandFacts {
     stderr: silent,
     clock: systemClock,
     random: systemRandom,
+    who: 'cli nobody',
     signal: new AbortController().signal,
     endWith() {},
   });

@@ -118,6 +118,14 @@ export class AccessGate {
   }
 }
 
+/** Who sent a request that was let in: as much as a connection tells, such as `http 192.168.1.7, with the key`. */
+export function originOf(request: FastifyRequest, hasKey: boolean): string {
+  const withKey = hasKey && keyOf(request) !== undefined;
+  const from = isByGroupSocket(request) ? 'socket' : request.ip;
+  const how = `${isPassedOn(request) ? ' through a proxy' : ''}${withKey ? ', with the key' : ''}`;
+  return `http ${from}${how}`;
+}
+
 const keyMissing = new TillsyncError('unauthorized', 'The key is needed.', {
   hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `sudo tillsync key --show` shows it.',
 });

@@ -7,6 +7,7 @@ import type { ChangeKind, HandedOver, ProductChange, StockChange } from '../outb
 import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Outbox } from '../outbox/outbox.ts';
+import { originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
 import { errorBody, statusOf } from './server.ts';
@@ -91,6 +92,7 @@ async function takeItems(
   outbox: Outbox,
   kind: ChangeKind,
   items: readonly BodyItem[],
+  origin: string,
 ): Promise<{ text: string; status: number }> {
   const zeros = await outbox.zeroHold(handedOver(kind, items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
@@ -103,7 +105,7 @@ async function takeItems(
     const part = items.slice(start, start + PART);
     const good = handedOver(kind, part);
     try {
-      const taken = (good.length === 0 ? [] : await outbox.take(good, 'http', { zeros })).values();
+      const taken = (good.length === 0 ? [] : await outbox.take(good, 'http', { origin, zeros })).values();
       for (const item of part) {
         const result = resultOf(item, taken);
         tally[result.state] += 1;
@@ -154,6 +156,8 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
   let turn: Promise<unknown> = Promise.resolve();
 
   const handOver = async (kind: ChangeKind, request: FastifyRequest, reply: FastifyReply) => {
+    // Before the body: once it was read, the connection may be gone.
+    const origin = originOf(request, options.apiKey !== undefined);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
     let items: BodyItem[];
@@ -167,7 +171,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     underWay += 1;
     try {
       // One after the other, so that of two values for a target the one that came last stays.
-      const taking = turn.then(() => takeItems(parts.outbox, kind, items));
+      const taking = turn.then(() => takeItems(parts.outbox, kind, items, origin));
       turn = taking.catch(() => {});
       const { text, status } = await taking;
       reply.code(status);

@@ -1,4 +1,6 @@
+import type { FastifyRequest } from 'fastify';
 import { TillsyncError, whenFree } from '../core/errors.ts';
+import { originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import {
   changeAnswer,
@@ -10,8 +12,9 @@ import {
 } from './schemas.ts';
 
 /** `GET /outbox`, `GET /outbox/ID`, and what a person decides: retry, drop, release. */
-export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
+export function outboxRoutes({ parts, clock, apiKey }: LocalApiOptions): ApiFamily {
   const { outbox } = parts;
+  const by = (request: FastifyRequest) => originOf(request, apiKey !== undefined);
   const find = (changeId: number) =>
     whenFree(clock, () => {
       const change = outbox.get(changeId);
@@ -23,7 +26,11 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       const last = outbox.follow(changeId);
       return { change, became: last && last.changeId !== changeId ? last : null };
     });
-  const decision = (action: string, summary: string, decide: (changeId: number) => Promise<unknown>) =>
+  const decision = (
+    action: string,
+    summary: string,
+    decide: (changeId: number, by: string) => Promise<unknown>,
+  ) =>
     route({
       method: 'post',
       path: `/outbox/{changeId}/${action}`,
@@ -31,8 +38,8 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       summary,
       params: changePath,
       answer: changeAnswer,
-      handle: async ({ params: { changeId } }) => {
-        await decide(changeId);
+      handle: async ({ params: { changeId }, request }) => {
+        await decide(changeId, by(request));
         return find(changeId);
       },
     });
@@ -60,9 +67,11 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       answer: changeAnswer,
       handle: ({ params }) => find(params.changeId),
     }),
-    decision('retry', 'Hand a rejected change over once more', (id) => outbox.retry(id)),
-    decision('drop', 'Give up a change that waits, is held or was rejected', (id) => outbox.drop(id)),
-    decision('release', 'Let a held change go', (changeId) => outbox.release({ changeId })),
+    decision('retry', 'Hand a rejected change over once more', (id, who) => outbox.retry(id, who)),
+    decision('drop', 'Give up a change that waits, is held or was rejected', (id, who) =>
+      outbox.drop(id, who),
+    ),
+    decision('release', 'Let a held change go', (changeId, who) => outbox.release({ changeId }, who)),
     route({
       method: 'post',
       path: '/outbox/release',
@@ -70,7 +79,7 @@ export function outboxRoutes({ parts, clock }: LocalApiOptions): ApiFamily {
       summary: 'Let go all changes that a guard rail holds',
       body: releaseRequest,
       answer: releaseAnswer,
-      handle: async ({ body }) => ({ released: await outbox.release(body) }),
+      handle: async ({ body, request }) => ({ released: await outbox.release(body, by(request)) }),
     }),
   ];
   return { routes };

@@ -193,6 +193,7 @@ export const change = z.object({
   settledAt: isoTime.nullable(),
   heldGuard: text.describe('The guard rail that holds it for a person'),
   source: z.string().describe('Way in: inbox, http, cli or hold-back'),
+  origin: text.describe('Who handed it over, such as "cli ana"; null: taken before this was noted'),
   reference: text,
   replaced: whole.describe('How many earlier values for the target went into it'),
   supersededBy: whole.nullable(),

@@ -114,6 +114,16 @@ export function userName(uid: number): string {
   return users().find((user) => user.uid === uid)?.name ?? String(uid);
 }
 
+/** Asked for once, while this is still the user who typed. */
+const typedAs = process.getuid?.();
+
+/** Who runs this command, as the audit names him: `cli ana`, `cli root (sudo by ana)`. */
+export function commandOrigin({ SUDO_USER }: Environment): string {
+  const user = typedAs === undefined ? 'unknown' : userName(typedAs);
+  const isName = SUDO_USER !== undefined && /^[\w.@-]{1,64}\$?$/.test(SUDO_USER);
+  return isName && SUDO_USER !== user ? `cli ${user} (sudo by ${SUDO_USER})` : `cli ${user}`;
+}
+
 /** Name of a group; its number where the machine has no name for it. */
 export function groupName(gid: number): string {
   return entries('/etc/group').find(([, , id]) => Number(id) === gid)?.[0] ?? String(gid);

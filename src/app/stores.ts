@@ -7,6 +7,7 @@ import { type FeedMemory, FeedRows } from '../orders/mirror-file.ts';
 import { type WebhookMemoryStore, WebhookRows } from '../orders/webhook.ts';
 import { RateLedger } from '../platform/rate-budget.ts';
 import { TokenRows, type TokenStore } from '../platform/tokens.ts';
+import { ConfigSeenRows } from './config-changes.ts';
 
 export interface StateOptions {
   path: string;
@@ -28,6 +29,7 @@ export interface State {
   alarms: AlarmRows;
   feed: FeedMemory;
   callbacks: CallbackRows;
+  configSeen: ConfigSeenRows;
   close(): void;
 }
 
@@ -51,6 +53,7 @@ export function openState(options: StateOptions): State {
     alarms: new AlarmRows(db),
     feed: new FeedRows({ db }),
     callbacks: new CallbackRows({ db }),
+    configSeen: new ConfigSeenRows(db),
     close: () => file.close(),
   };
 }

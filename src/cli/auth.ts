@@ -160,6 +160,11 @@ const set = command({
       const offered = { ...tokens, otherCompany: options.otherCompany === true };
       const outcome = options.untried ? await stored(tools.parts, offered) : await tried(tools, offered);
       if (offered.otherCompany) await mirror.beginOtherCompany();
+      if (outcome !== 'known') {
+        const how = outcome === 'stored' ? 'not tried' : 'the platform took them';
+        const detail = offered.otherCompany ? `${how}; of another company` : how;
+        await tools.note({ action: 'auth.set', subject: 'tokens', detail });
+      }
       const company = state.tokens.company();
       return {
         json: authReport(platform.tokens.describe(), cli.clock.nowMs()),

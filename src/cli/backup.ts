@@ -117,7 +117,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     const { config, file: configFile, origin } = found;
     actAsStorageUser({ directory: config.storage.directory, configFile, writes: true });
     requireRights(config.storage.directory, 'write');
-    const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal });
+    const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal, who: cli.who });
     const configKeptAt = asRoot(() => found.write());
     const { directory, manifest } = report;
     const advice = [

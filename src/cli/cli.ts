@@ -47,6 +47,8 @@ export interface Cli {
   readonly stderr: TextSink;
   readonly clock: Clock;
   readonly random: Random;
+  /** Who runs the command, as the audit names him: `cli ana`, `cli root (sudo by ana)`. */
+  readonly who: string;
   /** Aborts when the person or the system asks the process to end. */
   readonly signal: AbortSignal;
   /** How the process ends unless an error says otherwise. */

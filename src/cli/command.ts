@@ -8,6 +8,7 @@ import { secretValues } from '../config/secrets.ts';
 import { configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
+import type { Deed } from '../db/audit.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import { type Cli, type ExitCode, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
@@ -223,6 +224,8 @@ export interface CommandTools {
   parts: Parts;
   config: Config;
   progress: Progress;
+  /** Notes in the audit what was done here. */
+  note(deed: Omit<Deed, 'who'>): Promise<void>;
   /** What the parts log to; warnings are for the daemon's log, errors show above the progress line. */
   log: Log;
   /**
@@ -255,7 +258,9 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   });
   const parts = await openParts({ config, secrets, clock, random, log, onSecret: registerSecret });
   try {
-    return await use({ parts, config, progress, log, call: platformCall(call, progress) });
+    const note: CommandTools['note'] = (deed) =>
+      parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
+    return await use({ parts, config, progress, note, log, call: platformCall(call, progress) });
   } catch (error) {
     // The error itself is told by whoever catches it.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;

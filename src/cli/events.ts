@@ -1,4 +1,4 @@
-import { TillsyncError } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
 import { getReceived, listReceived } from '../orders/order-queries.ts';
 import { type EventsReplayReport, type OrderReplayReport, replayEvents } from '../orders/replay.ts';
 import { compileSpellings } from '../orders/spellings.ts';
@@ -135,7 +135,7 @@ const replay = command({
     if (selects === all) {
       throw new TillsyncError('usage', 'Say what to read again, or take everything with --all alone.');
     }
-    return withParts(call, async ({ parts, config, progress }) => {
+    return withParts(call, async ({ parts, config, progress, note }) => {
       const { fields, listPath, timezone } = config.orders;
       const report = await replayEvents({
         mirror: parts.mirror,
@@ -151,6 +151,10 @@ const replay = command({
           if (!options.json && each.outcome !== 'unchanged') progress.note(orderText(each, dryRun));
         },
       });
+      if (!dryRun) {
+        const detail = `${report.created} orders new, ${report.changed} changed, ${report.released} left the quarantine`;
+        await note({ action: 'events.replay', subject: counted(report.payloads, 'payload'), detail });
+      }
       const isPartial = !report.isComplete || report.stay.length > 0 || report.unreadable > 0;
       return { json: report, text: summary(report), exit: isPartial ? EXIT.partial : EXIT.done };
     });

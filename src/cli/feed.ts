@@ -109,7 +109,8 @@ const ack = command({
     return withParts(call, async ({ parts, progress }) => {
       const results = [];
       for (let start = 0; start < orderIds.length; start += CHUNK) {
-        results.push(...(await parts.outbox.acknowledge(orderIds.slice(start, start + CHUNK), 'cli')));
+        const some = orderIds.slice(start, start + CHUNK);
+        results.push(...(await parts.outbox.acknowledge(some, 'cli', cli.who)));
         progress.count('orders acknowledged', results.length, orderIds.length);
       }
       progress.end();

@@ -62,17 +62,18 @@ export type PlacedChange = ItemPlace & Change;
 export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
 /**
- * Puts changes in the queue, durable when it resolves, and with `wait` stays until each is settled. Gives the id of
+ * Puts changes in the queue, durable when it resolves, and with `wait` stays until each is settled; `file`: where they come from. Gives the id of
  * each change, too, in order; several may share one.
  */
 export async function handOver(
   cli: Cli,
   tools: CommandTools,
   changes: readonly PlacedChange[],
-  { wait, hold }: { wait: boolean | undefined; hold?: GuardReason | undefined },
+  { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
   const accepted = await parts.outbox.takeMany(changes, 'cli', {
+    origin: file === undefined ? cli.who : `${cli.who}, ${file}`,
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
   });

@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { commandOrigin } from '../app/installation.ts';
 import { systemClock, systemRandom } from '../core/system-clock.ts';
 import { EXIT } from './cli.ts';
 import { runCli } from './program.ts';
@@ -35,6 +36,9 @@ void runCli(process.argv.slice(2), {
   },
   stdout: process.stdout,
   stderr: process.stderr,
+  get who() {
+    return commandOrigin(process.env);
+  },
   clock: systemClock,
   random: systemRandom,
   signal: stop.signal,

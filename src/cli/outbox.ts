@@ -49,6 +49,7 @@ function outboxTable(entries: readonly OutboxEntry[], timeZone: string): string 
       STATE: stateOf,
       FOR: (entry) => addressText(entry.body) || entry.target,
       VALUES: (entry) => valuesText(entry.body),
+      BY: ({ origin, source }) => origin ?? source,
       TRIES: 'attempts',
       [`HANDED OVER (${timeZone})`]: (entry) => when(entry.createdAt, timeZone),
       WHY: 'message',
@@ -147,7 +148,7 @@ const retry = command({
     return withParts(call, async ({ parts: { outbox } }) => {
       const ids = options.all ? rejectedIds(outbox) : named;
       return decideEach(call, ids, async (changeId) => {
-        await outbox.retry(changeId);
+        await outbox.retry(changeId, call.cli.who);
         const by = outbox.get(changeId)?.supersededBy ?? null;
         const next = by === null ? undefined : outbox.get(by);
         if (next === undefined) return `Change ${changeId} was handed over again.`;
@@ -179,7 +180,7 @@ const drop = command({
     const ids = changeIds(call.argument);
     return withParts(call, ({ parts: { outbox } }) =>
       decideEach(call, ids, async (changeId) => {
-        await outbox.drop(changeId);
+        await outbox.drop(changeId, call.cli.who);
         return `Change ${changeId} was dropped.`;
       }),
     );
@@ -212,11 +213,11 @@ const release = command({
     return withParts(call, async ({ parts: { outbox } }) => {
       if (ids.length > 0) {
         return decideEach(call, ids, async (changeId) => {
-          await outbox.release({ changeId });
+          await outbox.release({ changeId }, call.cli.who);
           return `Change ${changeId} was released.`;
         });
       }
-      const released = await outbox.release({ guard: options.guard ?? null });
+      const released = await outbox.release({ guard: options.guard ?? null }, call.cli.who);
       return { json: { released }, text: `${counted(released, 'change')} released.\n` };
     });
   },

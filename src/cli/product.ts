@@ -1,4 +1,4 @@
-import type { ProductName } from '../app/readers.ts';
+import type { OutboxEntry, ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type ProductQuery, readProductChange } from '../outbox/change.ts';
@@ -6,7 +6,8 @@ import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withParts, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
-import { fields, table } from './table.ts';
+import { addressText, valuesText } from './outbox.ts';
+import { fields, table, when } from './table.ts';
 
 /** A product as the mirror or the platform has it. */
 function productText(product: MirroredProduct | ProductRecord): string {
@@ -51,8 +52,26 @@ function productText(product: MirroredProduct | ProductRecord): string {
   return `${head}\n${skuTable}\n${placeTable}`;
 }
 
+const CHANGES_SHOWN = 10;
+
+/** The last changes that were handed over for a product, and by whom. */
+function changeTable(changes: readonly OutboxEntry[], timeZone: string): string {
+  return table(
+    changes,
+    {
+      CHANGE: 'changeId',
+      [`HANDED OVER (${timeZone})`]: (entry) => when(entry.createdAt, timeZone),
+      STATE: 'state',
+      FOR: (entry) => addressText(entry.body),
+      VALUES: (entry) => valuesText(entry.body),
+      BY: ({ origin, source }) => origin ?? source,
+    },
+    ['CHANGE'],
+  );
+}
+
 const show = command({
-  description: 'Show a product with its skus, stock and mappings',
+  description: 'Show a product with its skus, stock, mappings and last changes',
   examples: [
     'product show --external-id A-1001',
     'product show --sku 1001 --live',
@@ -83,7 +102,10 @@ const show = command({
         const found = meaningsOf(name).map((each) => findProducts(stores, each));
         const products = found.find((some) => some.length > 0);
         if (products === undefined) throw unknownProduct('The mirror has', name);
-        return { json: { products }, text: products.map(productText).join('\n') };
+        const skus = products.flatMap((each) => each.skus.map(({ sku }) => String(sku)));
+        const changes = stores.read(({ queries }) => queries.lastOf(skus, CHANGES_SHOWN));
+        const last = changes.length === 0 ? '' : `\n${changeTable(changes, config.orders.timezone)}`;
+        return { json: { products, changes }, text: products.map(productText).join('\n') + last };
       });
     }
     return withParts(context, async ({ parts: { stores, platform }, progress, call }) => {

@@ -2,6 +2,7 @@ import { Command, CommanderError } from 'commander';
 import { findInstallation, programVersion } from '../app/installation.ts';
 import { asTillsyncError, setInstallation, TillsyncError } from '../core/errors.ts';
 import { alarms } from './alarms.ts';
+import { audit } from './audit.ts';
 import { auth } from './auth.ts';
 import { backup, restore } from './backup.ts';
 import { bundle } from './bundle.ts';
@@ -30,7 +31,7 @@ import { webhook } from './webhook.ts';
 /** In the order of the help. */
 const COMMANDS: Record<string, MakeCommand> = {
   ...{ run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock },
-  ...{ push, outbox, webhook, callbacks, feed: feedCommands, alarms, quarantine, events },
+  ...{ push, outbox, webhook, callbacks, feed: feedCommands, alarms, quarantine, events, audit },
   ...{ backup, restore, bundle },
 };
 

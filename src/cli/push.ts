@@ -144,7 +144,10 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       const previews = await previewChanges(parts, changes, hold);
       return previewResult(previews, { items, problems, inventory });
     }
-    const done = await handOver(cli, tools, changes, { wait, hold });
+    const done = await handOver(cli, tools, changes, {
+      ...{ wait, hold },
+      file: file === '-' ? 'standard input' : path.basename(file),
+    });
     progress.end();
     tellProblems(cli, done.problems);
     const all = [...problems, ...done.problems];

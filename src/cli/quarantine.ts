@@ -1,4 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
+import { removeFromQuarantine } from '../orders/order-queries.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import { EXIT, printable } from './cli.ts';
@@ -79,7 +80,7 @@ const retry = command({
     if ((id === undefined) === !options.all) {
       throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
     }
-    return withParts(call, async ({ parts: { mirror }, config, progress }) => {
+    return withParts(call, async ({ parts: { mirror, stores }, config, progress }) => {
       const { fields, listPath } = config.orders;
       const rules = { spellings: compileSpellings(fields), listPath };
       // The oldest first, as they came in.
@@ -92,7 +93,17 @@ const retry = command({
         const entry = mirror.quarantineGet(quarantineId);
         if (entry === undefined) throw noSuchEntry(quarantineId);
         const report = await retryQuarantined(entry, mirror, rules);
-        if (report.unreadable.length === 0) await mirror.quarantineRemove(quarantineId);
+        const detail = `${report.kept.length} orders mirrored${report.unreadable.length > 0 ? '; it stays' : ''}`;
+        const deed = {
+          who: cli.who,
+          action: 'quarantine.retry',
+          subject: `entry ${quarantineId}`,
+          detail,
+        } as const;
+        await stores.write(({ db, audit }) => {
+          if (report.unreadable.length === 0) removeFromQuarantine(db, quarantineId);
+          audit.note(deed);
+        });
         results.push({ quarantineId, ...report });
         if (!options.json) progress.note(entryText(quarantineId, report));
       }

@@ -21,7 +21,7 @@ const orders = command({
     if (window && wide) {
       throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
     }
-    return withParts(context, async ({ parts, progress, call }) => {
+    return withParts(context, async ({ parts, progress, note, call }) => {
       progress.step('asking the platform for orders');
       const report = await parts.orderPoll.poll({
         ...call,
@@ -29,6 +29,11 @@ const orders = command({
         ...(wide && { wide }),
         onProgress: (done, total) => progress.count('orders', done, total),
       });
+      if (window || wide) {
+        const { startDate, endDate } = report.window;
+        const detail = `${report.created} new, ${report.changed} changed`;
+        await note({ action: 'sync.orders', subject: `${startDate} to ${endDate}`, detail });
+      }
       const isPartial = report.unreadable > 0 || report.morePages;
       return { json: report, text: ordersText(report), exit: isPartial ? EXIT.partial : EXIT.done };
     });

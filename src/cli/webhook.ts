@@ -58,13 +58,15 @@ const set = command({
     '--keep-secret': 'leave the secret that the platform has',
   },
   run: (context) =>
-    withParts(context, async ({ parts, config, progress, call }) => {
+    withParts(context, async ({ parts, config, progress, note, call }) => {
       const { url, off, keepSecret } = context.options;
       const callbackUrl = addressOf(url, config);
       const secret = keepSecret ? undefined : parts.webhookSecrets.current();
       progress.step('telling the platform');
       const change = { callbackUrl, active: !off, ...(secret !== undefined && { secret }) };
       const state = await parts.webhookRegistration.set(change, call);
+      const detail = `${off ? 'off' : 'on'}${secret === undefined ? '' : ', with its secret'}`;
+      await note({ action: 'webhook.set', subject: hostOf(callbackUrl), detail });
       progress.end();
       if (secret === undefined && !keepSecret) {
         context.cli.stderr.write(
@@ -74,6 +76,11 @@ const set = command({
       return { json: { webhook: state }, text: webhookText(state) };
     }),
 });
+
+/** Whom the platform calls; the rest of an address may be secret. */
+function hostOf(url: string | null): string | null {
+  return url === null ? null : new URL(url).host;
+}
 
 function addressOf(url: string | undefined, { webhook }: Config): string {
   const callbackUrl = url ?? webhook.callbackUrl;
@@ -92,9 +99,10 @@ const rotateSecret = command({
   description: 'Give the platform a new secret; none in between is refused',
   examples: ['webhook rotate-secret'],
   run: (context) =>
-    withParts(context, async ({ parts, progress, call }) => {
+    withParts(context, async ({ parts, progress, note, call }) => {
       progress.step('giving the platform a new secret');
       const state = await parts.webhookRegistration.rotateSecret(call);
+      await note({ action: 'webhook.rotate-secret', subject: hostOf(state.callbackUrl) });
       const text = 'The secret is new; the old one is accepted for another hour.\n';
       return { json: { webhook: state }, text: text + webhookText(state) };
     }),

@@ -4,6 +4,7 @@ import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
+import { noteConfigChanges } from '../app/config-changes.ts';
 import { programVersion } from '../app/installation.ts';
 import { Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
@@ -51,14 +52,14 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const parts = await openParts({ ...options, counters });
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
+  await noteConfigChanges(parts, options.secrets, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
-  const loopsAlive = () => loops;
   /** False while only a person can bring new tokens. */
   const mayCall = () => parts.platform.tokens.describe().state === 'ok';
   const orders = incomingOrders(options, parts, mayCall);
-  const metrics = new Metrics({ parts, config, counters, loopsAlive, version, clock, log });
+  const metrics = new Metrics({ parts, config, counters, loopsAlive: () => loops, version, clock, log });
   releasers.push('metrics', () => metrics.close());
   const staleAfterMs = () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() });
   const local = createLocalServer({
@@ -68,7 +69,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     ...{ clock, log },
     plugins: [
       healthRoutes({
-        ...{ clock, loopsAlive, apiKey },
+        ...{ clock, loopsAlive: () => loops, apiKey },
         notReady: () => notReady(parts.mirror, stopping.signal),
         storage: config.storage.directory,
       }),
@@ -126,7 +127,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     webhookUrl,
     localUrl,
     parts,
-    stalledLoops: () => stalledLoops({ clock, loopsAlive }),
+    stalledLoops: () => stalledLoops({ clock, loopsAlive: () => loops }),
     stop: () => releasers.release(),
   };
 }

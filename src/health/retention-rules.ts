@@ -22,9 +22,12 @@ export interface RetentionCuts {
   payloads: string | null;
   orders: string | null;
   quarantine: string | null;
+  audit: string | null;
 }
 
 const DAY_MS = 86_400_000;
+/** Long enough to look back at the same season of the year before. */
+const AUDIT_MS = 400 * DAY_MS;
 /** However little room there is, this stays: time enough for a POS to come back, and for support to look. */
 const FLOOR_MS = { payloads: DAY_MS, events: 7 * DAY_MS, quarantine: 7 * DAY_MS };
 /** How often the time that things stay is halved for want of room. */
@@ -47,6 +50,7 @@ export function retentionCuts(settings: RetentionSettings, nowMs: number, pressu
     payloads: pressed(settings.payloadsMs, FLOOR_MS.payloads),
     quarantine: pressed(settings.quarantineMs, FLOOR_MS.quarantine),
     orders: before(settings.ordersMs),
+    audit: before(AUDIT_MS),
   };
 }
 

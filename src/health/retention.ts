@@ -118,6 +118,14 @@ const FAMILIES = {
     may: (row, _feed, cuts) => cuts.quarantine !== null && row.at < cuts.quarantine,
     remove: removeFrom('quarantine', 'quarantine_id'),
   },
+  audit: {
+    select: 'SELECT audit_id AS key, at FROM audit',
+    key: 'audit_id',
+    cut: 'audit',
+    dropsAtOnce: 100,
+    may: (row, _feed, cuts) => cuts.audit !== null && row.at < cuts.audit,
+    remove: removeFrom('audit', 'audit_id'),
+  },
 } satisfies Record<string, Family>;
 type FamilyName = keyof typeof FAMILIES;
 

@@ -38,6 +38,7 @@ import {
   type QuarantineDetail,
   type QuarantineEntry,
   quarantine,
+  removeFromQuarantine,
 } from './order-queries.ts';
 import { mergeOrder } from './order-rows.ts';
 import type { ExtraSpellings } from './spellings.ts';
@@ -462,8 +463,7 @@ export class Mirror implements OrderKeeper {
 
   /** Whether there was something to remove. */
   quarantineRemove(quarantineId: number): Promise<boolean> {
-    const sql = 'DELETE FROM quarantine WHERE quarantine_id = ?';
-    return this.write((db) => sqlOf(db).run(sql, quarantineId).changes > 0);
+    return this.write((db) => removeFromQuarantine(db, quarantineId));
   }
 
   /** Size of the write-ahead log. */

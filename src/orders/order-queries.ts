@@ -354,6 +354,11 @@ const ROWS_MAX = 10_000;
 
 export const QUARANTINE = columnsAs(['quarantineId', 'source', 'receivedAt', 'reason', 'seen', 'bytes']);
 
+/** Whether there was something to remove. */
+export function removeFromQuarantine(db: Database.Database, quarantineId: number): boolean {
+  return sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', quarantineId).changes > 0;
+}
+
 /** The entry of exactly this, where it is in quarantine already. */
 export function quarantinedAs(db: Database.Database, { source, payload }: Unreadable): number | undefined {
   const digest = digestOf(source, payload);

@@ -497,7 +497,7 @@ export class OutboxCalls {
     const change = {
       ...({ changeId, version: changeId, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
       ...{ target, conflictKey: target, sku, subsidiaryId, body, asOfSeq, message },
-      ...{ reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
+      ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
     };
     this.#queue.putRejected(change, true);
     this.#ledger.settle(this.#ledger.count(change, stock, body), 'rejected');

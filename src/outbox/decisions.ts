@@ -73,7 +73,7 @@ export class OutboxDecisions {
   }
 
   /** Hands a rejected change over once more: what of it no newer one for its target has overruled since. */
-  retry(changeId: number): Acceptance {
+  retry(changeId: number, origin?: string): Acceptance {
     return this.#sql.transaction(() => {
       const change = this.#find(changeId);
       if (change.state !== 'rejected') {
@@ -89,7 +89,7 @@ export class OutboxDecisions {
         throw refusal(changeId, `is older than change ${rest.overruledBy} for the same target`);
       }
       const left = inOwnWords({ ...change, body: rest.body }) ?? kept;
-      const how = { source: 'cli', guards: GUARDS_OFF, asOfSeq: change.asOfSeq } as const;
+      const how = { source: 'cli', origin, guards: GUARDS_OFF, asOfSeq: change.asOfSeq } as const;
       const [acceptance] = this.#intake.accept([left], how);
       if (!acceptance) throw refusal(changeId, 'was not taken');
       const by = acceptance.changeId;

@@ -34,6 +34,8 @@ export interface OutboxIntakeOptions {
 
 export interface AcceptOptions {
   source: ChangeSource;
+  /** Who hands it over, where more is known than the way in. */
+  origin?: string | undefined;
   guards: GuardSettings;
   /** Holds the whole hand-over, such as an inventory that lacks too much. */
   hold?: GuardReason | undefined;
@@ -77,7 +79,13 @@ const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, QueuedChange['basi
   'as-is': 'as-is',
   'needs-read': 'needs-read',
 };
-const UNREADABLE: Target = { key: 'unreadable', conflictKey: 'unreadable', sku: null, subsidiaryId: null };
+/** Of what could not be read. */
+export const UNREADABLE: Target = {
+  key: 'unreadable',
+  conflictKey: 'unreadable',
+  sku: null,
+  subsidiaryId: null,
+};
 
 /** Takes changes into the outbox. What it returned is on the disk when the transaction around it is. */
 export class OutboxIntake {
@@ -105,7 +113,7 @@ export class OutboxIntake {
       this.#queue.begin();
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, items.length) ?? items.length;
-      const { source, asOfSeq = this.#newestSeq() } = options;
+      const { source, origin = source, asOfSeq = this.#newestSeq() } = options;
       const resolved = items.map((item) => this.#resolved(item));
       const zeroings = this.#zeroings(
         resolved,
@@ -115,7 +123,7 @@ export class OutboxIntake {
       return resolved.map((each, i): Acceptance => {
         const { kind, reference = null } = each.item;
         const changeId = lastId - items.length + 1 + i;
-        const common = { changeId, version: changeId, kind, source, reference, createdAt, asOfSeq };
+        const common = { changeId, version: changeId, kind, source, origin, reference, createdAt, asOfSeq };
         return this.#take(common, each, zeroings.get(i), options);
       });
     });

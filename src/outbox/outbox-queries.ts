@@ -17,6 +17,8 @@ export interface OutboxEntry {
   settledAt: string | null;
   heldGuard: Guard | null;
   source: ChangeSource;
+  /** Who handed it over, such as `inbox`, `cli ana` or `http 127.0.0.1`; null: taken before this was noted. */
+  origin: string | null;
   reference: string | null;
   /** How many earlier values for the target went into this one while it waited. */
   replaced: number;
@@ -62,7 +64,7 @@ export interface LastSent {
 }
 
 const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, message, created_at AS createdAt,
-  settled_at AS settledAt, held_guard AS heldGuard, source, reference, replaced, superseded_by AS supersededBy`;
+  settled_at AS settledAt, held_guard AS heldGuard, source, origin, reference, replaced, superseded_by AS supersededBy`;
 
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
@@ -101,6 +103,14 @@ export class OutboxQueries {
         state: state === 'held' ? 'pending' : (state ?? null),
         held: state === 'held' ? 1 : null,
       },
+    );
+  }
+
+  /** The last changes of skus, the newest first. */
+  lastOf(skus: readonly string[], limit: number): OutboxEntry[] {
+    return this.#entries(
+      'WHERE sku IN (SELECT value FROM json_each(?)) ORDER BY change_id DESC LIMIT ?',
+      ...[JSON.stringify(skus), limit],
     );
   }
 

@@ -1,11 +1,14 @@
 import { setImmediate } from 'node:timers/promises';
+import { counted } from '../core/errors.ts';
+import type { AuditAction, Deed } from '../db/audit.ts';
+import { valueKeys } from './batch.ts';
 import type { HandedOver } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
-import type { Acceptance } from './intake.ts';
+import { type Acceptance, UNREADABLE } from './intake.ts';
 import type { OutboxCounts, OutboxEntry, OutboxFilter } from './outbox-queries.ts';
 import type { ChangeSource } from './queue.ts';
 import type { AckResult } from './reservations.ts';
-import type { MirrorStores } from './stores.ts';
+import type { MirrorStores, Stores } from './stores.ts';
 
 export interface OutboxOptions {
   stores: MirrorStores;
@@ -28,18 +31,19 @@ export class Outbox {
   }
 
   /**
-   * Takes changes in one durable transaction; one acceptance for each, in order. `holds`: why a guard rail holds all of
-   * them, or their stocks that go to zero.
+   * Takes changes in one durable transaction; one acceptance for each, in order. `origin`: who hands them over; `all`
+   * and `zeros`: why a guard rail holds all of them, or their stocks that go to zero.
    */
   async take(
     items: readonly HandedOver[],
     source: ChangeSource,
-    holds: { all?: GuardReason | undefined; zeros?: GuardReason | undefined } = {},
+    how: { origin?: string; all?: GuardReason | undefined; zeros?: GuardReason | undefined } = {},
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack, onTaken } = this.#options;
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
-      return intake.accept(items, { source, guards, hold: holds.all, zeroHold: holds.zeros });
+      const { origin, all: hold, zeros: zeroHold } = how;
+      return intake.accept(items, { source, origin, guards, hold, zeroHold });
     });
     onTaken();
     return accepted;
@@ -53,13 +57,17 @@ export class Outbox {
   async takeMany(
     items: readonly HandedOver[],
     source: ChangeSource,
-    how: { hold?: GuardReason | undefined; onProgress?: (done: number, total: number) => void } = {},
+    how: {
+      origin?: string;
+      hold?: GuardReason | undefined;
+      onProgress?: (done: number, total: number) => void;
+    } = {},
   ): Promise<Acceptance[]> {
-    const { hold: all, onProgress } = how;
+    const { hold: all, onProgress, ...more } = how;
     const zeros = items.length > PART ? await this.zeroHold(items) : undefined;
     const accepted: Acceptance[] = [];
     for (let start = 0; start < items.length; start += PART) {
-      accepted.push(...(await this.take(items.slice(start, start + PART), source, { all, zeros })));
+      accepted.push(...(await this.take(items.slice(start, start + PART), source, { ...more, all, zeros })));
       onProgress?.(accepted.length, items.length);
     }
     return accepted;
@@ -86,10 +94,17 @@ export class Outbox {
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
   }
 
-  /** Records durably that the POS has booked these orders. */
-  async acknowledge(orderIds: readonly string[], source: ChangeSource): Promise<AckResult[]> {
+  /** Records durably that the POS has booked these orders; `by`: an operator who says so in its place. */
+  async acknowledge(orderIds: readonly string[], source: ChangeSource, by?: string): Promise<AckResult[]> {
     const { stores, onTaken } = this.#options;
-    const results = await stores.write(({ reservations }) => reservations.acknowledge(orderIds, source));
+    const results = await stores.write(({ reservations, audit }) => {
+      const results = reservations.acknowledge(orderIds, source);
+      const fresh = results.filter(({ state }) => state !== 'known').map(({ orderId }) => orderId);
+      if (by !== undefined && fresh.length > 0) {
+        audit.note({ who: by, action: 'order.ack', ...ordersNamed(fresh) });
+      }
+      return results;
+    });
     onTaken();
     return results;
   }
@@ -112,21 +127,71 @@ export class Outbox {
   }
 
   /** Hands a rejected change over once more, as a new one. */
-  async retry(changeId: number): Promise<void> {
-    await this.#options.stores.write(({ decisions }) => decisions.retry(changeId));
-    this.#options.onTaken();
+  retry(changeId: number, by: string): Promise<void> {
+    return this.#decide('outbox.retry', by, changeId, ({ decisions }) => {
+      const acceptance = decisions.retry(changeId, by);
+      return `again as change ${acceptance.changeId}`;
+    });
   }
 
   /** Gives up a change that waits, is held by a guard or was rejected. */
-  async drop(changeId: number): Promise<void> {
-    await this.#options.stores.write(({ decisions }) => decisions.drop(changeId));
-    this.#options.onTaken();
+  drop(changeId: number, by: string): Promise<void> {
+    return this.#decide('outbox.drop', by, changeId, ({ decisions }) => {
+      decisions.drop(changeId);
+      return undefined;
+    });
   }
 
   /** Lets changes go that a guard rail holds; returns how many. */
-  async release(which: { changeId: number } | { guard: Guard | null }): Promise<number> {
-    const released = await this.#options.stores.write(({ decisions }) => decisions.release(which));
-    this.#options.onTaken();
+  async release(which: { changeId: number } | { guard: Guard | null }, by: string): Promise<number> {
+    if ('changeId' in which) {
+      const { changeId } = which;
+      await this.#decide('outbox.release', by, changeId, ({ decisions }) => {
+        decisions.release(which);
+        return undefined;
+      });
+      return 1;
+    }
+    const { stores, onTaken } = this.#options;
+    const released = await stores.write(({ decisions, audit }) => {
+      const count = decisions.release(which);
+      const subject = which.guard === null ? 'all that is held' : `guard ${which.guard}`;
+      const detail = counted(count, 'change');
+      if (count > 0) audit.note({ who: by, action: 'outbox.release', subject, detail });
+      return count;
+    });
+    onTaken();
     return released;
   }
+
+  /** A decision and its note in one transaction. */
+  async #decide(
+    action: AuditAction,
+    who: string,
+    changeId: number,
+    decide: (stores: Stores) => string | undefined,
+  ): Promise<void> {
+    const { stores, onTaken } = this.#options;
+    await stores.write((all) => {
+      const change = all.queries.get(changeId);
+      const outcome = decide(all);
+      const detail = [change && describe(change), outcome].filter(Boolean).join('; ');
+      all.audit.note({ who, action, subject: `change ${changeId}`, detail });
+    });
+    onTaken();
+  }
+}
+
+const ORDERS_NAMED = 10;
+
+function ordersNamed(orderIds: readonly string[]): Pick<Deed, 'subject' | 'detail'> {
+  const named = orderIds.slice(0, ORDERS_NAMED).join(', ');
+  const more = orderIds.length > ORDERS_NAMED ? ', …' : '';
+  return { subject: counted(orderIds.length, 'order'), detail: named + more };
+}
+
+/** What could not be read may hold anything, so it is not repeated. */
+function describe({ kind, target, body }: OutboxEntry): string {
+  const values = valueKeys(body).map((key) => `${key} ${JSON.stringify(body[key as keyof typeof body])}`);
+  return target === UNREADABLE.key ? kind : `${kind} ${target}: ${values.join(', ')}`;
 }

@@ -32,6 +32,8 @@ export interface NewChange
     | 'asOfSeq'
   > {
   source: ChangeSource;
+  /** Who handed it over, as far as that is known; begins with the source. */
+  origin: string;
   reference: string | null;
   message: string | null;
   /** Of a stock: when it was set to zero, for the guard rail. */
@@ -76,12 +78,12 @@ const NEWER = [
   .concat(' ORDER BY version');
 
 /** What a newer value of the same kind changes; no index of the table contains one of these. */
-const REPLACED_COLUMNS = ['version', 'body', 'source', 'reference', 'as_of_seq'];
+const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
 /** What must be the same for that; else the two are merged. */
 const SAME_COLUMNS = ['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'zeroed_at'];
 const BOUND_COLUMNS = [
-  ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'reference'],
-  ...['version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq'],
+  ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'origin'],
+  ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq'],
 ];
 
 /** Where a change goes when its target becomes known. */
@@ -311,9 +313,9 @@ export class OutboxQueue {
   /** The id of the row that carries the value; undefined when it must be merged into the waiting one. */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
-    const { source, reference, version, zeroedAt, asOfSeq } = change;
+    const { source, origin, reference, version, zeroedAt, asOfSeq } = change;
     const { body, fields, priority } = bodyColumns(change.body);
-    const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId];
+    const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, origin];
     const { changes, lastInsertRowid } = this.#sql.run(
       this.#upsertText(`'${kind}', '${source}', '${basis}', '${fields}'`),
       ...place,
@@ -357,9 +359,9 @@ export class OutboxQueue {
   #insert(values: Record<string, unknown>): void {
     this.#sql.run(
       `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
-         priority, queue_seq, basis, sku, subsidiary_id, held_guard, source, reference, version, zeroed_at, as_of_seq)
+         priority, queue_seq, basis, sku, subsidiary_id, held_guard, source, origin, reference, version, zeroed_at, as_of_seq)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
-         @priority, @changeId, @basis, @sku, @subsidiaryId, @heldGuard, @source, @reference, @version, @zeroedAt,
+         @priority, @changeId, @basis, @sku, @subsidiaryId, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
          @asOfSeq)`,
       values,
     );
@@ -370,7 +372,7 @@ export class OutboxQueue {
     if (!before) return change.changeId;
     this.#sql.run(
       `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
-         reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
+         origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
          zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId,
          conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1
        WHERE change_id = @changeId`,

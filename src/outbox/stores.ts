@@ -3,6 +3,7 @@ import { CatalogStore, MirrorCatalog } from '../catalog/catalog-store.ts';
 import { type Branch, type BranchDirectory, branchDirectory } from '../catalog/product.ts';
 import { CatalogQueries } from '../catalog/product-rows.ts';
 import type { Clock } from '../core/time.ts';
+import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
@@ -28,6 +29,7 @@ export class Stores {
   readonly calls: OutboxCalls;
   readonly decisions: OutboxDecisions;
   readonly queries: OutboxQueries;
+  readonly audit: Audit;
   readonly #clock: Clock;
   #catalog: CatalogStore | undefined;
   #catalogQueries: CatalogQueries | undefined;
@@ -46,6 +48,7 @@ export class Stores {
     this.calls = new OutboxCalls(options);
     this.decisions = new OutboxDecisions(options);
     this.queries = new OutboxQueries(db);
+    this.audit = new Audit(options);
   }
 
   // These two prepare all their statements when they are made; few processes need them.

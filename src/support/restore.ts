@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
 import { serviceUserOf } from '../app/installation.ts';
@@ -11,7 +11,7 @@ import type { Config } from '../config/config-type.ts';
 import { configError, configPath, isSetUp } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
-import { type Clock, isoUtc } from '../core/time.ts';
+import type { Clock } from '../core/time.ts';
 import { makeDirectory, storing } from '../db/sqlite.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
@@ -30,7 +30,13 @@ import {
   TOKENS_FILE,
   tokensSchema,
 } from './backup.ts';
-import { knownSince, prepareRestoredMirror, type RestoredMirror, swapMirror } from './restored-mirror.ts';
+import {
+  auditedSince,
+  knownSince,
+  prepareRestoredMirror,
+  type RestoredMirror,
+  swapMirror,
+} from './restored-mirror.ts';
 
 const ackSchema = z.object({ orderId: z.string().min(1), key: z.string() });
 type Ack = z.infer<typeof ackSchema>;
@@ -102,6 +108,8 @@ export interface RestoreOptions {
   file: number;
   config: Config;
   clock: Clock;
+  /** Who restores it. */
+  who: string;
   signal?: AbortSignal | undefined;
 }
 
@@ -152,7 +160,7 @@ interface Restoring extends RestoreOptions {
 }
 
 async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
-  const { path, file, config, clock, signal, manifest, paths, state } = restoring;
+  const { path, file, config, clock, signal, who, manifest, paths, state } = restoring;
   const { directory, group } = config.storage;
   const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
   refuseWithoutRoom(directory, bytes, {
@@ -169,7 +177,12 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const fresh = join(staging, MIRROR_FILE);
     const plan = planFrom(paths.mirror, manifest, state.feed.highestSeq() ?? 0);
     const { continueAfterSeq, feedJumped } = plan;
-    const prepared = prepareRestoredMirror(fresh, { continueAfterSeq, at: isoUtc(nowMs) });
+    const prepared = prepareRestoredMirror(fresh, {
+      continueAfterSeq,
+      audited: auditedSince(paths.mirror, manifest.createdAt, clock),
+      deed: { who, action: 'restore', subject: basename(path), detail: `made ${manifest.createdAt}` },
+      clock,
+    });
     if (group !== '') giveToGroup(groupId(group), fresh);
     // Before anything is changed: what lies in an inbox that is there is newer than any backup and stays.
     const acks = acksToRestore(staging, plan.ackedOrderIds);

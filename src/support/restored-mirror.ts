@@ -3,6 +3,8 @@ import { dirname } from 'node:path';
 import type Database from 'better-sqlite3';
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { Audit, type AuditEntry, type Deed } from '../db/audit.ts';
 import { migrate } from '../db/migrate.ts';
 import { MIRROR_MODE } from '../db/mirror-connection.ts';
 import { lookInto, openDatabase, storing, syncPath } from '../db/sqlite.ts';
@@ -83,6 +85,17 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
   });
 }
 
+/** What operators did with a mirror since a backup of it was made; empty where that cannot be read. */
+export function auditedSince(path: string, since: string, clock: Clock): AuditEntry[] {
+  try {
+    return lookInto(path, (db) => new Audit({ db, clock }).list({ since, limit: AUDIT_MAX })).reverse();
+  } catch {
+    // It is not there, damaged, or of a version that noted nothing.
+    return [];
+  }
+}
+
+const AUDIT_MAX = 100_000;
 const MESSAGE = 'From a restored backup: the platform may have a newer value, so a person decides.';
 
 /**
@@ -114,6 +127,15 @@ export interface RestoredMirror {
   continuesAfterSeq: number;
 }
 
+export interface PrepareOptions {
+  continueAfterSeq: number;
+  /** What operators did with the mirror that is there since the backup. */
+  audited: readonly AuditEntry[];
+  /** The restore itself. */
+  deed: Deed;
+  clock: Clock;
+}
+
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;
@@ -130,7 +152,7 @@ const DISTRUST_CATALOGUE = `
  */
 export function prepareRestoredMirror(
   path: string,
-  { continueAfterSeq, at }: { continueAfterSeq: number; at: string },
+  { continueAfterSeq, audited, deed, clock }: PrepareOptions,
 ): RestoredMirror {
   const pragmas = { journal_mode: 'delete', recursive_triggers: 1 };
   const db = openDatabase({ path, mode: MIRROR_MODE, busyTimeoutMs: 100, pragmas });
@@ -141,7 +163,11 @@ export function prepareRestoredMirror(
     const prepare = db.transaction(() => {
       continueFeedAfter(db, continueAfterSeq);
       db.exec(DISTRUST_CATALOGUE);
-      return holdUnsent(db, at);
+      const audit = new Audit({ db, clock });
+      audit.takeOver(audited);
+      const held = holdUnsent(db, isoUtc(clock.nowMs()));
+      audit.note(deed);
+      return held;
     });
     const held = storing(() => prepare.immediate());
     const { newestSeq } = storing(() => mirrorFacts(db));

@@ -79,6 +79,7 @@ export function sampleChange(changeId: number, state: OutboxEntry['state'] = 'pe
     settledAt: null,
     heldGuard: null,
     source: 'http',
+    origin: 'http 127.0.0.1',
     reference: null,
     replaced: 0,
     supersededBy: null,

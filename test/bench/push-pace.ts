@@ -71,7 +71,7 @@ export async function measureUrgent(
   if (pending < PER_CALL) throw new Error('The line was not long enough to be waited behind.');
   for (const { changeId } of place.daemon.parts.outbox.list({ state: 'pending', limit: count })) {
     // One that left in the meantime cannot be dropped, and is settled with its call.
-    await place.daemon.parts.outbox.drop(changeId).catch(() => undefined);
+    await place.daemon.parts.outbox.drop(changeId, 'cli bench').catch(() => undefined);
   }
   await place.settled(60_000);
   return {

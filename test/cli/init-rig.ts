@@ -79,6 +79,7 @@ export async function talk(
     stderr,
     clock: systemClock,
     random: seededRandom(1),
+    who: 'cli root (sudo by ana)',
     signal: AbortSignal.timeout(15_000),
   });
   if (left.length > 0) throw new Error(`never asked: ${left[0]?.[0]}\n${stripVTControlCharacters(screen)}`);

@@ -8,7 +8,7 @@ import type { ProcessOptions, ProcessResult } from './run-process.ts';
 /** The same command line within this process: what a command does, without the time of starting one. */
 export async function invoke(
   words: readonly string[],
-  options: ProcessOptions & { stop?: AbortController } = {},
+  options: ProcessOptions & { stop?: AbortController; who?: string } = {},
 ): Promise<ProcessResult> {
   const stop = options.stop ?? new AbortController();
   const result = { stdout: '', stderr: '' };
@@ -27,6 +27,7 @@ export async function invoke(
     stderr: sink('stderr'),
     clock: systemClock,
     random: systemRandom,
+    who: options.who ?? 'cli tester',
     signal: stop.signal,
   });
   setInstallation();
@@ -34,10 +35,11 @@ export async function invoke(
 }
 
 /** The command line at a workplace: as people use it, and as scripts do. */
-export function commandsAt(place: Pick<Workplace, 'env'>) {
+export function commandsAt(place: Pick<Workplace, 'env'>, who?: string) {
   const run = (words: string[], input?: string, stop?: AbortController) =>
     invoke(words, {
       env: place.env,
+      ...(who !== undefined && { who }),
       ...(input !== undefined && { input }),
       ...(stop !== undefined && { stop }),
     });

@@ -3,9 +3,16 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { beforeEach, describe, expect, it } from 'vitest';
+import { Audit, type AuditEntry } from '../../src/db/audit.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { copyDatabase } from '../../src/db/sqlite.ts';
-import { checkMirrorCopy, knownSince, prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
+import {
+  auditedSince,
+  checkMirrorCopy,
+  knownSince,
+  prepareRestoredMirror,
+} from '../../src/support/restored-mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 const AT = '2026-03-01T00:00:00.000Z';
 let source: string;
@@ -21,6 +28,11 @@ beforeEach(() => {
     db.close();
   };
 });
+
+const clock = new FakeClock();
+const deed = { who: 'cli ana', action: 'restore' } as const;
+const prepared = (continueAfterSeq: number, audited: AuditEntry[] = []) =>
+  prepareRestoredMirror(copy, { continueAfterSeq, audited, deed, clock });
 
 const event = (orderId: string) =>
   db
@@ -97,7 +109,7 @@ describe('a copy of a mirror', () => {
     const other = { isSameHistory: false, ackedOrderIds: [] };
     expect(knownSince(source, { seq: 1, orderId: 'other', observedAt: AT }, AT)).toMatchObject(other);
     expect(knownSince(source, null, AT)).toMatchObject(other);
-    prepareRestoredMirror(copy, { continueAfterSeq: 4, at: AT });
+    prepared(4);
     const restored = new Database(copy);
     restored.exec(`INSERT INTO order_events (order_id, source, observed_at) VALUES ('e', 'poll', '${AT}')`);
     restored.close();
@@ -106,9 +118,7 @@ describe('a copy of a mirror', () => {
 
   it('continues a feed that never gave a number', () => {
     copyDatabase(source, copy);
-    expect(prepareRestoredMirror(copy, { continueAfterSeq: 1_000_000, at: AT }).continuesAfterSeq).toBe(
-      1_000_000,
-    );
+    expect(prepared(1_000_000).continuesAfterSeq).toBe(1_000_000);
   });
 
   it('holds all that was not sent, one for each target, and trusts no value of the catalogue', () => {
@@ -124,7 +134,7 @@ describe('a copy of a mirror', () => {
       INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products)
         VALUES ('s', 's', '${AT}', '${AT}', 0, 1, 1);`);
     copyDatabase(source, copy);
-    expect(prepareRestoredMirror(copy, { continueAfterSeq: 0, at: AT }).held).toBe(3);
+    expect(prepared(0).held).toBe(3);
     const rows = inCopy<{ change_id: number; held_guard: string; body: string }>(
       "SELECT change_id, held_guard, body FROM outbox WHERE state = 'pending' ORDER BY target",
     );
@@ -143,13 +153,27 @@ describe('a copy of a mirror', () => {
     expect(inCopy('SELECT * FROM sweeps')).toEqual([]);
   });
 
+  it('keeps what operators did since the backup, and notes the restore', () => {
+    copyDatabase(source, copy);
+    const since = new Date(clock.nowMs()).toISOString();
+    new Audit({ db, clock }).note({ who: 'cli ana', action: 'outbox.drop', subject: 'change 7' });
+    const audited = auditedSince(source, since, clock);
+    expect(audited).toMatchObject([{ action: 'outbox.drop', subject: 'change 7' }]);
+    expect(auditedSince(`${source}.gone`, since, clock)).toEqual([]);
+    prepared(0, audited);
+    expect(inCopy('SELECT who, action FROM audit ORDER BY audit_id')).toEqual([
+      { who: 'cli ana', action: 'outbox.drop' },
+      { who: 'cli ana', action: 'restore' },
+    ]);
+  });
+
   it('of a newer tillsync, or damaged, is refused', () => {
     event('a');
     copyDatabase(source, copy);
     const newer = new Database(copy);
     newer.exec("INSERT INTO schema_migrations (name) VALUES ('0099-of-tomorrow')");
     newer.close();
-    const prepare = () => prepareRestoredMirror(copy, { continueAfterSeq: 1, at: AT });
+    const prepare = () => prepared(1);
     expect(prepare).toThrow(expect.objectContaining({ code: 'storage-newer' }));
     const index = new Database(copy);
     index.unsafeMode(true);

@@ -91,6 +91,9 @@ export class SetUp {
     const tryOut = () => tokens.tryOut(refreshToken, onWait);
     if ((await this.#during('trying the refresh token', tryOut)) === 'known') return this.tryStoredTokens();
     this.hasStoredTokens = true;
+    await parts.stores.write(({ audit }) =>
+      audit.note({ who: this.#options.cli.who, action: 'auth.set', subject: 'tokens', detail: 'by init' }),
+    );
     this.#tokensWork(parts);
   }
 

@@ -249,6 +249,7 @@ const ORDERS = 300;
 const EVENTS = 1_000;
 const CHANGES = 500;
 const QUARANTINED = 100;
+const AUDITED = 1_000;
 const PAYLOAD_BYTES_MAX = 256 * 1024;
 
 const WITHOUT_CUSTOMER = `order_id, code, status, seq, store_external_id, created_at, updated_at, delivery_type,
@@ -294,7 +295,13 @@ export function mirrorSections({ paths, withCustomerData }: Subject): Section[] 
       name: 'outbox.ndjson',
       what: `the newest ${CHANGES} changes for the platform and what became of them`,
       make: rows(`SELECT change_id, kind, target, body, fields, state, held_guard, attempts, message, created_at,
-        settled_at, basis, source, replaced, superseded_by FROM outbox ORDER BY change_id DESC LIMIT ${CHANGES}`),
+        settled_at, basis, source, origin, replaced, superseded_by FROM outbox ORDER BY change_id DESC LIMIT ${CHANGES}`),
+    },
+    {
+      name: 'audit.ndjson',
+      what: `the last ${AUDITED} things that operators did: when, who, what, on what`,
+      make: rows(`SELECT audit_id, at, who, action, subject, detail FROM audit
+        ORDER BY audit_id DESC LIMIT ${AUDITED}`),
     },
     {
       name: 'quarantine.ndjson',

@@ -127,7 +127,7 @@ async function settleHonestly(where: string): Promise<void> {
     await until(`all is settled: ${where}`, () => open() + sending() === 0, 60_000);
     const rejected = rig.parts.outbox.list({ state: 'rejected', limit: 10_000 });
     for (const { changeId } of rejected.reverse()) {
-      await rig.parts.outbox.retry(changeId).catch((error: Error) => {
+      await rig.parts.outbox.retry(changeId, 'cli ana').catch((error: Error) => {
         expect(error.message, where).toContain('is older than change');
       });
     }

@@ -30,9 +30,9 @@ export class Operator {
         await parts.platform.tokens.set({ refreshToken });
       }
       const { outbox } = parts;
-      if (outbox.counts().held > 0) await outbox.release({ guard: null });
+      if (outbox.counts().held > 0) await outbox.release({ guard: null }, 'cli ana');
       for (const { changeId } of outbox.list({ state: 'rejected', limit: 1000 }).reverse()) {
-        await outbox.retry(changeId).catch((error: unknown) => {
+        await outbox.retry(changeId, 'cli ana').catch((error: unknown) => {
           // A newer one is on its way.
           if (!hasCode(error, 'usage')) throw error;
         });

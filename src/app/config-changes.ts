@@ -1,0 +1,99 @@
+import { createHash } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import type { Config } from '../config/config-type.ts';
+import { type ConfigKey, KEYS } from '../config/schema.ts';
+import type { Secrets } from '../config/secrets.ts';
+import type { Log } from '../core/log.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
+
+/** Digests by key, as of the last start. They are in state.db, which nobody else may read: secrets have one, too. */
+export class ConfigSeenRows {
+  readonly #db: Database.Database;
+
+  constructor(db: Database.Database) {
+    this.#db = db;
+  }
+
+  read(): Map<string, string> {
+    const rows = sqlOf(this.#db).rows<{ key: string; digest: string }>('SELECT key, digest FROM config_seen');
+    return new Map(rows.map(({ key, digest }) => [key, digest]));
+  }
+
+  write(digests: ReadonlyMap<string, string>): void {
+    const sql = sqlOf(this.#db);
+    sql.transaction(() => {
+      sql.run('DELETE FROM config_seen');
+      for (const [key, digest] of digests) {
+        sql.run('INSERT INTO config_seen (key, digest) VALUES (?, ?)', key, digest);
+      }
+    });
+  }
+}
+
+export interface ConfigChangesOptions {
+  state: { configSeen: ConfigSeenRows };
+  stores: Pick<MirrorStores, 'write'>;
+  config: Config;
+}
+
+/**
+ * Notes in the audit which keys and secrets differ from those at the last start, and none of their values. What cannot
+ * be noted is logged, and noted at the next start.
+ */
+export async function noteConfigChanges(
+  options: ConfigChangesOptions,
+  secrets: Secrets,
+  log: Log,
+): Promise<void> {
+  try {
+    await compare(options, secrets);
+  } catch (error) {
+    log.warn({ err: error }, 'what changed in the configuration could not be noted');
+  }
+}
+
+async function compare(
+  { state: { configSeen }, stores, config }: ConfigChangesOptions,
+  secrets: Secrets,
+): Promise<void> {
+  const before = configSeen.read();
+  const keys = KEYS.map((key): [string, string] => [key.path, digestOf(valueAt(config, key))]);
+  const handedIn = Object.entries(secrets).map(([name, value]): [string, string] => [
+    `the secret ${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`,
+    digestOf(value),
+  ]);
+  const now = new Map([...keys, ...handedIn]);
+  // A key that is new since an upgrade had its default.
+  const usual = new Map(
+    KEYS.map(({ path, schema }) => [path, digestOf(schema.safeParse(undefined).data ?? null)]),
+  );
+  const names = new Set([...now.keys(), ...before.keys()]);
+  const changed = [...names].filter((name) => now.get(name) !== (before.get(name) ?? usual.get(name)));
+  if (before.size > 0 && changed.length === 0) return;
+  const detail = before.size === 0 ? 'first seen' : changed.join(', ');
+  const subject = `configuration ${digestOf(keys)}`;
+  await stores.write(({ audit }) =>
+    audit.note({ who: 'tillsync', action: 'config.changed', subject, detail }),
+  );
+  // Afterwards: rather noted twice than not at all.
+  configSeen.write(now);
+}
+
+function valueAt(config: Config, { section, property }: ConfigKey): unknown {
+  const { webhook, local } = config;
+  if (property === 'listen') {
+    const at = (address: { host: string; port: number }) => ({ host: address.host, port: address.port });
+    return section === 'webhook' ? at(webhook) : [at(local), ...local.others.map(at)];
+  }
+  const table = (section === '' ? config : config[section as keyof Config]) as Record<string, unknown>;
+  return table[property];
+}
+
+/** Of the value as it was read; the same for the same value. */
+function digestOf(value: unknown): string {
+  return createHash('sha256')
+    .update(JSON.stringify(value) ?? 'null')
+    .digest('hex')
+    .slice(0, 16);
+}

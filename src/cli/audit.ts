@@ -1,0 +1,28 @@
+import { command, whole, withReaders } from './command.ts';
+import { instant } from './options.ts';
+import { table, when } from './table.ts';
+
+export const audit = command({
+  description: 'Tell who did what: decisions about changes, tokens, webhook, restores, the configuration',
+  examples: ['audit', 'audit --since 2026-03-01', 'audit --since 2026-03-01T18:30 --json'],
+  options: {
+    '--since <time>': 'on this day or since this time, such as 2026-03-01T18:30',
+    '--limit <n>': whole('at most this many, the newest', 1, 1000),
+  },
+  more: '\nWho handed a change over is told by: tillsync outbox list. Entries are kept for 400 days.',
+  run: (call) =>
+    withReaders(call, async ({ mirror }, config) => {
+      const { readStores } = await import('../app/readers.ts');
+      const { timezone } = config.orders;
+      const { limit } = call.options;
+      const since = instant('--since', call.options.since, timezone);
+      const stores = readStores(mirror, config, call.cli.clock);
+      const entries = stores.read(({ audit }) => audit.list({ since, limit }));
+      if (entries.length === 0) return { json: { audit: entries }, above: 'Nothing was noted.\n' };
+      const text = table(entries, {
+        [`WHEN (${timezone})`]: (entry) => when(entry.at, timezone),
+        ...{ WHO: 'who', DID: 'action', 'ON WHAT': 'subject', DETAIL: 'detail' },
+      });
+      return { json: { audit: entries }, text };
+    }),
+});
