@@ -17,7 +17,7 @@ import { PlatformClient } from '../platform/client.ts';
 import type { Endpoint } from '../platform/platform.ts';
 import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
-import { configuredBranches } from './readers.ts';
+import { configuredBranches, configuredSafety } from './readers.ts';
 import { prepareStorage } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
@@ -169,7 +169,8 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
   }
 
   const branches = configuredBranches(config);
-  const stores = new MirrorStores({ mirror, branches, clock, skewMs: () => platform.clock.skewMs() });
+  const skewMs = () => platform.clock.skewMs();
+  const stores = new MirrorStores({ mirror, branches, clock, skewMs, safety: configuredSafety(config) });
   const onLine = new Set<() => void>();
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,

@@ -11,6 +11,7 @@ import {
 } from '../outbox/change.ts';
 import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
+import { lessSafety } from '../outbox/safety-stock.ts';
 import { unsettledStocks } from '../outbox/stock-ledger.ts';
 import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';
@@ -57,8 +58,10 @@ export async function previewChanges<T extends Change>(
   return stores.read((at) => {
     const judge = new Judge(at, config, { hold, zeroHold });
     return placed(at, lines).map((place) => {
-      const { line, target, values } = place;
-      return { line, target: target.key, values, ...judge.verdict(place) };
+      const { line, target } = place;
+      const verdict = judge.verdict(place);
+      const isJudged = verdict.verdict === 'send' || verdict.verdict === 'unchanged';
+      return { line, target: target.key, values: isJudged ? judge.sent(place) : place.values, ...verdict };
     });
   });
 }
@@ -85,6 +88,7 @@ class Judge {
   readonly #holds: { hold: GuardReason | undefined; zeroHold: GuardReason | undefined };
   readonly #values: MirrorValues;
   readonly #unsettled: ReadonlySet<string>;
+  readonly #safetyOf: (sku: string | null, subsidiaryId: string | null) => number;
 
   constructor(
     at: Stores,
@@ -96,6 +100,14 @@ class Judge {
     this.#holds = holds;
     this.#values = new MirrorValues(at.db);
     this.#unsettled = unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked });
+    this.#safetyOf = at.safety.lookup();
+  }
+
+  /** The values as they would leave: of a stock without what is kept back. */
+  sent({ target, values }: Place<Change>): ChangeValues {
+    const { qty } = values;
+    if (qty === undefined) return values;
+    return { ...values, qty: lessSafety(qty, this.#safetyOf(target.sku, target.subsidiaryId)) };
   }
 
   verdict(place: Place<Change>): { verdict: Verdict; why: string } {
@@ -106,16 +118,23 @@ class Judge {
     if (resolution.state === 'needs-read') {
       return { verdict: 'read', why: 'The mirror does not know it, so the platform is asked for it first.' };
     }
+    const kept = this.#keptBack(place);
     if (this.#isUnchanged(place)) {
-      return { verdict: 'unchanged', why: 'The platform has this value already.' };
+      return { verdict: 'unchanged', why: `The platform has this value already.${kept}` };
     }
     const { sku, subsidiaryId } = target;
     if (resolution.state === 'as-is' || sku === null) {
-      return { verdict: 'send', why: 'The mirror does not know it; the platform decides what it is for.' };
+      const why = `The mirror does not know it; the platform decides what it is for.${kept}`;
+      return { verdict: 'send', why };
     }
     const isStock = line.kind === 'stock';
     const why = isStock ? this.#whyStock(place, sku, subsidiaryId ?? '') : this.#whyProduct(place, sku);
-    return { verdict: 'send', why };
+    return { verdict: 'send', why: `${why}${kept}` };
+  }
+
+  #keptBack({ target, values: { qty = 0 } }: Place<Change>): string {
+    const safetyQty = this.#safetyOf(target.sku, target.subsidiaryId);
+    return qty > 0 && safetyQty > 0 ? ` Of ${qty} the safety stock of ${safetyQty} is kept back.` : '';
   }
 
   #guard({ line, target, values }: Place<Change>): GuardReason | undefined {
@@ -127,12 +146,13 @@ class Judge {
     return guardPrice(this.#values.priceOf(sku), values.price, this.#config.guard);
   }
 
-  #isUnchanged({ line, target, values }: Place<Change>): boolean {
+  #isUnchanged(place: Place<Change>): boolean {
+    const { line, target, values } = place;
     const { sku, subsidiaryId, key } = target;
     if (!this.#config.stock.skipUnchanged || sku === null) return false;
     if (line.kind === 'product') return this.#values.hasProductValues(sku, values);
     if (subsidiaryId === null || this.#unsettled.has(key)) return false;
-    const { qty = Number.NaN, show } = values;
+    const { qty = Number.NaN, show } = this.sent(place);
     return this.#values.hasStock(sku, subsidiaryId, { qty, show });
   }
 
@@ -216,6 +236,9 @@ export function planInventory<T extends { change: StockChange }>(
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
+    const safetyOf = at.safety.lookup();
+    // Below the safety stock many counts look alike at the platform; the last one must be known all the same.
+    const counts = at.safety.list().length === 0 ? undefined : at.ledger.counts();
     let unclear = unreadable;
     const counted = lines.map((line, i) => {
       const { change } = line;
@@ -226,7 +249,10 @@ export function planInventory<T extends { change: StockChange }>(
         // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
-      const { qty, show } = change;
+      const { show } = change;
+      const known = stocks.get(key);
+      if (known && (counts?.get(key) ?? change.qty) !== change.qty) known.unsure = true;
+      const qty = known ? lessSafety(change.qty, safetyOf(known.sku, known.subsidiaryId)) : change.qty;
       return { key, qty, line, ...(show !== undefined && { show }) };
     });
     const { changes, unsure, unchanged, missing } = diffInventory(counted, stocks);

@@ -12,6 +12,7 @@ import type { KeptCallback } from '../orders/callbacks.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import type { OutboxEntry, OutboxFilter } from '../outbox/outbox-queries.ts';
+import type { SafetyRule } from '../outbox/safety-stock.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import type { Wait } from '../platform/platform.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
@@ -70,6 +71,15 @@ export function readStores(mirror: Mirror, config: Pick<Config, 'branches'>, clo
 
 export function configuredBranches({ branches }: Pick<Config, 'branches'>): Branch[] {
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
+}
+
+/** The safety stock of the configuration. */
+export function configuredSafety({ stock, branches }: Pick<Config, 'stock' | 'branches'>): SafetyRule[] {
+  const ofCompany = { sku: null, subsidiaryId: null, qty: stock.safety };
+  const ofBranches = branches.flatMap(({ subsidiaryId, safety: qty }) =>
+    subsidiaryId === undefined || qty === undefined ? [] : [{ sku: null, subsidiaryId, qty }],
+  );
+  return [...(stock.safety > 0 ? [ofCompany] : []), ...ofBranches];
 }
 
 /** Products of the mirror by a name; several only where an externalId stands for several. */

@@ -83,7 +83,8 @@ function statements(db: Database.Database) {
         products FROM sweeps ORDER BY branch`),
     moveOrdered: db.prepare(`
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
-        SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))`),
+        SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
+        AND EXISTS (SELECT 1 FROM marks WHERE name = 'ledger.holds' AND value = 1)`),
     mark: db.prepare<[], ReadMark>(`
       SELECT (SELECT value FROM marks WHERE name = 'push') AS push,
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS orderSeq`),

@@ -78,7 +78,10 @@ function statements(db: Database.Database) {
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
     /** The platform has another quantity than was thought: the last count is looked at again. */
-    moveStock: db.prepare<string[]>('UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?'),
+    moveStock: db.prepare<string[]>(
+      `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
+         AND EXISTS (SELECT 1 FROM marks WHERE name = 'ledger.holds' AND value = 1)`,
+    ),
     dropStock: db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
     mappings: db.prepare<[string], MappingRow>(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,

@@ -1,3 +1,4 @@
+import type { Parts } from '../app/parts.ts';
 import type { OutboxEntry } from '../app/readers.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
@@ -133,6 +134,14 @@ export function typedBoolean(text: string | undefined): boolean | string | undef
   return text === 'false' ? false : text;
 }
 
+/** What of a stock change is not offered, for the one who typed it. */
+function keptBackOf({ stores }: Parts, changeId: number | null): string {
+  const kept = changeId === null ? undefined : stores.read(({ safety }) => safety.ofChange(changeId));
+  return kept
+    ? ` The safety stock of ${kept.safetyQty} is kept back, so no more than ${kept.offeredQty} are offered.`
+    : '';
+}
+
 /** Hands over one change that was typed. Throws `usage` when it is none. */
 export async function handOverOne(
   call: Call<{ wait: boolean | undefined }>,
@@ -159,7 +168,8 @@ export async function handOverOne(
       rejected: `Change ${changeId} was rejected: ${message}`,
       dropped: `Change ${changeId} was dropped: ${message}`,
     }[state];
-    const told = `${printable(sentence)}\n`;
+    const offer = kind === 'stock' && state !== 'rejected' ? keptBackOf(tools.parts, changeId) : '';
+    const told = `${printable(`${sentence}${offer}`)}\n`;
     return {
       json: { changeId, state, message, candidates: problem?.candidates ?? [] },
       ...(problem ? { above: told, exit: EXIT.partial } : { text: told }),

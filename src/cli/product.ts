@@ -2,6 +2,7 @@ import type { OutboxEntry, ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type ProductQuery, readProductChange } from '../outbox/change.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withParts, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
@@ -9,8 +10,33 @@ import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { fields, table, when } from './table.ts';
 
+/** Of a stock that the POS counted: its last count, what is kept back of it, and what may be sold. */
+interface Offer {
+  counted: number;
+  safety: number;
+  offered: number;
+}
+type OfferOf = (sku: string, subsidiaryId: string) => Offer | undefined;
+
+function offersOf(stores: Pick<MirrorStores, 'read'>, products: readonly MirroredProduct[]): OfferOf {
+  const skus = products.flatMap((product) => product.skus.map(({ sku }) => sku));
+  const all = stores.read(({ ledger }) => skus.flatMap((sku) => ledger.ofSku(sku)));
+  return (sku, subsidiaryId) => {
+    const stock = all.find((each) => each.sku === sku && each.subsidiaryId === subsidiaryId);
+    return stock && { counted: stock.countedQty, safety: stock.safetyQty, offered: stock.wantedQty };
+  };
+}
+
+function withOffers(product: MirroredProduct, offerOf: OfferOf) {
+  const skus = product.skus.map((each) => ({
+    ...each,
+    stocks: each.stocks.map((stock) => ({ ...stock, ...offerOf(each.sku, stock.subsidiaryId) })),
+  }));
+  return { ...product, skus };
+}
+
 /** A product as the mirror or the platform has it. */
-function productText(product: MirroredProduct | ProductRecord): string {
+function productText(product: MirroredProduct | ProductRecord, offerOf: OfferOf = () => undefined): string {
   const isMirrored = 'skus' in product;
   const skus: readonly SkuRecord[] = isMirrored ? product.skus : product.children;
   const head = fields({
@@ -31,6 +57,7 @@ function productText(product: MirroredProduct | ProductRecord): string {
       sku,
       branch,
       stock: stocks.find(({ subsidiaryId }) => subsidiaryId === branch),
+      offer: offerOf(sku, branch),
       ids: integrations
         .filter(({ subsidiaryId }) => subsidiaryId === branch)
         .flatMap(({ extId, productIdPosA, productCodePosB }) => [extId, productIdPosA, productCodePosB])
@@ -45,9 +72,14 @@ function productText(product: MirroredProduct | ProductRecord): string {
       BRANCH: 'branch',
       QTY: ({ stock }) => stock?.qty,
       SHOW: ({ stock }) => stock?.show,
+      ...(places.some(({ offer }) => offer && offer.offered !== offer.counted) && {
+        COUNTED: ({ offer }: (typeof places)[number]) => offer?.counted,
+        'KEPT BACK': ({ offer }: (typeof places)[number]) => offer?.safety,
+        OFFERED: ({ offer }: (typeof places)[number]) => offer?.offered,
+      }),
       'EXTERNAL IDS': ({ ids }) => ids.join(', ') || null,
     },
-    ['QTY'],
+    ['QTY', 'COUNTED', 'KEPT BACK', 'OFFERED'],
   );
   return `${head}\n${skuTable}\n${placeTable}`;
 }
@@ -105,7 +137,11 @@ const show = command({
         const skus = products.flatMap((each) => each.skus.map(({ sku }) => String(sku)));
         const changes = stores.read(({ queries }) => queries.lastOf(skus, CHANGES_SHOWN));
         const last = changes.length === 0 ? '' : `\n${changeTable(changes, config.orders.timezone)}`;
-        return { json: { products, changes }, text: products.map(productText).join('\n') + last };
+        const offerOf = offersOf(stores, products);
+        return {
+          json: { products: products.map((each) => withOffers(each, offerOf)), changes },
+          text: products.map((each) => productText(each, offerOf)).join('\n') + last,
+        };
       });
     }
     return withParts(context, async ({ parts: { stores, platform }, progress, call }) => {

@@ -1,9 +1,23 @@
 import { namedBranch } from '../app/sweep-now.ts';
+import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { readStockChange } from '../outbox/change.ts';
-import { command, group, mandatory, sourceOf } from './command.ts';
+import { type SafetyRule, safetyName } from '../outbox/safety-stock.ts';
+import type { LedgerStock } from '../outbox/stock-ledger.ts';
+import { printable } from './cli.ts';
+import {
+  type Call,
+  command,
+  group,
+  mandatory,
+  type Result,
+  sourceOf,
+  withParts,
+  withReaders,
+} from './command.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
+import { table } from './table.ts';
 
 const set = command({
   description: 'Hand over the quantity of one product in one branch',
@@ -31,8 +45,7 @@ const set = command({
           'Name the branch once: with --branch, or with one of the other two.',
         );
       }
-      const { configuredBranches } = await import('../app/readers.ts');
-      const named = namedBranch(configuredBranches(loadConfig(sourceOf(call))), branch);
+      const named = await configuredBranch(call, branch);
       subsidiaryId = named.subsidiaryId ?? undefined;
       subsidiaryExternalId = subsidiaryId === undefined ? (named.externalId ?? undefined) : undefined;
     }
@@ -42,4 +55,147 @@ const set = command({
   },
 });
 
-export const stock = group('Change stock', { set });
+async function configuredBranch(call: Call, name: string): Promise<Branch> {
+  const { configuredBranches } = await import('../app/readers.ts');
+  return namedBranch(configuredBranches(loadConfig(sourceOf(call))), name);
+}
+
+const safety = command({
+  description:
+    'Show or set what is kept back of stocks, so that the last ones in the shop are not sold online too',
+  examples: [
+    'stock safety',
+    'stock safety 1001 3',
+    'stock safety 1001 2.5 --branch B1',
+    'stock safety 1001 --remove',
+  ],
+  argument: [
+    '[sku-and-quantity...]',
+    'a sku, and how many of it are never offered; without a quantity, what is kept back',
+  ],
+  options: {
+    '--branch <id>': 'the sku in this configured branch only, by either of its ids',
+    '--remove': 'forget what was set for the sku: what the configuration says holds again',
+  },
+  async run(call) {
+    const { options, argument } = call;
+    const [sku, quantity, ...others] = argument;
+    const isRight = options.remove ? sku !== undefined && quantity === undefined : others.length === 0;
+    if (!isRight)
+      throw new TillsyncError('usage', 'Give a sku and a quantity, or a sku and --remove, or nothing.');
+    const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
+    if (branch && (sku === undefined || branch.subsidiaryId === null)) {
+      throw new TillsyncError(
+        'usage',
+        'Name a sku, and a branch of which the configuration has the subsidiary_id.',
+        {
+          hint: 'What is kept back of every product of a branch stands in the configuration: safety in [[branches]].',
+        },
+      );
+    }
+    const subsidiaryId = branch?.subsidiaryId ?? null;
+    if (sku === undefined || (quantity === undefined && !options.remove))
+      return shownSafety(call, sku, subsidiaryId);
+    return changedSafety(call, sku, subsidiaryId, options.remove ? null : safetyQty(quantity));
+  },
+});
+
+function safetyQty(text: string | undefined): number {
+  const qty = typedNumber(text);
+  if (typeof qty === 'number' && qty >= 0 && qty <= SAFETY_MAX) return qty;
+  throw new TillsyncError(
+    'usage',
+    `Quantity: found "${text}"; allowed: a number from 0 to ${SAFETY_MAX}, such as 3 or 2.5.`,
+  );
+}
+
+/** As `stock.safety` of the configuration. */
+const SAFETY_MAX = 1_000_000;
+
+/** The rules as the configuration and the mirror have them. */
+function shownSafety(call: Call, sku: string | undefined, subsidiaryId: string | null): Promise<Result> {
+  return withReaders(call, async ({ mirror }, config) => {
+    const { configuredSafety, readStores } = await import('../app/readers.ts');
+    const [typed, stocks] = readStores(mirror, config, call.cli.clock).read(({ safety, ledger }) => [
+      safety.list().filter((rule) => rule.sku !== null),
+      sku === undefined ? [] : ledger.ofSku(sku),
+    ]);
+    const all = [
+      ...configuredSafety(config).map((rule) => ({ ...rule, from: 'configuration' })),
+      ...typed.map((rule) => ({ ...rule, from: 'command' })),
+    ];
+    const isMeant = (one: string | null, named: string | null) =>
+      named === null || one === null || one === named;
+    const rules = all.filter(
+      (rule) => isMeant(rule.sku, sku ?? null) && isMeant(rule.subsidiaryId, subsidiaryId),
+    );
+    const counted = stocks.filter((each) => isMeant(each.subsidiaryId, subsidiaryId)).map(offered);
+    const columns = {
+      SKU: (rule: SafetyRule) => rule.sku ?? 'all',
+      BRANCH: (rule: SafetyRule) => rule.subsidiaryId ?? 'all',
+      'KEPT BACK': 'qty',
+      FROM: 'from',
+    } as const;
+    return {
+      json: { rules, stocks: counted },
+      text: rules.length === 0 ? 'Nothing is kept back.\n' : table(rules, columns, ['KEPT BACK']),
+      ...(counted.length > 0 && { below: offeredText(counted) }),
+    };
+  });
+}
+
+function changedSafety(
+  call: Call,
+  sku: string,
+  subsidiaryId: string | null,
+  qty: number | null,
+): Promise<Result> {
+  const whose = safetyName({ sku, subsidiaryId });
+  return withParts(call, async ({ parts }) => {
+    const stocks = await parts.stores.write(({ safety, ledger, lookup, audit }) => {
+      if (qty !== null && lookup.isComplete && lookup.productOf(sku) === undefined) {
+        throw new TillsyncError(
+          'not-found',
+          `The mirror has no product with sku ${sku}. Nothing was changed.`,
+          {
+            hint: 'Read the catalogue, if the product is new: {tillsync} sync products',
+          },
+        );
+      }
+      if (qty !== null) safety.set({ sku, subsidiaryId, qty });
+      else if (!safety.remove({ sku, subsidiaryId })) {
+        throw new TillsyncError('not-found', `Nothing was set for ${whose}. Nothing was changed.`, {
+          hint: 'See what is kept back with: {tillsync} stock safety',
+        });
+      }
+      const detail = qty === null ? 'removed' : `${qty} kept back`;
+      audit.note({ who: call.cli.who, action: 'stock.safety', subject: whose, detail });
+      const all = ledger.ofSku(sku);
+      return all.filter((each) => subsidiaryId === null || each.subsidiaryId === subsidiaryId).map(offered);
+    });
+    for (const listener of parts.onLine) listener();
+    const done = qty === null ? `Nothing is set for ${whose} any more.` : `Of ${whose} ${qty} are kept back.`;
+    const none = 'It was not counted yet, so nothing is sent now.\n';
+    const text = stocks.length === 0 ? none : offeredText(stocks);
+    return { json: { sku, subsidiaryId, qty, stocks }, text: `${printable(done)}\n${text}` };
+  });
+}
+
+/** A counted stock as people see it. */
+function offered({ sku, subsidiaryId, countedQty, reservedQty, safetyQty: safety, wantedQty }: LedgerStock) {
+  return { sku, subsidiaryId, counted: countedQty, reserved: reservedQty, safety, offered: wantedQty };
+}
+
+function offeredText(stocks: readonly ReturnType<typeof offered>[]): string {
+  const columns = {
+    SKU: 'sku',
+    BRANCH: 'subsidiaryId',
+    COUNTED: 'counted',
+    'SOLD SINCE': 'reserved',
+    'KEPT BACK': 'safety',
+    OFFERED: 'offered',
+  } as const;
+  return table(stocks, columns, ['COUNTED', 'SOLD SINCE', 'KEPT BACK', 'OFFERED']);
+}
+
+export const stock = group('Change stock', { set, safety });

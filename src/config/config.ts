@@ -99,7 +99,7 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
     at = typeof at === 'object' && at !== null ? Reflect.get(at, step) : undefined;
   }
   if (issue.code === 'unrecognized_keys') {
-    const known = path === 'branches' ? ['subsidiary_id', 'external_id'] : ORDER_FIELD_KEYS;
+    const known = path === 'branches' ? ['subsidiary_id', 'external_id', 'safety'] : ORDER_FIELD_KEYS;
     return issue.keys.map((name) => unknownName(origin, `${key}.`, name, known, 'key'));
   }
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];

@@ -190,6 +190,11 @@ export const FILE = z.object({
       true,
       'Whether the platform takes off its stock what it sells. false: each order has the stocks that it took sent again.',
     ),
+    safety: key(
+      value.safety,
+      0,
+      'Safety stock: so many of every stock are never offered online, so that the last ones in the shop are not sold twice. A branch can have its own, with safety = N in its table of [[branches]], and a product too: tillsync stock safety SKU N.',
+    ),
   }),
   guard: section(
     'Hand-overs that look like a mistake wait for a person (tillsync outbox release, tillsync outbox drop). 0 switches a guard off.',

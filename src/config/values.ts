@@ -218,18 +218,35 @@ export const timeZone = text(
 
 const id = z.string({ error: 'text' }).trim().min(1, { error: 'text that is not empty' });
 
+/** Kept back of a stock. */
+export const safety = decimal(0, 1_000_000);
+
 const branch = z
   .strictObject(
-    { subsidiary_id: id.optional(), external_id: id.optional() },
-    { error: () => 'a table with subsidiary_id, external_id or both, and nothing else' },
+    { subsidiary_id: id.optional(), external_id: id.optional(), safety: safety.optional() },
+    { error: () => 'a table with subsidiary_id, external_id or both, and safety' },
   )
   .refine((value) => value.subsidiary_id !== undefined || value.external_id !== undefined, {
     error: 'a branch with subsidiary_id, external_id or both',
   })
-  .transform(({ subsidiary_id, external_id }): { subsidiaryId?: string; externalId?: string } => ({
-    ...(subsidiary_id !== undefined && { subsidiaryId: subsidiary_id }),
-    ...(external_id !== undefined && { externalId: external_id }),
-  }));
+  .refine(({ safety, subsidiary_id }) => safety === undefined || subsidiary_id !== undefined, {
+    error: 'a branch with safety has a subsidiary_id too: the platform names its stocks by that',
+  })
+  .transform(
+    ({
+      subsidiary_id,
+      external_id,
+      safety,
+    }): {
+      subsidiaryId?: string;
+      externalId?: string;
+      safety?: number;
+    } => ({
+      ...(subsidiary_id !== undefined && { subsidiaryId: subsidiary_id }),
+      ...(external_id !== undefined && { externalId: external_id }),
+      ...(safety !== undefined && { safety }),
+    }),
+  );
 
 /** None of the ids twice. */
 export const branches = z

@@ -13,6 +13,7 @@ export type AuditAction =
   | 'outbox.retry'
   | 'quarantine.retry'
   | 'restore'
+  | 'stock.safety'
   | 'sync.orders'
   | 'webhook.rotate-secret'
   | 'webhook.set';

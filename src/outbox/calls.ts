@@ -7,6 +7,7 @@ import type { Answer, BatchItem, ChangeBody, ChangeKind, QueuedChange } from './
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
+import { lessSafety, SafetyStock } from './safety-stock.ts';
 import { type LedgerStock, StockLedger, stockTarget } from './stock-ledger.ts';
 
 interface StockValue {
@@ -218,6 +219,8 @@ const READ_AT_ONCE = 200;
 const LOOK_MAX = 2_000;
 /** Stocks without a waiting count that one call looks at. */
 const STOCKS_AT_ONCE = 500;
+/** Of these, so many go before counts that wait: a new safety stock may move thousands. */
+const MOVED_FIRST = 50;
 
 // INDEXED BY for what the queue needs it for: a plan of its own for each kind takes much longer than the look.
 const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
@@ -234,6 +237,7 @@ export class OutboxCalls {
   readonly #values: MirrorValues;
   readonly #reservations: Reservations;
   readonly #ledger: StockLedger;
+  readonly #safety: SafetyStock;
   readonly #queue: OutboxQueue;
 
   constructor(options: ReservationsOptions) {
@@ -243,6 +247,7 @@ export class OutboxCalls {
     this.#values = new MirrorValues(db);
     this.#reservations = new Reservations(options);
     this.#ledger = new StockLedger(db);
+    this.#safety = new SafetyStock(db);
     this.#queue = new OutboxQueue(db);
   }
 
@@ -298,31 +303,32 @@ export class OutboxCalls {
   }
 
   /** How long the queue is, for the choice of endpoint. */
-  outlook(kind: ChangeKind, { sendAsIs, holdBack }: Pick<SendRules, 'sendAsIs' | 'holdBack'>): QueueOutlook {
+  outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): QueueOutlook {
     const { waiting = 0, urgent = null } =
       this.#sql.row<{ waiting: number; urgent: number | null }>(
         `SELECT count(*) AS waiting, min(priority) = 0 AS urgent FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE}`,
         ...[kind, Number(sendAsIs)],
       ) ?? {};
-    const moved = kind === 'stock' && holdBack ? this.movedCount : 0;
+    const moved = kind === 'stock' ? this.movedCount : 0;
     return { waiting: waiting + moved, urgent: urgent === 1 };
   }
 
-  /** Stocks that orders have moved, for which no count waits. */
+  /** Stocks that orders or a safety stock have moved, for which no count waits; counted no further than one look. */
   get movedCount(): number {
-    return this.#ledger.dirtyCount;
+    return this.#ledger.countDirty(STOCKS_AT_ONCE);
   }
 
-  /** Sold out first, then what orders have moved, then the longest waiting. */
+  /** Sold out first, then some of what was moved, then the longest waiting, then the others that were moved. */
   *#candidates(kind: ChangeKind, rules: SendRules): Generator<Candidate> {
-    const stocks = kind === 'stock' && rules.holdBack ? this.#ledger.dirty(STOCKS_AT_ONCE) : [];
+    const stocks = kind === 'stock' ? this.#ledger.dirty(STOCKS_AT_ONCE) : [];
     const moved = stocks.map((stock) => ({ row: null, stock }));
     yield* moved.filter(({ stock }) => stock.wantedQty === 0);
-    let rest = moved.filter(({ stock }) => stock.wantedQty !== 0);
+    const rest = moved.filter(({ stock }) => stock.wantedQty !== 0);
+    let first = MOVED_FIRST;
     for (const row of this.#waiting(kind, rules)) {
       if (row.priority !== PRIORITY_SOLD_OUT) {
-        yield* rest;
-        rest = [];
+        yield* rest.splice(0, first);
+        first = 0;
       }
       yield { row, stock: null };
     }
@@ -380,14 +386,21 @@ export class OutboxCalls {
   }
 
   #leave({ row, stock }: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {
-    const qty = stock && wantedOf(stock, rules);
-    if (stock && qty !== null) this.#ledger.isSent(stock, { ...call, qty });
     if (!row) {
-      const { changeId, attempts, address, wantedQty } = stock;
-      return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty: wantedQty } };
+      const { changeId, attempts, address, wantedQty: qty } = stock;
+      this.#ledger.isSent(stock, { ...call, qty });
+      return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty } };
     }
-    const { changeId, target, attempts, body } = row;
-    const sentQty = asSent(qty ?? ('qty' in body ? body.qty : null));
+    const { changeId, target, attempts, body, subsidiaryId } = row;
+    let qty: number | null = null;
+    if (stock) {
+      qty = wantedOf(stock, rules);
+      this.#ledger.isSent(stock, { ...call, qty });
+    } else if ('qty' in body) {
+      // Nobody knows which product it is; what is kept back of all of them, or of all in the branch, is known.
+      qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
+    }
+    const sentQty = asSent(qty);
     this.#sql.run(
       `UPDATE outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
          sent_as_of_seq = @orderSeq
@@ -454,7 +467,10 @@ export class OutboxCalls {
     if (state === 'done') {
       const sent = 'qty' in body ? { ...body, qty: sentQty ?? body.qty } : body;
       this.#values.apply({ ...change, body: sent }, sentAsOfSeq, mark, this.#clock.nowMs());
-      told = stock ? this.#reservedMessage(stock) : null;
+      told = stock ? this.#whyLess(stock) : null;
+      if (!stock && 'qty' in body && sentQty !== null && sentQty < body.qty) {
+        told = keptBack(sentQty, this.#safety.lookup()(null, change.subsidiaryId));
+      }
     }
     this.#sql.run(
       'UPDATE outbox SET state = ?, message = ?, settled_at = ?, call_id = NULL WHERE change_id = ?',
@@ -474,7 +490,8 @@ export class OutboxCalls {
     const body = { ...address, qty: callQty ?? wantedQty };
     if (state === 'done') {
       this.#values.apply({ ...stock, body }, callSeq ?? 0, mark, this.#clock.nowMs());
-      const told = [`Sent again as ${body.qty}, since orders changed.`, this.#reservedMessage(stock)];
+      const again = `Sent again as ${body.qty}, since orders or the safety stock changed.`;
+      const told = [again, this.#whyLess(stock)];
       this.#sql.run(
         "UPDATE outbox SET message = ?, attempts = attempts + 1 WHERE change_id = ? AND state = 'done'",
         ...[told.filter(Boolean).join(' '), changeId],
@@ -504,16 +521,25 @@ export class OutboxCalls {
     this.#queue.outlive(change, at);
   }
 
-  #reservedMessage(stock: LedgerStock): string | null {
-    const { reservedQty, callQty } = stock;
-    if (reservedQty <= 0) return null;
+  /** Why another number was sent than was counted; null: it was not. */
+  #whyLess(stock: LedgerStock): string | null {
+    const { reservedQty, safetyQty, countedQty, callQty } = stock;
+    const isKept = safetyQty > 0 && countedQty > 0;
+    if (reservedQty <= 0 || !this.#reservations.holdsBack) {
+      return isKept ? keptBack(callQty, safetyQty) : null;
+    }
     const orders = this.#ledger.reservedBy(stock);
     const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
-    return `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`;
+    const reserved = `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`;
+    return isKept ? `${reserved} The safety stock of ${safetyQty} is kept back too.` : reserved;
   }
 }
 
-/** While the hold-back is off, what was counted is what is sent. */
+function keptBack(sentQty: number | null, safetyQty: number): string {
+  return `Sent as ${sentQty}: the safety stock of ${safetyQty} is kept back.`;
+}
+
+/** While the hold-back is off, a count is sent as it is, but for the safety stock. */
 function wantedOf(stock: LedgerStock, { holdBack }: Pick<SendRules, 'holdBack'>): number {
-  return holdBack ? stock.wantedQty : stock.countedQty;
+  return holdBack ? stock.wantedQty : lessSafety(stock.countedQty, stock.safetyQty);
 }

@@ -146,10 +146,13 @@ export class OutboxMaintenance {
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
-  /** Takes in what orders took. While the hold-back is off nothing is sent because of an order: the next count does. */
+  /**
+   * Takes in what orders took. While the hold-back is off nothing is sent because of an order, and it is done once, so
+   * that the rules of the configuration hold from now on.
+   */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
-    if (!holdBack) return;
+    if (!holdBack && this.#seenSeq >= 0) return;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
     if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
   }

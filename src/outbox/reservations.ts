@@ -3,6 +3,7 @@ import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, takesNothing } from '../orders/order.ts';
+import { type SafetyRule, SafetyStock } from './safety-stock.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -21,6 +22,8 @@ export interface ReservationsOptions {
   branches: BranchDirectory;
   /** By how much the platform's clock is ahead of this machine's, as its answers show; undefined: nobody knows. */
   skewMs?: (() => number | undefined) | undefined;
+  /** The safety stock of the configuration; undefined: it stays as it is. */
+  safety?: readonly SafetyRule[] | undefined;
 }
 
 interface OrderEvent {
@@ -73,9 +76,13 @@ export class Reservations {
   readonly #clock: Clock;
   readonly #branches: BranchDirectory;
   readonly #skewMs: () => number | undefined;
+  readonly #safety: readonly SafetyRule[] | undefined;
+  readonly #safetyStock: SafetyStock;
 
-  constructor({ db, clock, branches, skewMs = () => 0 }: ReservationsOptions) {
+  constructor({ db, clock, branches, skewMs = () => 0, safety }: ReservationsOptions) {
     this.#sql = sqlOf(db);
+    this.#safety = safety;
+    this.#safetyStock = new SafetyStock(db);
     this.#clock = clock;
     this.#branches = branches;
     this.#skewMs = skewMs;
@@ -89,6 +96,11 @@ export class Reservations {
   /** What was confirmed before this event says nothing: what orders took then was not followed. */
   get fromSeq(): number {
     return this.#mark('ledger.from');
+  }
+
+  /** Whether what is not booked is taken off counts. */
+  get holdsBack(): boolean {
+    return this.#mark('ledger.holds') === 1;
   }
 
   /**
@@ -118,9 +130,13 @@ export class Reservations {
     }
   }
 
-  /** Takes in what the order feed and the catalogue have brought. True: there is more, for a next transaction. */
+  /**
+   * Takes in what the order feed and the catalogue have brought, by the rules of the configuration. True: there is more,
+   * for a next transaction.
+   */
   catchUp(holdBack: boolean): boolean {
     this.begin(holdBack);
+    if (this.#safety) this.#safetyStock.configure(this.#safety);
     const events = this.#sql.rows<OrderEvent>(
       `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
        FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
@@ -306,8 +322,9 @@ export class Reservations {
     );
   }
 
-  /** What is wanted of its stocks may be another quantity now. */
+  /** What is wanted of its stocks may be another quantity now. While the hold-back is off, that waits for a count. */
   #touch(orderId: string): void {
+    if (!this.holdsBack) return;
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1
        WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM order_takings WHERE order_id = ?)`,

@@ -283,10 +283,8 @@ export class PushLoop {
 
   /** What waits, for the choice of endpoint. */
   outlook(): QueueOutlook {
-    const { stores, kind, rules } = this.#options;
-    return stores.read((at) =>
-      at.calls.outlook(kind, { sendAsIs: this.#sendsAsIs(at), holdBack: rules.holdBack }),
-    );
+    const { stores, kind } = this.#options;
+    return stores.read((at) => at.calls.outlook(kind, { sendAsIs: this.#sendsAsIs(at) }));
   }
 
   /** Takes the next changes out of the queue, for one call. */

@@ -20,7 +20,12 @@ export interface LedgerStock {
   countedQty: number;
   /** What orders took that the count cannot contain. */
   reservedQty: number;
-  /** What the platform shall have: the count less that. */
+  /** The safety stock, which is never offered. */
+  safetyQty: number;
+  /**
+   * What may be sold, and the platform shall have: the count, less what orders took that it cannot contain, less the
+   * safety stock; never below 0. A stock that nobody counted has none: what it has at the platform is left alone.
+   */
   wantedQty: number;
   /** What the platform has by itself now; null: nobody can tell. */
   expectedQty: number | null;
@@ -46,7 +51,7 @@ export function stockTarget({ sku, subsidiaryId }: Place): string {
 
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
   change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, attempts,
-  counted_qty AS countedQty, reserved_qty AS reservedQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
+  counted_qty AS countedQty, reserved_qty AS reservedQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, show,
   show_uncertain AS showUncertain`;
 
@@ -60,8 +65,8 @@ const DUE = `
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
 
 /**
- * A stock is desired state: the last count less what orders took that it cannot contain, compared with what the platform
- * is believed to have. Both are derived by the view `stock_ledger`; here is every write there is. Transactions are the
+ * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
+ * less the safety stock, compared with what the platform is believed to have. Both are derived by the view `stock_ledger`; here is every write there is. Transactions are the
  * caller's.
  */
 export class StockLedger {
@@ -89,6 +94,19 @@ export class StockLedger {
     return this.#stocks('WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId)[0] as LedgerStock;
   }
 
+  /** Every counted stock of a product. */
+  ofSku(sku: string): LedgerStock[] {
+    return this.#stocks('WHERE sku = ? ORDER BY subsidiary_id', sku);
+  }
+
+  /** By target key: what is left of each last count after the orders that it cannot contain. */
+  counts(): Map<string, number> {
+    const rows = this.#sql.rows<Place & { left: number }>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, round(counted_qty - reserved_qty, 9) AS left FROM stock_ledger`,
+    );
+    return new Map(rows.map(({ left, ...place }) => [stockTarget(place), left]));
+  }
+
   /** Whether a call carries the stock now. Of the table alone: each count asks, and the view adds up orders. */
   isUnderWay({ sku, subsidiaryId }: Place): boolean {
     const text = 'SELECT 1 FROM stock_counts WHERE sku = ? AND subsidiary_id = ? AND call_id IS NOT NULL';
@@ -106,8 +124,9 @@ export class StockLedger {
     );
   }
 
-  get dirtyCount(): number {
-    return this.#sql.value(`SELECT count(*) ${DUE}`) ?? 0;
+  /** How many they are, counted no further than `limit`. */
+  countDirty(limit: number): number {
+    return this.#sql.value(`SELECT count(*) FROM (SELECT 1 ${DUE} LIMIT ?)`, limit) ?? 0;
   }
 
   /** The platform has what is wanted. */
@@ -207,7 +226,7 @@ export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack:
        FROM ledger_orders o CROSS JOIN order_takings t USING (order_id) LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
        WHERE max(o.live_since_seq, o.changed_seq) > coalesce(k.confirmed_seq, 0)
          OR (@holdBack AND o.takes = 1 AND o.booked = 0)
-       UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1 AND @holdBack`,
+       UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
       { holdBack: Number(holdBack) },
     ),
   );

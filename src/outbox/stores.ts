@@ -10,6 +10,8 @@ import { OutboxDecisions } from './decisions.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
+import { type SafetyRule, SafetyStock } from './safety-stock.ts';
+import { StockLedger } from './stock-ledger.ts';
 
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
@@ -17,6 +19,8 @@ export interface MirrorStoresOptions {
   clock: Clock;
   /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
   skewMs?: (() => number | undefined) | undefined;
+  /** The safety stock of the configuration; undefined: it stays as it is. */
+  safety?: readonly SafetyRule[] | undefined;
 }
 
 /** Catalogue and outbox on one connection to the mirror. */
@@ -24,6 +28,8 @@ export class Stores {
   readonly db: Database.Database;
   readonly lookup: MirrorCatalog;
   readonly reservations: Reservations;
+  readonly safety: SafetyStock;
+  readonly ledger: StockLedger;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
   readonly calls: OutboxCalls;
@@ -36,12 +42,14 @@ export class Stores {
 
   constructor(
     db: Database.Database,
-    { branches, clock, skewMs }: Pick<MirrorStoresOptions, 'branches' | 'clock' | 'skewMs'>,
+    { branches, clock, skewMs, safety }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
     this.db = db;
     this.#clock = clock;
     this.lookup = new MirrorCatalog({ db, branches });
-    const options = { db, clock, catalog: this.lookup, branches: branchDirectory(branches), skewMs };
+    const options = { db, clock, catalog: this.lookup, branches: branchDirectory(branches), skewMs, safety };
+    this.safety = new SafetyStock(db);
+    this.ledger = new StockLedger(db);
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);

@@ -14,7 +14,7 @@ beforeEach(async () => {
   daemon = await startDaemon({
     config: {
       ...place.config,
-      stock: { holdBackUnbooked: true, skipUnchanged: true, trustForMs: 600_000, platformDeducts: true },
+      stock: { ...place.config.stock, holdBackUnbooked: true },
     },
     secrets: { refreshToken: place.refreshToken, webhookSecrets: [SECRET] },
     clock: systemClock,

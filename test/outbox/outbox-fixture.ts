@@ -101,8 +101,8 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
 
   /** What a process makes anew when it starts. */
   const parts = () => {
-    const { calls, decisions, queries, reservations, inbox } = open();
-    return { calls, decisions, queries, reservations, inbox };
+    const { calls, decisions, queries, reservations, inbox, safety } = open();
+    return { calls, decisions, queries, reservations, inbox, safety };
   };
 
   const out = {

@@ -122,6 +122,7 @@ it('leaves the platform with the last accepted value of every field, whatever ha
         'integrations',
         'branch_products',
         'sweeps',
+        'stock_counts',
       ]) {
         db.exec(`DELETE FROM ${table}`);
       }

@@ -38,7 +38,7 @@ interface Call {
 /**
  * Two stocks at a platform, a POS that counts and books, orders that are heard of late or never in order, calls whose
  * outcome is lost or refused, guard rails, restarts and sweeps, drawn from `random`; and what the platform must have of
- * it in the end: each last count less what is ordered and not part of it.
+ * it in the end: each last count less what is ordered and not part of it, and less the safety stock.
  */
 export class StockModel {
   /** What was done, for whoever looks for the reason. */
@@ -50,6 +50,8 @@ export class StockModel {
   readonly #words: (Word | null)[] = [null, null];
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
+  /** What is kept back, by product and branch; '' stands for all of them. */
+  readonly #kept = new Map<string, number>();
   #call: Call | undefined;
   #sweep: { mark: ReturnType<ReturnType<typeof outgoing>['store']['readMark']>; seen?: number[] } | undefined;
   #calls = 0;
@@ -84,6 +86,7 @@ export class StockModel {
       ...[() => this.#hearOne(), () => this.#moveOn(), () => this.#book(), () => this.#edit()],
       ...[() => this.#stepCall(), () => this.#stepCall(), () => this.#refuse(), () => this.#restart()],
       ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
+      () => this.#keepBack(),
     ];
     await this.#out.clock.advance(200 + this.#below(20_000));
     acts[this.#below(acts.length)]?.();
@@ -117,7 +120,34 @@ export class StockModel {
     const taken = this.#orders
       .filter(({ status, isBooked, firstSeq }) => !takesNothing(status) && (!isBooked || firstSeq > asOfSeq))
       .flatMap(({ lines }) => lines.filter(({ item }) => item === wanted));
-    return Math.max(0, qty - taken.reduce((sum, line) => sum + line.qty, 0));
+    return Math.max(0, qty - taken.reduce((sum, line) => sum + line.qty, 0) - this.#safetyOf(wanted));
+  }
+
+  /** The most special rule speaks. */
+  #safetyOf(item: number): number {
+    const places = [`1${item}@s1`, `1${item}@`, '@s1', '@'];
+    return this.#kept.get(places.find((place) => this.#kept.has(place)) ?? '') ?? 0;
+  }
+
+  /** A rule of a product is set or forgotten by a person; those of a branch and of all by another configuration. */
+  #keepBack(): void {
+    const sku = ['', '10', '11'][this.#below(3)] ?? '';
+    const subsidiaryId = this.#below(2) ? 's1' : '';
+    const place = `${sku}@${subsidiaryId}`;
+    if (this.#below(3) === 0) this.#kept.delete(place);
+    else this.#kept.set(place, this.#below(8));
+    const qty = this.#kept.get(place);
+    const { safety } = this.#out;
+    if (sku === '') {
+      const rules = ['', 's1'].map((branch) => ({ branch, qty: this.#kept.get(`@${branch}`) }));
+      safety.configure(
+        rules.flatMap((rule) =>
+          rule.qty === undefined ? [] : [{ sku: null, subsidiaryId: rule.branch || null, qty: rule.qty }],
+        ),
+      );
+    } else if (qty === undefined) safety.remove({ sku, subsidiaryId: subsidiaryId || null });
+    else safety.set({ sku, subsidiaryId: subsidiaryId || null, qty });
+    this.steps.push(`keep back ${qty} of ${place}`);
   }
 
   #count(): void {

@@ -24,6 +24,7 @@ export const CHECK_TITLES = {
   'changes.stock': 'PUT /product/stock',
   'changes.products': 'PUT /product',
   outbox: 'Outbox',
+  'stock.safety': 'Safety stock',
   quarantine: 'Quarantine',
   alarms: 'Other alarms',
   'platform.network': 'Way to the platform',

@@ -55,6 +55,7 @@ import {
   outboxOutcome,
   readRunningMark,
   type Stored,
+  safetyOutcome,
   sentOutcome,
   tokensOutcome,
 } from './stored.ts';
@@ -181,6 +182,7 @@ class Examination {
       'changes.stock': sent('stock', 'stock'),
       'changes.products': sent('product', 'price or text'),
       outbox: this.#withStored(outboxOutcome),
+      'stock.safety': this.#withStored(safetyOutcome),
       quarantine: this.#withStored(({ verdict, readers }) => {
         const entries = readers.counts().quarantine;
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });

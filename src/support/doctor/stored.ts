@@ -3,7 +3,7 @@ import { openReaders, type Readers, readStores, storedVerdict } from '../../app/
 import { RUNNING, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
 import type { Config } from '../../config/config-type.ts';
-import { asTillsyncError, hasCode } from '../../core/errors.ts';
+import { asTillsyncError, counted, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
@@ -12,6 +12,7 @@ import type { Verdict } from '../../health/verdict.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
+import { safetyName } from '../../outbox/safety-stock.ts';
 import type { MirrorStores } from '../../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
@@ -95,6 +96,27 @@ export function outboxOutcome({ verdict, stores }: Stored): Outcome {
   const message =
     waiting === 0 ? 'Nothing is waiting to be sent.' : `Waiting to be sent, for a short time: ${waiting}.`;
   return well(message, { ...outbox });
+}
+
+/** Rules of the safety stock by which nothing is offered, or that speak for nothing. */
+export function safetyOutcome({ stores }: Stored): Outcome {
+  const { rules, odd } = stores.read(({ safety }) => ({ rules: safety.list(), odd: safety.odd() }));
+  const facts = { rules, odd };
+  if (rules.length === 0) return skipped('None is set.', null, facts);
+  if (odd.length === 0) return well(`${counted(rules.length, 'rule')} in use.`, facts);
+  const told = odd.slice(0, 5).map((rule) => {
+    const { qty, highestQty } = rule;
+    const whose = safetyName(rule);
+    return highestQty === null
+      ? `${qty} of ${whose}, which the mirror does not know`
+      : `${qty} of ${whose}, of which no more than ${highestQty} were counted, so that nothing is offered`;
+  });
+  const more = odd.length > told.length ? `, and ${odd.length - told.length} more` : '';
+  return warned(
+    `Kept back are ${told.join('; ')}${more}.`,
+    'See all with: {tillsync} stock safety. Those by product are changed there, those of branches and of all in the configuration.',
+    facts,
+  );
 }
 
 /** A refresh under way is not stored yet either. */

@@ -68,7 +68,7 @@ export async function openChangeRig(seed: number): Promise<ChangeRig> {
       ...place.config,
       guard: GUARDS_OFF,
       platform: { ...place.config.platform, timeoutMs: 600_000 },
-      stock: { holdBackUnbooked: false, skipUnchanged: true, trustForMs: 600_000, platformDeducts: true },
+      stock: { ...place.config.stock, holdBackUnbooked: false },
     },
     secrets: { refreshToken: place.refreshToken, webhookSecrets: [] },
     ...{ clock, random: seededRandom(seed), log, transport, onSecret: registerSecret },

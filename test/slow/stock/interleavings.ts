@@ -22,6 +22,8 @@ interface World {
   platform: number;
   orders: SmallOrder[];
   count: { qty: number; asOfSeq: number } | null;
+  /** The safety stock. */
+  kept: number;
   call: { id: number; changeId: number; qty: number; isApplied: boolean } | null;
   sweep: { mark: { push: number; orderSeq: number }; seen: number | null } | null;
   done: string[];
@@ -36,15 +38,18 @@ export interface Exploration {
 
 /** What does not happen in the parts that are tried where the whole would take too long; together they have all. */
 export const PARTS: readonly (readonly string[])[] = [
-  ['begin to sweep', 'edit A', 'lose the answer', 'cancel B'],
-  ['place B', 'cancel B', 'crash', 'count 15', 'book A'],
-  ['begin to sweep', 'edit A', 'crash', 'count 15'],
+  ['begin to sweep', 'edit A', 'lose the answer', 'cancel B', 'keep 19'],
+  ['place B', 'cancel B', 'crash', 'count 15', 'book A', 'keep 19'],
+  ['begin to sweep', 'edit A', 'crash', 'count 15', 'keep 19'],
+  ['place B', 'cancel B', 'begin to sweep', 'edit A', 'crash'],
+  ['place B', 'cancel B', 'edit A', 'lose the answer', 'count 15'],
 ];
 
 /**
- * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a call, a lost answer,
- * a crash and a reading of the catalogue can happen to one stock, over the mirror's real SQL, and rests in each state that
- * is reached: the platform then has the last count less what is sold and not part of it, after at most one more call.
+ * Tries every order in which two orders, an edit, a cancellation, an acknowledgement, two counts, a safety stock, a call,
+ * a lost answer, a crash and a reading of the catalogue can happen to one stock, over the mirror's real SQL, and rests in
+ * each state that is reached: the platform then has the last count less what is sold and not part of it and less the
+ * safety stock, after at most one more call.
  */
 export class Interleavings {
   readonly #kind: PlatformKind;
@@ -66,7 +71,16 @@ export class Interleavings {
     this.#out.sweep([this.#record(40)]);
     this.#out.reservations.begin(true);
     const nowMs = this.#out.clock.nowMs() + 3_600_000;
-    this.#world = { platform: 40, orders: [], count: null, call: null, sweep: null, done: [], nowMs };
+    this.#world = {
+      platform: 40,
+      orders: [],
+      count: null,
+      kept: 0,
+      call: null,
+      sweep: null,
+      done: [],
+      nowMs,
+    };
   }
 
   explore(): Exploration {
@@ -127,6 +141,7 @@ export class Interleavings {
       ...once('book A', a !== undefined, () => this.#book()),
       ...once('count 20', true, () => this.#count(20)),
       ...once('count 15', true, () => this.#count(15)),
+      ...once('keep 19', true, () => this.#keep(19)),
       ...(call === null ? ([['claim', () => this.#claim()]] as [string, () => void][]) : []),
       ...(call && !call.isApplied ? ([['apply', () => this.#apply()]] as [string, () => void][]) : []),
       ...(call?.isApplied ? ([['settle', () => this.#settle('done')]] as [string, () => void][]) : []),
@@ -181,6 +196,12 @@ export class Interleavings {
   #count(qty: number): void {
     this.#out.accept('stock', [{ externalId: 'X', qty }]);
     this.#world.count = { qty, asOfSeq: this.#seq() };
+  }
+
+  /** Of a count of 20 little is left, of one of 15 nothing. */
+  #keep(qty: number): void {
+    this.#out.safety.set({ sku: '10', subsidiaryId: null, qty });
+    this.#world.kept = qty;
   }
 
   #claim(): boolean {
@@ -251,13 +272,14 @@ export class Interleavings {
       this.#apply();
       this.#settle('done');
     }
-    const { orders, count, platform, done } = this.#world;
+    const { orders, count, kept, platform, done } = this.#world;
     if (count === null) return;
     const taken = orders
       .filter((each) => !takesNothing(each.status) && (!each.isBooked || each.firstSeq > count.asOfSeq))
       .reduce((sum, { qty }) => sum + qty, 0);
-    if (platform === count.qty - taken && calls <= 1) return;
-    this.#fault ??= `${done.join(', ')}: the platform has ${platform}, wanted is ${count.qty - taken}, after ${calls} calls`;
+    const wanted = Math.max(0, count.qty - taken - kept);
+    if (platform === wanted && calls <= 1) return;
+    this.#fault ??= `${done.join(', ')}: the platform has ${platform}, wanted is ${wanted}, after ${calls} calls`;
   };
 
   #move(by: number): void {
@@ -288,13 +310,13 @@ export class Interleavings {
     // In each row, what comes after this many columns is a number of the feed.
     const rows = (sql: string, plain: number) =>
       this.#look(sql).map((row) => row.map((value, n) => (n < plain || value === null ? value : seq(value))));
-    const { done, nowMs: _nowMs, sweep, call, count, orders, platform } = this.#world;
+    const { done, nowMs: _nowMs, sweep, call, count, kept, orders, platform } = this.#world;
     const onceDone = [...new Set(done)].filter((name) => !/^(hear|claim|apply|settle)/.test(name)).sort();
     const state = [
       rows(
         `SELECT counted_qty, believed_qty, show, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, refused_version < counted_version, counted_seq, confirmed_seq, call_seq FROM stock_ledger`,
-        11,
+           call_id IS NULL, refused_version < counted_version, safety_qty, counted_seq, confirmed_seq, call_seq FROM stock_ledger`,
+        12,
       ),
       rows('SELECT believed_qty, confirmed_seq FROM stock_beliefs', 1),
       rows(
@@ -319,6 +341,7 @@ export class Interleavings {
         3,
       ),
       platform,
+      kept,
       orders
         .map(({ createdAt: _createdAt, firstSeq, ...each }) => ({ ...each, firstSeq: seq(firstSeq) }))
         .sort((one, other) => (one.id < other.id ? -1 : 1)),
