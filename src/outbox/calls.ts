@@ -531,7 +531,7 @@ export class OutboxCalls {
     const orders = this.#ledger.reservedBy(stock);
     const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
     const reserved = `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`;
-    return isKept ? `${reserved} The safety stock of ${safetyQty} is kept back too.` : reserved;
+    return isKept ? [reserved, `The safety stock of ${safetyQty} is kept back too.`].join(' ') : reserved;
   }
 }
 
