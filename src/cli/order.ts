@@ -1,15 +1,24 @@
+import { shopName } from '../app/installation.ts';
 import type { Readers } from '../app/readers.ts';
 import { namedBranch } from '../app/sweep-now.ts';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
 import type { OrderHistory } from '../orders/order.ts';
-import { command, group, LIMIT, parsed, withReaders } from './command.ts';
+import { printableLines } from './cli.ts';
+import { choice, command, group, parsed, whole, withReaders } from './command.ts';
+import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';
-import { fields, table, when, whenIn } from './table.ts';
+import { fields, inCurrency, table, when, whenIn } from './table.ts';
 
 /** Orders as a table for people, times in the company's zone. */
-function orderTable(orders: readonly MirroredOrder[], timeZone: string, due = false): string {
+function orderTable(
+  orders: readonly MirroredOrder[],
+  { shop, orders: { timezone: timeZone } }: Config,
+  due = false,
+): string {
+  const toPay = inCurrency('TO PAY', shop);
   return table(
     orders,
     {
@@ -19,22 +28,27 @@ function orderTable(orders: readonly MirroredOrder[], timeZone: string, due = fa
       ...(due && { [`DUE (${timeZone})`]: (order) => when(order.scheduledFor, timeZone) }),
       [`CREATED (${timeZone})`]: (order) => when(order.createdAt, timeZone),
       DELIVERY: 'deliveryType',
-      'TO PAY': 'amountToPay',
+      [toPay]: 'amountToPay',
       STORE: 'storeExternalId',
       CUSTOMER: (order) =>
         [order.customerFirstName, order.customerLastName].filter(Boolean).join(' ') || null,
     },
-    ['CODE', 'TO PAY'],
+    ['CODE', toPay],
   );
 }
 
+const AMOUNTS: ReadonlySet<string> = new Set(['amountToPay', 'amount', 'deliveryFee', 'couponDiscount']);
 const TIMES: ReadonlySet<string> = new Set(['createdAt', 'deliveryTime', 'scheduledFor', 'updatedAt']);
 
 /** Every field of one order and its items, under the names that the mirror's columns have. */
-function orderDetails({ items, ...scalars }: MirroredOrder, timeZone: string): string {
+function orderDetails({ items, ...scalars }: MirroredOrder, { shop, orders: { timezone } }: Config): string {
+  const shown = (name: string, value: unknown) => {
+    if (AMOUNTS.has(name) && value !== null && shop.currency) return `${value} ${shop.currency}`;
+    return TIMES.has(name) && typeof value === 'string' ? whenIn(value, timezone) : value;
+  };
   const entries = Object.entries(scalars).map(([name, value]): [string, unknown] => [
     name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
-    TIMES.has(name) && typeof value === 'string' ? whenIn(value, timeZone) : value,
+    shown(name, value),
   ]);
   const head = fields(Object.fromEntries(entries));
   if (items.length === 0) return `${head}\nno items\n`;
@@ -104,6 +118,43 @@ function orderCode(word: string): number | undefined {
   return digits === undefined ? undefined : Number(digits);
 }
 
+/** An order as a line of a spreadsheet, under the names of the mirror's columns; times in the company's zone. */
+function csvColumns(config: Config): CsvColumns<MirroredOrder> {
+  const shop = shopName(config);
+  const { currency } = config.shop;
+  const { timezone } = config.orders;
+  return {
+    shop: () => shop,
+    code: ({ code }) => code,
+    order_id: ({ orderId }) => orderId,
+    status: ({ status }) => status,
+    created_at: ({ createdAt }) => when(createdAt, timezone),
+    store_external_id: ({ storeExternalId }) => storeExternalId,
+    delivery_type: ({ deliveryType }) => deliveryType,
+    scheduled_for: ({ scheduledFor }) => when(scheduledFor, timezone),
+    customer_first_name: ({ customerFirstName }) => customerFirstName,
+    customer_last_name: ({ customerLastName }) => customerLastName,
+    customer_phone_number: ({ customerPhoneNumber }) => customerPhoneNumber,
+    customer_email: ({ customerEmail }) => customerEmail,
+    address_address: ({ addressAddress }) => addressAddress,
+    address_details: ({ addressDetails }) => addressDetails,
+    items: ({ items }) =>
+      items
+        .map(({ quantity, productName, productExternalId }) =>
+          [quantity, productName ?? productExternalId].join(' x '),
+        )
+        .join(', '),
+    amount: ({ amount }) => ({ amount }),
+    delivery_fee: ({ deliveryFee }) => ({ amount: deliveryFee }),
+    coupon_discount: ({ couponDiscount }) => ({ amount: couponDiscount }),
+    amount_to_pay: ({ amountToPay }) => ({ amount: amountToPay }),
+    currency: () => currency,
+  };
+}
+
+/** Without --limit. */
+const LISTED = 20;
+
 const list = command({
   description: 'List orders of the mirror, the newest first',
   examples: [
@@ -111,6 +162,7 @@ const list = command({
     'order list --day 2026-03-01 --customer soto',
     'order list --unbooked --branch B1 --json',
     'order list --due',
+    'order list --day 2026-03-01 --csv --decimal comma > orders.csv',
   ],
   options: {
     '--code <number>': parsed('only orders with this number', (text) => {
@@ -121,28 +173,42 @@ const list = command({
     '--day <day>': 'only orders placed on this day, such as 2026-03-01',
     '--branch <id>': 'only orders of this branch, by either of its ids',
     '--customer <text>': 'only orders whose customer has this in the name, phone number or e-mail',
+    '--text <text>': 'only orders with this in their number, customer, address or items',
     '--unbooked': 'only paid orders that no POS has acknowledged',
     '--status <status>': 'only orders in this status',
     '--open': 'only orders whose life has not ended',
     '--due': 'only scheduled orders whose life has not ended, the next one first',
-    '--limit <n>': LIMIT,
+    '--limit <n>': whole(`at most this many, else ${LISTED}, and with --csv all`, 1),
     '--before <time>': 'only orders placed before this day or time, such as 2026-03-01T18:30',
+    '--csv': 'as a file for a spreadsheet, such as: order list --day 2026-03-01 --csv > orders.csv',
+    '--decimal <sign>': choice(
+      'of --csv: the decimal sign of its numbers; with comma its cells are separated by semicolons',
+      ['point', 'comma'],
+      'point',
+    ),
   },
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/readers.ts');
-      const { status, open, due, code, day, branch, customer, unbooked, limit, before } = call.options;
+      const { status, open, due, code, day, branch, customer, text, unbooked, before } = call.options;
+      const { csv, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
+      if (csv && call.options.json) throw new TillsyncError('usage', 'Give --csv or --json, not both.');
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named = branch === undefined ? undefined : namedBranch(configuredBranches(config), branch);
       const orders = mirror.orders({
-        ...{ limit, status, open, due, code, customer, unbooked },
+        ...{ limit, status, open, due, code, customer, text, unbooked },
         createdFrom: instant('--day', day, timeZone),
         createdBefore: ends.filter((end) => end !== undefined).sort()[0],
         stores: named && [named.subsidiaryId, named.externalId].filter((id) => id !== null),
       });
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
-      return { json: { orders }, text: orderTable(orders, timeZone, due) };
+      if (csv) {
+        const file = csvText(orders, csvColumns(config), decimal);
+        // A terminal is no file: what could steer it is made visible.
+        return { text: call.cli.stdout.isTTY ? printableLines(file.replaceAll('\r\n', '\n')) : file };
+      }
+      return { json: { orders }, text: orderTable(orders, config, due) };
     }),
 });
 
@@ -169,7 +235,7 @@ const show = command({
       if (options.payload && !options.json) return writePayload(cli, `${payload ?? ''}\n`);
       return {
         json: { order, ...history, payload },
-        text: orderDetails(order, timezone) + historyText(history, timezone),
+        text: orderDetails(order, config) + historyText(history, timezone),
       };
     }),
 });

@@ -1,5 +1,6 @@
 import type { OutboxEntry, ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type ProductQuery, readProductChange } from '../outbox/change.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
@@ -8,7 +9,7 @@ import { command, group, WAIT, withParts, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
-import { fields, table, when } from './table.ts';
+import { fields, inCurrency, table, when } from './table.ts';
 
 /** Of a stock that the POS counted: its last count, what is kept back of it, and what may be sold. */
 interface Offer {
@@ -36,7 +37,12 @@ function withOffers(product: MirroredProduct, offerOf: OfferOf) {
 }
 
 /** A product as the mirror or the platform has it. */
-function productText(product: MirroredProduct | ProductRecord, offerOf: OfferOf = () => undefined): string {
+function productText(
+  product: MirroredProduct | ProductRecord,
+  { shop }: Config,
+  offerOf: OfferOf = () => undefined,
+): string {
+  const price = inCurrency('PRICE', shop);
   const isMirrored = 'skus' in product;
   const skus: readonly SkuRecord[] = isMirrored ? product.skus : product.children;
   const head = fields({
@@ -48,8 +54,8 @@ function productText(product: MirroredProduct | ProductRecord, offerOf: OfferOf 
   });
   const skuTable = table(
     skus,
-    { SKU: 'sku', BARCODE: 'barcode', PRICE: 'price', DISCOUNT: 'discount', SHOW: 'show' },
-    ['PRICE', 'DISCOUNT'],
+    { SKU: 'sku', BARCODE: 'barcode', [price]: 'price', DISCOUNT: 'discount', SHOW: 'show' },
+    [price, 'DISCOUNT'],
   );
   const places = skus.flatMap(({ sku, stocks, integrations }) => {
     const branches = new Set([...stocks, ...integrations].map(({ subsidiaryId }) => subsidiaryId));
@@ -140,11 +146,11 @@ const show = command({
         const offerOf = offersOf(stores, products);
         return {
           json: { products: products.map((each) => withOffers(each, offerOf)), changes },
-          text: products.map((each) => productText(each, offerOf)).join('\n') + last,
+          text: products.map((each) => productText(each, config, offerOf)).join('\n') + last,
         };
       });
     }
-    return withParts(context, async ({ parts: { stores, platform }, progress, call }) => {
+    return withParts(context, async ({ parts: { stores, platform }, config, progress, call }) => {
       const known = meaningsOf(name).find((each) => findProducts(stores, each).length > 0) ?? name;
       const query = queryFor(known, findProducts(stores, known));
       progress.step('asking the platform for the product');
@@ -156,7 +162,7 @@ const show = command({
       const isSame = differences.length === 0;
       return {
         json: { live: { ...record, raw: JSON.parse(raw) as unknown }, differences },
-        text: `${productText(live)}${isSame ? '' : `\nThe mirror differs:\n${differenceTable(differences)}`}`,
+        text: `${productText(live, config)}${isSame ? '' : `\nThe mirror differs:\n${differenceTable(differences)}`}`,
         ...(isSame && { below: 'The mirror has the same.\n' }),
       };
     });

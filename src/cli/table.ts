@@ -70,6 +70,11 @@ export function whenIn(iso: string | null | undefined, timeZone: string): string
   return text === null || text === iso ? text : `${text} (${timeZone})`;
 }
 
+/** The title of amounts, such as `PRICE (CLP)`. */
+export function inCurrency(title: string, { currency }: { currency: string }): string {
+  return currency === '' ? title : `${title} (${currency})`;
+}
+
 /** How long ago, or how soon: `3m ago`, `in 29d 3h`. */
 export function ago(iso: string, nowMs: number): string {
   const ms = nowMs - Date.parse(iso);

@@ -41,6 +41,10 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   stores: 'store_external_id IN (SELECT value FROM json_each(@stores))',
   customer: `instr(lower(concat_ws(' ', customer_first_name, customer_last_name, customer_phone_number,
     customer_email)), lower(@customer)) > 0`,
+  text: `(instr(lower(concat_ws(' ', order_id, code, name, customer_first_name, customer_last_name,
+      customer_phone_number, customer_email, address_address, address_street_address, address_details)), lower(@text)) > 0
+    OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = orders.order_id
+      AND instr(lower(concat_ws(' ', i.product_external_id, i.product_name, i.comment)), lower(@text)) > 0))`,
   unbooked: `${IS_TO_BOOK}
     AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`,
 };

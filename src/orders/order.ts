@@ -151,6 +151,8 @@ export interface OrderFilter {
   stores?: readonly string[] | undefined;
   /** Only orders whose customer's name, phone number or e-mail address has this text in it. */
   customer?: string | undefined;
+  /** Only orders that have this text in their number, customer, address or items. */
+  text?: string | undefined;
   /** Only orders that were not cancelled and that no POS acknowledged. */
   unbooked?: boolean | undefined;
 }

@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openMirror } from '../../src/orders/mirror.ts';
+import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { invoke } from './invoke.ts';
@@ -24,6 +25,8 @@ interface Told {
   store?: string;
   createdAt?: string;
   customer?: [string, string, string];
+  amount?: number;
+  items?: OrderItem[];
 }
 
 const observe = (told: Told) => ({
@@ -44,8 +47,9 @@ const observe = (told: Told) => ({
         customerLastName: told.customer?.[1] ?? 'Rojas',
         customerPhoneNumber: told.customer?.[2] ?? null,
         name: BIDI,
+        ...(told.amount !== undefined && { amount: told.amount, amountToPay: told.amount }),
       },
-      items: [],
+      items: told.items ?? [],
     },
   },
 });
@@ -61,6 +65,22 @@ beforeAll(async () => {
     observe({ orderId: 'ord-d', code: 1008, status: 'ready', createdAt: '2026-01-02T15:00:00.000Z' }),
     observe({ orderId: 'ord-e', code: 1008, status: 'ready', store: 'B2' }),
     observe({ orderId: '1006', code: 9, status: 's'.repeat(100_000) }),
+    observe({
+      ...{
+        orderId: 'ord-f',
+        code: 1010,
+        status: 'ready',
+        amount: 1990.5,
+        createdAt: '2026-01-04T02:00:00.000Z',
+      },
+      customer: ['=HYPERLINK(1)', 'Díaz, Ñ', '+569 1'],
+      items: [
+        {
+          ...{ productName: 'Espresso', quantity: 2, productExternalId: 'A-1', comment: null, modifiers: [] },
+          ...{ unitPrice: null, baseUnitPrice: null, productPrice: null, productBasePrice: null },
+        },
+      ],
+    }),
   ]);
   const stores = new MirrorStores({ mirror, branches: [], clock });
   await stores.write(({ reservations }) => reservations.acknowledge(['ord-b'], 'http'));
@@ -123,4 +143,35 @@ test('nothing that came from outside steers or deceives a terminal, nor pads a l
   const json = (await run('order', 'show', 'ord-a', '--json')).stdout;
   expect(json).not.toMatch(/[\u202e\u200b]/u);
   expect(JSON.parse(json).order.name).toBe(BIDI);
+});
+
+test('any text of an order finds it: its customer, its number, its id', async () => {
+  const found = async (text: string) => {
+    const { stdout } = await run('order', 'list', '--text', text, '--json');
+    return JSON.parse(stdout).orders.map(({ orderId }: { orderId: string }) => orderId);
+  };
+  expect(await found('SOTO')).toEqual(['ord-b']);
+  expect(await found('1007')).toEqual(['ord-c']);
+  expect(await found('espresso')).toEqual(['ord-f']);
+  expect(await found('no such text')).toEqual([]);
+});
+
+test('orders are a file for a spreadsheet, in the currency and under the name of the shop', async () => {
+  const shop = { TILLSYNC_SHOP_NAME: 'Corner', TILLSYNC_SHOP_CURRENCY: 'CLP' };
+  const csv = async (...words: string[]) =>
+    (await invoke(['order', 'list', '--csv', ...words], { env: { ...env, ...shop } })).stdout;
+  const [titles, line] = (await csv('--code', '1010')).split('\r\n');
+  expect(titles).toMatch(/^\ufeffshop,code,order_id,status,created_at,/);
+  expect(line).toBe(
+    'Corner,1010,ord-f,ready,2026-01-03 23:00:00,B1,,,\'=HYPERLINK(1),"Díaz, Ñ",\'+569 1,,,,2 x Espresso,1990.5,,,1990.5,CLP',
+  );
+  expect((await csv('--code', '1010', '--decimal', 'comma')).split('\r\n')[1]).toContain(';1990,5;CLP');
+  const lines = (await csv()).trimEnd().split('\r\n');
+  expect(lines).toHaveLength(1 + 7);
+  expect((await csv('--limit', '2')).trimEnd().split('\r\n')).toHaveLength(3);
+  expect((await run('order', 'list', '--csv', '--json')).code).toBe(2);
+  const shown = await invoke(['order', 'list'], { env: { ...env, ...shop } });
+  expect(shown.stdout).toContain('TO PAY (CLP)');
+  const one = await invoke(['order', 'show', 'ord-f'], { env: { ...env, ...shop } });
+  expect(one.stdout).toMatch(/amount_to_pay: +1990.5 CLP\n/);
 });
