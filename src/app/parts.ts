@@ -1,4 +1,3 @@
-import type { Branch } from '../catalog/product.ts';
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import type { Secrets } from '../config/secrets.ts';
@@ -110,31 +109,14 @@ export interface PartsOptions {
 }
 
 /** What the daemon and every command beside it work with; both build it here, so both keep the same rules. */
-export interface Parts {
-  config: Config;
-  state: State;
-  mirror: Mirror;
-  platform: PlatformClient;
-  orderPoll: OrderPoll;
-  webhookSecrets: WebhookSecrets;
-  webhookRegistration: WebhookRegistration;
-  branches: readonly Branch[];
-  /** Catalogue and outbox in the mirror. */
-  stores: MirrorStores;
-  outbox: Outbox;
-  catalogSweep: LeasedSweep;
-  /** Called after changes were put in line by this process. */
-  onLine: Set<() => void>;
-  /** Waits for a token refresh under way, writes what is pending, closes. */
-  close(): Promise<void>;
-}
+export type Parts = Awaited<ReturnType<typeof build>>;
 
 /** Opens the databases and builds what works on them. Throws `storage-…`, `config-invalid`. */
 export function openParts(options: PartsOptions): Promise<Parts> {
   return buildOrRelease(options.log, (releasers) => build(options, releasers));
 }
 
-async function build(options: PartsOptions, releasers: Releasers): Promise<Parts> {
+async function build(options: PartsOptions, releasers: Releasers) {
   const { config, secrets, clock, log, holders } = options;
   const group = config.storage.group === '' ? undefined : config.storage.group;
   const paths = prepareStorage(config.storage.directory, group);
@@ -184,7 +166,9 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
     platform,
     webhookSecrets,
     branches,
+    /** Catalogue and outbox in the mirror. */
     stores,
+    /** Called after changes were queued by this process. */
     onLine,
     outbox: new Outbox({
       stores,
@@ -216,6 +200,7 @@ async function build(options: PartsOptions, releasers: Releasers): Promise<Parts
       clock,
       log,
     }),
+    /** Waits for a token refresh under way, writes what is pending, closes. */
     close: () => releasers.release(),
   };
 }

@@ -8,31 +8,21 @@ import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
 import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts';
-import type { KeptCallback } from '../orders/callbacks.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import type { OutboxEntry, OutboxFilter } from '../outbox/outbox-queries.ts';
 import type { SafetyRule } from '../outbox/safety-stock.ts';
 import { MirrorStores } from '../outbox/stores.ts';
-import type { Wait } from '../platform/platform.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
 import { isReadable, requireRights } from './installation.ts';
 import { RUNNING, storagePaths, storageSpace } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
-/** Rows of the mirror. */
-export interface MirrorCounts {
-  orders: number;
-  openOrders: number;
-  /** Newest seq of the change feed. */
-  events: number;
-  quarantine: number;
-}
-
-export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>): MirrorCounts {
+/** Rows of the mirror; `events`: newest seq of the change feed. */
+export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
   const counts = mirror.read((db) =>
     db
-      .prepare<[], Omit<MirrorCounts, 'events'>>(
+      .prepare<[], { orders: number; openOrders: number; quarantine: number }>(
         `SELECT (SELECT count(*) FROM orders) AS orders,
            (SELECT count(*) FROM orders WHERE ${IS_OPEN}) AS openOrders,
            (SELECT count(*) FROM quarantine) AS quarantine`,
@@ -95,24 +85,10 @@ export interface ReadersOptions {
 }
 
 /** What a command needs that only looks: nothing is created, upgraded or written. */
-export interface Readers {
-  mirror: Mirror;
-  /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
-  tokens(): TokenStatus;
-  waits(): Wait[];
-  /** Whether the daemon runs on these files now. */
-  isRunning(): boolean;
-  /** Alarms that are up, those included that the mirror did not take from the daemon that runs. */
-  alarms(): AlarmUp[];
-  /** After `id`, oldest first; throw as `tokens` does. */
-  callbacks(after: number, limit: number): KeptCallback[];
-  /** Rows of the mirror. */
-  counts(): MirrorCounts;
-  close(): Promise<void>;
-}
+export type Readers = Awaited<ReturnType<typeof openReaders>>;
 
 /** Opens the stored files for looking, also beside a running daemon. Throws `not-found` before the first start. */
-export async function openReaders({ config, clock }: ReadersOptions): Promise<Readers> {
+export async function openReaders({ config, clock }: ReadersOptions) {
   const { directory } = config.storage;
   const { mirror: path, state: statePath } = storagePaths(directory);
   requireRights(directory, 'read');
@@ -125,9 +101,12 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
   };
   return {
     mirror,
+    /** From state.db; throw `not-found` before there is one, `storage-…` when this user may not read it. */
     tokens: () => tokenStatus(state(), clock),
     waits: () => state().ledger.waits(config.limits),
+    /** Whether the daemon runs on these files now. */
     isRunning: () => state().leases.isHeld(RUNNING),
+    /** Alarms that are up, those included that the mirror did not take from the daemon that runs. */
     alarms() {
       const stored = mirror.raisedAlarms();
       // None where this user may not look, or the daemon ended before it could take them back.
@@ -135,7 +114,8 @@ export async function openReaders({ config, clock }: ReadersOptions): Promise<Re
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
       return [...found.alarms.aside().filter(isMissing), ...stored];
     },
-    callbacks: (after, limit) => state().callbacks.list(after, limit),
+    /** After `id`, oldest first; throw as `tokens` does. */
+    callbacks: (after: number, limit: number) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
     close: async () => {
       if (!(found instanceof TillsyncError)) found.close();

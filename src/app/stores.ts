@@ -1,12 +1,12 @@
 import type { Clock } from '../core/time.ts';
-import { BootTime, type Holders, LeaseRows, type Leases, systemHolders } from '../db/lease.ts';
+import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
 import { AlarmRows } from '../health/alarm-news.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
-import { type FeedMemory, FeedRows } from '../orders/mirror-file.ts';
-import { type WebhookMemoryStore, WebhookRows } from '../orders/webhook.ts';
+import { FeedRows } from '../orders/mirror-file.ts';
+import { WebhookRows } from '../orders/webhook.ts';
 import { RateLedger } from '../platform/rate-budget.ts';
-import { TokenRows, type TokenStore } from '../platform/tokens.ts';
+import { TokenRows } from '../platform/tokens.ts';
 import { ConfigSeenRows } from './config-changes.ts';
 
 export interface StateOptions {
@@ -21,17 +21,7 @@ export interface StateOptions {
 }
 
 /** What all processes of one company share. */
-export interface State {
-  ledger: RateLedger;
-  tokens: TokenStore;
-  leases: Leases & Pick<LeaseRows, 'isHeld' | 'holder'>;
-  webhook: WebhookMemoryStore;
-  alarms: AlarmRows;
-  feed: FeedMemory;
-  callbacks: CallbackRows;
-  configSeen: ConfigSeenRows;
-  close(): void;
-}
+export type State = ReturnType<typeof openState>;
 
 const BUSY_TIMEOUT_MS = 20;
 
@@ -39,7 +29,7 @@ const BUSY_TIMEOUT_MS = 20;
  * Opens or creates state.db. May throw `storage-busy` while another process creates or upgrades it; try again
  * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
  */
-export function openState(options: StateOptions): State {
+export function openState(options: StateOptions) {
   const { clock, holders = systemHolders, onSecret } = options;
   const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
   const { db } = file;
