@@ -2,10 +2,10 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { TillsyncError, whenFree } from '../core/errors.ts';
-import { isoUtc } from '../core/time.ts';
+import { isoUtc, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
-import { readBoard, readTrends } from '../orders/order-queries.ts';
+import { readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
 import type { AckResult } from '../outbox/reservations.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
@@ -16,8 +16,10 @@ import {
   type feedEvent,
   feedPage,
   feedQuery,
+  foundOrders,
   orderAnswer,
   orderPath,
+  orderSearch,
   trendsAnswer,
 } from './schemas.ts';
 
@@ -174,7 +176,7 @@ const TREND_HOURS = 24;
 /** For so long the same trends are answered again, however many look. */
 const TRENDS_FOR_MS = 15_000;
 
-function boardRoutes({ parts: { mirror }, clock }: LocalApiOptions): ApiRoute[] {
+function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
   let trends: { untilMonoMs: number; answer: z.output<typeof trendsAnswer> } | undefined;
   return [
     route({
@@ -189,6 +191,22 @@ function boardRoutes({ parts: { mirror }, clock }: LocalApiOptions): ApiRoute[] 
           const newest = mirror.newestSeq();
           return { newest, orders: mirror.read((db) => readBoard(db, BOARD, clock.nowMs())) };
         }),
+    }),
+    route({
+      method: 'get',
+      path: '/orders/search',
+      operationId: 'searchOrders',
+      summary: 'Orders by code, by a part of what is written in them, or by day',
+      query: orderSearch,
+      answer: foundOrders,
+      async handle({ query: { q, day, limit } }) {
+        const created = day === undefined ? undefined : timeOf(day, config.orders.timezone);
+        const search = { text: q, created, limit: limit + 1 };
+        const orders = await whenFree(clock, () =>
+          mirror.read((db) => searchOrders(db, search, clock.nowMs())),
+        );
+        return { orders: orders.slice(0, limit), hasMore: orders.length > limit };
+      },
     }),
     route({
       method: 'get',
@@ -208,6 +226,15 @@ function boardRoutes({ parts: { mirror }, clock }: LocalApiOptions): ApiRoute[] 
   ];
 }
 
+/** The whole of a day, such as 2026-03-01, in a zone. */
+function timeOf(day: string, timeZone: string): { from: string; before: string } {
+  const calendar = zoneCalendar(timeZone);
+  const startMs = Date.parse(day);
+  const at = (wallMs: number) => isoUtc(calendar.firstInstantMs(wallMs));
+  return { from: at(startMs), before: at(startMs + DAY_MS) };
+}
+
+const DAY_MS = 86_400_000;
 const STREAMS_MAX = 50;
 
 /** Opens streams, each of which holds a connection, until `closing`. */
@@ -310,8 +337,9 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
           hint: 'It comes with the next poll, if the platform has it.',
         });
       }
+      const known = JSON.stringify({ order, acknowledged: mirror.acknowledgement(orderId) });
       // What was received is JSON already.
-      return `{"order":${JSON.stringify(order)},"payload":${mirror.orderPayload(orderId) ?? 'null'}}`;
+      return `${known.slice(0, -1)},"payload":${mirror.orderPayload(orderId) ?? 'null'}}`;
     },
   });
   const acknowledge = route({

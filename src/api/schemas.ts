@@ -54,10 +54,34 @@ export const feedQuery = z.strictObject({
   limit: limitOf(100, 500),
 });
 
+export const orderSearch = z.strictObject({
+  q: z
+    .string()
+    .trim()
+    .max(200)
+    .optional()
+    .describe(
+      'The code, or a part of an id, of a name, phone or e-mail of the customer, of an address or an item',
+    ),
+  day: z.iso.date().optional().describe('When they were created, on the calendar of `orders.timezone`'),
+  limit: limitOf(30, 200),
+});
+
+export const foundOrders = z.object({
+  orders: z
+    .array(boardOrder)
+    .describe('Newest first; a text is looked for in the newest 5,000, a code in all'),
+  hasMore: z.boolean(),
+});
+
 export const orderPath = z.strictObject({ orderId: z.string().min(1) });
 
 export const orderAnswer = z.object({
   order,
+  acknowledged: z
+    .object({ at: isoTime, source: z.string().describe('Way in: inbox, http or cli') })
+    .nullable()
+    .describe('When the POS took it; null: it has not told'),
   payload: z.unknown().describe('As received from the platform'),
 });
 

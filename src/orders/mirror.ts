@@ -30,6 +30,7 @@ import {
 } from './order.ts';
 import { OrderImport } from './order-import.ts';
 import {
+  acknowledgementOf,
   EVENT,
   findOrders,
   orderById,
@@ -371,6 +372,10 @@ export class Mirror implements OrderKeeper {
 
   orders(filter: OrderFilter): MirroredOrder[] {
     return this.read((db) => findOrders(db, filter));
+  }
+
+  acknowledgement(orderId: string): OrderHistory['acknowledged'] {
+    return this.read((db) => acknowledgementOf(db, orderId));
   }
 
   orderHistory(orderId: string): OrderHistory {

@@ -86,13 +86,13 @@ export const boardOrder = z.object({
   isScheduled: flag,
   scheduledFor: dueTime,
   updatedAt: isoTime,
+  acknowledgedAt: isoTime.nullable().describe('When the POS acknowledged it; null: it did not'),
   waitingSince: text.describe(
     'Since when it waits for the POS to acknowledge it; null: it does not, or no POS here acknowledges orders',
   ),
 });
 
-/** What the feed tells of an order leaves `waitingSince` out. */
-export type BoardOrder = Omit<z.output<typeof boardOrder>, 'waitingSince'> & { waitingSince?: string | null };
+export type BoardOrder = z.output<typeof boardOrder>;
 
 /** What went on within one hour. */
 export const trendHour = z.object({

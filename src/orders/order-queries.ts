@@ -78,18 +78,19 @@ function flag(value: number | null): boolean | null {
 /** Reads the whole feed for the events of one order: for a person, not for a loop. */
 export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
   const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
-  const acknowledged = db
-    .prepare<[string], { at: string; source: string }>(
-      'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?',
-    )
-    .get(orderId);
-  return { events, acknowledged: acknowledged ?? null };
+  return { events, acknowledged: acknowledgementOf(db, orderId) };
+}
+
+export function acknowledgementOf(db: Database.Database, orderId: string): OrderHistory['acknowledged'] {
+  const sql = 'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?';
+  return sqlOf(db).row<{ at: string; source: string }>(sql, orderId) ?? null;
 }
 
 const BOARD = `SELECT ${columnsAs([
   ...['orderId', 'seq', 'code', 'status', 'storeExternalId', 'customerFirstName', 'customerLastName'],
   ...['deliveryType', 'amountToPay', 'createdAt', 'isScheduled', 'scheduledFor', 'updatedAt'],
-])} FROM orders`;
+])}, (SELECT acked_at FROM order_acks WHERE order_acks.order_id = orders.order_id) AS acknowledgedAt FROM orders`;
+type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled: number | null };
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -142,26 +143,61 @@ export function readBoard(
   db: Database.Database,
   limits: { open: number; ended: number },
   nowMs: number,
-): Required<BoardOrder>[] {
-  type Row = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled: number | null };
-  const since = new Map(waitingOrders(db, nowMs, limits.open).map((order) => [order.orderId, order.since]));
+): BoardOrder[] {
+  const waiting = waitingOrders(db, nowMs, limits.open);
   const rows = (rest: string, ...values: (number | string)[]) =>
-    sqlOf(db).rows<Row>(`${BOARD} ${rest}`, ...values);
+    sqlOf(db).rows<BoardRow>(`${BOARD} ${rest}`, ...values);
   const open = [
     ...rows(`WHERE ${IS_OPEN} ORDER BY created_at DESC LIMIT ?`, limits.open),
     ...rows(`WHERE ${IS_DUE} ORDER BY scheduled_for LIMIT ?`, limits.open),
-    ...[...since.keys()].flatMap((orderId) => rows('WHERE order_id = ?', orderId)),
+    ...waiting.flatMap(({ orderId }) => rows('WHERE order_id = ?', orderId)),
   ];
   const ended = rows(
     `WHERE seq > coalesce((SELECT max(seq) FROM order_events), 0) - ? AND NOT ${IS_OPEN} ORDER BY seq DESC LIMIT ?`,
     ...[EVENTS_BACK, limits.ended],
   );
   const once = new Map([...open, ...ended].map((row) => [row.orderId, row]));
-  return [...once.values()].map((row) => ({
+  return boardOrders([...once.values()], waiting);
+}
+
+function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]): BoardOrder[] {
+  const since = new Map(waiting.map((order) => [order.orderId, order.since]));
+  return rows.map((row) => ({
     ...row,
     isScheduled: flag(row.isScheduled),
     waitingSince: since.get(row.orderId) ?? null,
   }));
+}
+
+export interface OrderSearch {
+  /** A whole code, or a part of what is written in the order. */
+  text?: string | undefined;
+  /** Only orders created in this time, ISO 8601 UTC. */
+  created?: { from: string; before: string } | undefined;
+  limit: number;
+}
+
+/** Newest orders whose texts are looked through: what bounds the time this takes. */
+const SEARCHED = 5_000;
+
+/** Orders that a person looks for, newest first. */
+export function searchOrders(db: Database.Database, search: OrderSearch, nowMs: number): BoardOrder[] {
+  const { text = '', created, limit } = search;
+  const when = created ? 'created_at >= @from AND created_at < @before' : 'true';
+  const written = `EXISTS (SELECT 1 FROM orders o WHERE o.order_id = newest.order_id AND instr(lower(concat_ws(' ',
+      o.order_id, o.customer_first_name, o.customer_last_name, o.customer_phone_number, o.customer_email,
+      o.address_address, o.address_details, o.store_external_id)), lower(@text)) > 0)
+    OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = newest.order_id
+      AND instr(lower(concat_ws(' ', product_name, product_external_id, comment)), lower(@text)) > 0)`;
+  const newest = `SELECT order_id FROM orders WHERE ${when} ORDER BY created_at DESC LIMIT ${SEARCHED}`;
+  const found = `order_id IN (SELECT order_id FROM (${newest}) newest WHERE ${written}
+    UNION SELECT order_id FROM orders WHERE code = @code)`;
+  const values = { ...created, text, code: /^#?\d{1,15}$/.test(text) ? Number(text.replace('#', '')) : null };
+  const rows = sqlOf(db).rows<BoardRow>(
+    `${BOARD} WHERE ${when} AND ${text === '' ? 'true' : found} ORDER BY created_at DESC LIMIT @limit`,
+    { ...values, limit },
+  );
+  return boardOrders(rows, waitingOrders(db, nowMs, WAITING_MAX));
 }
 
 /** Settled changes of one hour that are looked at, newest first: what bounds the time this takes. */

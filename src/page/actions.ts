@@ -2,10 +2,12 @@ import {
   type Api,
   ApiFault,
   type Change,
+  type FoundOrders,
   type OrderAnswer,
   type OutboxAnswer,
   type ProductsAnswer,
 } from './api.ts';
+import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, Stage, Store } from './state.ts';
 import { type Language, speechOf } from './words/language.ts';
 
@@ -15,6 +17,7 @@ export type Actions = ReturnType<typeof pageActions>;
 interface Around {
   api: Api;
   store: Store;
+  caller: Caller;
   /** Begins to keep the page up to date anew. */
   watch: () => void;
   /** Reads the figures anew. */
@@ -24,7 +27,7 @@ interface Around {
 }
 
 export function pageActions(around: Around) {
-  const { store, keepLanguage } = around;
+  const { store, caller, keepLanguage } = around;
   const keys = keyActions(around);
   return {
     speak(language: Language): void {
@@ -39,22 +42,23 @@ export function pageActions(around: Around) {
     showOrder: (orderId: string) => void showOrder(around, orderId),
     askDrop: (change: Change) => store.set({ dialog: { kind: 'drop', change } }),
     ...keys,
+    turnCalls: (isOn: boolean) => void caller.turn(isOn),
+    markSeen: (orderIds: readonly string[]) => caller.markSeen(orderIds),
     ...outboxActions(around, keys.needKey),
     ...catalogActions(around),
+    ...searchActions(around),
   };
 }
 
-async function showOrder({ api, store }: Around, orderId: string): Promise<void> {
-  store.set({ dialog: { kind: 'order', orderId, order: undefined } });
-  const order = await api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`).then(
-    (answer) => answer.order,
-    (error) => {
-      if (error instanceof ApiFault) return null;
-      throw error;
-    },
-  );
+async function showOrder({ api, store, caller }: Around, orderId: string): Promise<void> {
+  caller.markSeen([orderId]);
+  store.set({ dialog: { kind: 'order', orderId, answer: undefined } });
+  const answer = await api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`).catch((error) => {
+    if (error instanceof ApiFault) return null;
+    throw error;
+  });
   const { dialog } = store.state;
-  if (dialog?.kind === 'order' && dialog.orderId === orderId) store.set({ dialog: { ...dialog, order } });
+  if (dialog?.kind === 'order' && dialog.orderId === orderId) store.set({ dialog: { ...dialog, answer } });
 }
 
 /** Asks for the key where it is needed, tries it, and then does what had to wait for it. */
@@ -139,6 +143,37 @@ function catalogActions({ api, store }: Around) {
       pause = setTimeout(() => void load(text, null), PAUSE_MS);
     },
     moreProducts: () => void load(store.state.catalog.text, store.state.catalog.next),
+  };
+}
+
+/** Searches orders while somebody types, at the pace of their pauses. */
+function searchActions({ api, store }: Around) {
+  let pause: ReturnType<typeof setTimeout> | undefined;
+  const set = (change: Partial<typeof store.state.search>) =>
+    store.set({ search: { ...store.state.search, ...change } });
+  const load = async () => {
+    const { text, day } = store.state.search;
+    const query = new URLSearchParams({ ...(text.trim() && { q: text.trim() }), ...(day && { day }) });
+    const found = await api.get<FoundOrders>(`/orders/search?${query}`).then(
+      (answer) => ({ ...answer, fault: null }),
+      (error) => {
+        if (!(error instanceof ApiFault)) throw error;
+        return { orders: [], hasMore: false, fault: error.message };
+      },
+    );
+    const { search } = store.state;
+    // Somebody typed on meanwhile.
+    if (search.text === text && search.day === day) set(found);
+  };
+  return {
+    /** Either may be left as it is; without both the board is shown again. */
+    searchOrders(wish: { text?: string; day?: string }): void {
+      clearTimeout(pause);
+      set(wish);
+      const { text, day } = store.state.search;
+      if (text.trim() === '' && day === '') set({ orders: null, hasMore: false, fault: null });
+      else pause = setTimeout(() => void load(), PAUSE_MS);
+    },
   };
 }
 

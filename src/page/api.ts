@@ -4,7 +4,7 @@ import type * as api from '../api/schemas.ts';
 export type StatusAnswer = z.output<typeof api.statusAnswer>;
 export type BoardAnswer = z.output<typeof api.boardAnswer>;
 export type TrendsAnswer = z.output<typeof api.trendsAnswer>;
-export type FeedEvent = z.output<typeof api.feedEvent>;
+export type FoundOrders = z.output<typeof api.foundOrders>;
 export type OrderAnswer = z.output<typeof api.orderAnswer>;
 export type Change = z.output<typeof api.change>;
 export type OutboxAnswer = z.output<typeof api.outboxPage>;
@@ -95,44 +95,12 @@ async function faultOf(answer: Response): Promise<ApiFault> {
   }
 }
 
-/** Takes the text of an event stream in pieces, however they are cut, and gives the data of each whole event. */
-export class EventParser {
-  #rest = '';
-
-  push(text: string): string[] {
-    const whole = (this.#rest + text).replaceAll('\r\n', '\n');
-    const events = whole.split('\n\n');
-    this.#rest = events.pop() ?? '';
-    return events.map(dataOf).filter((data) => data !== '');
-  }
-}
-
-function dataOf(event: string): string {
-  return event
-    .split('\n')
-    .filter((line) => line.startsWith('data:'))
-    .map((line) => line.slice('data:'.length).replace(/^ /, ''))
-    .join('\n');
-}
-
-/** Follows the change feed after `seq` until it ends or the signal; throws when it does not begin. */
-export async function followOrders(
-  api: Api,
-  seq: number,
-  onEvents: (events: FeedEvent[]) => void,
-  signal: AbortSignal,
-): Promise<void> {
-  const stream = await api.open(`/orders?after=${seq}`, signal);
-  const parser = new EventParser();
-  const decoder = new TextDecoder();
+/** Follows the change feed from now on until it ends or the signal; throws when it does not begin. */
+export async function followOrders(api: Api, onChange: () => void, signal: AbortSignal): Promise<void> {
+  const stream = await api.open('/orders?after=newest', signal);
   const reader = stream.getReader();
   try {
-    for (;;) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      const events = parser.push(decoder.decode(value, { stream: true }));
-      onEvents(events.map((data) => JSON.parse(data) as FeedEvent));
-    }
+    while (!(await reader.read()).done) onChange();
   } finally {
     await reader.cancel().catch(() => undefined);
   }

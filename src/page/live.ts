@@ -2,18 +2,23 @@ import {
   type Api,
   ApiFault,
   type BoardAnswer,
-  type FeedEvent,
   followOrders,
   type StatusAnswer,
   type TrendsAnswer,
 } from './api.ts';
-import { applyEvents, boardOf, type Store } from './state.ts';
+import { boardOf, type Store } from './state.ts';
 
 const STATUS_EVERY_MS = 5_000;
 const TRENDS_EVERY_MS = 60_000;
-/** The feed tells every change; once in a while the board is read anew all the same. */
-const BOARD_EVERY_MS = 300_000;
+/** The feed tells of every change of an order, but of no acknowledgement. */
+const BOARD_EVERY_MS = 5_000;
+const BOARD_PAUSE_MS = 250;
 const AGAIN_AFTER_MS = 2_000;
+/** Of a tab that nobody sees. */
+const HIDDEN_STATUS_EVERY_MS = 60_000;
+
+/** `all`: somebody sees the page; `orders`: nobody does, but it calls; `verdict`: its title and icon alone. */
+export type Watch = 'all' | 'orders' | 'verdict';
 
 interface LiveOptions {
   api: Api;
@@ -22,19 +27,23 @@ interface LiveOptions {
   onLocked: () => void;
   /** The figures may have changed. */
   onStatus: () => void;
+  /** The board was read. */
+  onBoard: () => void;
 }
 
-/** Keeps the page up to date for as long as somebody can see it. */
+/** Keeps the page up to date. */
 export class Live {
   readonly #options: LiveOptions;
   #watching = new AbortController();
+  /** Aborted when the board is to be read anew. */
+  #changed = new AbortController();
 
   constructor(options: LiveOptions) {
     this.#options = options;
   }
 
   /** Begins anew, whatever went on before. */
-  start(): void {
+  start(watch: Watch): void {
     this.stop();
     this.#watching = new AbortController();
     const { signal } = this.#watching;
@@ -44,9 +53,11 @@ export class Live {
         await rest(everyMs, signal);
       }
     };
-    void repeat(STATUS_EVERY_MS, () => this.#status());
-    void repeat(TRENDS_EVERY_MS, () => this.#trends());
-    void repeat(AGAIN_AFTER_MS, () => this.#orders(signal));
+    void repeat(watch === 'all' ? STATUS_EVERY_MS : HIDDEN_STATUS_EVERY_MS, () => this.#status());
+    if (watch === 'all') void repeat(TRENDS_EVERY_MS, () => this.#trends());
+    if (watch === 'verdict') return;
+    void this.#boards(signal);
+    void repeat(AGAIN_AFTER_MS, () => this.#follow(signal));
   }
 
   stop(): void {
@@ -84,23 +95,34 @@ export class Live {
     this.#options.store.set({ trends: hours });
   }
 
-  /** The board, then what changes on it until the stream ends or it is time to read the board anew. */
-  async #orders(signal: AbortSignal): Promise<void> {
-    const { api, store } = this.#options;
-    const { newest, orders } = await api.get<BoardAnswer>('/board');
-    store.set({ board: boardOf(orders) });
-    const until = AbortSignal.any([signal, AbortSignal.timeout(BOARD_EVERY_MS)]);
-    const apply = (events: readonly FeedEvent[]) => {
-      if (events.length > 0) store.set({ board: applyEvents(store.state.board, events) });
-    };
-    await followOrders(api, newest, apply, until).catch((error) => {
-      if (!until.aborted) throw error;
+  /** Reads the board as often as it changes, and now and then. */
+  async #boards(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      await this.#guard(() => this.#board());
+      await rest(BOARD_EVERY_MS, AbortSignal.any([signal, this.#changed.signal]));
+      await rest(BOARD_PAUSE_MS, signal);
+    }
+  }
+
+  async #board(): Promise<void> {
+    const { api, store, onBoard } = this.#options;
+    // What changes from here on may not be in the answer.
+    this.#changed = new AbortController();
+    const { orders } = await api.get<BoardAnswer>('/board');
+    store.set({ board: boardOf(orders, store.state.board) });
+    onBoard();
+  }
+
+  async #follow(signal: AbortSignal): Promise<void> {
+    await followOrders(this.#options.api, () => this.#changed.abort(), signal).catch((error) => {
+      if (!signal.aborted) throw error;
     });
   }
 }
 
 function rest(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
+    if (signal.aborted) return resolve();
     const timer = setTimeout(done, ms);
     function done() {
       clearTimeout(timer);

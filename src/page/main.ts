@@ -1,13 +1,16 @@
 import { render } from 'lit-html';
 import { type Actions, pageActions } from './actions.ts';
 import { Api } from './api.ts';
+import { Caller, rememberedCalls } from './calls.ts';
 import { Live } from './live.ts';
-import { boardOf, Store } from './state.ts';
+import { NO_BOARD, Store } from './state.ts';
 import { syncDialog } from './views/order-view.ts';
 import { pageView } from './views/page-view.ts';
+import { drawTab } from './views/tab-view.ts';
 import { chooseLanguage, speechOf } from './words/language.ts';
 
 const TICK_MS = 5_000;
+const CALL_EVERY_MS = 1_000;
 const KEY = 'tillsync.key';
 const LANGUAGE = 'tillsync.language';
 
@@ -25,18 +28,19 @@ const store = new Store(
     hasKey: keptKey() !== null,
     isNarrow: narrow.matches,
     status: null,
-    board: boardOf([]),
+    board: NO_BOARD,
     expanded: new Set(),
     trends: [],
     outbox: { tab: 'waiting', changes: null, before: null, deciding: new Set() },
     catalog: { text: '', products: null, next: null, fault: null },
+    search: { text: '', day: '', orders: null, hasMore: false, fault: null },
+    calls: rememberedCalls(),
     dialog: null,
     notice: null,
   },
   (state) => {
     document.documentElement.lang = state.speech.language;
-    const { speech, status } = state;
-    document.title = status === null ? speech.say('title') : speech.say('title.shop', { shop: status.shop });
+    drawTab(state);
     render(pageView(state, actions), root);
     syncDialog(state);
   },
@@ -46,18 +50,23 @@ const api = new Api(keptKey(), (key, forGood) => {
   localStorage.removeItem(KEY);
   if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
 });
+const caller = new Caller(store, (orderId) => actions.showOrder(orderId));
 const actions: Actions = pageActions({
   api,
   store,
-  watch: () => live.start(),
+  caller,
+  watch,
   refresh: () => void live.refresh(),
   keepLanguage: (chosen) => localStorage.setItem(LANGUAGE, chosen),
 });
 const live = new Live({
   api,
   store,
-  onLocked: () => actions.needKey(() => live.start()),
-  onStatus: () => void actions.refreshChanges(),
+  onLocked: () => actions.needKey(watch),
+  onStatus() {
+    if (!document.hidden) void actions.refreshChanges();
+  },
+  onBoard: () => caller.call(),
 });
 
 /** Of this tab, else of a screen that was told to remember it. */
@@ -65,14 +74,15 @@ function keptKey(): string | null {
   return sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY);
 }
 
-/** A tab that nobody sees asks for nothing: a browser keeps few connections open at once. */
-function watchWhileSeen(): void {
-  if (document.hidden) live.stop();
-  else live.start();
+/** A tab that nobody sees asks for little: a browser keeps few connections open at once. */
+function watch(): void {
+  if (!document.hidden) live.start('all');
+  else live.start(store.state.calls.isOn ? 'orders' : 'verdict');
 }
 
 narrow.addEventListener('change', ({ matches }) => store.set({ isNarrow: matches }));
-document.addEventListener('visibilitychange', watchWhileSeen);
+document.addEventListener('visibilitychange', watch);
 setInterval(() => store.set({ nowMs: store.state.nowMs + TICK_MS }), TICK_MS);
+setInterval(() => caller.call(), CALL_EVERY_MS);
 store.set({});
-watchWhileSeen();
+watch();

@@ -1,10 +1,10 @@
 import type { MirroredProduct } from '../catalog/product.ts';
-import type { BoardOrder, MirroredOrder, TrendHour } from '../orders/mirrored-order.ts';
-import type { Change, FeedEvent, StatusAnswer } from './api.ts';
+import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
+import type { Change, OrderAnswer, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
 /** Where an order is on its way, for the board's columns. */
-export const STAGES = ['payment', 'new', 'preparing', 'ready', 'underway', 'ended'] as const;
+export const STAGES = ['payment', 'new', 'scheduled', 'preparing', 'ready', 'underway', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
 
 const STAGE_OF: Readonly<Record<string, Stage>> = {
@@ -28,56 +28,66 @@ export function stageOf(status: string | null): Stage {
   return known ?? 'new';
 }
 
-/** Orders by stage: open ones by creation, ended ones by their last change, newest first. */
+/** When an order is due, of those that are for later. */
+export function dueAt({ isScheduled, scheduledFor }: BoardOrder): string | null {
+  return isScheduled === false ? null : scheduledFor;
+}
+
+/**
+ * Orders by stage: those that the POS has not taken for the longest time first, then the newest. Scheduled ones that
+ * nobody has begun stand apart, the next one first; ended ones by their last change.
+ */
 export function byStage(orders: Iterable<BoardOrder>): Record<Stage, BoardOrder[]> {
   const stages: Record<Stage, BoardOrder[]> = {
     payment: [],
     new: [],
+    scheduled: [],
     preparing: [],
     ready: [],
     underway: [],
     ended: [],
   };
-  for (const order of orders) stages[stageOf(order.status)].push(order);
-  for (const stage of STAGES) {
-    stages[stage].sort(stage === 'ended' ? (a, b) => b.seq - a.seq : newestFirst);
+  for (const order of orders) {
+    const stage = stageOf(order.status);
+    stages[stage === 'new' && (order.isScheduled || dueAt(order)) ? 'scheduled' : stage].push(order);
   }
+  for (const stage of STAGES) stages[stage].sort(stage === 'scheduled' ? nextFirst : unbookedFirst);
+  stages.ended.sort((a, b) => b.seq - a.seq);
   return stages;
 }
 
-function newestFirst(a: BoardOrder, b: BoardOrder): number {
-  return (b.createdAt ?? '').localeCompare(a.createdAt ?? '') || b.seq - a.seq;
+/** Stands behind every time: letters come after digits. */
+const NEVER = 'never';
+
+function unbookedFirst(a: BoardOrder, b: BoardOrder): number {
+  return (
+    (a.waitingSince ?? NEVER).localeCompare(b.waitingSince ?? NEVER) ||
+    (b.createdAt ?? '').localeCompare(a.createdAt ?? '') ||
+    b.seq - a.seq
+  );
 }
 
-/** Ended orders that are kept on the board. */
-const ENDED_MAX = 30;
+function nextFirst(a: BoardOrder, b: BoardOrder): number {
+  return (dueAt(a) ?? NEVER).localeCompare(dueAt(b) ?? NEVER) || unbookedFirst(a, b);
+}
 
-/** The orders on the board by id; `fresh`: those that changed while it was looked at. */
+/** The orders on the board by id; `fresh`: those that changed since it was last read. */
 interface Board {
   orders: ReadonlyMap<string, BoardOrder>;
   fresh: ReadonlySet<string>;
+  isRead: boolean;
 }
 
-export function boardOf(orders: readonly BoardOrder[]): Board {
-  return { orders: new Map(orders.map((order) => [order.orderId, order])), fresh: new Set() };
-}
+export const NO_BOARD: Board = { orders: new Map(), fresh: new Set(), isRead: false };
 
-/** The board after these events of the feed. An event that is older than what is shown changes nothing. */
-export function applyEvents(board: Board, events: readonly FeedEvent[]): Board {
-  const orders = new Map(board.orders);
-  const fresh = new Set<string>();
-  for (const { orderId, order } of events) {
-    if (order === null) orders.delete(orderId);
-    else if ((orders.get(orderId)?.seq ?? 0) < order.seq) {
-      orders.set(orderId, order);
-      fresh.add(orderId);
-    }
-  }
-  const ended = [...orders.values()]
-    .filter(({ status }) => stageOf(status) === 'ended')
-    .sort((a, b) => b.seq - a.seq);
-  for (const { orderId } of ended.slice(ENDED_MAX)) orders.delete(orderId);
-  return { orders, fresh };
+/** The board as it was read now; `before`: as it was shown until now. */
+export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
+  const changed = orders.filter(({ orderId, seq }) => before.orders.get(orderId)?.seq !== seq);
+  return {
+    orders: new Map(orders.map((order) => [order.orderId, order])),
+    fresh: new Set(before.isRead ? changed.map(({ orderId }) => orderId) : []),
+    isRead: true,
+  };
 }
 
 export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
@@ -89,7 +99,7 @@ export type Dialog =
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean }
   | { kind: 'drop'; change: Change }
   /** `undefined`: on its way; `null`: no longer kept. */
-  | { kind: 'order'; orderId: string; order: MirroredOrder | null | undefined };
+  | { kind: 'order'; orderId: string; answer: OrderAnswer | null | undefined };
 
 export interface PageState {
   speech: Speech;
@@ -118,9 +128,42 @@ export interface PageState {
     next: string | null;
     fault: string | null;
   };
+  /** Orders that somebody looks for; `orders` null: nobody does. */
+  search: {
+    text: string;
+    /** Such as 2026-03-01, on the store's calendar; empty: any. */
+    day: string;
+    orders: readonly BoardOrder[] | null;
+    /** There are more of them. */
+    hasMore: boolean;
+    fault: string | null;
+  };
+  calls: {
+    isOn: boolean;
+    /** Orders that somebody has seen on this screen. */
+    seen: ReadonlySet<string>;
+    /** The browser lets no sound out before somebody clicks. */
+    isSilent: boolean;
+    /** The browser shows notifications of this page. */
+    canNotify: boolean;
+  };
   dialog: Dialog | null;
   /** Of the last decision; read out. */
   notice: { isFault: boolean; text: string } | null;
+}
+
+/** New orders that nobody has seen on this screen and no POS took, the oldest first. */
+export function unseenOrders(orders: Iterable<BoardOrder>, seen: ReadonlySet<string>): BoardOrder[] {
+  return [...orders]
+    .filter(({ orderId, status, acknowledgedAt }) => {
+      return stageOf(status) === 'new' && acknowledgedAt === null && !seen.has(orderId);
+    })
+    .sort((a, b) => (a.createdAt ?? '').localeCompare(b.createdAt ?? ''));
+}
+
+/** For whom the page calls just now; nobody while it is switched off. */
+export function calledFor({ calls, board }: PageState): BoardOrder[] {
+  return calls.isOn ? unseenOrders(board.orders.values(), calls.seen) : [];
 }
 
 /** The one state of the page; whoever draws it is told once after any number of changes in a turn. */

@@ -65,6 +65,7 @@ export async function openApi(options: ApiRigOptions = {}) {
     newestSeq: () => events.at(-1)?.seq ?? 0,
     trimmedTo: () => 2,
     order: (orderId: string) => orders.get(orderId),
+    acknowledgement: () => null,
     orderPayload: (orderId: string) => (orders.has(orderId) ? '{"internalOrderId":"x","n":1.50}' : undefined),
   };
   const stores = {

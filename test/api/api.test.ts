@@ -305,6 +305,7 @@ describe('the OpenAPI document', () => {
       '/board',
       '/orders',
       '/orders/ack',
+      '/orders/search',
       '/orders/{orderId}',
       '/outbox',
       '/outbox/release',

@@ -11,6 +11,7 @@ import {
   changeAnswer,
   changesAnswer,
   feedPage,
+  foundOrders,
   orderAnswer,
   outboxPage,
   productPage,
@@ -53,7 +54,12 @@ beforeEach(async () => {
   };
   const plugin = localApi({
     parts: {
-      config: { limits, storage: { directory, group: '' }, shop: { name: 'Corner shop', currency: 'CLP' } },
+      config: {
+        limits,
+        orders: { timezone: 'America/Santiago' },
+        storage: { directory, group: '' },
+        shop: { name: 'Corner shop', currency: 'CLP' },
+      },
       mirror,
       stores,
       outbox,
@@ -236,6 +242,22 @@ it('asks where the feed is before it reads the board, so that nothing falls betw
   expect(boardAnswer.parse(body)).toEqual(body);
   expect(body).toMatchObject({ newest: 1, orders: [{ orderId, seq: 1 }] });
   expect(seq.mock.invocationCallOrder[0]).toBeLessThan(read.mock.invocationCallOrder[0] ?? 0);
+});
+
+it('searches orders by text and by a day of the calendar of the store', async () => {
+  const orderId = await keepOrder(7);
+  const { createdAt } = mirror.order(orderId) ?? {};
+  const found = await call('/orders/search?q=%237');
+  expect(foundOrders.parse(found.body)).toEqual(found.body);
+  expect(found.body).toMatchObject({ orders: [{ orderId }], hasMore: false });
+  const onDay = async (daysLater: number) => {
+    const day = new Date(Date.parse(createdAt ?? '') + daysLater * 86_400_000).toISOString().slice(0, 10);
+    return foundOrders.parse((await call(`/orders/search?day=${day}`)).body).orders.length;
+  };
+  expect([await onDay(-2), await onDay(0), await onDay(2)]).toEqual([0, 1, 0]);
+  const wrong = await call('/orders/search?day=2026-02-30');
+  expect(wrong.status).toBe(400);
+  expect(wrong.body).toMatchObject({ error: { message: expect.stringContaining('day') } });
 });
 
 it('works the trends out once for all who look, and anew after a while', async () => {

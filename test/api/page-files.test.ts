@@ -10,7 +10,9 @@ const FIRST_PAINT_MAX_BYTES = 100_000;
 
 it('makes the page from its sources, small and whole', async () => {
   const files = await pageFiles();
-  expect([...files.keys()].sort()).toEqual(['icon.svg', 'index.html', 'main.css', 'main.js']);
+  const icons = ['green', 'amber', 'red'].flatMap((level) => [`icon-${level}.svg`, `icon-${level}-new.svg`]);
+  const expected = [...icons, 'icon.svg', 'index.html', 'main.css', 'main.js'];
+  expect([...files.keys()].sort()).toEqual(expected.sort());
   const text = (name: string) => Buffer.from(files.get(name) ?? '').toString();
   const named = [...text('index.html').matchAll(/(?:src|href)="\/page\/([^"]+)"/g)].map(([, name]) => name);
   expect(named.sort()).toEqual(['icon.svg', 'main.css', 'main.js']);

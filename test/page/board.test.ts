@@ -1,46 +1,49 @@
 import { describe, expect, it } from 'vitest';
+import type { BoardOrder } from '../../src/orders/mirrored-order.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
-import { applyEvents, boardOf, byStage, stageOf } from '../../src/page/state.ts';
+import { boardOf, byStage, NO_BOARD, stageOf, unseenOrders } from '../../src/page/state.ts';
 import { sampleOrder } from '../api/api-samples.ts';
 
-const event = (orderId: string, seq: number, status: string) => ({
-  seq,
-  orderId,
-  status,
-  previousStatus: null,
-  source: 'webhook' as const,
-  observedAt: '2026-01-15T12:00:00.000Z',
-  order: sampleOrder(orderId, seq, status),
+const sample = (orderId: string, seq: number, status: string): BoardOrder => ({
+  ...sampleOrder(orderId, seq, status),
+  isScheduled: false,
+  acknowledgedAt: null,
+  waitingSince: null,
 });
-const statuses = (board: ReturnType<typeof boardOf>) =>
-  [...board.orders.values()].map(({ orderId, status }) => `${orderId} ${status}`);
 
 describe('the board', () => {
-  it('takes in what is new, and marks it', () => {
-    const before = boardOf([sampleOrder('a', 3, 'pending')]);
-    const after = applyEvents(before, [event('a', 4, 'ready'), event('b', 5, 'pending')]);
-    expect(statuses(after)).toEqual(['a ready', 'b pending']);
-    expect([...after.fresh]).toEqual(['a', 'b']);
-    expect(statuses(before)).toEqual(['a pending']);
+  it('marks what changed while it was looked at', () => {
+    const first = boardOf([sample('a', 3, 'pending'), sample('b', 4, 'ready')], NO_BOARD);
+    expect(first.fresh.size).toBe(0);
+    const next = boardOf([sample('a', 5, 'ready'), sample('b', 4, 'ready'), sample('c', 6, 'ready')], first);
+    expect([...next.fresh]).toEqual(['a', 'c']);
+    expect(boardOf([sample('a', 1, 'ready')], boardOf([], NO_BOARD)).fresh.size).toBe(1);
+  });
+});
+
+describe('the orders that are new', () => {
+  const seen = (...ids: string[]) => new Set(ids);
+  const unseen = (orders: BoardOrder[], ids = seen()) =>
+    unseenOrders(orders, ids).map(({ orderId }) => orderId);
+
+  it('call until somebody has seen them, the POS took them, or they are begun', () => {
+    const order = sample('a', 1, 'picker-pending');
+    expect(unseen([order])).toEqual(['a']);
+    expect(unseen([order], seen('a'))).toEqual([]);
+    expect(unseen([{ ...order, acknowledgedAt: '2026-01-15T12:00:00.000Z' }])).toEqual([]);
+    for (const status of ORDER_STATUSES) {
+      expect(unseen([sample('a', 1, status)]).length, status).toBe(stageOf(status) === 'new' ? 1 : 0);
+    }
   });
 
-  it('lets an event that it has already change nothing', () => {
-    const after = applyEvents(boardOf([sampleOrder('a', 7, 'ready')]), [event('a', 6, 'inProcess')]);
-    expect(statuses(after)).toEqual(['a ready']);
-    expect(after.fresh.size).toBe(0);
-  });
-
-  it('takes away what is no longer kept', () => {
-    const gone = { ...event('a', 9, 'ready'), order: null };
-    expect(applyEvents(boardOf([sampleOrder('a', 1, 'ready')]), [gone]).orders.size).toBe(0);
-  });
-
-  it('keeps the last thirty that ended, and every other', () => {
-    const open = Array.from({ length: 40 }, (_, i) => event(`o${i}`, i + 1, 'ready'));
-    const ended = Array.from({ length: 40 }, (_, i) => event(`e${i}`, i + 100, 'dispatched'));
-    const stages = byStage(applyEvents(boardOf([]), [...open, ...ended]).orders.values());
-    expect(stages.ready).toHaveLength(40);
-    expect(stages.ended.map(({ seq }) => seq)).toEqual(Array.from({ length: 30 }, (_, i) => 139 - i));
+  it('call also when they are for later, the oldest first', () => {
+    const later = {
+      ...sample('b', 2, 'picker-pending'),
+      isScheduled: true,
+      createdAt: '2026-01-02T00:00:00.000Z',
+    };
+    const first = { ...sample('a', 3, 'picker-pending'), createdAt: '2026-01-01T00:00:00.000Z' };
+    expect(unseen([later, first])).toEqual(['a', 'b']);
   });
 });
 
@@ -63,16 +66,49 @@ describe('the stages', () => {
     expect([stageOf(null), stageOf('toString'), stageOf('lost in space')]).toEqual(['new', 'new', 'new']);
   });
 
-  it('show the newest first', () => {
-    const order = (orderId: string, seq: number, createdAt: string | null) => ({
-      ...sampleOrder(orderId, seq, 'ready'),
+  it('show first what waits longest for the POS, then the newest', () => {
+    const order = (
+      orderId: string,
+      seq: number,
+      createdAt: string | null,
+      waitingSince: string | null = null,
+    ) => ({
+      ...sample(orderId, seq, 'ready'),
       createdAt,
+      waitingSince,
     });
     const { ready } = byStage([
       order('old', 9, '2026-01-01T00:00:00.000Z'),
       order('unknown', 8, null),
+      order('waits', 2, '2026-01-02T00:00:00.000Z', '2026-01-02T00:00:00.000Z'),
       order('new', 1, '2026-01-02T00:00:00.000Z'),
+      order('longest', 3, '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z'),
     ]);
-    expect(ready.map(({ orderId }) => orderId)).toEqual(['new', 'old', 'unknown']);
+    expect(ready.map(({ orderId }) => orderId)).toEqual(['longest', 'waits', 'new', 'old', 'unknown']);
+  });
+
+  it('keep apart what is for later and nobody has begun, the next one first', () => {
+    const order = (
+      orderId: string,
+      status: string,
+      isScheduled: boolean | null,
+      scheduledFor: string | null,
+    ) => ({
+      ...sample(orderId, 1, status),
+      isScheduled,
+      scheduledFor,
+    });
+    const stages = byStage([
+      order('now', 'picker-pending', false, '2026-01-01T00:00:00.000Z'),
+      order('late', 'picker-pending', true, '2026-01-03T00:00:00.000Z'),
+      order('soon', 'payment-approved', null, '2026-01-02T00:00:00.000Z'),
+      order('some day', 'picker-pending', true, null),
+      order('begun', 'inProcess', true, '2026-01-02T00:00:00.000Z'),
+      order('unpaid', 'pending', true, '2026-01-02T00:00:00.000Z'),
+    ]);
+    expect(stages.scheduled.map(({ orderId }) => orderId)).toEqual(['soon', 'late', 'some day']);
+    expect([stages.new, stages.preparing, stages.payment].map((some) => some[0]?.orderId)).toEqual([
+      ...['now', 'begun', 'unpaid'],
+    ]);
   });
 });

@@ -3,7 +3,6 @@ import { describe, expect, it } from 'vitest';
 import { typedWords } from '../../src/core/errors.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../../src/health/finding.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
-import { EventParser } from '../../src/page/api.ts';
 import { axis, durationAxis } from '../../src/page/views/trends-view.ts';
 import {
   changeSubject,
@@ -18,22 +17,6 @@ import {
 } from '../../src/page/words/language.ts';
 
 const COMMANDS = typedWords();
-
-describe('the event stream', () => {
-  it('is read the same however it is cut', () => {
-    const text =
-      'retry: 2000\n\nid: 1\nevent: order\ndata: {"a":1}\n\n: still here\n\ndata: two\r\ndata: lines\r\n\r\ndata: unfinished';
-    const cuts = fc.array(fc.nat(text.length), { maxLength: 12 });
-    fc.assert(
-      fc.property(cuts, (at) => {
-        const parser = new EventParser();
-        const ends = [...at.sort((a, b) => a - b), text.length];
-        const found = ends.flatMap((end, i) => parser.push(text.slice(ends[i - 1] ?? 0, end)));
-        expect(found).toEqual(['{"a":1}', 'two\nlines']);
-      }),
-    );
-  });
-});
 
 describe('axes', () => {
   it('begin at zero, reach the highest value, and have few, evenly spaced, ticks', () => {
@@ -119,16 +102,16 @@ describe('words', () => {
     const target = 'sku:1@s1';
     const body = { externalId: 'A1', subsidiaryId: 's1', qty: 3, show: false };
     expect(changeSubject({ target, body }, speech)).toBe('A1 · branch s1');
-    expect(changeValues({ body }, speech)).toBe('stock 3, hidden');
+    expect(changeValues({ body }, speech, null)).toBe('stock 3, hidden');
     expect(changeSubject({ target, body: {} }, speech)).toBe('sku:1@s1');
     expect(changeSubject({ target, body: { sku: 12 } }, speech)).toBe('SKU 12');
     const odd = { price: '12.50', name: '<b>', description: '' };
-    expect(changeValues({ body: odd }, speech)).toBe('price 12.5, name “<b>”, description');
+    expect(changeValues({ body: odd }, speech, null)).toBe('price 12.5, name “<b>”, description');
   });
 });
 
 describe('figures', () => {
-  const { ago, age, amount, duration } = formatFor('en-US');
+  const { ago, age, amount, duration, money } = formatFor('en-US');
   const nowMs = Date.parse('2026-01-15T12:00:00.000Z');
   const past = (ms: number) => new Date(nowMs - ms).toISOString();
 
@@ -139,6 +122,16 @@ describe('figures', () => {
     expect(ago(past(61_000), nowMs)).toBe('1 min. ago');
     expect(age(past(7_300_000), nowMs)).toBe('2 hr');
     expect([ago(null, nowMs), ago('mañana', nowMs)]).toEqual(['', 'mañana']);
+  });
+
+  it('of money are in the currency that is set', () => {
+    expect([money(12900, null), money('12900.00', 'CLP'), money(1.5, 'USD')]).toEqual([
+      '12,900',
+      '$12,900',
+      '$1.50',
+    ]);
+    expect(formatFor('es-CL').money(12900, 'CLP')).toBe('$12.900');
+    expect([money('gratis', 'CLP'), money(null, 'CLP')]).toEqual(['gratis', '']);
   });
 
   it('of money stay as sent where they are none', () => {

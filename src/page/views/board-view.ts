@@ -2,7 +2,7 @@ import { html, nothing, svg, type TemplateResult } from 'lit-html';
 import { repeat } from 'lit-html/directives/repeat.js';
 import type { BoardOrder } from '../../orders/mirrored-order.ts';
 import type { Actions } from '../actions.ts';
-import { byStage, type PageState, STAGES, type Stage } from '../state.ts';
+import { byStage, calledFor, dueAt, type PageState, STAGES, type Stage, stageOf } from '../state.ts';
 import { statusWord } from '../words/language.ts';
 
 /** Drawn, so that nobody has to tell the levels by their colour. */
@@ -10,8 +10,9 @@ const PATHS = {
   green: svg`<path d="m5 12.5 4.5 4.5L19 7.5" />`,
   amber: svg`<path d="M12 6v7.5M12 17.8v.2" />`,
   red: svg`<path d="m7 7 10 10M17 7 7 17" />`,
-  off: svg`<path d="M7 12h10" />`,
   waiting: svg`<path d="M12 7v5.5l3.5 2" />`,
+  off: svg`<path d="M7 12h10" />`,
+  bell: svg`<path d="M6 16.5h12l-1.5-2.5v-3.5a4.5 4.5 0 0 0-9 0V14zM10 19a2 2 0 0 0 4 0" />`,
   delivery: svg`<path d="M3 7h10v9H3zM13 10.5h4l3.5 3V16H13zM7 18.5a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3M17 18.5a1.5 1.5 0 1 0 0-3 1.5 1.5 0 0 0 0 3" />`,
   pickup: svg`<path d="M5 8h14l-1 12H6zM9 8V6.5a3 3 0 0 1 6 0V8" />`,
   key: svg`<path d="M14.5 13.5a4.5 4.5 0 1 0-4.1-2.6L4 17.3V20h3v-2h2v-2h1.8l.9-.9M15.5 8.5v.1" />`,
@@ -29,27 +30,120 @@ export function icon(name: IconName): TemplateResult {
 const SHOWN = 6;
 const SHOWN_NARROW = 3;
 
-/** The orders under way, by where they are. */
+/** The orders under way, by where they are, or those that somebody looks for. */
 export function boardView(state: PageState, actions: Actions): TemplateResult {
+  const { speech, status } = state;
+  const open = status?.counts.openOrders;
+  return html`
+    <section class="board" aria-labelledby="board">
+      <div class="head">
+        <h2 id="board">
+          ${speech.say('board.title')}
+          ${open === undefined ? nothing : html`<small>${speech.say('board.open', { count: speech.format.number(open) })}</small>`}
+        </h2>
+        ${searchForm(state, actions)} ${callSwitch(state, actions)}
+      </div>
+      ${callsView(state, actions)}
+      <p class="found" role="status">${foundText(state)}</p>
+      ${
+        state.search.orders === null
+          ? stagesView(state, actions)
+          : html`<ul class="found-orders">${cards(state.search.orders, state, actions)}</ul>`
+      }
+    </section>
+  `;
+}
+
+function stagesView(state: PageState, actions: Actions): TemplateResult {
   const { speech, status, board } = state;
   const stages = byStage(board.orders.values());
   const open = status?.counts.openOrders;
   const shown = STAGES.reduce((sum, stage) => sum + (stage === 'ended' ? 0 : stages[stage].length), 0);
+  // Most shops have none: no room is kept for them.
+  const columns = STAGES.filter((stage) => stage !== 'scheduled' || stages.scheduled.length > 0);
   return html`
-    <section class="board" aria-labelledby="board">
-      <h2 id="board">
-        ${speech.say('board.title')}
-        ${open === undefined ? nothing : html`<small>${speech.say('board.open', { count: speech.format.number(open) })}</small>`}
-      </h2>
+    ${
+      open !== undefined && open > shown && shown >= 200
+        ? html`<p class="hint">${speech.say('board.newest', { count: speech.format.number(shown) })}</p>`
+        : nothing
+    }
+    <div class="stages">${columns.map((stage) => stageView(stage, stages[stage], state, actions))}</div>
+  `;
+}
+
+function searchForm({ speech, search }: PageState, actions: Actions): TemplateResult {
+  const typed = (event: InputEvent) => (event.target as HTMLInputElement).value;
+  return html`
+    <form role="search" aria-label=${speech.say('search.label')} @submit=${(event: Event) => event.preventDefault()}>
+      <label for="order-search" class="unseen">${speech.say('search.label')}</label>
+      ${icon('search')}
+      <input
+        id="order-search"
+        type="search"
+        autocomplete="off"
+        enterkeyhint="search"
+        placeholder=${speech.say('search.label')}
+        .value=${search.text}
+        @input=${(event: InputEvent) => actions.searchOrders({ text: typed(event) })}
+      />
+      <label for="order-day" class="unseen">${speech.say('search.day')}</label>
+      <input
+        id="order-day"
+        type="date"
+        title=${speech.say('search.day')}
+        .value=${search.day}
+        @input=${(event: InputEvent) => actions.searchOrders({ day: typed(event) })}
+      />
+    </form>
+  `;
+}
+
+function foundText({ speech, search: { orders, hasMore, fault } }: PageState): string {
+  if (fault !== null) return speech.say('fault.action', { why: fault });
+  if (orders === null) return '';
+  if (orders.length === 0) return speech.say('catalog.none');
+  const count = speech.format.number(orders.length);
+  return hasMore ? speech.say('search.more', { count }) : speech.say('catalog.found', { count });
+}
+
+function callSwitch({ speech, calls }: PageState, actions: Actions): TemplateResult {
+  return html`
+    <button
+      type="button"
+      role="switch"
+      class="switch"
+      aria-checked=${calls.isOn}
+      @click=${() => actions.turnCalls(!calls.isOn)}
+    >${icon('bell')}<span>${speech.say('calls.switch')}</span><span class="knob" aria-hidden="true"></span></button>
+  `;
+}
+
+/** Codes that are named one by one. */
+const NAMED_MAX = 5;
+
+/** Which orders the page calls for, and what keeps it from doing so. */
+function callsView(state: PageState, actions: Actions): TemplateResult {
+  const { speech, calls } = state;
+  const due = calledFor(state);
+  const codes = due.slice(0, NAMED_MAX).map(({ code, orderId }) => `#${code ?? orderId}`);
+  if (due.length > NAMED_MAX) codes.push('…');
+  const text = speech.say(due.length === 1 ? 'calls.one' : 'calls.some', {
+    count: speech.format.number(due.length),
+    codes: codes.join(', '),
+  });
+  return html`
+    <div class="calls ${due.length > 0 ? 'some' : ''}">
+      <p role="status">${due.length > 0 ? text : ''}</p>
       ${
-        open !== undefined && open > shown && shown >= 200
-          ? html`<p class="hint">${speech.say('board.newest', { count: speech.format.number(shown) })}</p>`
-          : nothing
+        due.length === 0
+          ? nothing
+          : html`<button type="button" class="primary" @click=${() => actions.markSeen(due.map(({ orderId }) => orderId))}>
+            ${speech.say('calls.seen')}
+          </button>`
       }
-      <div class="stages">
-        ${STAGES.map((stage) => stageView(stage, stages[stage], state, actions))}
-      </div>
-    </section>
+    </div>
+    ${calls.isOn && calls.isSilent ? html`<p class="hint" role="status">${speech.say('calls.silent')}</p>` : nothing}
+    ${calls.isOn && !calls.canNotify ? html`<p class="hint">${speech.say('calls.no-notices')}</p>` : nothing}
   `;
 }
 
@@ -68,13 +162,7 @@ function stageView(
     <section class="stage stage-${stage} ${orders.length === 0 ? 'empty' : ''}" aria-labelledby="stage-${stage}">
       <h3 id="stage-${stage}">${speech.say(`stage.${stage}`)} <span class="count">${speech.format.number(orders.length)}</span></h3>
       ${orders.length === 0 ? html`<p class="none">${speech.say('board.none')}</p>` : nothing}
-      <ul class=${isWhole ? 'whole' : ''}>
-        ${repeat(
-          shown,
-          ({ orderId }) => orderId,
-          (order) => html`<li>${card(order, state, actions)}</li>`,
-        )}
-      </ul>
+      <ul class=${isWhole ? 'whole' : ''}>${cards(shown, state, actions)}</ul>
       ${
         hidden > 0 || (isWhole && orders.length > few)
           ? html`<button type="button" class="quiet more" aria-expanded=${isWhole} @click=${() => actions.expand(stage)}>
@@ -86,24 +174,35 @@ function stageView(
   `;
 }
 
+function cards(orders: readonly BoardOrder[], state: PageState, actions: Actions) {
+  return repeat(
+    orders,
+    ({ orderId }) => orderId,
+    (order) => html`<li>${card(order, state, actions)}</li>`,
+  );
+}
+
 function card(order: BoardOrder, state: PageState, actions: Actions): TemplateResult {
-  const { speech, nowMs, board } = state;
-  const { code, orderId, deliveryType, status, createdAt } = order;
+  const { speech, nowMs, board, status } = state;
+  const { code, orderId, deliveryType, createdAt, waitingSince } = order;
   const way = deliveryType === 'delivery' || deliveryType === 'pickup' ? deliveryType : null;
   const name = [order.customerFirstName, order.customerLastName].filter(Boolean).join(' ');
+  const due = stageOf(order.status) === 'ended' ? null : dueAt(order);
   return html`
     <button
       type="button"
-      class="card ${board.fresh.has(orderId) ? 'fresh' : ''} status-${status ?? 'none'}"
+      class="card ${board.fresh.has(orderId) ? 'fresh' : ''} ${waitingSince === null ? '' : 'waits'} status-${order.status ?? 'none'}"
       @click=${() => actions.showOrder(orderId)}
     >
-      <span class="line"><strong>#${code ?? orderId}</strong><span class="amount">${speech.format.amount(order.amountToPay)}</span></span>
+      <span class="line"><strong>#${code ?? orderId}</strong><span class="amount">${speech.format.money(order.amountToPay, status?.currency ?? null)}</span></span>
       <span class="line name">${name || order.storeExternalId || '–'}</span>
+      ${due === null ? nothing : html`<span class="line due"><time datetime=${due}>${speech.say('board.due', { when: speech.format.near(due, nowMs) })}</time></span>`}
       <span class="line foot">
         <span class="way">${way ? html`${icon(way)}${speech.say(way)}` : deliveryType}</span>
         <time datetime=${createdAt ?? ''} title=${speech.format.moment(createdAt)}>${speech.format.age(createdAt, nowMs)}</time>
       </span>
-      <span class="status">${statusWord(status, speech)}</span>
+      ${waitingSince === null ? nothing : html`<span class="line wait">${speech.say('board.waits', { when: speech.format.near(waitingSince, nowMs) })}</span>`}
+      <span class="status">${statusWord(order.status, speech)}</span>
     </button>
   `;
 }

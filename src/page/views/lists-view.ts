@@ -4,7 +4,7 @@ import type { MirroredProduct, MirroredSku } from '../../catalog/product.ts';
 import type { Actions } from '../actions.ts';
 import type { Change } from '../api.ts';
 import { OUTBOX_TABS, type OutboxTab, type PageState } from '../state.ts';
-import { changeSubject, changeValues, type Speech } from '../words/language.ts';
+import { changeSubject, changeValues } from '../words/language.ts';
 import { icon } from './board-view.ts';
 
 /** The mirrored catalogue, to be searched. */
@@ -18,7 +18,7 @@ export function catalogView(state: PageState, actions: Actions): TemplateResult 
         ${speech.say('catalog.title')}
         ${count === undefined ? nothing : html`<small>${speech.say('catalog.count', { count: speech.format.number(count) })}</small>`}
       </h2>
-      <form role="search" @submit=${(event: Event) => event.preventDefault()}>
+      <form role="search" aria-label=${speech.say('catalog.search')} @submit=${(event: Event) => event.preventDefault()}>
         <label for="search" class="unseen">${speech.say('catalog.search')}</label>
         ${icon('search')}
         <input
@@ -38,7 +38,7 @@ export function catalogView(state: PageState, actions: Actions): TemplateResult 
         ${repeat(
           products ?? [],
           ({ productId }) => productId,
-          (product) => html`<li>${productView(product, speech)}</li>`,
+          (product) => html`<li>${productView(product, state)}</li>`,
         )}
       </ul>
       ${next === null ? nothing : html`<button type="button" class="quiet more" @click=${actions.moreProducts}>${speech.say('catalog.more')}</button>`}
@@ -54,7 +54,8 @@ function found({ speech, catalog: { products, next, fault } }: PageState): strin
   return speech.say('catalog.found', { count: next === null ? count : `${count}+` });
 }
 
-function productView(product: MirroredProduct, speech: Speech): TemplateResult {
+function productView(product: MirroredProduct, state: PageState): TemplateResult {
+  const { speech } = state;
   return html`
     <article class="product">
       <h3>
@@ -63,12 +64,12 @@ function productView(product: MirroredProduct, speech: Speech): TemplateResult {
         ${product.vanishedAt === null ? nothing : html`<span class="tag">${speech.say('catalog.vanished')}</span>`}
       </h3>
       ${product.category ? html`<p class="category">${product.category}</p>` : nothing}
-      ${product.skus.map((sku) => skuView(sku, speech))}
+      ${product.skus.map((sku) => skuView(sku, state))}
     </article>
   `;
 }
 
-function skuView(sku: MirroredSku, { say, format }: Speech): TemplateResult {
+function skuView(sku: MirroredSku, { speech: { say, format }, status }: PageState): TemplateResult {
   const ids = sku.integrations.map(
     ({ extId, productIdPosA, productCodePosB, subsidiaryId }) =>
       `${[extId, productIdPosA, productCodePosB].filter(Boolean).join(' / ')} (${subsidiaryId})`,
@@ -76,7 +77,7 @@ function skuView(sku: MirroredSku, { say, format }: Speech): TemplateResult {
   return html`
     <dl class="sku">
       <div><dt>${say('catalog.sku')}</dt><dd>${sku.sku}${sku.show === false ? html` <span class="tag">${say('catalog.hidden')}</span>` : nothing}</dd></div>
-      <div><dt>${say('catalog.price')}</dt><dd>${format.amount(sku.price)}</dd></div>
+      <div><dt>${say('catalog.price')}</dt><dd>${format.money(sku.price, status?.currency ?? null)}</dd></div>
       <div class="stocks">
         <dt>${say('catalog.stock')}</dt>
         <dd>
@@ -130,7 +131,11 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
   `;
 }
 
-function changeView(change: Change, { speech, nowMs, outbox }: PageState, actions: Actions): TemplateResult {
+function changeView(
+  change: Change,
+  { speech, nowMs, outbox, status }: PageState,
+  actions: Actions,
+): TemplateResult {
   const { changeId, state, heldGuard, message, attempts, createdAt } = change;
   const isBusy = outbox.deciding.has(changeId);
   const subject = changeSubject(change, speech);
@@ -145,7 +150,7 @@ function changeView(change: Change, { speech, nowMs, outbox }: PageState, action
   return html`
     <div class="change">
       <div class="told">
-      <p class="subject"><strong>${subject}</strong> ${changeValues(change, speech)}</p>
+      <p class="subject"><strong>${subject}</strong> ${changeValues(change, speech, status?.currency ?? null)}</p>
       ${reason ? html`<p class="why" lang=${reason.language}>${reason.text}</p>` : nothing}
       <p class="meta">
         <span>${changeId}</span><time datetime=${createdAt} title=${speech.format.moment(createdAt)}>${speech.format.ago(createdAt, nowMs)}</time>

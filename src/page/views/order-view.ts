@@ -1,19 +1,26 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
-import type { MirroredOrder } from '../../orders/mirrored-order.ts';
 import type { Actions } from '../actions.ts';
+import type { OrderAnswer } from '../api.ts';
 import type { Dialog, PageState } from '../state.ts';
-import { changeSubject, changeValues, type Speech, statusWord } from '../words/language.ts';
+import { changeSubject, changeValues, statusWord } from '../words/language.ts';
+
+type Amount = number | string | null;
 
 /** One order with all that a person asks about it. */
 function orderDetailView(
-  { orderId, order }: Dialog & { kind: 'order' },
-  { speech, board }: PageState,
+  { orderId, answer }: Dialog & { kind: 'order' },
+  state: PageState,
   actions: Actions,
 ): TemplateResult {
-  const { say } = speech;
-  const code = board.orders.get(orderId)?.code ?? order?.code ?? orderId;
+  const { say } = state.speech;
+  const known = state.board.orders.get(orderId);
+  const code = known?.code ?? answer?.order.code ?? orderId;
   const body =
-    order === undefined ? say('verdict.waiting') : order === null ? say('order.gone') : facts(order, speech);
+    answer === undefined
+      ? say('verdict.waiting')
+      : answer === null
+        ? say('order.gone')
+        : facts(answer, known?.waitingSince ?? null, state);
   return html`
     <div class="sheet">
       <h2 id="dialog-title">${say('order.title', { code: `#${code}` })}</h2>
@@ -25,20 +32,34 @@ function orderDetailView(
   `;
 }
 
-function facts(order: MirroredOrder, speech: Speech): TemplateResult {
+function facts(
+  { order, acknowledged }: OrderAnswer,
+  waitingSince: string | null,
+  { speech, status, nowMs }: PageState,
+): TemplateResult {
   const { say, format } = speech;
+  const money = (value: Amount) => format.money(value, status?.currency ?? null);
+  /** Nothing where nothing was charged. */
+  const charged = (value: Amount) => (Number(value ?? 0) === 0 ? '' : money(value));
+  const taken = acknowledged
+    ? format.moment(acknowledged.at)
+    : waitingSince && say('order.untaken', { when: format.near(waitingSince, nowMs) });
   const customer = [order.customerFirstName, order.customerLastName].filter(Boolean).join(' ');
   const way = order.deliveryType;
   const rows: [string, string][] = [
     [say('order.status'), statusWord(order.status, speech)],
     [say('order.created'), format.moment(order.createdAt)],
+    [say('order.due'), order.isScheduled === false ? '' : format.moment(order.scheduledFor)],
+    [say('order.taken'), taken ?? ''],
     [say('order.branch'), order.storeExternalId ?? ''],
     [say('order.way'), way === 'delivery' || way === 'pickup' ? say(way) : (way ?? '')],
-    [say('order.customer'), [customer, order.customerPhoneNumber].filter(Boolean).join(', ')],
+    [say('order.customer'), customer],
+    [say('order.phone'), order.customerPhoneNumber ?? order.addressPhoneNumber ?? ''],
     [say('order.address'), [order.addressAddress, order.addressDetails].filter(Boolean).join(', ')],
-    [say('order.fee'), charged(order.deliveryFee, format)],
-    [say('order.discount'), charged(order.couponDiscount, format)],
-    [say('order.total'), format.amount(order.amountToPay)],
+    [say('order.amount'), order.amount === order.amountToPay ? '' : money(order.amount)],
+    [say('order.fee'), charged(order.deliveryFee)],
+    [say('order.discount'), charged(order.couponDiscount)],
+    [say('order.total'), money(order.amountToPay)],
     [say('order.id'), order.orderId],
   ];
   return html`
@@ -51,7 +72,7 @@ function facts(order: MirroredOrder, speech: Speech): TemplateResult {
         (item) => html`<li>
           <span class="line">
             <span>${format.amount(item.quantity)} × ${item.productName ?? item.productExternalId ?? '–'}</span>
-            <span class="amount">${format.amount(item.productPrice)}</span>
+            <span class="amount">${money(item.productPrice)}</span>
           </span>
           ${item.modifiers.map(({ name, optionName, quantity }) => html`<span class="modifier">${[optionName ?? name, quantity === null || quantity === 1 ? '' : `× ${quantity}`].filter(Boolean).join(' ')}</span>`)}
           ${item.comment ? html`<span class="comment">${item.comment}</span>` : nothing}
@@ -59,11 +80,6 @@ function facts(order: MirroredOrder, speech: Speech): TemplateResult {
       )}
     </ul>
   `;
-}
-
-/** Nothing where nothing was charged. */
-function charged(value: MirroredOrder['deliveryFee'], format: Speech['format']): string {
-  return Number(value ?? 0) === 0 ? '' : format.amount(value);
 }
 
 /** Whatever asks for an answer first. */
@@ -137,13 +153,13 @@ function keyForm(
 
 function dropForm(
   { change }: Dialog & { kind: 'drop' },
-  { speech }: PageState,
+  { speech, status }: PageState,
   actions: Actions,
 ): TemplateResult {
   return html`
     <div class="sheet">
       <h2 id="dialog-title">${speech.say('drop.title')}</h2>
-      <p><strong>${changeSubject(change, speech)}</strong> ${changeValues(change, speech)}</p>
+      <p><strong>${changeSubject(change, speech)}</strong> ${changeValues(change, speech, status?.currency ?? null)}</p>
       <p>${speech.say('drop.why')}</p>
       <div class="buttons">
         <button type="button" class="danger" @click=${() => actions.decide('drop', change)}>${speech.say('drop.yes')}</button>

@@ -161,17 +161,12 @@ function mainFinding(
       ${finding.code === 'setup.missing' ? nothing : message}${
         finding.since === null
           ? nothing
-          : html` <span class="since" aria-live="off">${speech.say('verdict.since', { when: since(finding.since, speech, nowMs) })}</span>`
+          : html` <span class="since" aria-live="off">${speech.say('verdict.since', { when: speech.format.near(finding.since, nowMs) })}</span>`
       }
     </p>
     <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${withCommands(remedy, commands)} ${jump(finding, speech, actions)}</p>
     ${detail(finding, speech)}
   `;
-}
-
-/** Today by the clock, before that by the date: a reading that runs on would be read out again and again. */
-function since(iso: string, { format }: Speech, nowMs: number): string {
-  return nowMs - Date.parse(iso) < 12 * 3_600_000 ? format.hour(iso) : format.moment(iso);
 }
 
 function otherFindings(

@@ -131,11 +131,17 @@ export function changeSubject({ body, target }: Pick<Change, 'body' | 'target'>,
 }
 
 /** The new values, one after the other. */
-export function changeValues({ body }: Pick<Change, 'body'>, { say, format }: Speech): string {
+export function changeValues(
+  { body }: Pick<Change, 'body'>,
+  { say, format }: Speech,
+  currency: string | null,
+): string {
   const amount = (value: unknown) => format.amount(textOf(value) ?? null);
   const words = [
     body.qty === undefined ? '' : say('value.qty', { value: amount(body.qty) }),
-    body.price === undefined ? '' : say('value.price', { value: amount(body.price) }),
+    body.price === undefined
+      ? ''
+      : say('value.price', { value: format.money(textOf(body.price) ?? null, currency) }),
     body.name === undefined ? '' : say('value.name', { value: textOf(body.name) ?? '' }),
     body.description === undefined ? '' : say('value.description'),
     typeof body.show === 'boolean' ? say(`value.show.${body.show}`) : '',
@@ -146,6 +152,8 @@ export function changeValues({ body }: Pick<Change, 'body'>, { say, format }: Sp
 function textOf(value: unknown): string | undefined {
   return typeof value === 'string' || typeof value === 'number' ? String(value) : undefined;
 }
+
+const NEAR_MS = 12 * 3_600_000;
 
 type Unit = 'day' | 'hour' | 'minute' | 'second';
 
@@ -160,6 +168,7 @@ const UNITS: readonly (readonly [Unit, number])[] = [
 export function formatFor(language: string) {
   const numbers = new Intl.NumberFormat(language);
   const amounts = new Intl.NumberFormat(language, { maximumFractionDigits: 2 });
+  const inCurrency = new Map<string, Intl.NumberFormat>();
   const relative = new Intl.RelativeTimeFormat(language, { numeric: 'auto', style: 'short' });
   const hours = new Intl.DateTimeFormat(language, { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
   const moments = new Intl.DateTimeFormat(language, { dateStyle: 'medium', timeStyle: 'short' });
@@ -174,10 +183,14 @@ export function formatFor(language: string) {
   };
   return {
     number: (value: number) => numbers.format(value),
-    /** An amount as sent, in the company's currency, whose name nobody states. */
-    amount(value: number | string | null) {
-      const number = value === null || value === '' ? Number.NaN : Number(value);
-      return Number.isFinite(number) ? amounts.format(number) : String(value ?? '');
+    /** A quantity as sent. */
+    amount: (value: number | string | null) => written(value, amounts),
+    /** An amount as sent, in the company's currency; null: nobody has set which it is. */
+    money(value: number | string | null, currency: string | null) {
+      const format =
+        currency === null ? amounts : (inCurrency.get(currency) ?? currencyOf(currency, language));
+      if (currency !== null) inCurrency.set(currency, format);
+      return written(value, format);
     },
     ago: (iso: string | null, nowMs: number) =>
       within(iso, (ms) => {
@@ -200,7 +213,19 @@ export function formatFor(language: string) {
     /** Hour and minute of this machine's clock. */
     hour: (iso: string) => within(iso, (ms) => hours.format(ms)),
     moment: (iso: string | null) => within(iso, (ms) => moments.format(ms)),
+    /** Today by the clock, further away by the date: a reading that runs on would be read out again and again. */
+    near: (iso: string | null, nowMs: number) =>
+      within(iso, (ms) => (Math.abs(nowMs - ms) < NEAR_MS ? hours : moments).format(ms)),
   };
+}
+
+function currencyOf(currency: string, language: string): Intl.NumberFormat {
+  return new Intl.NumberFormat(language, { style: 'currency', currency, currencyDisplay: 'narrowSymbol' });
+}
+
+function written(value: number | string | null, format: Intl.NumberFormat): string {
+  const number = value === null || value === '' ? Number.NaN : Number(value);
+  return Number.isFinite(number) ? format.format(number) : String(value ?? '');
 }
 
 /** How old in whole units. A figure that runs with every second is no help. */

@@ -109,7 +109,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       expect(answer.status).toBe(200);
       await page.getByRole('button', { name: '#4711' }).click();
       await page.getByRole('dialog').getByText('onerror').waitFor();
-      expect(await page.title()).toMatch(/ – tillsync$/);
+      expect(await page.title()).toMatch(/ – All is well$/);
       expect(await page.locator('main img, dialog img, main script').count()).toBe(0);
       expect(opened.complaints).toEqual([]);
     });

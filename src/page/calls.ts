@@ -1,0 +1,175 @@
+import type { BoardOrder } from '../orders/mirrored-order.ts';
+import { calledFor, type PageState, type Store } from './state.ts';
+
+const RING_EVERY_MS = 8_000;
+/** How long a hidden tab lets a visible one ring first, and any tab another. */
+const HIDDEN_WAITS_MS = 500;
+const WAITS_AT_MOST_MS = 200;
+
+/** What the browser remembers, for all its tabs of this address. */
+const KEYS = { isOn: 'tillsync.calls', seen: 'tillsync.seen', rangAt: 'tillsync.rang' } as const;
+
+/** What the switch and the orders that were seen are when the page opens. */
+export function rememberedCalls(): PageState['calls'] {
+  const isOn = localStorage.getItem(KEYS.isOn) === 'on';
+  return { isOn, seen: rememberedSeen(), isSilent: isOn, canNotify: mayNotify() };
+}
+
+/** Order ids; whatever else stands there counts as none. */
+function rememberedSeen(): ReadonlySet<string> {
+  try {
+    const ids: unknown = JSON.parse(localStorage.getItem(KEYS.seen) ?? '[]');
+    return new Set(Array.isArray(ids) ? ids.map(String) : []);
+  } catch {
+    return new Set();
+  }
+}
+
+function mayNotify(): boolean {
+  return 'Notification' in globalThis && Notification.permission === 'granted';
+}
+
+/**
+ * Calls for new orders, by sound and by notifications of the desktop, until somebody has seen each or the POS took it.
+ * All tabs of a browser share what was seen, and only one of them rings at a time.
+ */
+export class Caller {
+  readonly #store: Store;
+  readonly #open: (orderId: string) => void;
+  readonly #notifications = new Map<string, Notification>();
+  #audio: AudioContext | undefined;
+  #isAboutToRing = false;
+
+  /** `open` shows an order that somebody clicked at. */
+  constructor(store: Store, open: (orderId: string) => void) {
+    this.#store = store;
+    this.#open = open;
+    addEventListener('storage', ({ key }) => this.#takeOver(key));
+    for (const touch of ['pointerdown', 'keydown']) addEventListener(touch, () => void this.#unlock());
+    if (store.state.calls.isOn) void this.#unlock();
+  }
+
+  /** Switches it on or off, from a click: only then a browser asks for the right to notify and lets sound out. */
+  async turn(isOn: boolean): Promise<void> {
+    localStorage.setItem(KEYS.isOn, isOn ? 'on' : 'off');
+    this.#set({ isOn });
+    if (!isOn) return this.call();
+    // Whoever switches it on has these before his eyes.
+    this.markSeen(calledFor(this.#store.state).map(({ orderId }) => orderId));
+    await this.#unlock();
+    if (this.#audio?.state === 'running') ring(this.#audio);
+    if ('Notification' in globalThis) await Notification.requestPermission();
+    this.#set({ canNotify: mayNotify() });
+  }
+
+  /** Somebody has seen these orders. */
+  markSeen(orderIds: readonly string[]): void {
+    const { calls, board } = this.#store.state;
+    // What has left the board needs no remembering.
+    const known = [...calls.seen].filter((orderId) => !board.isRead || board.orders.has(orderId));
+    const seen = new Set([...known, ...orderIds]);
+    localStorage.setItem(KEYS.seen, JSON.stringify([...seen]));
+    this.#set({ seen });
+    this.call();
+  }
+
+  /** Calls where it is due; to be called whenever the board was read, and now and then. */
+  call(): void {
+    const due = calledFor(this.#store.state);
+    const ids = new Set(due.map(({ orderId }) => orderId));
+    for (const [orderId, notification] of this.#notifications) {
+      if (ids.has(orderId)) continue;
+      notification.close();
+      this.#notifications.delete(orderId);
+    }
+    if (!document.hasFocus()) for (const order of due) this.#notify(order);
+    if (due.length > 0) this.#ringSoon();
+  }
+
+  #set(change: Partial<PageState['calls']>): void {
+    this.#store.set({ calls: { ...this.#store.state.calls, ...change } });
+  }
+
+  /** Another tab switched it, or somebody saw an order there. */
+  #takeOver(key: string | null): void {
+    if (key !== KEYS.isOn && key !== KEYS.seen) return;
+    const { isOn, seen } = rememberedCalls();
+    this.#set({ isOn, seen });
+    if (isOn) void this.#unlock();
+    this.call();
+  }
+
+  async #unlock(): Promise<void> {
+    if (!this.#store.state.calls.isOn || this.#audio?.state === 'running') return;
+    if (this.#audio === undefined) {
+      this.#audio = new AudioContext();
+      this.#audio.addEventListener('statechange', () => this.#heed());
+    }
+    // Without a click before, it stays pending until there is one.
+    void this.#audio.resume().catch(() => undefined);
+    this.#heed();
+  }
+
+  #heed(): void {
+    this.#set({ isSilent: this.#audio?.state !== 'running' });
+  }
+
+  #notify({ orderId, code, deliveryType, amountToPay }: BoardOrder): void {
+    if (!mayNotify() || this.#notifications.has(orderId)) return;
+    const { speech, status } = this.#store.state;
+    const way = deliveryType === 'delivery' || deliveryType === 'pickup' ? speech.say(deliveryType) : '';
+    const amount = speech.format.money(amountToPay, status?.currency ?? null);
+    try {
+      // No name of a customer: a screen may stand where everybody sees it. Of two tabs one tag shows one notification.
+      const title = speech.say('calls.order', { code: `#${code ?? orderId}` });
+      const body = [way, amount].filter(Boolean).join(', ');
+      const notification = new Notification(title, { body, tag: orderId, lang: speech.language });
+      notification.addEventListener('click', () => {
+        window.focus();
+        this.#open(orderId);
+      });
+      this.#notifications.set(orderId, notification);
+    } catch {
+      // A phone's browser has them for installed pages only.
+      this.#set({ canNotify: false });
+    }
+  }
+
+  #ringSoon(): void {
+    if (this.#isAboutToRing || this.#audio?.state !== 'running') return;
+    this.#isAboutToRing = true;
+    const firstMs = document.hidden ? HIDDEN_WAITS_MS : 0;
+    setTimeout(
+      () => {
+        this.#isAboutToRing = false;
+        const rangAgoMs = Date.now() - Number(localStorage.getItem(KEYS.rangAt));
+        // Also when the clock was put back.
+        const isQuiet = Math.abs(rangAgoMs) >= RING_EVERY_MS;
+        if (!isQuiet || this.#audio?.state !== 'running' || calledFor(this.#store.state).length === 0) return;
+        localStorage.setItem(KEYS.rangAt, String(Date.now()));
+        ring(this.#audio);
+      },
+      firstMs + Math.random() * WAITS_AT_MOST_MS,
+    );
+  }
+}
+
+const TONES_HERTZ = [880, 1175, 880, 1175];
+const TONE_S = 0.2;
+
+/** Two notes, twice: made here, so that no file has to be loaded. */
+function ring(audio: AudioContext): void {
+  for (const [n, hertz] of TONES_HERTZ.entries()) {
+    const at = audio.currentTime + n * TONE_S;
+    const tone = audio.createOscillator();
+    const volume = audio.createGain();
+    tone.type = 'triangle';
+    tone.frequency.value = hertz;
+    volume.gain.setValueAtTime(0, at);
+    volume.gain.linearRampToValueAtTime(0.6, at + 0.02);
+    volume.gain.exponentialRampToValueAtTime(0.001, at + TONE_S);
+    tone.connect(volume).connect(audio.destination);
+    tone.start(at);
+    tone.stop(at + TONE_S);
+  }
+}

@@ -1,0 +1,59 @@
+import { expect, it } from 'vitest';
+import { type OrderSearch, searchOrders } from '../../src/orders/order-queries.ts';
+import { OBSERVED_MS, observation, openTestMirror, sampleNotification } from './open-test-mirror.ts';
+
+const MINUTE_MS = 60_000;
+const at = (minutes: number) => new Date(OBSERVED_MS + minutes * MINUTE_MS).toISOString();
+
+async function mirrorOf(orders: Record<string, unknown>[]) {
+  const { mirror } = openTestMirror();
+  for (const [n, fields] of orders.entries()) {
+    const sent = sampleNotification(n + 1, { createdAt: at(n), ...fields });
+    await mirror.keep([{ kind: 'order', observation: observation('webhook', sent) }]);
+  }
+  const codes = (search: Partial<OrderSearch>) =>
+    mirror.read((db) => searchOrders(db, { limit: 10, ...search }, OBSERVED_MS)).map(({ code }) => code);
+  return { mirror, codes };
+}
+
+it('finds orders by code, customer, address and item, the newest first', async () => {
+  const user = { firstName: 'Ana', lastName: 'Soto', email: 'ana@example.com', phoneNumber: '+56911112222' };
+  const item = { product: { externalId: 'E-7', name: 'Torta vegana' }, amount: 1, comment: 'sin nueces' };
+  const { codes } = await mirrorOf([
+    { user },
+    { items: [item] },
+    { user: { ...user, firstName: 'Eva' } },
+    { code: 40 },
+  ]);
+  expect(codes({ text: 'soto' })).toEqual([3, 1]);
+  expect(codes({ text: 'ANA SO' })).toEqual([1]);
+  expect(codes({ text: '1111' })).toEqual([3, 1]);
+  expect(codes({ text: 'torta' })).toEqual([2]);
+  expect(codes({ text: 'E-7' })).toEqual([2]);
+  expect(codes({ text: 'nueces' })).toEqual([2]);
+  expect([codes({ text: '40' }), codes({ text: '#40' })]).toEqual([[40], [40]]);
+  // A code is found as a whole alone; a sign is no pattern.
+  expect(codes({ text: '#4' })).toEqual([]);
+  expect(codes({ text: '%' })).toEqual([]);
+});
+
+it('finds those of a day, and no more than are asked for', async () => {
+  const { codes } = await mirrorOf([{}, {}, {}, {}]);
+  const created = { from: at(1), before: at(3) };
+  expect(codes({ created })).toEqual([3, 2]);
+  expect(codes({ created, text: '2' })).toContain(2);
+  expect(codes({ created, text: '#4' })).toEqual([]);
+  expect(codes({ limit: 3 })).toEqual([4, 3, 2]);
+});
+
+it('tells of each whether the POS took it', async () => {
+  const { mirror } = await mirrorOf([{}]);
+  const internalOrderId = String(sampleNotification(1).internalOrderId);
+  await mirror.write((db) =>
+    db.prepare("INSERT INTO order_acks VALUES (?, ?, 'http')").run(internalOrderId, at(9)),
+  );
+  const [order] = mirror.read((db) => searchOrders(db, { limit: 1 }, OBSERVED_MS));
+  expect(order).toMatchObject({ code: 1, acknowledgedAt: at(9), waitingSince: null });
+  expect(mirror.acknowledgement(internalOrderId)).toEqual({ at: at(9), source: 'http' });
+  expect(mirror.acknowledgement('nobody')).toBeNull();
+});
