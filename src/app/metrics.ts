@@ -17,6 +17,8 @@ import {
   verdictFamilies,
 } from '../health/counters.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
+import type { HookStatus } from '../hooks/hook.ts';
+import { statusOf } from '../hooks/hook-places.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -108,6 +110,32 @@ function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFam
       'tillsync_outbox_oldest_pending_age_seconds',
       'Age of the oldest change in line; 0: none.',
       Math.max(0, ageMs || 0) / 1000,
+    ),
+  ];
+}
+
+function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: Clock): MetricFamily[] {
+  if (hooks.length === 0) return [];
+  const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
+  const each = (of: (hook: HookStatus) => number | null) =>
+    by('hook', Object.fromEntries(found.map((hook) => [hook.name, of(hook)])));
+  const ageMs = ({ waitsSince }: HookStatus) =>
+    waitsSince === null ? 0 : Math.max(0, clock.nowMs() - Date.parse(waitsSince));
+  return [
+    gauge(
+      'tillsync_hook_waiting_events',
+      'Events that wait for the hook, as far as they are counted: 10,000 at most.',
+      each(({ waiting }) => waiting),
+    ),
+    gauge(
+      'tillsync_hook_oldest_waiting_age_seconds',
+      'Age of the oldest event that waits for the hook; 0: none.',
+      each((hook) => ageMs(hook) / 1000),
+    ),
+    gauge(
+      'tillsync_hook_failures',
+      'Tries of the hook that failed since it last took an event.',
+      each(({ failures }) => failures),
     ),
   ];
 }
@@ -208,6 +236,7 @@ export class Metrics {
       ...mirrorFamilies(mirror, clock.nowMs()),
       mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(outbox, clock),
+      ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
     await read('state', () => tokenFamilies(platform.tokens.describe()));

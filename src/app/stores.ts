@@ -1,7 +1,9 @@
 import type { Clock } from '../core/time.ts';
 import { BootTime, type Holders, LeaseRows, systemHolders } from '../db/lease.ts';
 import { openStateFile } from '../db/state-file.ts';
+import { WishRows } from '../db/wishes.ts';
 import { AlarmRows } from '../health/alarm-news.ts';
+import { HookRows } from '../hooks/hook-places.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
 import { FeedRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook.ts';
@@ -44,6 +46,8 @@ export function openState(options: StateOptions) {
     feed: new FeedRows({ db }),
     callbacks: new CallbackRows({ db }),
     configSeen: new ConfigSeenRows(db),
+    hooks: new HookRows({ db }),
+    wishes: new WishRows({ db }),
     close: () => file.close(),
   };
 }

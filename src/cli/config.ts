@@ -38,11 +38,16 @@ const check = command({
     const service = view === undefined ? null : { unit: view.unit, user: view.user };
     const notSeen = [...(view?.canRead === null ? [`${file} as ${view.user}`] : []), ...unseen];
     const there = Object.entries(secrets).flatMap(([name, is]) => (is ? [name] : []));
+    const signed = setup.secrets.hookSecrets ?? {};
+    const unsigned = config.hooks.flatMap(({ name, url }) => (url === '' || signed[name] ? [] : [name]));
     const lines = [
       `${setup.file} is in order.`,
       ...(view?.canRead ? [`Service: ${view.unit} runs as ${view.user}, which can read it.`] : []),
       `Tokens: ${message}`,
       `Optional secrets from files or the environment: ${there.join(', ') || 'none'}.`,
+      ...(unsigned.length === 0
+        ? []
+        : [`Hooks whose requests are not signed, for there is no secret hook-NAME: ${unsigned.join(', ')}.`]),
       ...(notSeen.length === 0
         ? []
         : [`Not looked at, for want of rights: ${notSeen.join(', ')}. Run: ${typedAgain()}`]),
@@ -84,6 +89,7 @@ function handedIn(secrets: Secrets): Record<string, boolean> {
     'local-api-key': secrets.localApiKey !== undefined,
     'alarm-url': secrets.alarmUrl !== undefined,
     'alarm-token': secrets.alarmToken !== undefined,
+    ...Object.fromEntries(Object.keys(secrets.hookSecrets ?? {}).map((name) => [`hook-${name}`, true])),
   };
 }
 

@@ -15,6 +15,7 @@ import { diff } from './diff.ts';
 import { doctor } from './doctor.ts';
 import { events } from './events.ts';
 import { feedCommands } from './feed.ts';
+import { hooks } from './hooks.ts';
 import { init } from './init/init.ts';
 import { key } from './key.ts';
 import { order } from './order.ts';
@@ -31,7 +32,7 @@ import { webhook } from './webhook.ts';
 /** In the order of the help. */
 const COMMANDS: Record<string, MakeCommand> = {
   ...{ run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock },
-  ...{ push, outbox, webhook, callbacks, feed: feedCommands, alarms, quarantine, events, audit },
+  ...{ push, outbox, webhook, callbacks, feed: feedCommands, hooks, alarms, quarantine, events, audit },
   ...{ backup, restore, bundle },
 };
 

@@ -14,7 +14,7 @@ import {
   unknownName,
   unknownNames,
 } from './source.ts';
-import { ORDER_FIELD_KEYS } from './values.ts';
+import { HOOK_KEYS, ORDER_FIELD_KEYS } from './values.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -91,6 +91,12 @@ function jsonValue(text: unknown): unknown[] {
   }
 }
 
+/** Of the tables of a list. */
+const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
+  branches: ['subsidiary_id', 'external_id', 'safety'],
+  hooks: HOOK_KEYS,
+};
+
 function issueFaults(origin: string, path: string, value: unknown, issue: z.core.$ZodIssue): ConfigFault[] {
   let key = path;
   let at = value;
@@ -99,7 +105,7 @@ function issueFaults(origin: string, path: string, value: unknown, issue: z.core
     at = typeof at === 'object' && at !== null ? Reflect.get(at, step) : undefined;
   }
   if (issue.code === 'unrecognized_keys') {
-    const known = path === 'branches' ? ['subsidiary_id', 'external_id', 'safety'] : ORDER_FIELD_KEYS;
+    const known = KEYS_WITHIN[path] ?? ORDER_FIELD_KEYS;
     return issue.keys.map((name) => unknownName(origin, `${key}.`, name, known, 'key'));
   }
   return [{ origin, key, found: shownValue(key, at), allowed: issue.message }];
@@ -159,7 +165,7 @@ export function loadSetup(options: ConfigOptions): Setup {
 /** Configuration and secrets, or every fault of both; `of`: with the secrets that a service would be handed. */
 export function readSetup(options: ConfigOptions, of?: ServiceSecrets): SetupResult {
   const read = readConfig(options);
-  const handed = readSecrets(options.env, of);
+  const handed = readSecrets(options.env, of, 'config' in read ? hookNames(read.config) : []);
   const { file } = read;
   const faults = [read, handed].flatMap((result) => ('faults' in result ? result.faults : []));
   if ('faults' in read || 'faults' in handed) return { file, faults };
@@ -173,6 +179,11 @@ export function readSetup(options: ConfigOptions, of?: ServiceSecrets): SetupRes
     return { file, faults: [{ origin: file, key: 'local.listen', found, allowed }] };
   }
   return { file, config, secrets, unseen };
+}
+
+/** Each has a secret of its own. */
+export function hookNames({ hooks }: Pick<Config, 'hooks'>): string[] {
+  return hooks.map(({ name }) => name);
 }
 
 /** What works and is unwise all the same, each in one or two sentences. */

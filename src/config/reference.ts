@@ -17,7 +17,8 @@ const HEADER = `# tillsync: configuration of one company.
 #
 # Secrets never stand in this file. Hand over the tokens once with
 #     tillsync auth set < file-with-the-refresh-token
-# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url and alarm-token.`;
+# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url, alarm-token
+# and hook-NAME for each hook that signs.`;
 
 /** The commented sample of the file, from which a set-up makes the first configuration. */
 export function sampleConfig(): string {
@@ -31,7 +32,8 @@ export function sampleConfig(): string {
     const words = comment(isAsked ? `SET: ${about.charAt(0).toLowerCase()}${about.slice(1)}` : about);
     const value = example ?? schema.def.defaultValue;
     const [table = {}] = Array.isArray(value) ? value : [value];
-    if (section === '') blocks.push([...words, `[[${name}]]`, ...linesOf(table)]);
+    const list = [`[[${name}]]`, ...linesOf(table)];
+    if (section === '') blocks.push([...words, ...(isAsked ? list : list.map((line) => `# ${line}`))]);
     else if (isTable(value))
       blocks.push([...words, `[${path}]`, ...linesOf(value).map((line) => `# ${line}`)]);
     else blocks.at(-1)?.push(...words, ...linesOf({ [name]: value }));

@@ -310,6 +310,23 @@ export const FILE = z.object({
       ),
     },
   ),
+  hooks: key(
+    value.hooks,
+    [],
+    'Who gets each event of an order, one table each. name: names its place in the order feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. statuses: only these; [] for every event. from: where a new hook begins, "now" or "start". timeout: how long one try may take. Try it with: tillsync hooks test NAME',
+    {
+      example: [
+        {
+          name: 'printer',
+          url: 'http://192.168.1.20:9000/orders',
+          command: [],
+          statuses: ['payment-approved'],
+          from: 'now',
+          timeout: '30s',
+        },
+      ],
+    },
+  ),
   limits: section("The platform's published limits. Change them only when the platform does.", {
     endpointIntervalMs: key(value.duration(1, HOUR), '1s', 'Between two calls of one endpoint.'),
     ordersIntervalMs: key(value.duration(1, DAY), '2m', 'Between two polls of orders.'),

@@ -76,6 +76,8 @@ export interface Secrets {
   readonly alarmUrl?: string;
   /** Sent to the address for alarms. */
   readonly alarmToken?: string;
+  /** By the name of a hook, what signs the events that it sends. */
+  readonly hookSecrets?: Readonly<Record<string, string>>;
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
@@ -88,6 +90,13 @@ const SINGLE = {
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
+/** How the name of a hook's secret begins. */
+export const HOOK_SECRET = 'hook-';
+
+/** The environment variable that hands in a secret. */
+export function secretVariable(name: string): string {
+  return `TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`;
+}
 
 const ALLOWED = 'one line of visible ASCII characters, as an HTTP header can carry them';
 
@@ -116,10 +125,12 @@ export type SecretsResult =
 /**
  * The secrets, or every fault of them. With `of`, what the service would be handed counts where this process was
  * handed nothing; `unseen` names the files that this user may not read.
+ * `hooks`: names of those that are configured.
  */
 export function readSecrets(
   env: Environment,
   { service, credstore }: ServiceSecrets = { service: undefined },
+  hooks: readonly string[] = [],
 ): SecretsResult {
   const faults: ConfigFault[] = [];
   const unseen: string[] = [];
@@ -145,7 +156,7 @@ export function readSecrets(
   };
   const handedIn = (name: string): Handed | undefined =>
     (env.CREDENTIALS_DIRECTORY ? fromFile(join(env.CREDENTIALS_DIRECTORY, name), false) : undefined) ??
-    fromVariable(`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`) ??
+    fromVariable(secretVariable(name)) ??
     (service === undefined ? undefined : fromFile(credentialFile(service, name, credstore), true));
 
   /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
@@ -165,6 +176,13 @@ export function readSecrets(
     const allowed = 'an address that begins with http:// or https://, without user or fragment';
     fault('the secret alarm-url', 'a value that is not shown', allowed);
   }
+  const hookSecrets: Record<string, string> = {};
+  for (const hook of hooks) {
+    const handed = handedIn(`${HOOK_SECRET}${hook}`);
+    if (handed === undefined) continue;
+    judge(handed.origin, handed.text);
+    hookSecrets[hook] = handed.text;
+  }
   const { origin = '', text } = handedIn('webhook-secret') ?? {};
   const webhookSecrets = text === undefined ? [] : text.split(/\r?\n/);
   if (webhookSecrets.length > WEBHOOK_SECRETS_MAX) {
@@ -173,7 +191,11 @@ export function readSecrets(
   }
   for (const secret of webhookSecrets) judge(origin, secret);
   if (faults.length > 0) return { faults, unseen };
-  const secrets: Secrets = { ...single, webhookSecrets: Object.freeze([...new Set(webhookSecrets)]) };
+  const secrets: Secrets = {
+    ...single,
+    webhookSecrets: Object.freeze([...new Set(webhookSecrets)]),
+    ...(Object.keys(hookSecrets).length > 0 && { hookSecrets: Object.freeze(hookSecrets) }),
+  };
   return { secrets: Object.freeze(secrets), unseen };
 }
 
@@ -188,6 +210,6 @@ function withoutLineEnd(text: string): string {
 }
 
 /** What is in force, for whoever must never show it. */
-export function secretValues(secrets: Secrets): string[] {
-  return Object.values(secrets).flat();
+export function secretValues({ hookSecrets = {}, ...secrets }: Secrets): string[] {
+  return [...Object.values(secrets).flat(), ...Object.values(hookSecrets)];
 }

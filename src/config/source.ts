@@ -168,6 +168,8 @@ export function unknownNames(raw: RawConfig, env: Environment): ConfigFault[] {
   const beginnings = [...sections, ...others].map((section) => `${envName(section)}_`);
   for (const name of Object.keys(env)) {
     if (!name.startsWith('TILLSYNC_') || RESERVED_ENV.has(name) || variables.includes(name)) continue;
+    // The secret of a hook.
+    if (name.startsWith('TILLSYNC_HOOK_')) continue;
     const suggestion = nearest(name, variables);
     // Only names that begin like a section's override or are nearly one are ours to judge.
     if (suggestion === undefined && !beginnings.some((beginning) => name.startsWith(beginning))) continue;

@@ -45,6 +45,7 @@ export function oneOf<const T extends readonly (string | boolean)[]>(...values: 
   );
 }
 
+const SECOND = 1_000;
 const DAY = 86_400_000;
 
 /** Text such as `"2m"`, in milliseconds. */
@@ -266,6 +267,48 @@ export const branches = z
       }
     }
   });
+
+/** Keys that each of `[[hooks]]` may have. */
+export const HOOK_KEYS: readonly string[] = ['name', 'url', 'command', 'statuses', 'from', 'timeout'];
+
+const HOOK_TABLE = `a [[hooks]] table with ${HOOK_KEYS.join(', ')}`;
+
+const hook = z
+  .strictObject(
+    {
+      name: text(
+        'a name of up to 40 small letters, digits and "-", which begins with a letter, such as "printer"',
+        /^[a-z][a-z0-9-]{0,39}$/,
+      ),
+      url: z.prefault(optionalUrl, ''),
+      command: z.prefault(commandLine, []),
+      statuses: z.prefault(
+        kind('a list of statuses such as ["payment-approved", "cancel"], or [] for every event', (value) =>
+          Array.isArray(value) &&
+          value.every((each): each is string => typeof each === 'string' && each !== '')
+            ? value
+            : undefined,
+        ),
+        [],
+      ),
+      from: z.prefault(oneOf('now', 'start'), 'now'),
+      timeout: z.prefault(duration(SECOND, 5 * 60 * SECOND), '30s'),
+    },
+    { error: () => HOOK_TABLE },
+  )
+  .refine(({ url, command }) => (url === '') !== (command.length === 0), {
+    path: ['url'],
+    error: 'an address, or a command beside it, and not both',
+  })
+  .transform(({ timeout: timeoutMs, ...rest }) => ({ ...rest, timeoutMs }));
+
+/** No name twice. */
+export const hooks = z.array(hook, { error: `a list, each ${HOOK_TABLE}` }).superRefine((list, context) => {
+  for (const [index, { name }] of list.entries()) {
+    if (list.findIndex((other) => other.name === name) === index) continue;
+    context.addIssue({ code: 'custom', path: [index, 'name'], message: 'a name that no other hook has' });
+  }
+});
 
 /** The field's name in the file (`item.product_name`) to its name in the code (`item.productName`). */
 const FIELD_BY_KEY = new Map(

@@ -27,7 +27,8 @@ export type AlarmKey =
   | 'outbox.rejected'
   | 'outbox.held'
   | 'inbox.damaged'
-  | 'inbox.locked';
+  | 'inbox.locked'
+  | 'hooks.lagging';
 
 /**
  * - `amber`: works, and somebody should look at it today

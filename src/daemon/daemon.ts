@@ -1,21 +1,25 @@
 import { statSync } from 'node:fs';
 import type { GroupSocket } from '../api/access.ts';
+import type { ChangeSignal } from '../api/api.ts';
 import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { createLocalServer } from '../api/server.ts';
 import { healthRoutes, metricsRoutes, stalledLoops } from '../api/status-routes.ts';
 import { noteConfigChanges } from '../app/config-changes.ts';
+import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../app/hooks.ts';
 import { programVersion } from '../app/installation.ts';
 import { Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
 import { ordersStaleAfterMs } from '../app/readers.ts';
 import { markRunning } from '../app/storage.ts';
+import { answerWish } from '../app/wish.ts';
 import type { Config } from '../config/config-type.ts';
 import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, asTyped } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import { Counters } from '../health/counters.ts';
+import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
 import { alarmLoop } from './alarm-loop.ts';
@@ -149,7 +153,36 @@ function loopsOf(
     },
     ...outgoingLoops(options, parts, mayCall, counters),
     alarmLoop(options, parts, counters),
+    {
+      name: 'hooks',
+      run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),
+    },
   ];
+}
+
+function hookOptions(
+  { config, secrets, clock, random, log, lookEveryMs }: PartsOptions,
+  { mirror, state, platform }: Parts,
+  changes: ChangeSignal,
+  counters: Counters,
+  beat: () => void,
+): HookLoopOptions {
+  const given = { config, secrets, env: process.env };
+  return {
+    hooks: config.hooks,
+    receiverOf: (hook) => receiverOf(given, hook),
+    mirror,
+    rows: state.hooks,
+    alarms: mirror.alarms,
+    onChange: (listener) => changes.subscribe(listener),
+    platformSkewMs: () => platform.clock.skewMs(),
+    onTried: (hook, outcome) => counters.hookTries.add(1, { hook, outcome }),
+    answerTest: (signal) =>
+      answerWish(state.wishes, HOOK_TEST, { clock, signal }, (asked: HookTest) =>
+        testHook({ ...given, clock, signal, mirror }, asked),
+      ).catch((error) => log.debug({ err: error }, 'a test of a hook cannot be answered now')),
+    ...{ clock, random, log, lookEveryMs, beat },
+  };
 }
 
 /** For the group that may read the mirror. */

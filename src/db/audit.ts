@@ -7,6 +7,7 @@ export type AuditAction =
   | 'auth.set'
   | 'config.changed'
   | 'events.replay'
+  | 'hooks.skip'
   | 'order.ack'
   | 'outbox.drop'
   | 'outbox.release'

@@ -480,6 +480,12 @@ export class Counters {
     labels: ['channel', 'outcome'],
   });
 
+  readonly hookTries = new Counter({
+    name: 'tillsync_hook_tries_total',
+    help: 'Events sent to a hook, by outcome of the try.',
+    labels: ['hook', 'outcome'],
+  });
+
   /** A figure that is there before it first rises: Prometheus sees no rise in one that begins at 1. */
   constructor() {
     for (const endpoint of [...ENDPOINTS, 'other']) {

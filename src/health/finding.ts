@@ -173,6 +173,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'Changes that look like a mistake and need a decision: {count}.',
     remedy: 'Check them, then release or drop them.',
   },
+  'hooks.lagging': {
+    level: 'amber',
+    message: 'Events of orders do not get through to a hook.',
+    remedy:
+      'See why with {tillsync} hooks list, try it with {tillsync} hooks test NAME, or pass over the event with {tillsync} hooks skip NAME.',
+  },
   'catalog.incomplete': {
     level: 'amber',
     message: 'Only a part of the catalogue could be read.',

@@ -67,6 +67,7 @@ const WHILE_DOWN: ReadonlySet<FindingCode> = new Set<FindingCode>([
   'outbox.stuck',
   'outbox.push',
   'catalog.sweep',
+  'hooks.lagging',
 ]);
 /** What is told before the set-up; all else only waits for it. */
 const BEFORE_SET_UP: ReadonlySet<FindingCode> = new Set<FindingCode>([

@@ -36,7 +36,7 @@ describe('a good file', () => {
     expect(text, 'to make it: npm run reference').toBe(sampleConfig());
     for (const { section, name } of KEYS) {
       if (section !== '') expect(text).toContain(`[${section}]\n`);
-      expect(text).toMatch(new RegExp(`^(${name} = |\\[(orders\\.)?\\[?${name}\\])`, 'm'));
+      expect(text).toMatch(new RegExp(`^(${name} = |(# )?\\[(orders\\.)?\\[?${name}\\])`, 'm'));
     }
   });
 

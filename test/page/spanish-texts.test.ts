@@ -14,6 +14,7 @@ const TOLD_ON_THE_PAGE = [
   'src/orders/{webhook,order-poll,order-loop,group-commit,callback-route,callbacks,order-reader,answer-import}.ts',
   'src/outbox/!(csv|change-file|inbox-child).ts',
   'src/health/{disk-space,alarm-facts,notifier,retention}.ts',
+  'src/hooks/hook-loop.ts',
   'src/db/wal.ts',
   'src/core/json-records.ts',
   'src/daemon/{incoming,outgoing}.ts',

@@ -5,6 +5,7 @@ import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import { openParts, type Parts, type PartsOptions } from '../../src/app/parts.ts';
 import type { Config } from '../../src/config/config-type.ts';
+import type { Secrets } from '../../src/config/secrets.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
@@ -71,6 +72,7 @@ export class FreezableClock implements Clock {
 export interface StoreRigOptions {
   platform?: Partial<SandboxOptions>;
   config?: (config: Config) => Config;
+  secrets?: Partial<Secrets>;
 }
 
 /**
@@ -93,7 +95,11 @@ export interface StoreRig {
   announce(daemon: Daemon, notification: unknown): Promise<number>;
 }
 
-export function storeRig({ platform = {}, config = (same) => same }: StoreRigOptions = {}): StoreRig {
+export function storeRig({
+  platform = {},
+  config = (same) => same,
+  secrets,
+}: StoreRigOptions = {}): StoreRig {
   const clock = new FakeClock(undefined, undefined, untilIdle);
   const directory = mkdtempSync(path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-rig-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
@@ -111,7 +117,7 @@ export function storeRig({ platform = {}, config = (same) => same }: StoreRigOpt
     const direct = sandboxTransport(sandbox, clock);
     return {
       config: settings,
-      secrets: { refreshToken, webhookSecrets: [SECRET] },
+      secrets: { refreshToken, webhookSecrets: [SECRET], ...secrets },
       clock: ownClock,
       lookEveryMs: LOOK_EVERY_MS,
       random: seededRandom(11),

@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot } from '../../app/installation.ts';
-import { SECRET_NAMES } from '../../config/secrets.ts';
+import { HOOK_SECRET, SECRET_NAMES, secretVariable } from '../../config/secrets.ts';
 import type { Environment } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
@@ -221,9 +221,9 @@ export function knownSecrets(options: {
       for (const secret of [line, line.trim()]) if (secret !== '') secrets.add(secret);
     }
   };
-  for (const name of SECRET_NAMES) {
+  for (const name of [...SECRET_NAMES, ...hookSecretNames(env)]) {
     const fromFile = env.CREDENTIALS_DIRECTORY && contentOf(join(env.CREDENTIALS_DIRECTORY, name));
-    for (const secret of [env[`TILLSYNC_${name.toUpperCase().replaceAll('-', '_')}`], fromFile]) {
+    for (const secret of [env[secretVariable(name)], fromFile]) {
       if (secret) known.handedIn.add(name);
       add(secret);
     }
@@ -242,6 +242,18 @@ export function knownSecrets(options: {
     known.fault = error;
   }
   return known;
+}
+
+/** Also of hooks that are no longer configured. */
+function hookSecretNames({ CREDENTIALS_DIRECTORY: directory, ...env }: Environment): string[] {
+  const prefix = secretVariable(HOOK_SECRET);
+  const variables = Object.keys(env).filter((name) => name.startsWith(prefix));
+  const files = directory && existsSync(directory) ? readdirSync(directory) : [];
+  const names = variables.map((name) => name.slice(prefix.length).toLowerCase().replaceAll('_', '-'));
+  return [
+    ...names.map((name) => `${HOOK_SECRET}${name}`),
+    ...files.filter((name) => name.startsWith(HOOK_SECRET)),
+  ];
 }
 
 /** Those of a state.db, also of an older schema. */

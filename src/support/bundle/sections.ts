@@ -142,9 +142,10 @@ function filesBelow(directory: string): unknown {
 }
 
 function plain(config: Config): unknown {
-  const { platform, webhook } = config;
+  const { platform, webhook, hooks } = config;
   return {
     ...config,
+    hooks: hooks.map((hook) => ({ ...hook, url: plainUrl(hook.url) })),
     platform: { ...platform, baseUrl: plainUrl(platform.baseUrl) },
     webhook: { ...webhook, path: plainPath(webhook.path), callbackUrl: plainUrl(webhook.callbackUrl) },
   };

@@ -5,7 +5,7 @@ import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
 import { reachPlatform } from '../../app/webhook-probe.ts';
-import { configWarnings, readConfig } from '../../config/config.ts';
+import { configWarnings, hookNames, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
 import { type ConfigFault, describeFault, type Environment, isSetUp } from '../../config/source.ts';
@@ -250,7 +250,8 @@ const NO_SECRETS: Secrets = { webhookSecrets: [] };
 /** As much of configuration and secrets as can be used, with all that is wrong with them. */
 export function readDoctorSetup(options: { file?: string | undefined; env: Environment }): DoctorSetup {
   const config = readConfig(options);
-  const secrets = readSecrets(options.env, { service: serviceOf(resolve(config.file)) });
+  const hooks = 'config' in config ? hookNames(config.config) : [];
+  const secrets = readSecrets(options.env, { service: serviceOf(resolve(config.file)) }, hooks);
   const view = viewOfService(config.file);
   return {
     file: config.file,

@@ -1,0 +1,66 @@
+import type { Config } from '../config/config-type.ts';
+import type { Secrets } from '../config/secrets.ts';
+import { TillsyncError } from '../core/errors.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import { type HookSettings, madeUpEvent, testEvent } from '../hooks/hook.ts';
+import { type HookAnswer, type HookReceiver, hookReceiver } from '../hooks/receivers.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import type { MirroredOrder } from '../orders/mirrored-order.ts';
+import { programVersion } from './installation.ts';
+
+export interface HooksOptions {
+  config: Pick<Config, 'hooks'>;
+  secrets: Pick<Secrets, 'hookSecrets'>;
+  /** Of this process; a program gets little of it, and nothing secret. */
+  env: NodeJS.ProcessEnv;
+}
+
+export function receiverOf({ secrets, env }: Omit<HooksOptions, 'config'>, hook: HookSettings): HookReceiver {
+  const secret = secrets.hookSecrets?.[hook.name];
+  return hookReceiver({ hook, secret, env, version: programVersion() });
+}
+
+/** The hook of that name. Throws `not-found`. */
+export function namedHook({ hooks }: Pick<Config, 'hooks'>, name: string): HookSettings {
+  const found = hooks.find((hook) => hook.name === name);
+  if (found) return found;
+  const names = hooks.map((hook) => hook.name).join(', ') || 'none';
+  throw new TillsyncError('not-found', `No hook ${name} is configured; there are: ${names}.`, {
+    hint: 'Hooks stand in the configuration as [[hooks]]. If it was changed since tillsync started: {restart}',
+  });
+}
+
+/** The name of the wish for a test. */
+export const HOOK_TEST = 'hooks.test';
+
+/** A test that is asked for; `order`: a number or an id, null for one that is made up. */
+export interface HookTest {
+  hook: string;
+  order: string | null;
+}
+
+/** Sends one test event, with no effect on the hook's place. Throws `not-found`, `aborted`. */
+export async function testHook(
+  options: HooksOptions & { clock: Clock; signal: AbortSignal; mirror: Pick<Mirror, 'order' | 'orders'> },
+  { hook: name, order }: HookTest,
+): Promise<HookAnswer> {
+  const { config, clock, signal, mirror } = options;
+  const receiver = receiverOf(options, namedHook(config, name));
+  const now = isoUtc(clock.nowMs());
+  try {
+    const event = order === null ? madeUpEvent(now) : testEvent(orderNamed(mirror, order), now);
+    return await receiver.send(event, signal);
+  } finally {
+    receiver.close();
+  }
+}
+
+function orderNamed(mirror: Pick<Mirror, 'order' | 'orders'>, word: string): MirroredOrder {
+  const digits = /^#?(\d{1,15})$/.exec(word)?.[1];
+  const [byCode] = digits === undefined ? [] : mirror.orders({ code: Number(digits), limit: 1 });
+  const found = byCode ?? mirror.order(word);
+  if (found) return found;
+  throw new TillsyncError('not-found', `The mirror has no order ${word}.`, {
+    hint: 'See those it has with: {tillsync} order list',
+  });
+}

@@ -1,0 +1,76 @@
+import { existsSync } from 'node:fs';
+import type { Config } from '../config/config-type.ts';
+import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
+import { openWhenFree } from '../core/files.ts';
+import type { Clock } from '../core/time.ts';
+import type { Wish, WishRows } from '../db/wishes.ts';
+import { RUNNING, storagePaths } from './storage.ts';
+import { openState } from './stores.ts';
+
+/** Whoever asked has given up after this. */
+const WISH_HOLDS_MS = 60_000;
+const LOOK_FOR_ANSWER_MS = 100;
+/** The daemon looks every second, and what it does has its own time on top. */
+const DAEMON_PATIENCE_MS = 10_000;
+
+function isOpen({ result, fault }: Wish<unknown, unknown>): boolean {
+  return result === null && fault === null;
+}
+
+/** Does what a command asks for, as the service and from within its sandbox. Throws `storage-…`. */
+export async function answerWish<Asked, Result>(
+  rows: WishRows,
+  name: string,
+  { clock, signal }: { clock: Clock; signal: AbortSignal },
+  answer: (asked: Asked) => Promise<Result>,
+): Promise<void> {
+  const wish = await whenFree(clock, () => rows.read<Asked, Result>(name), undefined, signal);
+  if (!wish || !isOpen(wish) || Math.abs(clock.nowMs() - wish.askedAtMs) >= WISH_HOLDS_MS) return;
+  const done = await answer(wish.asked).then(
+    (result) => ({ result, fault: null }),
+    (error) => ({ result: null, fault: asTillsyncError(error).message }),
+  );
+  await whenFree(clock, () => rows.write(name, { ...wish, ...done }));
+}
+
+export interface AskOptions<Asked> {
+  config: Pick<Config, 'storage'>;
+  clock: Clock;
+  signal: AbortSignal;
+  name: string;
+  asked: Asked;
+  /** What it may take at most. */
+  timeoutMs: number;
+}
+
+/**
+ * Has the running daemon do it: as its user and in its sandbox, which is what counts at night. undefined: none runs.
+ * Throws `internal` when it does not answer, `storage-…` when this user may not ask.
+ */
+export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Promise<Result | undefined> {
+  const { config, clock, signal, name, asked, timeoutMs } = options;
+  const { state: path } = storagePaths(config.storage.directory);
+  if (!existsSync(path)) return undefined;
+  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  try {
+    if (!(await whenFree(clock, () => state.leases.isHeld(RUNNING)))) return undefined;
+    const free = <T>(action: () => T) => whenFree(clock, action, undefined, signal);
+    const askedAtMs = clock.nowMs();
+    const endMs = clock.monotonicMs() + timeoutMs + DAEMON_PATIENCE_MS;
+    await free(() => state.wishes.write(name, { askedAtMs, asked, result: null, fault: null }));
+    let fault = 'The running tillsync did not answer.';
+    while (!signal.aborted && clock.monotonicMs() < endMs) {
+      await clock.sleep(LOOK_FOR_ANSWER_MS, signal);
+      const wish = await free(() => state.wishes.read<Asked, Result>(name));
+      if (wish?.askedAtMs !== askedAtMs || isOpen(wish)) continue;
+      if (wish.result !== null) return wish.result;
+      fault = wish.fault ?? fault;
+      break;
+    }
+    throw new TillsyncError(signal.aborted ? 'aborted' : 'internal', fault, {
+      hint: 'If the configuration was changed since it started: {restart}',
+    });
+  } finally {
+    state.close();
+  }
+}

@@ -1,0 +1,128 @@
+import { loadSetup } from '../config/config.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
+import type { HookStatus } from '../hooks/hook.ts';
+import { EXIT, printable } from './cli.ts';
+import { becomeOwner, command, group, parsed, sourceOf, withParts, withReaders } from './command.ts';
+import { wholeNumber } from './options.ts';
+import { ago, fields, table, when } from './table.ts';
+
+const NAME = ['<name>', 'of the hook, as in the configuration'] as const;
+
+const list = command({
+  description: 'List the hooks: how far each has got in the order feed, and what waits',
+  examples: ['hooks list', 'hooks list --json'],
+  run: (call) =>
+    withReaders(call, async ({ mirror }, config) => {
+      const { statusOf } = await import('../hooks/hook-places.ts');
+      const newestSeq = mirror.newestSeq();
+      const hooks = mirror.read((db) => config.hooks.map((hook) => statusOf(db, hook)));
+      const json = { newestSeq, hooks };
+      if (hooks.length === 0) return { json, above: 'No hooks are configured.\n' };
+      return {
+        json,
+        text: () => hooksText(hooks, newestSeq, config.orders.timezone, call.cli.clock.nowMs()),
+      };
+    }),
+});
+
+function hooksText(hooks: readonly HookStatus[], newestSeq: number, timezone: string, nowMs: number): string {
+  const text = table(
+    hooks,
+    {
+      HOOK: 'name',
+      TO: 'to',
+      PLACE: ({ seq }) => seq ?? 'not begun',
+      WAITING: ({ waiting, isMore }) => (isMore ? `${waiting}+` : waiting),
+      OLDEST: ({ waitsSince }) => (waitsSince === null ? null : ago(waitsSince, nowMs)),
+      [`LAST OK (${timezone})`]: ({ lastOkAt }) => when(lastOkAt, timezone),
+      FAILURES: 'failures',
+      'NEXT TRY': ({ nextTryAt }) => (nextTryAt === null ? null : ago(nextTryAt, nowMs)),
+      [`LAST FAILURE (${timezone})`]: ({ lastFailureAt, lastFailure }) =>
+        lastFailureAt === null ? null : `${when(lastFailureAt, timezone)} ${lastFailure}`,
+    },
+    ['PLACE', 'WAITING', 'FAILURES'],
+  );
+  return `${text}Newest event of the order feed: ${newestSeq}\n`;
+}
+
+const test = command({
+  description: 'Send a test event to a hook and show what it answers; its place stays',
+  examples: ['hooks test printer', 'hooks test printer --order 1005', 'hooks test printer --json'],
+  argument: NAME,
+  options: { '--order <order>': 'number or id of an order of the mirror; without it an order is made up' },
+  async run(call) {
+    const { HOOK_TEST, namedHook, testHook } = await import('../app/hooks.ts');
+    const { askRunning } = await import('../app/wish.ts');
+    const { clock, signal, env } = call.cli;
+    const { config, secrets } = loadSetup(sourceOf(call));
+    const { timeoutMs, url, command: words } = namedHook(config, call.argument);
+    const asked = { hook: call.argument, order: call.options.order ?? null };
+    becomeOwner(call, config, false);
+    const wish = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
+    const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(wish);
+    const send = (mirror: Parameters<typeof testHook>[0]['mirror']) =>
+      testHook({ config, secrets, env, clock, signal, mirror }, asked);
+    const answer =
+      byDaemon ??
+      (asked.order === null
+        ? await send({ order: () => undefined, orders: () => [] })
+        : await withReaders(call, ({ mirror }) => send(mirror)));
+    const { ok, what, text } = answer;
+    return {
+      json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, what, answer: text },
+      text: fields({
+        hook: call.argument,
+        to: url === '' ? words.join(' ') : new URL(url).origin,
+        result: ok ? `taken: ${what}` : `NOT TAKEN: ${what}`,
+        answer: printable(text),
+      }),
+      below: byDaemon
+        ? 'The running tillsync sent it, as it sends its events.\n'
+        : 'tillsync is not running, so this command sent it, with the rights of this user.\n',
+      exit: ok ? EXIT.done : EXIT.failed,
+    };
+  },
+});
+
+const skip = command({
+  description: 'Pass over the event that a hook does not take, or all up to a place, and go on',
+  examples: ['hooks skip printer', 'hooks skip printer --to 1250', 'hooks skip printer --to newest'],
+  argument: NAME,
+  options: {
+    '--to <seq>': parsed('pass over all events up to this one; `newest`: all that there are', (text) =>
+      text === 'newest' ? text : wholeNumber('--to', 1)(text),
+    ),
+  },
+  async run(call) {
+    const { namedHook } = await import('../app/hooks.ts');
+    const { skipWaiting } = await import('../hooks/hook-places.ts');
+    return withParts(call, async ({ parts: { mirror, stores }, config }) => {
+      const hook = namedHook(config, call.argument);
+      const { to = null } = call.options;
+      const passed = await stores.write(({ db, audit }) => {
+        const found = skipWaiting(db, hook, to === 'newest' ? mirror.newestSeq() : to);
+        const detail = `${counted(found?.skipped ?? 0, 'event')} passed over, up to ${found?.seq}`;
+        const deed = { who: call.cli.who, action: 'hooks.skip', subject: hook.name, detail } as const;
+        if (found && found.skipped > 0) audit.note(deed);
+        return found;
+      });
+      if (passed === undefined) {
+        throw new TillsyncError('not-found', `The hook ${hook.name} has not begun.`, {
+          hint: 'It begins when tillsync starts with it in the configuration: {restart}',
+        });
+      }
+      const { seq, skipped } = passed;
+      const text =
+        skipped === 0
+          ? `Nothing waits for ${hook.name} up to there; its place is ${seq}.\n`
+          : `${hook.name} goes on after ${seq}; ${counted(skipped, 'event')} passed over.\n`;
+      return { json: { hook: hook.name, ...passed }, text };
+    });
+  },
+});
+
+export const hooks = group('Look at what gets each event of an order, try it, and let it go on', {
+  list,
+  test,
+  skip,
+});

@@ -1,0 +1,248 @@
+import type Database from 'better-sqlite3';
+import { TillsyncError } from '../core/errors.ts';
+import { sqlOf, storing } from '../db/sqlite.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
+import type { OrderEvent } from '../orders/order.ts';
+import { orderById } from '../orders/order-queries.ts';
+import { columnsAs } from '../orders/order-rows.ts';
+import { COUNTED_MAX, type HookEvent, type HookSettings, type HookStatus } from './hook.ts';
+
+/** Where a hook is in the order feed, as the mirror keeps it. */
+export interface HookPlace {
+  seq: number;
+  beganAt: string;
+  newsFrom: string | null;
+  lastOkAt: string | null;
+  failures: number;
+  lastFailureAt: string | null;
+  lastFailure: string | null;
+  nextTryAt: string | null;
+}
+
+const PLACE = `SELECT ${columnsAs([
+  ...['seq', 'beganAt', 'newsFrom', 'lastOkAt', 'failures', 'lastFailureAt', 'lastFailure', 'nextTryAt'],
+])} FROM hooks WHERE name = ?`;
+
+/** undefined: it has not begun. */
+export function placeOf(db: Database.Database, name: string): HookPlace | undefined {
+  return sqlOf(db).row<HookPlace>(PLACE, name);
+}
+
+const EVENTS = `SELECT e.seq, e.order_id AS orderId, e.status, e.previous_status AS previousStatus, e.source,
+    e.observed_at AS observedAt, o.created_at AS createdAt
+  FROM (SELECT * FROM order_events WHERE seq > ? ORDER BY seq LIMIT ?) e
+  LEFT JOIN orders o ON o.order_id = e.order_id ORDER BY e.seq`;
+
+/** An event with the creation of its order. */
+export interface FoundEvent extends OrderEvent {
+  createdAt: string | null;
+}
+
+/** The next events after `seq`, those included that the hook does not want. */
+export function eventsFrom(db: Database.Database, seq: number, limit: number): FoundEvent[] {
+  return sqlOf(db).rows<FoundEvent>(EVENTS, seq, limit);
+}
+
+const ISO_TIME = /^\d{4}-.*T.*Z$/;
+
+/** Whether the hook gets the event. */
+export function isWanted(
+  { source, status, previousStatus, createdAt }: FoundEvent,
+  { statuses }: Pick<HookSettings, 'statuses'>,
+  newsFrom: string | null,
+): boolean {
+  if (statuses.length > 0 && (status === null || !statuses.includes(status))) return false;
+  // A first look at the platform, or a wider one, brings orders that are older than the hook.
+  const isFirstHeardOf = source === 'poll' && previousStatus === null;
+  const isOlder = newsFrom !== null && createdAt !== null && ISO_TIME.test(createdAt) && createdAt < newsFrom;
+  return !(isFirstHeardOf && isOlder);
+}
+
+/** The event as it is sent, with its order as it is now. */
+export function hookEvent(db: Database.Database, { createdAt: _createdAt, ...event }: FoundEvent): HookEvent {
+  return { ...event, order: orderById(db, event.orderId) ?? null };
+}
+
+const COUNT_AT_ONCE = 2_000;
+/** Events that are looked at to count those that wait. */
+const COUNT_EVENTS_MAX = 20_000;
+
+/** How a hook stands. Goes over what waits, so it is for people and for figures, not for each event. */
+export function statusOf(db: Database.Database, hook: HookSettings): HookStatus {
+  const place = placeOf(db, hook.name);
+  const { seq = null, lastOkAt = null, failures = 0, lastFailureAt = null, lastFailure = null } = place ?? {};
+  let waiting = 0;
+  let waitsSince: string | null = null;
+  let isMore = false;
+  for (const event of place ? eventsOneByOne(db, place.seq) : []) {
+    isMore = event === 'more' || waiting === COUNTED_MAX;
+    if (event === 'more' || isMore) break;
+    if (!isWanted(event, hook, place?.newsFrom ?? null)) continue;
+    waiting += 1;
+    waitsSince ??= event.observedAt;
+  }
+  return {
+    name: hook.name,
+    to: hook.url === '' ? (hook.command[0] ?? '') : new URL(hook.url).origin,
+    ...{ seq, waiting, isMore, waitsSince, lastOkAt, failures, lastFailureAt, lastFailure },
+    nextTryAt: place?.nextTryAt ?? null,
+  };
+}
+
+/** Events after `seq` up to a bound, and then that there are more. */
+function* eventsOneByOne(db: Database.Database, seq: number): Generator<FoundEvent | 'more'> {
+  let from = seq;
+  for (let looked = 0; looked < COUNT_EVENTS_MAX; looked += COUNT_AT_ONCE) {
+    const events = eventsFrom(db, from, COUNT_AT_ONCE);
+    yield* events;
+    if (events.length < COUNT_AT_ONCE) return;
+    from = events.at(-1)?.seq ?? from;
+  }
+  yield 'more';
+}
+
+/** Where a hook begins that the mirror does not know. */
+interface Beginning {
+  name: string;
+  /** Of a hook that had begun in a mirror that is lost; undefined: it is new. */
+  begun: HookBegun | undefined;
+  from: HookSettings['from'];
+  /** The platform's time, as creations of orders have it. */
+  now: string;
+}
+
+/** The place of a hook, made unless it is there; the caller's transaction. */
+function beginPlace(db: Database.Database, { name, begun, from, now }: Beginning): HookPlace {
+  const newsFrom = begun ? begun.newsFrom : from === 'now' ? now : null;
+  const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
+  const newSeq = from === 'now' ? newestSeq(db) : 0;
+  if (!placeOf(db, name)) {
+    sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, now, newsFrom);
+  }
+  return placeOf(db, name) as HookPlace;
+}
+
+/** What a mirror made anew has was not delivered from it; what an older one observed before the hook began is no news. */
+function seqBefore(db: Database.Database, newsFrom: string | null): number {
+  if (newsFrom === null) return 0;
+  const sql = 'SELECT seq FROM order_events WHERE observed_at < ? ORDER BY seq DESC LIMIT 1';
+  return sqlOf(db).value(sql, newsFrom) ?? 0;
+}
+
+/** Writes the places of hooks; each call is one durable transaction. */
+export class HookPlaces {
+  readonly #mirror: Pick<Mirror, 'read' | 'write'>;
+
+  constructor(mirror: Pick<Mirror, 'read' | 'write'>) {
+    this.#mirror = mirror;
+  }
+
+  /** Forgets the hooks that are no longer configured. */
+  async keepOnly(names: readonly string[]): Promise<void> {
+    const gone = this.#mirror.read((db) => goneHooks(db, names));
+    if (gone.length > 0) await this.#mirror.write((db) => forgetHooks(db, gone));
+  }
+
+  begin(beginning: Beginning): Promise<HookPlace> {
+    return this.#mirror.write((db) => beginPlace(db, beginning));
+  }
+
+  /** All up to `seq` is taken or passed over; `okAt`: when an event was taken, null: none was. */
+  moved(name: string, seq: number, okAt: string | null): Promise<void> {
+    const sql = `UPDATE hooks SET seq = max(seq, @seq), failures = 0, next_try_at = NULL,
+      last_ok_at = coalesce(@okAt, last_ok_at) WHERE name = @name`;
+    return this.#mirror.write((db) => void sqlOf(db).run(sql, { name, seq, okAt }));
+  }
+
+  newsFrom(name: string, at: string): Promise<void> {
+    const sql = 'UPDATE hooks SET news_from = ? WHERE name = ?';
+    return this.#mirror.write((db) => void sqlOf(db).run(sql, at, name));
+  }
+
+  failed(name: string, failure: { at: string; what: string; nextTryAt: string }): Promise<void> {
+    const sql = `UPDATE hooks SET failures = failures + 1, last_failure_at = @at, last_failure = @what,
+      next_try_at = @nextTryAt WHERE name = @name`;
+    return this.#mirror.write((db) => void sqlOf(db).run(sql, { name, ...failure }));
+  }
+}
+
+/**
+ * Passes over what waits up to `to`, or the first event that waits (`to` null); the caller's transaction. undefined: the
+ * hook has not begun. Throws `usage` for a place that is not ahead.
+ */
+export function skipWaiting(
+  db: Database.Database,
+  hook: HookSettings,
+  to: number | null,
+): { seq: number; skipped: number } | undefined {
+  const place = placeOf(db, hook.name);
+  if (!place) return undefined;
+  const newest = newestSeq(db);
+  if (to !== null && (to < place.seq || to > newest)) {
+    throw new TillsyncError(
+      'usage',
+      `--to ${to}: ${hook.name} is at ${place.seq}, the newest event is ${newest}.`,
+      {
+        hint: 'Events that were taken are not sent again; see where each hook is: {tillsync} hooks list',
+      },
+    );
+  }
+  let seq = place.seq;
+  let count = 0;
+  for (let isMore = true; isMore; ) {
+    const events = eventsFrom(db, seq, COUNT_AT_ONCE).filter((event) => event.seq <= (to ?? newest));
+    isMore = events.length === COUNT_AT_ONCE;
+    for (const event of events) {
+      seq = event.seq;
+      if (!isWanted(event, hook, place.newsFrom)) continue;
+      count += 1;
+      if (to === null) isMore = false;
+      if (to === null) break;
+    }
+  }
+  const until = to ?? seq;
+  const sql = 'UPDATE hooks SET seq = ?, failures = 0, next_try_at = NULL WHERE name = ?';
+  sqlOf(db).run(sql, until, hook.name);
+  return { seq: until, skipped: count };
+}
+
+/** What state.db knows of a hook that has begun. */
+export interface HookBegun {
+  newsFrom: string | null;
+}
+
+/** The hooks that have begun, outside of the mirror, which can be lost. Methods throw `storage-…`. */
+export class HookRows {
+  readonly #db: Database.Database;
+
+  constructor({ db }: { db: Database.Database }) {
+    this.#db = db;
+  }
+
+  begun(name: string): HookBegun | undefined {
+    const sql = 'SELECT news_from AS newsFrom FROM hooks WHERE name = ?';
+    return storing(() => sqlOf(this.#db).row<HookBegun>(sql, name));
+  }
+
+  /** Durable when it returns; a hook that has begun stays as it is. */
+  noteBegun(name: string, { newsFrom }: HookBegun): void {
+    const sql = 'INSERT OR IGNORE INTO hooks (name, news_from) VALUES (?, ?)';
+    storing(() => sqlOf(this.#db).run(sql, name, newsFrom));
+  }
+
+  keepOnly(names: readonly string[]): void {
+    storing(() => forgetHooks(this.#db, goneHooks(this.#db, names)));
+  }
+}
+
+/** The table has this name in both files. */
+function goneHooks(db: Database.Database, names: readonly string[]): string[] {
+  return sqlOf(db)
+    .values<string>('SELECT name FROM hooks')
+    .filter((name) => !names.includes(name));
+}
+
+function forgetHooks(db: Database.Database, gone: readonly string[]): void {
+  for (const name of gone) sqlOf(db).run('DELETE FROM hooks WHERE name = ?', name);
+}

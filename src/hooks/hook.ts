@@ -1,0 +1,152 @@
+import type { MirroredOrder } from '../orders/mirrored-order.ts';
+import type { OrderEvent } from '../orders/order.ts';
+
+/** One of `[[hooks]]`. */
+export interface HookSettings {
+  readonly name: string;
+  /** Empty: it is a command. */
+  readonly url: string;
+  readonly command: readonly string[];
+  /** Empty: every event. */
+  readonly statuses: readonly string[];
+  readonly from: 'now' | 'start';
+  readonly timeoutMs: number;
+}
+
+/** What a receiver gets: an event as `/v1/orders` gives it. */
+export type HookEvent = Omit<OrderEvent, 'source'> & {
+  source: OrderEvent['source'] | 'test';
+  /** null: it was deleted meanwhile. */
+  order: MirroredOrder | null;
+  /** Only there for an event that `hooks test` made up. */
+  test?: true;
+};
+
+/** From then on somebody has to look, and from there on now. */
+export const LAGS_AFTER_MS = 2 * 60_000;
+export const LAGS_BADLY_AFTER_MS = 15 * 60_000;
+
+/** How a hook stands, for people. */
+export interface HookStatus {
+  name: string;
+  /** Where it sends to, without what may be secret. */
+  to: string;
+  /** Everything up to it was taken or passed over; null: the hook has not begun. */
+  seq: number | null;
+  /** Events that wait, as far as they are counted; the oldest one was observed then. */
+  waiting: number;
+  /** Whether more may wait. */
+  isMore: boolean;
+  waitsSince: string | null;
+  lastOkAt: string | null;
+  /** Tries that failed since then. */
+  failures: number;
+  lastFailureAt: string | null;
+  lastFailure: string | null;
+  nextTryAt: string | null;
+}
+
+/** More waiting events are not counted. */
+export const COUNTED_MAX = 10_000;
+
+/** Values of an order that say who the customer is. */
+const PERSONAL = [
+  ...['customerFirstName', 'customerLastName', 'customerEmail', 'customerPhoneNumber'],
+  ...['addressAddress', 'addressStreetAddress', 'addressStreetNumber', 'addressDetails'],
+  ...['addressPhoneNumber', 'addressZipCode', 'addressLat', 'addressLng', 'name'],
+] as const satisfies readonly (keyof MirroredOrder)[];
+/** Shorter words occur everywhere. */
+const WORD_MIN = 3;
+
+/**
+ * What a receiver said, without the words that the order has of its customer, however they are written: a name may
+ * come back without its accents, a number without its blanks.
+ */
+export function withoutCustomer(text: string, order: MirroredOrder | null): string {
+  if (order === null) return text;
+  const values = PERSONAL.flatMap((field) => (order[field] == null ? [] : [String(order[field])]));
+  const comments = order.items.flatMap(({ comment }) => (comment ? [comment] : []));
+  let found = text;
+  for (const whole of [...values, ...comments].sort((a, b) => b.length - a.length)) {
+    if (whole.length >= WORD_MIN) found = found.replaceAll(whole, HIDDEN);
+  }
+  const hidden = new Set(values.flatMap((value) => [folded(value), ...wordsOf(value).map(folded)]));
+  return found.replace(WORD, (word) => {
+    const plain = folded(word);
+    return plain.length >= WORD_MIN && hidden.has(plain) ? HIDDEN : word;
+  });
+}
+
+const HIDDEN = '[customer]';
+const WORD = /[\p{L}\p{M}\p{N}@._+-]+/gu;
+
+function wordsOf(value: string): string[] {
+  return value.match(WORD) ?? [];
+}
+
+/** Small letters and digits alone. */
+function folded(word: string): string {
+  return word
+    .normalize('NFD')
+    .toLowerCase()
+    .replace(/[^\p{L}\p{N}]/gu, '');
+}
+
+/** An order that nobody made, in the shape of a real one. */
+export function madeUpEvent(nowIso: string): HookEvent {
+  const order: MirroredOrder = {
+    orderId: 'test',
+    seq: 0,
+    updatedAt: nowIso,
+    code: 0,
+    status: 'payment-approved',
+    storeExternalId: null,
+    websiteId: null,
+    name: 'Prueba',
+    createdAt: nowIso,
+    deliveryType: 'delivery',
+    amountToPay: 12_990,
+    amount: 10_990,
+    deliveryFee: 2_000,
+    couponDiscount: 0,
+    deliveryTime: null,
+    isScheduled: false,
+    scheduledFor: null,
+    addressLat: null,
+    addressLng: null,
+    addressAddress: 'Avenida Ñuñoa 123',
+    addressStreetNumber: '123',
+    addressStreetAddress: 'Avenida Ñuñoa',
+    addressCountry: 'Chile',
+    addressState: null,
+    addressCity: 'Santiago',
+    addressZipCode: null,
+    addressPhoneNumber: null,
+    addressDetails: null,
+    customerFirstName: 'María José',
+    customerLastName: 'Prueba',
+    customerEmail: null,
+    customerPhoneNumber: null,
+    items: [
+      {
+        productExternalId: 'test',
+        productName: 'Té de prueba',
+        quantity: 2,
+        comment: 'sin azúcar',
+        unitPrice: 5_495,
+        baseUnitPrice: 5_495,
+        productPrice: 10_990,
+        productBasePrice: 10_990,
+        modifiers: [],
+      },
+    ],
+  };
+  return testEvent(order, nowIso);
+}
+
+/** An event that did not happen, about an order. */
+export function testEvent(order: MirroredOrder, nowIso: string): HookEvent {
+  const { orderId, status } = order;
+  const event = { seq: 0, orderId, status, previousStatus: null, observedAt: nowIso };
+  return { ...event, source: 'test', test: true, order };
+}

@@ -1,0 +1,76 @@
+import { createHmac } from 'node:crypto';
+import { Poster } from '../core/post.ts';
+import { runProgram } from '../core/program.ts';
+import { type HookEvent, type HookSettings, withoutCustomer } from './hook.ts';
+
+/** What came of one try. Nothing of it names the customer. */
+export interface HookAnswer {
+  ok: boolean;
+  /** One sentence without its full stop, such as `printer.local answered 500`. */
+  what: string;
+  /** The end of what the program said, or the beginning of what was answered. */
+  text: string;
+  retryAfterMs?: number;
+}
+
+/** Who gets the events of a hook. */
+export interface HookReceiver {
+  /** Throws `aborted` alone. */
+  send(event: HookEvent, signal: AbortSignal): Promise<HookAnswer>;
+  close(): void;
+}
+
+export interface HookReceiverOptions {
+  hook: HookSettings;
+  /** Signs what is sent by POST. */
+  secret: string | undefined;
+  /** Of this process; a program gets little of it, and nothing secret. */
+  env: NodeJS.ProcessEnv;
+  /** Of tillsync. */
+  version: string;
+}
+
+const TEXT_MAX = 500;
+
+export function hookReceiver({ hook, secret, env, version }: HookReceiverOptions): HookReceiver {
+  return hook.url === '' ? programReceiver(hook, env) : postReceiver(hook, secret, version);
+}
+
+/** The header of the bytes that are sent: SHA-256 HMAC, in hexadecimal digits. */
+export function signatureOf(body: string, secret: string): string {
+  return `sha256=${createHmac('sha256', secret).update(body).digest('hex')}`;
+}
+
+/** Whoever asked for a test sees all that came back. */
+function withoutPeople(text: string, { test, order }: HookEvent): string {
+  return test ? text : withoutCustomer(text, order);
+}
+
+function postReceiver({ url, timeoutMs }: HookSettings, secret: string | undefined, version: string) {
+  const poster = new Poster(url, timeoutMs);
+  const receiver: HookReceiver = {
+    async send(event, signal) {
+      const body = JSON.stringify(event);
+      const headers = {
+        'user-agent': `tillsync/${version}`,
+        ...(secret !== undefined && { 'x-tillsync-signature': signatureOf(body, secret) }),
+      };
+      const { text, ...answer } = await poster.post(body, headers, signal);
+      return { ...answer, text: withoutPeople(text, event).slice(0, TEXT_MAX) };
+    },
+    close: () => poster.close(),
+  };
+  return receiver;
+}
+
+function programReceiver({ command, timeoutMs }: HookSettings, env: NodeJS.ProcessEnv): HookReceiver {
+  return {
+    async send(event, signal) {
+      const input = `${JSON.stringify(event)}\n`;
+      const { ok, what, said, printed } = await runProgram(command, { input, env, timeoutMs, signal });
+      const text = withoutPeople(said === '' ? printed : said, event);
+      return { ok, what: `the program ${what}`, text: text.slice(-TEXT_MAX) };
+    },
+    close: () => {},
+  };
+}

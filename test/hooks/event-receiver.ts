@@ -1,0 +1,73 @@
+import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { onTestFinished } from 'vitest';
+import type { HookEvent, HookSettings } from '../../src/hooks/hook.ts';
+
+export interface Received {
+  event: HookEvent;
+  body: string;
+  headers: IncomingHttpHeaders;
+}
+
+/** A real receiver of a hook: keeps what comes, answers as a test says. */
+export interface EventReceiver {
+  url: string;
+  received: Received[];
+  /** Requests that wait for their answer now, and the most there ever were. */
+  open: number;
+  openMax: number;
+  /** How the next request is answered: with a status, or by hand. */
+  answer: number | ((response: ServerResponse, event: HookEvent) => void);
+  seqs(): number[];
+  /** Resolves once so many events have come; throws when they do not. */
+  until(count: number): Promise<void>;
+}
+
+export async function eventReceiver(): Promise<EventReceiver> {
+  const server = createServer((request, response) => {
+    let body = '';
+    request.setEncoding('utf8').on('data', (text: string) => {
+      body += text;
+    });
+    request.on('end', () => {
+      const event = JSON.parse(body) as HookEvent;
+      receiver.open += 1;
+      receiver.openMax = Math.max(receiver.openMax, receiver.open);
+      response.on('close', () => {
+        receiver.open -= 1;
+      });
+      receiver.received.push({ event, body, headers: request.headers });
+      const { answer } = receiver;
+      if (typeof answer === 'number') response.writeHead(answer).end();
+      else answer(response, event);
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  const receiver: EventReceiver = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/events`,
+    received: [],
+    open: 0,
+    openMax: 0,
+    answer: 204,
+    seqs: () => receiver.received.map(({ event }) => event.seq),
+    until: (count) => until(() => receiver.received.length >= count),
+  };
+  return receiver;
+}
+
+/** Gives sockets and processes their real time, while an injected clock stands still. */
+export async function until(isSo: () => boolean, withinMs = 5_000): Promise<void> {
+  const endMs = performance.now() + withinMs;
+  while (!isSo()) {
+    if (performance.now() > endMs) throw new Error('it did not come about');
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+export function hook(name: string, changes: Partial<HookSettings> = {}): HookSettings {
+  return { name, url: '', command: [], statuses: [], from: 'now', timeoutMs: 5_000, ...changes };
+}

@@ -1,0 +1,329 @@
+import { createHmac } from 'node:crypto';
+import { rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import type { Daemon } from '../../src/daemon/daemon.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
+import type { HookSettings } from '../../src/hooks/hook.ts';
+import { skipWaiting, statusOf } from '../../src/hooks/hook-places.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+import { type StoreRig, type StoreRigOptions, storeRig } from '../support/store-rig.ts';
+import { eventReceiver, hook, until } from './event-receiver.ts';
+
+const SECOND_MS = 1_000;
+const MINUTE_MS = 60 * SECOND_MS;
+const STEP_MS = 2 * SECOND_MS;
+
+/** A store whose hooks a test may change between two starts. */
+function storeWith(hooks: HookSettings[], options: StoreRigOptions = {}) {
+  const rig = storeRig({
+    ...options,
+    config: (config) => ({ ...config, hooks, orders: { ...config.orders, poll: '*/2 * * * *' } }),
+  });
+  /** Callbacks of new orders, or of one order in several statuses. */
+  const announce = async (daemon: Daemon, ...notifications: Record<string, unknown>[]) => {
+    for (const notification of notifications) expect(await rig.announce(daemon, notification)).toBe(200);
+  };
+  const status = (daemon: Daemon, name: string) => {
+    const settings = hooks.find((each) => each.name === name) ?? hook(name);
+    return daemon.parts.mirror.read((db) => statusOf(db, settings));
+  };
+  return { rig, announce, status };
+}
+
+/** Runs time on in small steps and gives sockets real time between them, until it is so. */
+async function runUntil(rig: StoreRig, isSo: () => boolean, maxMs = 10 * MINUTE_MS): Promise<void> {
+  for (let ms = 0; !isSo(); ms += STEP_MS) {
+    if (ms > maxMs) throw new Error('it did not come about');
+    await rig.clock.advance(STEP_MS);
+    await new Promise((resolve) => setTimeout(resolve, 2));
+  }
+}
+
+const order = (number: number, status = 'pending') => sampleNotification(number, { status });
+
+describe('a hook', () => {
+  it('gets each event in order, one at a time, as /v1/orders has it, and signed', async () => {
+    const receiver = await eventReceiver();
+    const { rig, announce, status } = storeWith([hook('pos', { url: receiver.url })], {
+      secrets: { hookSecrets: { pos: 'shared-secret' } },
+    });
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, order(1), order(2), order(1, 'payment-approved'));
+    await receiver.until(3);
+
+    const page = (await (await fetch(`${daemon.localUrl}/v1/orders?after=0`)).json()) as {
+      events: unknown[];
+    };
+    // The order of the first event is as it was then, and is approved by now.
+    expect(receiver.received.slice(1).map(({ event }) => event)).toEqual(page.events.slice(1));
+    expect(Object.keys(receiver.received[0]?.event ?? {})).toEqual(Object.keys(page.events[0] as object));
+    expect(receiver.seqs()).toEqual([...receiver.seqs()].sort((a, b) => a - b));
+    expect(receiver.openMax).toBe(1);
+    for (const { body, headers } of receiver.received) {
+      const digest = createHmac('sha256', 'shared-secret').update(body).digest('hex');
+      expect(headers['x-tillsync-signature']).toBe(`sha256=${digest}`);
+      expect(headers['content-type']).toBe('application/json');
+    }
+    await until(() => status(daemon, 'pos').seq === daemon.parts.mirror.newestSeq());
+    expect(status(daemon, 'pos')).toMatchObject({ waiting: 0, failures: 0, lastFailure: null });
+  });
+
+  it('goes on where it was after a restart, and sends nothing twice', async () => {
+    const receiver = await eventReceiver();
+    const { rig, announce } = storeWith([hook('pos', { url: receiver.url })]);
+    const first = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(first, order(1), order(2));
+    await receiver.until(2);
+    await rig.run(first.stop());
+    const second = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(second, order(3));
+    await receiver.until(3);
+    await rig.clock.advance(10 * MINUTE_MS);
+    expect(new Set(receiver.seqs()).size).toBe(3);
+    expect(receiver.received.map(({ event }) => event.order?.code)).toEqual([1, 2, 3]);
+    expect(receiver.received[0]?.headers).not.toHaveProperty('x-tillsync-signature');
+  });
+
+  it.each([400, 404, 410, 429, 500, 302])(
+    'that answers %i gets the event again, and later ones after it',
+    async (code) => {
+      const receiver = await eventReceiver();
+      const elsewhere = await eventReceiver();
+      receiver.answer = (response) => response.writeHead(code, { location: elsewhere.url }).end();
+      const { rig, announce, status } = storeWith([hook('pos', { url: receiver.url })]);
+      const daemon = await rig.daemon();
+      await rig.clock.advance(MINUTE_MS);
+      await announce(daemon, order(1), order(2));
+      await runUntil(rig, () => receiver.received.length === 4);
+      expect(new Set(receiver.seqs()).size).toBe(1);
+      await until(() => status(daemon, 'pos').failures === 4);
+      expect(status(daemon, 'pos')).toMatchObject({
+        waiting: 2,
+        lastFailure: expect.stringContaining(`answered ${code}`),
+      });
+      receiver.answer = 200;
+      await runUntil(rig, () => receiver.received.length === 6);
+      expect(receiver.received.slice(-2).map(({ event }) => event.order?.code)).toEqual([1, 2]);
+      expect(elsewhere.received).toEqual([]);
+    },
+  );
+
+  it('that fails is tried again after growing times, up to a minute, or when it asks for it', async () => {
+    const receiver = await eventReceiver();
+    receiver.answer = 503;
+    const { rig, announce } = storeWith([hook('pos', { url: receiver.url })]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    const times: number[] = [];
+    await announce(daemon, order(1));
+    for (let tries = 1; tries <= 9; tries++) {
+      await runUntil(rig, () => receiver.received.length >= tries);
+      times.push(rig.clock.monotonicMs());
+    }
+    const waits = times.slice(1).map((ms, i) => ms - (times[i] ?? 0));
+    for (const [i, ms] of waits.entries()) {
+      const fullMs = Math.min(2 * SECOND_MS * 2 ** i, MINUTE_MS);
+      expect(ms, `wait ${i}`).toBeGreaterThanOrEqual(fullMs / 2 - STEP_MS);
+      expect(ms, `wait ${i}`).toBeLessThanOrEqual(fullMs + STEP_MS);
+    }
+    receiver.answer = (response) => response.writeHead(429, { 'retry-after': '600' }).end();
+    await runUntil(rig, () => receiver.received.length === 10);
+    const askedAtMs = rig.clock.monotonicMs();
+    await runUntil(rig, () => receiver.received.length === 11, 15 * MINUTE_MS);
+    expect(rig.clock.monotonicMs() - askedAtMs).toBeGreaterThan(599 * SECOND_MS);
+  });
+
+  it('that fails delays neither orders nor other hooks; an alarm names it, amber, then red, then over', async () => {
+    const [good, bad] = [await eventReceiver(), await eventReceiver()];
+    bad.answer = 500;
+    const { rig, announce } = storeWith([
+      hook('printer', { url: bad.url }),
+      hook('phone', { url: good.url }),
+    ]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, order(1), order(2), order(3));
+    await good.until(3);
+    await bad.until(1);
+    await rig.clock.advance(90 * SECOND_MS);
+    expect(await lagging(daemon)).toBeUndefined();
+    await rig.clock.advance(MINUTE_MS);
+    const amber = await lagging(daemon);
+    expect(amber).toMatchObject({ level: 'amber', remedy: expect.stringContaining('hooks list') });
+    expect(amber?.detail).toMatch(/The hook printer has not taken event \d+, .* answered 500/);
+    expect(amber?.detail).not.toContain('phone');
+    await runUntil(rig, () => false, 14 * MINUTE_MS).catch(() => {});
+    expect(await lagging(daemon)).toMatchObject({ level: 'red' });
+    bad.answer = 200;
+    await runUntil(rig, () => new Set(bad.seqs()).size === 3);
+    await rig.clock.advance(5 * SECOND_MS);
+    expect(await lagging(daemon)).toBeUndefined();
+  });
+
+  it('gets only the statuses it asks for', async () => {
+    const receiver = await eventReceiver();
+    const { rig, announce, status } = storeWith([
+      hook('kitchen', { url: receiver.url, statuses: ['payment-approved', 'cancel'] }),
+    ]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, order(1), order(1, 'payment-approved'), order(2), order(1, 'cancel'));
+    await receiver.until(2);
+    await rig.clock.advance(MINUTE_MS);
+    expect(receiver.received.map(({ event }) => event.status)).toEqual(['payment-approved', 'cancel']);
+    expect(status(daemon, 'kitchen').waiting).toBe(0);
+  });
+});
+
+async function lagging({ localUrl }: Daemon) {
+  const { verdict } = (await (await fetch(`${localUrl}/v1/status`)).json()) as { verdict: Verdict };
+  return verdict.findings.find(({ code }) => code === 'hooks.lagging');
+}
+
+describe('where a hook begins', () => {
+  it('is what comes from now on: not the orders that polls bring from before', async () => {
+    const [now, start] = [await eventReceiver(), await eventReceiver()];
+    const { rig, announce } = storeWith([
+      hook('now', { url: now.url }),
+      hook('start', { url: start.url, from: 'start' }),
+    ]);
+    const old = [1, 2, 3].map(() => rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true }));
+    await rig.clock.advance(MINUTE_MS);
+    const daemon = await rig.daemon();
+    await runUntil(rig, () => start.received.length === 3);
+    await announce(daemon, order(9_001));
+    await Promise.all([now.until(1), start.until(4)]);
+    expect(now.received.map(({ event }) => event.order?.code)).toEqual([9_001]);
+    // What happens to an old order from now on is news.
+    const [first] = old;
+    rig.sandbox.control.advanceOrder(first?.internalOrderId ?? '', 'dispatched');
+    await runUntil(rig, () => now.received.length === 2, 10 * MINUTE_MS);
+    expect(now.received[1]?.event).toMatchObject({ orderId: first?.internalOrderId, source: 'poll' });
+    // A new order of which only a poll tells is news, too.
+    const late = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    await runUntil(rig, () => now.received.length === 3, 10 * MINUTE_MS);
+    expect(now.received[2]?.event.orderId).toBe(late.internalOrderId);
+  });
+
+  it('is anew under another name; one that is taken out is forgotten', async () => {
+    const receiver = await eventReceiver();
+    const hooks = [hook('pos', { url: receiver.url })];
+    const { rig, announce, status } = storeWith(hooks);
+    const first = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(first, order(1));
+    await receiver.until(1);
+    await rig.run(first.stop());
+
+    // Nobody gets what comes while there is none.
+    hooks.length = 0;
+    const second = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(second, order(2));
+    await rig.run(second.stop());
+    expect(rig.rows('SELECT name FROM hooks')).toEqual([]);
+
+    hooks.push(hook('pos', { url: receiver.url }), hook('other', { url: receiver.url, from: 'start' }));
+    const third = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await receiver.until(3);
+    await announce(third, order(3));
+    await receiver.until(5);
+    await until(() => status(third, 'pos').waiting === 0);
+    const codes = receiver.received.map(({ event }) => event.order?.code);
+    expect(codes.slice(0, 3)).toEqual([1, 1, 2]);
+    expect(codes.slice(3)).toEqual([3, 3]);
+  });
+
+  it('is not anew when the mirror is: all orders of the new one come, with higher numbers', async () => {
+    const receiver = await eventReceiver();
+    const { rig, announce } = storeWith([hook('pos', { url: receiver.url })]);
+    const before = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    await rig.clock.advance(MINUTE_MS);
+    const first = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    const known = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    await runUntil(rig, () => receiver.received.length === 1, 10 * MINUTE_MS);
+    const [seq = 0] = receiver.seqs();
+    await rig.run(first.stop());
+
+    for (const suffix of ['', '-wal', '-shm']) {
+      rmSync(path.join(rig.directory, `mirror.db${suffix}`), { force: true });
+    }
+    const missed = rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    const second = await rig.daemon();
+    await runUntil(rig, () => receiver.received.length === 3, 10 * MINUTE_MS);
+    await announce(second, order(9_002));
+    await receiver.until(4);
+    const again = receiver.received.slice(1, 3).map(({ event }) => event.orderId);
+    expect(again.sort()).toEqual([known.internalOrderId, missed.internalOrderId].sort());
+    expect(Math.min(...receiver.seqs().slice(1))).toBeGreaterThan(seq + 999_990);
+    const all = receiver.received.map(({ event }) => event.orderId);
+    expect(all, 'an order from before the hook began').not.toContain(before.internalOrderId);
+  });
+
+  it('is put right when a clock that was ahead noted it', async () => {
+    const receiver = await eventReceiver();
+    const { rig } = storeWith([hook('pos', { url: receiver.url })]);
+    const first = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await rig.run(
+      first.parts.mirror.write((db) => db.exec("UPDATE hooks SET news_from = '2031-01-01T00:00:00.000Z'")),
+    );
+    await rig.clock.advance(10 * MINUTE_MS);
+    rig.sandbox.control.createOrder({ status: 'pending' }, { hidden: true });
+    await runUntil(rig, () => receiver.received.length === 1, 10 * MINUTE_MS);
+  });
+});
+
+describe('hooks skip', () => {
+  async function stuckStore() {
+    const receiver = await eventReceiver();
+    receiver.answer = (response, event) => response.writeHead(event.order?.code === 4 ? 200 : 400).end();
+    const settings = hook('pos', { url: receiver.url });
+    const { rig, announce, status } = storeWith([settings]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, ...[1, 2, 3, 4].map((number) => order(number)));
+    await receiver.until(1);
+    await until(() => status(daemon, 'pos').failures === 1);
+    // A command has a connection of its own.
+    const { mirror } = await rig.parts();
+    const skip = (to: number | null) => rig.run(mirror.write((db) => skipWaiting(db, settings, to)));
+    return {
+      rig,
+      daemon,
+      receiver,
+      status,
+      skip,
+      codes: () => receiver.received.map(({ event }) => event.order?.code),
+    };
+  }
+
+  it('passes over the event that hangs, and the next one is tried at once', async () => {
+    const { rig, daemon, codes, status, skip } = await stuckStore();
+    const { seq = null } = status(daemon, 'pos');
+    const passed = await skip(null);
+    expect(passed).toMatchObject({ skipped: 1 });
+    expect(passed?.seq).toBeGreaterThan(seq ?? 0);
+    await runUntil(rig, () => codes().includes(2), 6 * MINUTE_MS);
+    expect(status(daemon, 'pos').waiting).toBe(3);
+  });
+
+  it('passes over all up to a place, and never goes back or beyond the newest', async () => {
+    const { rig, daemon, receiver, codes, status, skip } = await stuckStore();
+    const newest = daemon.parts.mirror.newestSeq();
+    expect(await skip(newest - 1)).toEqual({ seq: newest - 1, skipped: 3 });
+    await runUntil(rig, () => codes().includes(4), 6 * MINUTE_MS);
+    expect(codes()).not.toContain(2);
+    await until(() => status(daemon, 'pos').waiting === 0);
+    await expect(skip(newest + 1)).rejects.toMatchObject({ code: 'usage' });
+    await expect(skip(1)).rejects.toMatchObject({ code: 'usage' });
+    expect(await skip(null)).toEqual({ seq: newest, skipped: 0 });
+    expect(receiver.received.length).toBeLessThan(6);
+  });
+});

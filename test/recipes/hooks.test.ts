@@ -1,0 +1,189 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type Server } from 'node:net';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, it, onTestFinished } from 'vitest';
+import { type HookEvent, madeUpEvent } from '../../src/hooks/hook.ts';
+import { httpStandIn } from './http-stand-in.ts';
+
+const RECIPES = path.join(import.meta.dirname, 'hooks');
+const hasPython = existsSync('/usr/bin/python3') || runs('python3');
+if (!hasPython) console.warn('Not tested: the recipes of hooks. Install it: apt install python3');
+const tried = it.skipIf(!hasPython);
+
+function runs(program: string): boolean {
+  try {
+    execFileSync(program, ['--version'], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** An order that a customer made, with all that a code page finds hard. */
+function realEvent(): HookEvent {
+  const { test: _test, ...event } = madeUpEvent('2026-03-01T18:30:00.000Z');
+  const [item] = event.order?.items ?? [];
+  if (!event.order || !item) throw new Error('no order');
+  const order = {
+    ...event.order,
+    orderId: '65a1',
+    code: 1005,
+    customerFirstName: 'Ñusta Ávila',
+    customerLastName: 'Güell',
+    items: [{ ...item, productName: 'Té ¿negro? ¡sí! 💥 Ł', comment: 'sin azúcar\u001b@\u0007' }],
+  };
+  return { ...event, seq: 77, orderId: '65a1', source: 'webhook', order };
+}
+
+async function run(recipe: string, words: string[], event: HookEvent, env: Record<string, string> = {}) {
+  const child = spawn('python3', [path.join(RECIPES, recipe), ...words], {
+    // As the service starts it.
+    env: { PATH: process.env.PATH ?? '', ...env },
+    stdio: ['pipe', 'pipe', 'pipe'],
+  });
+  let said = '';
+  child.stderr.on('data', (text) => {
+    said += text;
+  });
+  child.stdin.end(JSON.stringify(event));
+  const [code] = (await once(child, 'close')) as [number | null];
+  return { code, said };
+}
+
+function secretFile(secret: string): string {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-recipe-'));
+  onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  const file = path.join(directory, 'secret');
+  writeFileSync(file, `${secret}\n`);
+  return file;
+}
+
+/** A printer on a port of its own: answers what is asked for its paper, keeps what it is to print. */
+async function printer(paper: number | null): Promise<{ port: string; printed: () => Buffer }> {
+  const chunks: Buffer[] = [];
+  const server: Server = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on('data', (data) => {
+      if (data.equals(Buffer.from([0x10, 0x04, 0x04]))) {
+        if (paper !== null) socket.write(Buffer.from([paper]));
+      } else chunks.push(data);
+    });
+    socket.on('end', () => socket.end());
+    socket.on('error', () => {});
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const address = server.address();
+  return {
+    port: String(typeof address === 'object' ? address?.port : ''),
+    printed: () => Buffer.concat(chunks),
+  };
+}
+
+tried(
+  'print-order prints Spanish by the code page, cuts, and lets no customer command the printer',
+  async () => {
+    for (const paper of [0x12, null]) {
+      const { port, printed } = await printer(paper);
+      expect(await run('print-order', ['127.0.0.1', port], realEvent())).toEqual({ code: 0, said: '' });
+      const bytes = printed();
+      expect(bytes.subarray(0, 5).toString('latin1')).toBe('\x1b@\x1bt\x02');
+      expect(bytes.subarray(-4).toString('latin1')).toBe('\x1dV\x42\x00');
+      // ñ, á, ü, é, ¿, ¡ and í of code page 850.
+      const text = bytes.toString('latin1');
+      expect(text).toContain('#1005');
+      expect(text).toContain('\xa5usta \xb5vila G\x81ell');
+      expect(text).toContain('T\x82 \xa8negro? \xads\xa1! ? ?');
+      expect(text).toContain('$12.990');
+      expect(text.split('\x1b@')).toHaveLength(2);
+      expect(text).not.toContain('\x07');
+    }
+  },
+);
+
+tried('print-order fails without paper and without a printer, so that the hook tries again', async () => {
+  const { port, printed } = await printer(0x72);
+  expect(await run('print-order', ['127.0.0.1', port], realEvent())).toMatchObject({
+    code: 1,
+    said: 'the printer has no paper\n',
+  });
+  expect(printed()).toHaveLength(0);
+  expect((await run('print-order', ['127.0.0.1', '1'], realEvent())).code).toBe(1);
+});
+
+tried('tell-ntfy publishes the order to the topic', async () => {
+  const server = await httpStandIn();
+  const token = secretFile('tk_secret');
+  expect(await run('tell-ntfy', [server.url, 'shop-x', token], realEvent())).toMatchObject({ code: 0 });
+  const [call] = server.calls;
+  expect(call?.headers.authorization).toBe('Bearer tk_secret');
+  expect(JSON.parse(call?.body ?? '')).toMatchObject({
+    topic: 'shop-x',
+    title: 'Pedido 1005: payment-approved',
+    message: expect.stringContaining('2 x Té ¿negro?'),
+  });
+  server.status = 500;
+  expect(await run('tell-ntfy', [server.url, 'shop-x'], realEvent())).toMatchObject({ code: 1 });
+});
+
+tried('tell-telegram sends the message, and never tells the token', async () => {
+  const server = await httpStandIn();
+  const token = secretFile('12345:AAtoken');
+  const words = ['-100777', token, server.url];
+  expect(await run('tell-telegram', words, realEvent())).toMatchObject({ code: 0 });
+  expect(server.calls[0]?.path).toBe('/bot12345:AAtoken/sendMessage');
+  expect(JSON.parse(server.calls[0]?.body ?? '')).toMatchObject({
+    chat_id: '-100777',
+    text: expect.stringMatching(/^Pedido 1005: payment-approved\n2 x Té/),
+  });
+  server.status = 429;
+  for (const to of [server.url, 'http://127.0.0.1:1']) {
+    const failed = await run('tell-telegram', ['-100777', token, to], realEvent());
+    expect(failed.code).toBe(1);
+    expect(failed.said).toMatch(/^Telegram /);
+    expect(failed.said).not.toContain('AAtoken');
+  }
+});
+
+tried('mail-order hands msmtp a whole mail, and fails when msmtp does', async () => {
+  const directory = path.dirname(secretFile(''));
+  const stub = path.join(directory, 'msmtp');
+  writeFileSync(
+    stub,
+    `#!/bin/sh\necho "$@" > ${directory}/words\ncat > ${directory}/mail\nexit \${END:-0}\n`,
+  );
+  chmodSync(stub, 0o755);
+  const env = { PATH: `${directory}:${process.env.PATH}` };
+  const words = ['shop@example.com', 'kitchen@example.com', 'owner@example.com'];
+  expect(await run('mail-order', words, realEvent(), env)).toEqual({ code: 0, said: '' });
+  expect(readFileSync(path.join(directory, 'words'), 'utf8')).toBe(
+    '--from shop@example.com -- kitchen@example.com owner@example.com\n',
+  );
+  const mail = readFileSync(path.join(directory, 'mail'), 'utf8');
+  expect(mail).toMatch(/^Subject: Pedido 1005: payment-approved$/m);
+  expect(mail).toMatch(/^Message-ID: <77\.65a1@tillsync\.local>$/m);
+  expect(mail).toMatch(/^Content-Type: text\/plain; charset="utf-8"$/m);
+  expect(await run('mail-order', words, realEvent(), { ...env, END: '75' })).toMatchObject({ code: 75 });
+});
+
+tried('post-to-pos sells in the shape of the POS, once for each event, and nothing for a test', async () => {
+  const server = await httpStandIn();
+  const words = [`${server.url}/api/sales`, secretFile('pos-key')];
+  expect(await run('post-to-pos', words, realEvent())).toMatchObject({ code: 0 });
+  expect(server.calls[0]).toMatchObject({ method: 'POST', path: '/api/sales' });
+  expect(server.calls[0]?.headers).toMatchObject({ 'x-api-key': 'pos-key', 'idempotency-key': '77' });
+  expect(JSON.parse(server.calls[0]?.body ?? '')).toMatchObject({
+    number: 1005,
+    reference: '65a1',
+    lines: [{ article: 'test', quantity: 2, price: 5495 }],
+  });
+  server.status = 409;
+  expect(await run('post-to-pos', words, realEvent())).toMatchObject({ code: 0 });
+  server.status = 422;
+  expect(await run('post-to-pos', words, realEvent())).toMatchObject({ code: 1 });
+  server.status = 200;
+  expect(await run('post-to-pos', words, madeUpEvent('2026-03-01T18:30:00.000Z'))).toMatchObject({ code: 0 });
+  expect(server.calls.at(-1)?.method).toBe('HEAD');
+});
