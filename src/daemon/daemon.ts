@@ -56,7 +56,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const parts = await openParts({ ...options, counters });
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
-  await noteConfigChanges(parts, options.secrets, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
@@ -125,6 +124,8 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   if (isSetUp(config)) {
     log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
   } else log.warn({ localUrl }, asTyped('tillsync is not set up yet. Run: {tillsync} init'));
+  // Whoever holds a lock on the mirror keeps no callback waiting by it.
+  void noteConfigChanges(parts, options.secrets, log);
   // Not before the caller has told that it is ready.
   setImmediate(beginLoops);
   return {
