@@ -1,8 +1,7 @@
-import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { CallbackFault, KeptCallback } from '../orders/callbacks.ts';
 import { writeJsonLine } from './cli.ts';
-import { command, group, JSON_LINES, type Result, whole, withReaders } from './command.ts';
+import { command, group, JSON_LINES, type Result, refuseEndless, whole, withReaders } from './command.ts';
 import { table, when } from './table.ts';
 
 const LOOK_EVERY_MS = 1_000;
@@ -31,11 +30,7 @@ const tail = command({
   async run(call) {
     const { cli, options } = call;
     const { limit, follow, json } = options;
-    if (follow && json === true) {
-      throw new TillsyncError('usage', 'What is followed has no end, so it is no single document.', {
-        hint: 'Use --json lines for one document a line.',
-      });
-    }
+    refuseEndless('What is followed', options);
     return withReaders(call, async (readers, config): Promise<Result> => {
       let callbacks = readers.callbacks(0, limit);
       if (json === true) return { json: { callbacks: callbacks.map(documentOf) } };

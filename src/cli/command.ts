@@ -6,7 +6,7 @@ import { loadConfig, loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { secretValues } from '../config/secrets.ts';
 import { configPath, isSetUp, notSetUp } from '../config/source.ts';
-import { hasCode } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Deed } from '../db/audit.ts';
 import type { CallOptions } from '../platform/platform.ts';
@@ -66,6 +66,17 @@ export const JSON_LINES: Opt<boolean | 'lines' | undefined> = choice(
   'print one JSON document, or with `lines` one a line',
   ['lines'],
 );
+
+/** Of `-f, --follow`, beside `--json [lines]`. Throws `usage` for one document that would never end. */
+export function refuseEndless(
+  what: string,
+  { follow, json }: { follow?: boolean | undefined } & CommonOptions,
+) {
+  if (!follow || json !== true) return;
+  throw new TillsyncError('usage', `${what} has no end, so it is no single document.`, {
+    hint: 'Use --json lines for one document a line.',
+  });
+}
 
 /** What of the command line counts for every command. */
 export interface CommonOptions {

@@ -2,7 +2,7 @@ import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
 import { type Cli, printable, readAll, writeJsonLine } from './cli.ts';
-import { command, group, JSON_LINES, whole, withParts, withReaders } from './command.ts';
+import { command, group, JSON_LINES, refuseEndless, whole, withParts, withReaders } from './command.ts';
 
 const POLL_MS = 250;
 const PAGE = 500;
@@ -65,11 +65,7 @@ const tail = command({
   async run(call) {
     const { cli, options } = call;
     const { limit, follow = false, json } = options;
-    if (follow && json === true) {
-      throw new TillsyncError('usage', 'A feed that is followed has no end, so it is no single document.', {
-        hint: 'Use --json lines for one document a line.',
-      });
-    }
+    refuseEndless('A feed that is followed', options);
     return withReaders(call, async ({ mirror }) => {
       const newestSeq = mirror.newestSeq();
       const tail = follow ? TAIL : (limit ?? TAIL);

@@ -1,15 +1,7 @@
-import {
-  closeSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  writeSync,
-} from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { TillsyncError } from '../core/errors.ts';
+import { replaceSecret } from '../core/files.ts';
 import { type ConfigFault, configError, DEFAULT_CONFIG_FILE, type Environment } from './source.ts';
 import { isHttpUrl } from './values.ts';
 
@@ -38,24 +30,9 @@ export function readCredential(file: string): string | undefined {
 
 /** Puts the secret there, all or nothing, for root alone. Throws `config-invalid`. */
 export function writeCredential(file: string, secret: string): void {
-  const part = `${file}.${process.pid}.part`;
-  let isBegun = false;
   try {
-    mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-    const handle = openSync(part, 'wx', 0o600);
-    isBegun = true;
-    try {
-      writeSync(handle, `${secret}\n`);
-      fsyncSync(handle);
-    } finally {
-      closeSync(handle);
-    }
-    renameSync(part, file);
-    const directory = openSync(dirname(file), 'r');
-    fsyncSync(directory);
-    closeSync(directory);
+    replaceSecret(file, secret);
   } catch (cause) {
-    if (isBegun) rmSync(part, { force: true });
     const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
     throw new TillsyncError('config-invalid', `${file} cannot be written (${why}). Nothing was changed.`, {
       cause,

@@ -151,6 +151,19 @@ export function replaceText({ path, text, nowMs, owner, judge }: Replacement): R
   }
 }
 
+/** Puts a secret there, all or nothing, for this user alone; what was there is not kept. Throws what the system says. */
+export function replaceSecret(path: string, secret: string): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
+  const part = `${path}.${randomBytes(4).toString('hex')}.part`;
+  try {
+    writeDurably(part, `${secret}\n`, { mode: 0o600, uid: process.geteuid?.() ?? -1, gid: -1 });
+    renameSync(part, path);
+    withDirectory(dirname(path), 0, fsyncSync);
+  } finally {
+    rmSync(part, { force: true });
+  }
+}
+
 function ownerOf(directory: string): { uid: number; gid: number } {
   const { uid, gid } = statSync(directory);
   return process.geteuid?.() === 0 ? { uid, gid } : { uid: process.geteuid?.() ?? uid, gid: -1 };

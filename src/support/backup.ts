@@ -94,7 +94,7 @@ export const tokensSchema = z.object({
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
 
 /** Throws `storage-full` where files of `bytes` have no room. `say`: the sentence, by what there is and is needed. */
-export function refuseWithoutRoom(
+function refuseWithoutRoom(
   directory: string,
   bytes: number,
   { say, hint }: { say: (room: string, needed: string) => string; hint: string },
@@ -107,30 +107,30 @@ export function refuseWithoutRoom(
   throw new TillsyncError('storage-full', message, { hint, retryable: false });
 }
 
-/** Removes what a command left in a directory that was killed; only one runs at a time. */
-export function removeLeftOvers(directory: string, start: string): void {
-  for (const name of readdirSync(directory)) {
-    if (name.startsWith(start)) rmSync(join(directory, name), { recursive: true, force: true });
-  }
-}
-
-const SCRATCH = '.backup-';
-
 /**
- * Where the copy of the mirror lies until it is packed, when root acts as the owner of the storage directory: in that,
- * for he may not write where root may. Throws `storage-full`.
+ * A directory for what a command works on, in the storage directory: root may act as its owner, who may not write where
+ * root may. Removes what such a command left that was killed; only one runs at a time. Throws `storage-full`.
  */
-function makeScratch(storage: string, mirror: string): string {
-  removeLeftOvers(storage, SCRATCH);
-  const bytes = (statSync(mirror, { throwIfNoEntry: false })?.size ?? 0) + walBytes(mirror);
-  refuseWithoutRoom(storage, bytes, {
-    say: (room, needed) => `${room}; the copy for the backup needs ${needed} there. Nothing was written.`,
-    hint: 'Free some space, and back up again.',
-  });
-  const directory = join(storage, `${SCRATCH}${process.pid}`);
+export function makeScratch(
+  storage: string,
+  start: string,
+  bytes: number,
+  words: Parameters<typeof refuseWithoutRoom>[2],
+): string {
+  for (const name of readdirSync(storage)) {
+    if (name.startsWith(start)) rmSync(join(storage, name), { recursive: true, force: true });
+  }
+  refuseWithoutRoom(storage, bytes, words);
+  const directory = join(storage, `${start}${process.pid}`);
   mkdirSync(directory, { mode: 0o700 });
   return directory;
 }
+
+const NO_ROOM = {
+  say: (room: string, needed: string) =>
+    `${room}; the copy for the backup needs ${needed} there. Nothing was written.`,
+  hint: 'Free some space, and back up again.',
+};
 
 /** More are in nobody's inbox: the daemon empties it within a second. */
 const ROWS_MAX = 200_000;
@@ -354,7 +354,10 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
   let scratch: string | undefined;
   async function* files(beside: string): AsyncGenerator<TarFile> {
     const createdAt = isoUtc(clock.nowMs());
-    if (isActing()) scratch = makeScratch(storage.directory, paths.mirror);
+    if (isActing()) {
+      const bytes = (statSync(paths.mirror, { throwIfNoEntry: false })?.size ?? 0) + walBytes(paths.mirror);
+      scratch = makeScratch(storage.directory, '.backup-', bytes, NO_ROOM);
+    }
     const copy = join(scratch ?? beside, MIRROR_FILE);
     copyDatabase(paths.mirror, copy);
     const mirror = () => ({

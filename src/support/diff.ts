@@ -143,21 +143,15 @@ function missingOf(
   readings: ReadonlyMap<string, OrderReading>,
   askedAtMs: number,
 ): OrderDifference[] {
-  type Row = { orderId: string; status: string | null; createdAt: string };
-  const from = addDays(window.startDate, -1);
-  const stored = mirror.read((db) =>
-    db
-      .prepare<[string, string], Row>(
-        `SELECT order_id AS orderId, status, created_at AS createdAt FROM orders
-         WHERE created_at >= ? AND created_at < ? ORDER BY created_at`,
-      )
-      .all(from, isoUtc(askedAtMs)),
-  );
-  return stored
+  const createdFrom = addDays(window.startDate, -1);
+  const createdBefore = isoUtc(askedAtMs);
+  return mirror
+    .orders({ createdFrom, createdBefore, limit: Number.MAX_SAFE_INTEGER })
     .filter(({ orderId, createdAt }) => {
-      const createdAtMs = Date.parse(createdAt);
+      const createdAtMs = Date.parse(createdAt ?? '');
       return !readings.has(orderId) && !Number.isNaN(createdAtMs) && liesWithin(window, createdAtMs);
     })
+    .reverse()
     .map(({ orderId, status }) => ({ orderId, field: 'order', mirror: status ?? 'there', platform: null }));
 }
 

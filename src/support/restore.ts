@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import * as z from 'zod';
@@ -22,10 +22,9 @@ import {
   CONFIG_FILE,
   type Manifest,
   MIRROR_FILE,
+  makeScratch,
   PRODUCT_FILE,
   readBackup,
-  refuseWithoutRoom,
-  removeLeftOvers,
   STOCK_FILE,
   TOKENS_FILE,
   tokensSchema,
@@ -100,7 +99,6 @@ function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): 
 
 const RESTORE_TAKES_AT_MOST_MS = 3_600_000;
 const ACKS_AT_ONCE = 5_000;
-const STAGING = '.restore-';
 
 export interface RestoreOptions {
   path: string;
@@ -163,13 +161,10 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
   const { path, file, config, clock, signal, who, manifest, paths, state } = restoring;
   const { directory, group } = config.storage;
   const bytes = manifest.files.reduce((sum, each) => sum + each.bytes, 0);
-  refuseWithoutRoom(directory, bytes, {
+  const staging = makeScratch(directory, '.restore-', bytes, {
     say: (room, needed) => `${room}; the restore needs ${needed}. Nothing was changed.`,
     hint: 'Free some space and restore again.',
   });
-  removeLeftOvers(directory, STAGING);
-  const staging = join(directory, `${STAGING}${process.pid}`);
-  mkdirSync(staging, { mode: 0o700 });
   try {
     await readBackup(path, { file, into: staging, signal });
     const nowMs = clock.nowMs();
