@@ -158,7 +158,7 @@ export function unseenOrders(orders: Iterable<BoardOrder>, seen: ReadonlySet<str
     .filter(({ orderId, status, acknowledgedAt }) => {
       return stageOf(status) === 'new' && acknowledgedAt === null && !seen.has(orderId);
     })
-    .sort((a, b) => (a.createdAt ?? '').localeCompare(b.createdAt ?? ''));
+    .sort((a, b) => (a.createdAt ?? '').localeCompare(b.createdAt ?? '') || a.seq - b.seq);
 }
 
 /** For whom the page calls just now; nobody while it is switched off. */

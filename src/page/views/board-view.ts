@@ -74,7 +74,7 @@ function stagesView(state: PageState, actions: Actions): TemplateResult {
 function searchForm({ speech, search }: PageState, actions: Actions): TemplateResult {
   const typed = (event: InputEvent) => (event.target as HTMLInputElement).value;
   return html`
-    <form role="search" aria-label=${speech.say('search.label')} @submit=${(event: Event) => event.preventDefault()}>
+    <form role="search" aria-labelledby="board" @submit=${(event: Event) => event.preventDefault()}>
       <label for="order-search" class="unseen">${speech.say('search.label')}</label>
       ${icon('search')}
       <input

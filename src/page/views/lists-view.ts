@@ -18,7 +18,7 @@ export function catalogView(state: PageState, actions: Actions): TemplateResult 
         ${speech.say('catalog.title')}
         ${count === undefined ? nothing : html`<small>${speech.say('catalog.count', { count: speech.format.number(count) })}</small>`}
       </h2>
-      <form role="search" aria-label=${speech.say('catalog.search')} @submit=${(event: Event) => event.preventDefault()}>
+      <form role="search" aria-labelledby="catalog" @submit=${(event: Event) => event.preventDefault()}>
         <label for="search" class="unseen">${speech.say('catalog.search')}</label>
         ${icon('search')}
         <input

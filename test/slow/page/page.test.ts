@@ -81,6 +81,59 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       expect(opened.complaints).toEqual([]);
     });
 
+    it('finds orders by code, text and day', async () => {
+      await level('green');
+      const day = new Date(Date.now() - 3 * 86_400_000);
+      const old = control().createOrder({ createdAtMs: day.getTime(), status: 'dispatched' });
+      const order = control().createOrder({ status: 'ready', deliveryType: 'delivery', isScheduled: false });
+      await page.getByRole('button', { name: `#${order.code}` }).waitFor();
+      const found = page.locator('.found-orders .card');
+      const search = page.getByRole('searchbox', { name: 'Search orders' });
+      await search.fill(`#${old.code}`);
+      await found.getByText(`#${old.code}`).waitFor();
+      expect(await found.count()).toBe(1);
+      await search.fill(order.user.email);
+      await found.getByText(`#${order.code}`).waitFor();
+      await found.first().click();
+      const dialog = page.getByRole('dialog');
+      for (const fact of [order.user.phoneNumber, order.address?.address ?? '', order.store.externalId]) {
+        await dialog.getByText(fact).first().waitFor();
+      }
+      await page.keyboard.press('Escape');
+      await search.fill('');
+      await page.locator('.stages').waitFor();
+      const iso = new Intl.DateTimeFormat('sv-SE', { timeZone: 'America/Santiago' }).format(day);
+      await page.getByLabel('Day of the order').fill(iso);
+      await found.getByText(`#${old.code}`).waitFor();
+      expect(await found.count()).toBe(1);
+      await search.fill('nobody at all');
+      await page.getByText('Nothing was found.').waitFor();
+    });
+
+    it('keeps scheduled orders apart, and puts first what no POS takes', async () => {
+      await level('green');
+      const at = (minutes: number) => new Date(Date.now() + minutes * 60_000).toISOString();
+      const wish = { status: 'picker-pending', isScheduled: false } as const;
+      const [first, second, third] = [
+        control().createOrder(wish),
+        control().createOrder(wish),
+        control().createOrder(wish),
+      ];
+      control().createOrder({ ...wish, isScheduled: true, patch: { scheduledDate: at(90) } });
+      await stage('Scheduled').getByText(/^due /).waitFor();
+      const codes = () => stage('New').locator('.card strong').allTextContents();
+      await expect.poll(codes).toEqual([third, second, first].map(({ code }) => `#${code}`));
+      await store.post('/orders/ack', [second.internalOrderId]);
+      await expect
+        .poll(codes, { timeout: 10_000 })
+        .toEqual([first, third, second].map(({ code }) => `#${code}`));
+      expect(
+        await stage('New')
+          .getByText(/^not taken since \d/)
+          .count(),
+      ).toBe(2);
+    });
+
     it('finds products by a part of their name', async () => {
       const [product] = control().products();
       const search = page.getByRole('searchbox', { name: 'Search the catalogue' });
@@ -269,6 +322,12 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
     await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
     control().createOrder({ status: 'shippingError' });
     control().createOrder({ status: 'cancel' });
+    const taken = control().createOrder({ status: 'payment-approved', isScheduled: true });
+    await page.getByRole('switch').click();
+    control().createOrder({ status: 'picker-pending', isScheduled: false });
+    await page.locator('.calls.some').waitFor();
+    await store.post('/orders/ack', [taken.internalOrderId]);
+    await page.locator('.card .wait').first().waitFor();
     await level('amber');
     await verdict().getByRole('button', { name: 'Show them' }).click();
     await page.locator('.change').waitFor();
