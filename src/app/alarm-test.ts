@@ -6,13 +6,14 @@ import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { AlarmRows, AlarmTestResult, AlarmTestWish } from '../health/alarm-news.ts';
 import { type AlarmReceiver, commandReceiver, testReport, urlReceiver } from '../health/alarm-receivers.ts';
+import { type HeartbeatTarget, type Pulse, sendHeartbeat } from '../health/heartbeat.ts';
 import { programVersion, shopName } from './installation.ts';
 import { RUNNING, storagePaths } from './storage.ts';
 import { openState } from './stores.ts';
 
 export interface ReceiverSettings {
   config: Pick<Config, 'shop' | 'alarms'>;
-  secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken'>;
+  secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken' | 'heartbeatUrl'>;
   /** Of this process; the command gets little of it, and nothing secret. */
   env: NodeJS.ProcessEnv;
 }
@@ -27,15 +28,37 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   return receivers;
 }
 
-/** Sends a test message to every receiver at once, with no effect on what the daemon tells. Throws `usage`. */
-export async function testAlarms(
-  settings: ReceiverSettings & { clock: Clock; signal: AbortSignal },
-): Promise<AlarmTestResult[]> {
-  const { config, clock, signal } = settings;
+const HEARTBEAT_TIMEOUT_MS = 10_000;
+
+/** Where signs of life go; undefined: nobody watches from outside. */
+export function heartbeatTarget({
+  config: { alarms },
+  secrets,
+}: Pick<ReceiverSettings, 'config' | 'secrets'>): HeartbeatTarget | undefined {
+  const url = secrets.heartbeatUrl ?? alarms.heartbeatUrl;
+  if (url === '') return undefined;
+  const timeoutMs = Math.min(alarms.timeoutMs, HEARTBEAT_TIMEOUT_MS);
+  return { url, timeoutMs, version: programVersion() };
+}
+
+export interface TestSettings extends ReceiverSettings {
+  /** How things stand, as the heartbeat tells it; left out: all is well. */
+  pulse?: () => Pulse;
+  clock: Clock;
+  signal: AbortSignal;
+}
+
+/**
+ * Sends a test message to every receiver at once, and a heartbeat, with no effect on what the daemon tells. Throws
+ * `config-invalid`.
+ */
+export async function testAlarms(settings: TestSettings): Promise<AlarmTestResult[]> {
+  const { config, pulse, clock, signal } = settings;
   const receivers = alarmReceivers(settings);
-  if (receivers.length === 0) {
+  const target = heartbeatTarget(settings);
+  if (receivers.length === 0 && !target) {
     throw new TillsyncError('config-invalid', 'No receiver of alarms is configured.', {
-      hint: 'Set alarms.command or alarms.url, or hand in an alarm-url among the secrets.',
+      hint: 'Set alarms.command, alarms.url or alarms.heartbeat_url, or hand in an alarm-url or a heartbeat-url among the secrets.',
     });
   }
   const { dailyMax } = config.alarms;
@@ -45,17 +68,29 @@ export async function testAlarms(
     version: programVersion(),
     nowMs: clock.nowMs(),
   });
-  return Promise.all(
-    receivers.map(async (receiver): Promise<AlarmTestResult> => {
-      const result = { receiver: receiver.name, description: receiver.description };
-      try {
-        await receiver.tell(report, signal);
-        return { ...result, ok: true, message: '' };
-      } catch (error) {
-        return { ...result, ok: false, message: asTillsyncError(error).message };
-      }
-    }),
-  );
+  const tried = async (
+    receiver: AlarmTestResult['receiver'],
+    description: string,
+    send: () => Promise<void>,
+  ): Promise<AlarmTestResult> => {
+    try {
+      await send();
+      return { receiver, description, ok: true, message: '' };
+    } catch (error) {
+      return { receiver, description, ok: false, message: asTillsyncError(error).message };
+    }
+  };
+  const alive: Pulse = { isRed: false, codes: [] };
+  return Promise.all([
+    ...receivers.map((each) => tried(each.name, each.description, () => each.tell(report, signal))),
+    ...(target
+      ? [
+          tried('heartbeat', `the heartbeat at ${new URL(target.url).host}`, () =>
+            sendHeartbeat(target, pulse?.() ?? alive, signal),
+          ),
+        ]
+      : []),
+  ]);
 }
 
 /** Whoever asked has given up after this. */
@@ -71,7 +106,7 @@ function isOpen({ results, fault }: AlarmTestWish): boolean {
 /** Sends the test message that a command asks for, as the service and from within its sandbox. Throws `storage-…`. */
 export async function answerTestWish(
   rows: Pick<AlarmRows, 'testWish' | 'setTestWish'>,
-  settings: ReceiverSettings & { clock: Clock; signal: AbortSignal },
+  settings: TestSettings,
 ): Promise<void> {
   const { clock, signal } = settings;
   const wish = await whenFree(clock, () => rows.testWish(), undefined, signal);

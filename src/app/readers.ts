@@ -10,6 +10,7 @@ import type { DiskSpace } from '../health/disk-space.ts';
 import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
+import { quarantineEntries } from '../orders/order-queries.ts';
 import type { OutboxEntry, OutboxFilter } from '../outbox/outbox-queries.ts';
 import type { SafetyRule } from '../outbox/safety-stock.ts';
 import { MirrorStores } from '../outbox/stores.ts';
@@ -114,6 +115,8 @@ export async function openReaders({ config, clock }: ReadersOptions) {
       const isMissing = ({ key }: AlarmUp) => !stored.some((alarm) => alarm.key === key);
       return [...found.alarms.aside().filter(isMissing), ...stored];
     },
+    /** How the heartbeat fares; undefined: none was ever sent. Throws as `tokens` does. */
+    heartbeat: () => state().alarms.heartbeat(),
     /** After `id`, oldest first; throw as `tokens` does. */
     callbacks: (after: number, limit: number) => state().callbacks.list(after, limit),
     counts: () => mirrorCounts(mirror),
@@ -198,7 +201,7 @@ export function verdictOn(
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),
     freshness: mirror.freshness(),
-    quarantine: mirrorCounts(mirror).quarantine,
+    quarantine: mirror.read(quarantineEntries),
     ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
   });
 }

@@ -44,6 +44,7 @@ const check = command({
       `${setup.file} is in order.`,
       ...(view?.canRead ? [`Service: ${view.unit} runs as ${view.user}, which can read it.`] : []),
       `Tokens: ${message}`,
+      ...heartbeatLine(config, setup.secrets),
       `Optional secrets from files or the environment: ${there.join(', ') || 'none'}.`,
       ...(unsigned.length === 0
         ? []
@@ -81,6 +82,12 @@ function tokensText(report: AuthReport, nowMs: number): string {
   return `stored, valid for ${formatDuration(Date.parse(refreshExpiresAt) - nowMs)}.`;
 }
 
+function heartbeatLine({ alarms }: Config, { heartbeatUrl }: Secrets): string[] {
+  const url = heartbeatUrl ?? alarms.heartbeatUrl;
+  if (url === '') return [];
+  return [`Heartbeat: to ${new URL(url).host} every ${formatDuration(alarms.heartbeatEveryMs)}.`];
+}
+
 function handedIn(secrets: Secrets): Record<string, boolean> {
   return {
     'refresh-token': secrets.refreshToken !== undefined,
@@ -90,6 +97,7 @@ function handedIn(secrets: Secrets): Record<string, boolean> {
     'alarm-url': secrets.alarmUrl !== undefined,
     'alarm-token': secrets.alarmToken !== undefined,
     ...Object.fromEntries(Object.keys(secrets.hookSecrets ?? {}).map((name) => [`hook-${name}`, true])),
+    'heartbeat-url': secrets.heartbeatUrl !== undefined,
   };
 }
 

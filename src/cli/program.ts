@@ -7,6 +7,7 @@ import { auth } from './auth.ts';
 import { backup, restore } from './backup.ts';
 import { bundle } from './bundle.ts';
 import { callbacks } from './callbacks.ts';
+import { catalog } from './catalog.ts';
 import { type Cli, EXIT, type ExitCode, exitCodeOf, failureDocument, tellFailure, writeJson } from './cli.ts';
 import type { CommonOptions, MakeCommand } from './command.ts';
 import { config } from './config.ts';
@@ -32,6 +33,7 @@ import { webhook } from './webhook.ts';
 /** In the order of the help. */
 const COMMANDS: Record<string, MakeCommand> = {
   ...{ run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock },
+  ...{ catalog },
   ...{ push, outbox, webhook, callbacks, feed: feedCommands, hooks, alarms, quarantine, events, audit },
   ...{ backup, restore, bundle },
 };

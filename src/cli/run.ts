@@ -23,7 +23,10 @@ export const run = command({
       stream: stdout,
       toJournal: isJournal(process.stdout.fd, env),
       clock,
-      secrets: secretValues(secrets),
+      secrets: [
+        ...secretValues(secrets),
+        ...(config.alarms.heartbeatUrl ? [config.alarms.heartbeatUrl] : []),
+      ],
     });
     const manager = serviceManager({ env, pid: process.pid });
     const callbackSocketFd = inheritedSocket(env, process.pid);

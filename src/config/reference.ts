@@ -17,8 +17,8 @@ const HEADER = `# tillsync: configuration of one company.
 #
 # Secrets never stand in this file. Hand over the tokens once with
 #     tillsync auth set < file-with-the-refresh-token
-# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url, alarm-token
-# and hook-NAME for each hook that signs.`;
+# or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url,
+# alarm-token, heartbeat-url, and hook-NAME for each hook that signs.`;
 
 /** The commented sample of the file, from which a set-up makes the first configuration. */
 export function sampleConfig(): string {

@@ -273,6 +273,16 @@ export const FILE = z.object({
         '',
         'An address that gets the same JSON by POST. One that holds a secret, as those of chat services do, is handed in as the secret alarm-url instead; a secret alarm-token is sent as "Authorization: Bearer".',
       ),
+      heartbeatUrl: key(
+        value.optionalUrl,
+        '',
+        'An address of a service outside, such as healthchecks.io or Uptime Kuma, that tells somebody when this machine falls silent: asked by GET while nothing is red, with /fail at its end (Uptime Kuma: status=down) when something is. Who has it can speak for this shop, so it is better handed in as the secret heartbeat-url.',
+      ),
+      heartbeatEveryMs: key(
+        value.duration(SECOND, HOUR),
+        '1m',
+        'How often; at once at a start, and when something becomes red or is over.',
+      ),
       name: key(
         value.shortLine,
         '',

@@ -55,6 +55,8 @@ export interface Secrets {
   readonly alarmToken?: string;
   /** By the name of a hook, what signs the events that it sends. */
   readonly hookSecrets?: Readonly<Record<string, string>>;
+  /** Takes the place of `alarms.heartbeat_url`. */
+  readonly heartbeatUrl?: string;
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
@@ -64,6 +66,7 @@ const SINGLE = {
   localApiKey: 'local-api-key',
   alarmUrl: 'alarm-url',
   alarmToken: 'alarm-token',
+  heartbeatUrl: 'heartbeat-url',
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
@@ -149,9 +152,11 @@ export function readSecrets(
     judge(handed.origin, handed.text);
     single[property] = handed.text;
   }
-  if (single.alarmUrl !== undefined && !isHttpUrl(single.alarmUrl)) {
+  for (const property of ['alarmUrl', 'heartbeatUrl'] as const) {
+    const address = single[property];
+    if (address === undefined || isHttpUrl(address)) continue;
     const allowed = 'an address that begins with http:// or https://, without user or fragment';
-    fault('the secret alarm-url', 'a value that is not shown', allowed);
+    fault(`the secret ${SINGLE[property]}`, 'a value that is not shown', allowed);
   }
   const hookSecrets: Record<string, string> = {};
   for (const hook of hooks) {

@@ -24,6 +24,8 @@ export type AlarmKey =
   | 'clock.off'
   | 'mirror.locked'
   | 'catalog.incomplete'
+  | 'catalog.unmapped'
+  | 'catalog.unmapped-ordered'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'inbox.damaged'

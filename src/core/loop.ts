@@ -49,6 +49,34 @@ export class Waker {
   }
 }
 
+/**
+ * Does something at once and then every `everyMs`, counted from its end, until the signal. What it throws is told to
+ * `onError` and ends nothing.
+ */
+export async function repeat(
+  options: {
+    act: () => void | Promise<void>;
+    everyMs: number;
+    onError: (error: unknown) => void;
+    clock: Clock;
+    /** Sign of life, for the watchdog. */
+    beat: () => void;
+  },
+  signal: AbortSignal,
+): Promise<void> {
+  const { act, everyMs, onError, clock, beat } = options;
+  while (!signal.aborted) {
+    beat();
+    try {
+      await act();
+    } catch (error) {
+      if (!signal.aborted) onError(error);
+    }
+    beat();
+    await clock.sleep(everyMs, signal);
+  }
+}
+
 /** The one backoff: doubles from `firstMs`, after no failure, up to `longestMs`. */
 export function backoffMs(failures: number, firstMs: number, longestMs: number): number {
   return Math.min(firstMs * 2 ** Math.min(failures, 30), longestMs);

@@ -18,7 +18,7 @@ export interface PostEnd {
 }
 
 /**
- * Sends JSON to one address by POST. Redirects are not followed: what is signed for one receiver is for nobody else.
+ * Sends JSON to one address by POST, or asks it by GET. Redirects are not followed: what is signed for one receiver is for nobody else.
  * The address may hold a secret, so no error tells more of it than its host.
  */
 export class Poster {
@@ -34,19 +34,27 @@ export class Poster {
   }
 
   /** Throws `aborted` alone. */
-  async post(body: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
+  post(body: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
+    const all = { 'content-type': 'application/json', ...headers };
+    return this.#send(this.#url, { method: 'POST', headers: all, body }, signal);
+  }
+
+  /** `url`: another one of the same receiver. Throws `aborted` alone. */
+  get(url: string, headers: Readonly<Record<string, string>>, signal: AbortSignal): Promise<PostEnd> {
+    return this.#send(url, { method: 'GET', headers }, signal);
+  }
+
+  async #send(
+    url: string,
+    what: { method: 'GET' | 'POST'; headers: Readonly<Record<string, string>>; body?: string },
+    signal: AbortSignal,
+  ): Promise<PostEnd> {
     // Few shops send anything elsewhere, and it takes memory.
     const { Agent, request } = await import('undici');
     this.#agent ??= new Agent({ connections: 1, pipelining: 0 });
     const limit = AbortSignal.any([signal, AbortSignal.timeout(this.#timeoutMs)]);
     try {
-      const answer = await request(this.#url, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json', ...headers },
-        body,
-        dispatcher: this.#agent,
-        signal: limit,
-      });
+      const answer = await request(url, { ...what, dispatcher: this.#agent, signal: limit });
       const status = answer.statusCode;
       const isElsewhere = status >= 300 && status < 400;
       const retryAfterMs = retryAfterOf(answer.headers['retry-after']);

@@ -1,12 +1,17 @@
-import { alarmReceivers, answerTestWish } from '../app/alarm-test.ts';
+import { alarmReceivers, answerTestWish, heartbeatTarget } from '../app/alarm-test.ts';
 import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
+import { verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
+import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
+import { repeat } from '../core/loop.ts';
 import { zoneCalendar } from '../core/time.ts';
 import { FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
+import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
+import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { NamedLoop } from './outgoing.ts';
 
@@ -15,34 +20,38 @@ const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
 
+type AlarmParts = Pick<Parts, 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
+
 /**
- * Looks for what no flow notices by itself, tells the receivers of alarms, and sends the test messages that commands
- * ask for. What takes long runs beside it, one at a time for each receiver.
+ * Looks for what no flow notices by itself, tells each receiver of alarms and the watcher outside, and sends the test
+ * messages that commands ask for: a loop for each, so that none waits for another.
  */
-export function alarmLoop(
-  { config, secrets, clock, log, lookEveryMs = FACTS_EVERY_MS }: PartsOptions,
-  { mirror, state, platform }: Pick<Parts, 'mirror' | 'state' | 'platform'>,
-  counters: Pick<Counters, 'alarmMessages'>,
-): NamedLoop {
-  const { dailyMax, settleMs } = config.alarms;
+export function alarmLoops(
+  options: PartsOptions,
+  parts: AlarmParts,
+  counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
+): NamedLoop[] {
+  const { config, secrets, clock, log, lookEveryMs = FACTS_EVERY_MS } = options;
+  const { mirror, state, platform, branches } = parts;
+  const { dailyMax, settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
-  const about = { shop: config.alarms.name || shopName(config), dailyMax, version: programVersion() };
+  const version = programVersion();
+  const about = { shop: config.alarms.name || shopName(config), dailyMax, version };
   const calendar = zoneCalendar(config.orders.timezone);
+  const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
   const alarmsUp = new AlarmsUp(() => mirror.raisedAlarms(), clock);
   const receiving = { config, secrets, env: process.env };
-  const notifiers = alarmReceivers(receiving).map(
-    (receiver) =>
-      new Notifier({
-        receiver,
-        rules: config.alarms,
-        rows: state.alarms,
-        report: (news) => alarmReport(news, { ...about, nowMs: clock.nowMs() }),
-        dayOf: (nowMs) => new Date(calendar.wallMs(nowMs)).toISOString().slice(0, 10),
-        onNotified: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
-        clock,
-        log,
-      }),
-  );
+  const onError = (error: unknown) =>
+    log.debug({ err: error }, 'what alarms are about cannot be read or written now');
+  const loop = (
+    name: string,
+    everyMs: number,
+    act: (signal: AbortSignal, beat: () => void) => void | Promise<void>,
+  ): NamedLoop => ({
+    name,
+    run: (signal, beat) => repeat({ act: () => act(signal, beat), everyMs, onError, clock, beat }, signal),
+  });
+
   const facts = new FactWatch({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
@@ -50,45 +59,75 @@ export function alarmLoop(
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
     waitingOrders: () => mirror.read((db) => waitingOrders(db, clock.nowMs(), WAITING_MAX)),
-    unbookedAfterMs: config.alarms.unbookedAfterMs,
-    localTime: (iso) =>
-      new Date(calendar.wallMs(Date.parse(iso))).toISOString().slice(0, 16).replace('T', ' '),
+    unbookedAfterMs,
+    branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
+    unmappedItems: (of, from) =>
+      mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
+    localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
-  const tell = (signal: AbortSignal) => {
-    const up = alarmsUp.read();
-    for (const notifier of notifiers) notifier.look(up, signal);
-  };
-  let testing: Promise<void> | undefined;
-  const answerTest = (signal: AbortSignal) => {
-    testing ??= answerTestWish(state.alarms, { ...receiving, clock, signal })
-      .catch((error) => log.debug({ err: error }, 'a test of alarms cannot be answered now'))
-      .finally(() => {
-        testing = undefined;
-      });
-  };
-  return {
-    name: 'alarms',
-    async run(signal, beat) {
-      const steps = [
-        { act: () => facts.look(), everyMs: lookEveryMs, dueMs: 0 },
-        { act: tell, everyMs: tellEveryMs, dueMs: 0 },
-        { act: answerTest, everyMs: TEST_EVERY_MS, dueMs: 0 },
-      ];
-      while (!signal.aborted) {
-        beat();
-        const nowMs = clock.monotonicMs();
-        for (const step of steps.filter(({ dueMs }) => dueMs <= nowMs)) {
-          step.dueMs = nowMs + step.everyMs;
-          try {
-            step.act(signal);
-          } catch (error) {
-            log.debug({ err: error }, 'what alarms are about cannot be read now');
-          }
-        }
-        await clock.sleep(Math.min(...steps.map(({ dueMs }) => dueMs)) - clock.monotonicMs(), signal);
-      }
-      await Promise.all([testing, ...notifiers.map((notifier) => notifier.ended())]);
-    },
-  };
+  const notifiers = alarmReceivers(receiving).map((receiver) => {
+    const notifier = new Notifier({
+      receiver,
+      rules: config.alarms,
+      rows: state.alarms,
+      report: (news) => alarmReport(news, { ...about, nowMs: clock.nowMs() }),
+      dayOf: (nowMs) => wallTime(nowMs).slice(0, 10),
+      onNotified: (channel, outcome) => counters.alarmMessages.add(1, { channel, outcome }),
+      clock,
+      log,
+    });
+    return loop(`alarms.${receiver.name}`, tellEveryMs, (signal, beat) =>
+      notifier.look(alarmsUp.read(), signal, beat),
+    );
+  });
+  const heartbeat = heartbeatOf(options, parts, counters, alarmsUp);
+  return [
+    loop('standing', lookEveryMs, () => facts.look()),
+    ...notifiers,
+    ...(heartbeat
+      ? [
+          loop('alarms.heartbeat', Math.min(TELL_EVERY_MS, heartbeatEveryMs), (signal) =>
+            heartbeat.look(signal),
+          ),
+        ]
+      : []),
+    loop('alarms.test', TEST_EVERY_MS, (signal) =>
+      answerTestWish(state.alarms, {
+        ...receiving,
+        ...{ clock, signal },
+        ...(heartbeat && { pulse: () => heartbeat.pulse() }),
+      }),
+    ),
+  ];
+}
+
+/** undefined: nobody watches from outside. */
+function heartbeatOf(
+  { config, secrets, clock, log }: PartsOptions,
+  { mirror, state, platform, outbox }: AlarmParts,
+  counters: Pick<Counters, 'heartbeats'>,
+  alarmsUp: AlarmsUp,
+): Heartbeat | undefined {
+  const target = heartbeatTarget({ config, secrets });
+  if (!target) return undefined;
+  return new Heartbeat({
+    ...target,
+    everyMs: config.alarms.heartbeatEveryMs,
+    verdict: () =>
+      verdictOn(
+        mirror,
+        { config, clock },
+        {
+          alarms: alarmsUp.read(),
+          tokens: platform.tokens.describe(),
+          outbox: outbox.counts(),
+          disk: storageSpace(config.storage.directory),
+        },
+      ),
+    remember: (memory) => state.alarms.rememberHeartbeat(memory),
+    onSent: (outcome) => counters.heartbeats.add(1, { outcome }),
+    clock,
+    log,
+  });
 }

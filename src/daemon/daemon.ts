@@ -22,7 +22,7 @@ import { Counters } from '../health/counters.ts';
 import { type HookLoopOptions, hookLoop } from '../hooks/hook-loop.ts';
 import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
-import { alarmLoop } from './alarm-loop.ts';
+import { alarmLoops } from './alarm-loop.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
@@ -153,7 +153,7 @@ function loopsOf(
       run: (signal, beat) => webhookLoop({ registration, mayCall, clock, random, log, beat }, signal),
     },
     ...outgoingLoops(options, parts, mayCall, counters),
-    alarmLoop(options, parts, counters),
+    ...alarmLoops(options, parts, counters),
     {
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),

@@ -1,5 +1,7 @@
+import type { Branch } from '../catalog/product.ts';
+import type { BranchMapping, UnmappedItem } from '../catalog/unmapped.ts';
 import type { Alarms } from '../core/alarm.ts';
-import { type Clock, formatDuration } from '../core/time.ts';
+import { type Clock, formatDuration, isoUtc } from '../core/time.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
@@ -18,6 +20,10 @@ export interface AlarmFacts {
   waitingOrders: () => readonly WaitingOrder[];
   /** How long one may wait before a person is told; 0: for ever. */
   unbookedAfterMs: number;
+  /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
+  branchMappings: () => readonly BranchMapping[];
+  /** Ordered items that have none, first seen at the time or later, of these branches. May throw `storage-…`. */
+  unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
   /** A time as the shop's clock shows it. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
@@ -27,6 +33,8 @@ export interface AlarmFacts {
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
+  #mappings: readonly BranchMapping[] = [];
+  #mappedMonoMs = Number.NEGATIVE_INFINITY;
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
@@ -40,6 +48,18 @@ export class FactWatch {
     lookAtTokens(this.#facts);
     lookAtCompany(this.#facts);
     lookAtWaitingOrders(this.#facts, clock.monotonicMs() - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
+    this.#lookAtMappings();
+  }
+
+  /** The catalogue is large and seldom changes; orders come all the time. */
+  #lookAtMappings(): void {
+    const { branchMappings, clock } = this.#facts;
+    if (clock.monotonicMs() - this.#mappedMonoMs >= MAPPINGS_EVERY_MS) {
+      this.#mappings = branchMappings().filter(({ isMapping }) => isMapping);
+      this.#mappedMonoMs = clock.monotonicMs();
+      tellUnmapped(this.#facts, this.#mappings);
+    }
+    tellUnmappedItems(this.#facts, this.#mappings);
   }
 }
 
@@ -117,4 +137,38 @@ function lookAtWaitingOrders(
     const message = `Their numbers, and since when they wait: ${named.join(', ')}.`;
     alarms.raise('orders.unbooked', message, level);
   }
+}
+
+const MAPPINGS_EVERY_MS = 5 * 60_000;
+/** Who was to take such an order has, or nobody will. */
+const ORDERED_WITHIN_MS = 24 * 3_600_000;
+
+function tellUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {
+  const named = mappings
+    .filter(({ unmapped }) => unmapped > 0)
+    .map(({ branch, unmapped }) => `${branch.externalId ?? branch.subsidiaryId} (${unmapped})`);
+  if (named.length === 0) alarms.lower('catalog.unmapped');
+  else {
+    const message = `Shown products without an id of yours, by branch: ${named.join(', ')}.`;
+    alarms.raise('catalog.unmapped', message);
+  }
+}
+
+function tellUnmappedItems(
+  { alarms, unmappedItems, clock }: AlarmFacts,
+  mappings: readonly BranchMapping[],
+): void {
+  const branches = mappings.map(({ branch }) => branch);
+  const items =
+    branches.length === 0 ? [] : unmappedItems(branches, isoUtc(clock.nowMs() - ORDERED_WITHIN_MS));
+  if (items.length === 0) {
+    alarms.lower('catalog.unmapped-ordered');
+    return;
+  }
+  const named = items
+    .slice(0, NAMED_MAX)
+    .map(({ code, orderId, productName }) => `${code ?? orderId} (${productName ?? '-'})`);
+  if (items.length > NAMED_MAX) named.push(`+${items.length - NAMED_MAX}`);
+  const message = `Order and product: ${named.join(', ')}.`;
+  alarms.raise('catalog.unmapped-ordered', message);
 }

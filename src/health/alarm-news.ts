@@ -2,6 +2,7 @@ import type Database from 'better-sqlite3';
 import type { AlarmKey, AlarmUp, FindingLevel } from '../core/alarm.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import { FINDING_SENTENCES } from './finding.ts';
+import type { HeartbeatMemory } from './heartbeat.ts';
 import { followsFromNoTokens } from './verdict.ts';
 
 /**
@@ -167,7 +168,7 @@ function toldKeys({ told }: AlarmMemory): AlarmKey[] {
 
 /** What became of a test message. */
 export interface AlarmTestResult {
-  receiver: ReceiverName;
+  receiver: ReceiverName | 'heartbeat';
   description: string;
   ok: boolean;
   /** Why it did not arrive; empty when it did. */
@@ -184,8 +185,9 @@ export interface AlarmTestWish {
   fault: string | null;
 }
 
-/** A row beside the memories, under a name that no receiver has. */
+/** Rows beside the memories, under names that no receiver has. */
 const TEST = 'alarms.test';
+const HEARTBEAT = 'alarms.heartbeat';
 
 /** What state.db knows of alarms. Every method may throw `storage-…`. */
 export class AlarmRows {
@@ -210,6 +212,15 @@ export class AlarmRows {
 
   setTestWish(wish: AlarmTestWish): void {
     this.#write(TEST, wish);
+  }
+
+  /** How the heartbeat fares; undefined: none was ever sent. */
+  heartbeat(): HeartbeatMemory | undefined {
+    return this.#read(HEARTBEAT) as HeartbeatMemory | undefined;
+  }
+
+  rememberHeartbeat(memory: HeartbeatMemory): void {
+    this.#write(HEARTBEAT, memory);
   }
 
   /** The alarms that the daemon could not write into the mirror. */

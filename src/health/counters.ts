@@ -485,6 +485,11 @@ export class Counters {
     help: 'Events sent to a hook, by outcome of the try.',
     labels: ['hook', 'outcome'],
   });
+  readonly heartbeats = new Counter({
+    name: 'tillsync_heartbeats_total',
+    help: 'Signs of life sent to the watcher outside, by outcome of the try.',
+    labels: ['outcome'],
+  });
 
   /** A figure that is there before it first rises: Prometheus sees no rise in one that begins at 1. */
   constructor() {
@@ -494,6 +499,7 @@ export class Counters {
     for (const channel of ['command', 'url']) {
       for (const outcome of ['ok', 'failed']) this.alarmMessages.add(0, { channel, outcome });
     }
+    for (const outcome of ['ok', 'failed']) this.heartbeats.add(0, { outcome });
     for (const status of ['200', '400', '401', '413', '503', 'none']) this.callbacks.add(0, { status });
     for (const outcome of ['taken', 'refused', 'acknowledged', 'unheard']) this.inboxRows.add(0, { outcome });
     for (const kind of ['stock', 'product']) {

@@ -184,6 +184,16 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'Only a part of the catalogue could be read.',
     remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
   },
+  'catalog.unmapped-ordered': {
+    level: 'amber',
+    message: 'An order has a product that has no id of yours, so the POS cannot tell what it is.',
+    remedy: 'Take the order by hand, and give the product its id in the company panel.',
+  },
+  'catalog.unmapped': {
+    level: 'amber',
+    message: 'Products are for sale that have no id of yours, so the POS would not know them in an order.',
+    remedy: 'List them with {tillsync} catalog unmapped, and give them their ids in the company panel.',
+  },
   'storage.low': {
     level: 'amber',
     message: 'The disk is nearly full.',

@@ -72,26 +72,14 @@ export class Notifier {
   #isSaved = true;
   #failures = 0;
   #restUntilMonoMs = Number.NEGATIVE_INFINITY;
-  #telling: Promise<void> | undefined;
 
   constructor(options: NotifierOptions) {
     this.#o = options;
     this.#judge = new AlarmJudge(options.rules);
   }
 
-  /** Tells everything that is to be told now, one after the other, unless it is still at what it was to tell before. */
-  look(up: readonly AlarmUp[], signal: AbortSignal): void {
-    this.#telling ??= this.#look(up, signal).finally(() => {
-      this.#telling = undefined;
-    });
-  }
-
-  /** Resolves once nothing is being told. */
-  async ended(): Promise<void> {
-    await this.#telling;
-  }
-
-  async #look(up: readonly AlarmUp[], signal: AbortSignal): Promise<void> {
+  /** Tells everything that is to be told now, one after the other; `beat` with each. */
+  async look(up: readonly AlarmUp[], signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();
     if (memory === undefined) return;
@@ -102,7 +90,9 @@ export class Notifier {
       const nowMs = clock.nowMs();
       const at = { nowMs, monotonicMs: clock.monotonicMs(), day: dayOf(nowMs) };
       const news = this.#judge.next(memory, at);
-      if (!news || !(await this.#tell(news, signal))) return;
+      if (!news) return;
+      beat();
+      if (!(await this.#tell(news, signal))) return;
       memory = afterTelling(memory, news, at);
       this.#memory = memory;
       this.#save(memory);

@@ -255,6 +255,10 @@ export function quarantineBySource(db: Database.Database): { source: string; ent
   return sqlOf(db).rows<{ source: string; entries: number }>(sql);
 }
 
+export function quarantineEntries(db: Database.Database): number {
+  return sqlOf(db).value('SELECT count(*) FROM quarantine') ?? 0;
+}
+
 export function quarantineMark(db: Database.Database): string {
   const sql = `SELECT (SELECT count(*) FROM quarantine) || '/' ||
     coalesce((SELECT max(quarantine_id) FROM quarantine), 0)`;

@@ -109,7 +109,7 @@ const STYLES: readonly MappingStyle[] = [
 
 /**
  * Made-up products. SKUs count up from 1001. Among them: ids unique to a branch (`A-<sku>-<branch>`,
- * `B-<sku>-<branch>`), ids shared by all branches (`E-<sku>`), products without any mapping, and mapped
+ * `B-<sku>-<branch>`), ids shared by all branches (`E-<sku>`), hidden products without any mapping, and mapped
  * branches without a stock entry.
  */
 export function seedProducts(
@@ -131,7 +131,8 @@ export function seedProducts(
       name: `${drawFrom(random, NOUNS)} ${drawFrom(random, KINDS)} ${n + 1}`,
       description: '',
       category: drawFrom(random, CATEGORIES),
-      show: !drawChance(random, 0.05),
+      // What has no mapping is not for sale: a shop maps what it shows.
+      show: !drawChance(random, 0.05) && STYLES[n % STYLES.length] !== 'none',
       createdAtMs: nowMs - (count - n) * 60_000,
       children,
     });

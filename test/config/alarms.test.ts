@@ -25,6 +25,8 @@ describe('[alarms]', () => {
     expect(read(text)).toEqual({
       command: ['/bin/tell', 'a b'],
       url: 'https://x.example/h?k=1',
+      heartbeatUrl: '',
+      heartbeatEveryMs: 60_000,
       name: '',
       level: 'amber',
       settleMs: 60_000,

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { FactWatch } from '../../src/health/alarm-facts.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
@@ -11,7 +12,13 @@ describe('what no flow notices by itself', () => {
   function rig() {
     const up = new Map<AlarmKey, string>();
     const clock = new FakeClock();
-    const now = { freeMib: 9_000, hasNoTokens: false, waiting: [] as WaitingOrder[] };
+    const now = {
+      freeMib: 9_000,
+      hasNoTokens: false,
+      waiting: [] as WaitingOrder[],
+      mappings: [] as BranchMapping[],
+      items: [] as UnmappedItem[],
+    };
     const facts = new FactWatch({
       alarms: {
         raise: (key, message, level) => void up.set(key, level ? `${level} ${message}` : message),
@@ -22,6 +29,8 @@ describe('what no flow notices by itself', () => {
       clockSkewMs: () => undefined,
       orderCompanies: () => undefined,
       waitingOrders: () => now.waiting,
+      branchMappings: () => now.mappings,
+      unmappedItems: () => now.items,
       unbookedAfterMs: 10 * MINUTE_MS,
       localTime: (iso) => iso.slice(11, 16),
       clock,
@@ -39,7 +48,7 @@ describe('what no flow notices by itself', () => {
       facts.look();
       return up.get('orders.unbooked');
     };
-    return { up, look, waits, clock };
+    return { up, look, waits, clock, now, facts };
   }
 
   it('is a disk that fills, is full, and has room again', () => {
@@ -71,5 +80,28 @@ describe('what no flow notices by itself', () => {
     expect(waits(30, 20)).toBe('red Their numbers, and since when they wait: 100 (11:35), 101 (11:45).');
     expect(waits(20, 19, 18, 17, 16, 15, 14)).toMatch(/^amber .*104 \(11:49\), \+2\.$/);
     expect(waits()).toBeUndefined();
+  });
+
+  it('is what is for sale without an id, where the shop gives ids, and an order of such a thing', async () => {
+    const { up, now, facts, clock } = rig();
+    const branch = (externalId: string, unmapped: number, isMapping: boolean) => ({
+      ...{ branch: { subsidiaryId: null, externalId }, shown: 100, unmapped, isMapping },
+    });
+    const item = { orderId: 'o1', code: 1042, productName: 'Torta' };
+    Object.assign(now, { mappings: [branch('B2', 80, false)], items: [item] });
+    facts.look();
+    expect([...up.keys()]).toEqual([]);
+    now.mappings = [branch('B1', 37, true), branch('B2', 80, false), branch('B3', 0, true)];
+    await clock.advance(5 * MINUTE_MS);
+    facts.look();
+    expect(Object.fromEntries(up)).toEqual({
+      'catalog.unmapped': 'Shown products without an id of yours, by branch: B1 (37).',
+      'catalog.unmapped-ordered': 'Order and product: 1042 (Torta).',
+    });
+    now.mappings = [branch('B1', 0, true)];
+    now.items = [];
+    await clock.advance(5 * MINUTE_MS);
+    facts.look();
+    expect([...up.keys()]).toEqual([]);
   });
 });

@@ -46,13 +46,12 @@ function rig() {
     async run() {
       const teller = it.teller();
       while (!stop.signal.aborted) {
-        teller.look(
+        await teller.look(
           it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
           stop.signal,
         );
         await clock.sleep(1_000, stop.signal);
       }
-      await teller.ended();
     },
     end: () => stop.abort(),
   };

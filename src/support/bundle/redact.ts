@@ -231,6 +231,8 @@ export function knownSecrets(options: {
   const overrides = Object.entries(env).filter(([name]) => name.startsWith('TILLSYNC_'));
   const configured = [contentOf(configFile), ...overrides.map(([, value]) => value)];
   for (const text of configured) straySecrets(text ?? '').forEach(add);
+  const heartbeat = overrides.find(([name]) => name === 'TILLSYNC_ALARMS_HEARTBEAT_URL')?.[1] ?? '';
+  partsOfAddresses([...(configured[0] ?? '').matchAll(HEARTBEAT), heartbeat].flat().join(' ')).forEach(add);
   try {
     for (const copy of [statePath, `${statePath}.before-upgrade`]) {
       if (existsSync(copy)) lookInto(copy, (db) => addStored(db, known.fingerprints, add));
@@ -278,6 +280,17 @@ function addStored(
 
 const ADDRESS = /\b[a-z][a-z0-9+.-]*:\/\/[^\s"'<>]+/gi;
 const NAMED_SECRET = /^[\w.\s-]*(?:secret|token|passw|api_?key)[\w\s-]*=\s*["']+([^"'\n]{4,})/gim;
+
+/** Who has this address can speak for the shop. */
+const HEARTBEAT = /^[\w.\s-]*heartbeat_url\s*=\s*["'][^"'\n]+/gim;
+const PART_LENGTH_MIN = 8;
+
+function partsOfAddresses(text: string): string[] {
+  return Array.from(text.matchAll(ADDRESS), ([address]) => address)
+    .filter((address) => URL.canParse(address))
+    .flatMap((address) => new URL(address).pathname.split('/'))
+    .filter((part) => part.length >= PART_LENGTH_MIN);
+}
 
 /** User, password and query of each address in a text, and what stands under the name of a secret. */
 function straySecrets(text: string): string[] {

@@ -142,13 +142,21 @@ function filesBelow(directory: string): unknown {
 }
 
 function plain(config: Config): unknown {
-  const { platform, webhook, hooks } = config;
+  const { platform, webhook, hooks, alarms } = config;
   return {
     ...config,
     hooks: hooks.map((hook) => ({ ...hook, url: plainUrl(hook.url) })),
     platform: { ...platform, baseUrl: plainUrl(platform.baseUrl) },
     webhook: { ...webhook, path: plainPath(webhook.path), callbackUrl: plainUrl(webhook.callbackUrl) },
+    alarms: { ...alarms, url: hostOf(alarms.url), heartbeatUrl: hostOf(alarms.heartbeatUrl) },
   };
+}
+
+/** Of an address by which whoever has it can speak for the shop. */
+function hostOf(text: string): string {
+  if (!URL.canParse(text)) return text;
+  const { protocol, host } = new URL(text);
+  return `${protocol}//${host}/${HIDDEN}`;
 }
 
 /** Without user, password, query, or a part of a path that nobody would remember. */

@@ -1,3 +1,4 @@
+import { heartbeatTarget } from '../../app/alarm-test.ts';
 import { programVersion, unitOf } from '../../app/installation.ts';
 import { openParts, type Parts } from '../../app/parts.ts';
 import { configuredBranches } from '../../app/readers.ts';
@@ -51,6 +52,8 @@ import {
   bookedOutcome,
   type FLOWS,
   flowOutcome,
+  heartbeatOutcome,
+  mappedOutcome,
   openStored,
   outboxOutcome,
   readRunningMark,
@@ -178,6 +181,7 @@ class Examination {
       orders: flow('orders'),
       'orders.booked': this.#withStored((stored) => bookedOutcome(stored, clock)),
       catalog: flow('catalog'),
+      'catalog.mapped': this.#withStored((stored) => mappedOutcome(stored, configuredBranches(this.#config))),
       changes: flow('changes'),
       'changes.stock': sent('stock', 'stock'),
       'changes.products': sent('product', 'price or text'),
@@ -192,6 +196,10 @@ class Examination {
         ({ verdict }) =>
           outcomeOfFindings(verdict, 'alarms') ?? well('The status page tells of nothing else.'),
       ),
+      'alarms.heartbeat': this.#withStored((stored) => {
+        const target = heartbeatTarget({ config: this.#config, secrets: this.#o.setup.secrets });
+        return heartbeatOutcome(target ? new URL(target.url).host : null, stored, clock);
+      }),
     };
   }
 

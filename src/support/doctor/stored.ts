@@ -2,6 +2,8 @@ import { existsSync } from 'node:fs';
 import { openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
 import { RUNNING, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
+import type { Branch } from '../../catalog/product.ts';
+import { branchMappings } from '../../catalog/unmapped.ts';
 import type { Config } from '../../config/config-type.ts';
 import { asTillsyncError, counted, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
@@ -83,6 +85,50 @@ export function bookedOutcome({ verdict, mirror }: Stored, clock: Clock): Outcom
     `The POS last acknowledged an order ${since(lastAckAt, clock)}; waiting now: ${waiting}.`,
     facts,
   );
+}
+
+/** Whether the POS would know what is ordered, branch by branch. */
+export function mappedOutcome({ verdict, mirror }: Stored, branches: readonly Branch[]): Outcome {
+  const mappings = mirror.read((db) => branchMappings(db, branches));
+  const named = mappings.map(({ branch, ...rest }) => ({
+    ...rest,
+    name: branch.externalId ?? branch.subsidiaryId,
+  }));
+  const facts = { branches: named };
+  const missing = named.filter(({ unmapped, isMapping }) => isMapping && unmapped > 0);
+  if (missing.length > 0) {
+    const sentences = missing.map(
+      ({ name, unmapped }) =>
+        `${counted(unmapped, 'shown product')} of ${name} ${unmapped === 1 ? 'has' : 'have'} no id of yours.`,
+    );
+    const remedy = 'List them with: {tillsync} catalog unmapped. Give them their ids in the company panel.';
+    return warned(sentences.join(' '), remedy, facts);
+  }
+  const found = outcomeOfFindings(verdict, 'catalog.mapped', facts);
+  if (found) return found;
+  const mapped = named.filter(({ isMapping }) => isMapping);
+  if (mapped.length === 0)
+    return skipped('Products have no ids of yours here, or were not read yet.', null, facts);
+  return well(
+    `All shown products have one: ${mapped.map(({ name, shown }) => `${name} (${shown})`).join(', ')}.`,
+    facts,
+  );
+}
+
+/** Whether signs of life arrive at the watcher outside. None is sent for it: that would speak for a daemon that is dead. */
+export function heartbeatOutcome(host: string | null, { readers, running }: Stored, clock: Clock): Outcome {
+  if (host === null) {
+    const why = 'Nobody outside is told when this machine falls silent: alarms.heartbeat_url is empty.';
+    return skipped(why);
+  }
+  const memory = readers.heartbeat();
+  const facts = { host, ...memory };
+  if (running === false) return skipped('tillsync does not run, so it sends none.', null, facts);
+  if (!memory) return skipped(`None was sent to ${host} yet.`, null, facts);
+  const when = since(memory.since, clock);
+  if (memory.ok) return well(`It arrives at ${host}; the first one of this row was ${when}.`, facts);
+  const remedy = 'See what is wrong with the address or the way to it: {tillsync} alarms test';
+  return warned(`It has not arrived since ${when}: ${memory.message}`, remedy, facts);
 }
 
 export function outboxOutcome({ verdict, stores }: Stored): Outcome {

@@ -1,0 +1,109 @@
+import type Database from 'better-sqlite3';
+import { sqlOf } from '../db/sqlite.ts';
+import { branchKey } from './catalog-store.ts';
+import type { Branch } from './product.ts';
+
+/** How many of what a branch shows have an id of the POS. */
+export interface BranchMapping {
+  branch: Branch;
+  /** Products that customers can see in the branch, by the last whole look at the catalogue. */
+  shown: number;
+  /** Those of them with a sku that has no id there. */
+  unmapped: number;
+  /** Whether the shop gives ids at all there: most of what is shown has one. */
+  isMapping: boolean;
+}
+
+/** A sku that customers can see and for which the POS has no id in that branch. */
+export interface UnmappedSku {
+  branch: string;
+  sku: string;
+  productId: string;
+  name: string | null;
+  category: string | null;
+  barcode: string | null;
+}
+
+/** Below it the shop may well not mean to give ids, or has only begun to. */
+const MAPPING_SHARE = 0.5;
+
+/** What is shown in a branch: the product, the sku, and its stock there, which nobody has hidden. */
+const SHOWN = `FROM sweeps w
+  JOIN stocks k ON k.subsidiary_id = w.subsidiary_id AND k.show IS NOT 0
+  JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
+  JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL`;
+const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND i.subsidiary_id = k.subsidiary_id
+  AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
+
+/** Of each branch that was swept. */
+export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
+  return branches.flatMap((branch) => {
+    const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
+      `SELECT count(DISTINCT p.product_id) AS shown,
+         count(DISTINCT CASE WHEN NOT ${IS_MAPPED} THEN p.product_id END) AS unmapped
+       ${SHOWN} WHERE w.branch = ?`,
+      branchKey(branch),
+    );
+    if (!counts || counts.shown === 0) return [];
+    const { shown, unmapped } = counts;
+    return {
+      branch,
+      shown,
+      unmapped,
+      isMapping: shown - unmapped >= shown * MAPPING_SHARE && shown > unmapped,
+    };
+  });
+}
+
+/** By branch, product and sku. */
+export function unmappedSkus(db: Database.Database, branches: readonly Branch[]): UnmappedSku[] {
+  return branches.flatMap((branch) =>
+    sqlOf(db)
+      .rows<Omit<UnmappedSku, 'branch'>>(
+        `SELECT k.sku, p.product_id AS productId, p.name, p.category, s.barcode
+         ${SHOWN} WHERE w.branch = ? AND NOT ${IS_MAPPED} ORDER BY p.name, p.product_id, k.sku`,
+        branchKey(branch),
+      )
+      .map((row) => ({ branch: branch.externalId ?? branch.subsidiaryId ?? '', ...row })),
+  );
+}
+
+/** An item of an open order by which the POS cannot tell what was ordered. */
+export interface UnmappedItem {
+  orderId: string;
+  code: number | null;
+  productName: string | null;
+}
+
+/** Orders among which it is looked whether the platform tells ids at all. */
+const NEWEST_ORDERS = 200;
+
+/**
+ * Items without an id and without modifiers (with them the platform never tells one) of open, paid orders that were
+ * first seen at `from` or later and that nobody acknowledged, of these branches. None where most items of the newest
+ * orders carry no id either: then the platform does not tell them.
+ */
+export function unmappedItems(
+  db: Database.Database,
+  /** `waits`: SQL that an order is open and paid. */
+  { waits, branches, from }: { waits: string; branches: readonly Branch[]; from: string },
+): UnmappedItem[] {
+  const ids = branches.flatMap(({ subsidiaryId, externalId }) => [subsidiaryId, externalId].filter(Boolean));
+  const isPlain = `NOT EXISTS (SELECT 1 FROM order_item_modifiers m
+    WHERE m.order_id = i.order_id AND m.line = i.line)`;
+  const hasId = "coalesce(i.product_external_id, '') <> ''";
+  const items = sqlOf(db).rows<UnmappedItem>(
+    `SELECT o.order_id AS orderId, o.code, i.product_name AS productName
+     FROM orders o JOIN order_items i USING (order_id)
+     WHERE o.to_book_since >= ? AND ${waits} AND o.store_external_id IN (SELECT value FROM json_each(?))
+       AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id)
+       AND NOT ${hasId} AND ${isPlain} ORDER BY o.to_book_since, i.line`,
+    ...[from, JSON.stringify(ids)],
+  );
+  if (items.length === 0) return [];
+  const share = sqlOf(db).value<number>(
+    `SELECT avg(${hasId}) FROM (SELECT order_id FROM orders ORDER BY seq DESC LIMIT ${NEWEST_ORDERS}) o
+     JOIN order_items i USING (order_id) WHERE ${isPlain}`,
+  );
+  return (share ?? 0) >= MAPPING_SHARE ? items : [];
+}

@@ -1,0 +1,172 @@
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { Poster } from '../core/post.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import type { FindingCode } from './finding.ts';
+import type { Verdict } from './verdict.ts';
+
+/** How things stand, as whoever watches from outside is told. */
+export interface Pulse {
+  isRed: boolean;
+  /** Codes of what is red; empty: nothing is. */
+  codes: readonly FindingCode[];
+}
+
+/**
+ * The address of a sign of life. Where all is well, it is the one that was configured. Where it is red: Uptime Kuma's
+ * push address, and any other with a `status` in its query, gets `status=down` and the codes as `msg`; all others get
+ * `/fail` at the end of their path, as healthchecks.io and those like it take it.
+ */
+export function heartbeatAddress(configured: string, { isRed, codes }: Pulse): string {
+  if (!isRed) return configured;
+  const url = new URL(configured);
+  if (/\/api\/push\/[^/]+\/?$/.test(url.pathname) || url.searchParams.has('status')) {
+    url.searchParams.set('status', 'down');
+    url.searchParams.set('msg', codes.join(', '));
+  } else {
+    url.pathname = `${url.pathname.replace(/\/+$/, '')}/fail`;
+  }
+  return url.href;
+}
+
+/** What became of the last sign of life, kept when it changes, for whoever looks beside the daemon. */
+export interface HeartbeatMemory {
+  ok: boolean;
+  /** ISO 8601 UTC; since when it is so. */
+  since: string;
+  /** Why it does not arrive; empty when it does. */
+  message: string;
+}
+
+/** Where a sign of life goes. */
+export interface HeartbeatTarget {
+  /** May hold a secret, so that no word tells more of it than its host. */
+  url: string;
+  timeoutMs: number;
+  /** Of tillsync. */
+  version: string;
+}
+
+/** A monitor that is gone is told by some with a 200. */
+const NOT_TAKEN = /^OK \(not found\)|"ok":\s*false/;
+
+/** Sends one sign of life. Throws a TillsyncError when it did not arrive. */
+export async function sendHeartbeat(
+  { url, timeoutMs, version }: HeartbeatTarget,
+  pulse: Pulse,
+  signal: AbortSignal,
+): Promise<void> {
+  const sender = new Poster(url, timeoutMs);
+  try {
+    const headers = { 'user-agent': `tillsync/${version}` };
+    const { ok, what, text } = await sender.get(heartbeatAddress(url, pulse), headers, signal);
+    if (ok && !NOT_TAKEN.test(text)) return;
+    const why = ok ? `${sender.host} does not know it` : what;
+    throw new TillsyncError('internal', `The heartbeat was not taken: ${why}.`, {
+      retryable: true,
+      hint: 'Check alarms.heartbeat_url or the secret heartbeat-url with: {tillsync} alarms test',
+    });
+  } finally {
+    sender.close();
+  }
+}
+
+export interface HeartbeatOptions extends HeartbeatTarget {
+  everyMs: number;
+  /** May throw `storage-…`. */
+  verdict: () => Verdict;
+  remember: (memory: HeartbeatMemory) => void;
+  onSent: (outcome: 'ok' | 'failed') => void;
+  clock: Clock;
+  log: Log;
+}
+
+const RETRY_AFTER_MS = 15_000;
+/** What grows old by itself while nothing runs, and has a few minutes to be made good after a start or a sleep. */
+const GROWS_OLD: ReadonlySet<FindingCode> = new Set<FindingCode>([
+  'orders.stale',
+  'outbox.stuck',
+  'orders.unbooked',
+]);
+const MADE_GOOD_WITHIN_MS = 4 * 60_000;
+/** Between two looks; more is a machine that was asleep or stood still. */
+const AWAKE_GAP_MS = 60_000;
+/**
+ * Tells a watcher outside that this store lives: at the start, every `everyMs`, and at once when the verdict becomes
+ * red or is no longer. What does not arrive is noted, and is no alarm: the watcher misses it.
+ */
+export class Heartbeat {
+  readonly #o: HeartbeatOptions;
+  #last: Pulse | undefined;
+  #dueMonoMs = Number.NEGATIVE_INFINITY;
+  #memory: HeartbeatMemory | undefined;
+  #awake: { sinceMonoMs: number; lookMonoMs: number; wallAheadMs: number } | undefined;
+
+  constructor(options: HeartbeatOptions) {
+    this.#o = options;
+  }
+
+  /** Sends a sign of life when one is due. */
+  async look(signal: AbortSignal): Promise<void> {
+    const { clock, everyMs } = this.#o;
+    const pulse = this.pulse();
+    if (clock.monotonicMs() < this.#dueMonoMs && pulse.isRed === this.#last?.isRed) return;
+    const startMonoMs = clock.monotonicMs();
+    try {
+      await sendHeartbeat(this.#o, pulse, signal);
+      this.#last = pulse;
+      this.#dueMonoMs = startMonoMs + everyMs;
+      this.#note(true, '');
+    } catch (error) {
+      if (hasCode(error, 'aborted')) return;
+      this.#last = pulse;
+      this.#dueMonoMs = clock.monotonicMs() + Math.min(everyMs, RETRY_AFTER_MS);
+      this.#note(false, asTillsyncError(error).message);
+    }
+  }
+
+  /** How things stand now. */
+  pulse(): Pulse {
+    const isSettled = this.#isSettled();
+    try {
+      const red = this.#o
+        .verdict()
+        .findings.filter(({ code, level }) => level === 'red' && (isSettled || !GROWS_OLD.has(code)));
+      return { isRed: red.length > 0, codes: red.map(({ code }) => code) };
+    } catch (error) {
+      // Busy says nothing; what cannot be read any more is a disk that fails.
+      if (hasCode(error, 'storage-busy')) return this.#last ?? { isRed: false, codes: [] };
+      return { isRed: true, codes: ['storage.failing'] };
+    }
+  }
+
+  /** Whether it has run without a gap for long enough that what grew old meanwhile was made good. */
+  #isSettled(): boolean {
+    const { clock } = this.#o;
+    const nowMs = clock.monotonicMs();
+    const wallAheadMs = clock.nowMs() - nowMs;
+    const before = this.#awake;
+    const isGap =
+      before === undefined ||
+      nowMs - before.lookMonoMs > AWAKE_GAP_MS ||
+      Math.abs(wallAheadMs - before.wallAheadMs) > AWAKE_GAP_MS;
+    this.#awake = { sinceMonoMs: isGap ? nowMs : before.sinceMonoMs, lookMonoMs: nowMs, wallAheadMs };
+    return nowMs - this.#awake.sinceMonoMs >= MADE_GOOD_WITHIN_MS;
+  }
+
+  #note(ok: boolean, message: string): void {
+    const { clock, log, onSent, remember } = this.#o;
+    onSent(ok ? 'ok' : 'failed');
+    if (this.#memory?.ok === ok && this.#memory.message === message) return;
+    const since = this.#memory?.ok === ok ? this.#memory.since : isoUtc(clock.nowMs());
+    if (!ok) log[this.#memory?.ok === false ? 'debug' : 'warn']({}, message);
+    else if (this.#memory) log.info({}, 'the heartbeat arrives again');
+    const memory = { ok, since, message };
+    this.#memory = memory;
+    try {
+      remember(memory);
+    } catch (error) {
+      log.debug({ err: error }, 'how the heartbeat fares cannot be written now');
+    }
+  }
+}
