@@ -13,6 +13,8 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const TOKEN = '5f0c2b7a9d3e4c61';
@@ -72,7 +74,7 @@ function uptimeKuma(): Watcher {
 
 describe.each([
   { service: 'healthchecks.io', make: healthchecks, well: 'success', red: 'fail' },
-  { service: 'Uptime Kuma', make: uptimeKuma, well: 'up OK', red: 'down auth.locked-out' },
+  { service: 'Uptime Kuma', make: uptimeKuma, well: 'up OK', red: 'down storage.failing' },
 ])('a store watched by $service', ({ make, well, red }) => {
   let place: Workplace;
   let server: Server;
@@ -108,8 +110,10 @@ describe.each([
     });
     await until('the doctor knows', async () => (await heartbeatLine()).level === 'ok');
 
-    place.sandbox.control.revokeRefreshTokens();
-    place.sandbox.control.expireAccessTokens();
+    // As the daemon raises it when its disk fails.
+    const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
+    mirror.alarms.raise('storage.failing', 'The disk fails, for this test.');
+    await mirror.close();
     await until('it says red', () => watcher.said.at(-1) === red);
     expect(watcher.isDown()).toBe(true);
     await daemon.end('SIGKILL');
