@@ -4,13 +4,15 @@ import path from 'node:path';
 import { build, type Plugin } from 'esbuild';
 import { readPackage } from './read-package.ts';
 import { type Findings, sourceUrls } from './source-urls.ts';
-import { thisTarget } from './target.ts';
+import { type Target, thisTarget } from './target.ts';
 
 export interface BundleOptions {
   /** The repository. */
   root: string;
   /** Where the program goes; made when missing. */
   directory: string;
+  /** The machine that it shall run on; without it, this one. */
+  target?: Target;
 }
 
 const NATIVE = 'better_sqlite3.node';
@@ -19,7 +21,7 @@ const NATIVE = 'better_sqlite3.node';
  * The program as few files: `main.cjs`, one bundle for each worker, the native SQLite, and what is read at run
  * time. CommonJS, because Node starts it in half the time of ES modules. Gives the files that were bundled.
  */
-export async function bundle({ root, directory }: BundleOptions): Promise<string[]> {
+export async function bundle({ root, directory, target = thisTarget() }: BundleOptions): Promise<string[]> {
   mkdirSync(directory, { recursive: true });
   const findings: Findings = { workers: new Map(), data: new Map(), packages: new Set() };
   const inputs = new Set<string>();
@@ -39,7 +41,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
       legalComments: 'none',
       logLevel: 'warning',
       metafile: true,
-      plugins: [nativeSqlite(root), sourceUrls({ root, findings })],
+      plugins: [nativeSqlite(root, target), sourceUrls({ root, findings })],
     });
     for (const input of Object.keys(result.metafile.inputs)) inputs.add(path.resolve(root, input));
   };
@@ -56,7 +58,7 @@ export async function bundle({ root, directory }: BundleOptions): Promise<string
     cpSync(source, path.join(directory, place), { recursive: true, filter: (file) => !file.endsWith('.ts') });
   }
   cpSync(
-    path.join(root, `node_modules/better-sqlite3/prebuilds/${thisTarget().platform}.node`),
+    path.join(root, `node_modules/better-sqlite3/prebuilds/${target.platform}.node`),
     path.join(directory, NATIVE),
   );
   cpSync(path.join(import.meta.dirname, 'start.cjs'), path.join(directory, 'start.cjs'));
@@ -73,8 +75,8 @@ function packageJson(root: string): string {
  * better-sqlite3 looks for its binary in places that only a checkout has; its entry for one platform names the
  * file, which is left beside the bundles.
  */
-function nativeSqlite(root: string): Plugin {
-  const entry = path.join(root, `node_modules/better-sqlite3/lib/${thisTarget().platform}.js`);
+function nativeSqlite(root: string, { platform }: Target): Plugin {
+  const entry = path.join(root, `node_modules/better-sqlite3/lib/${platform}.js`);
   return {
     name: 'native-sqlite',
     setup(build) {

@@ -1,9 +1,10 @@
-import { execFileSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import { promisify } from 'node:util';
 import type { PackageFacts } from './read-package.ts';
-import { thisTarget } from './target.ts';
+import type { Target } from './target.ts';
 
 export interface DebOptions {
   /** The laid out tree; gets the control files. */
@@ -11,6 +12,7 @@ export interface DebOptions {
   /** Directory of the maintainer scripts. */
   scripts: string;
   facts: PackageFacts;
+  target: Target;
   /** The file to write. */
   output: string;
   /** Seconds since the epoch that every file is dated to at most. */
@@ -20,7 +22,7 @@ export interface DebOptions {
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
 
 /** Adds the control files and packs the tree; the same tree and epoch give the same bytes. */
-export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): void {
+export async function buildDeb({ stage, scripts, facts, target, output, epoch }: DebOptions): Promise<void> {
   const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
     .filter((name) => statSync(path.join(stage, name)).isFile())
     .sort();
@@ -33,7 +35,7 @@ export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): 
   const control = path.join(stage, 'DEBIAN');
   mkdirSync(control, { mode: 0o755 });
   const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
-  writeFileSync(path.join(control, 'control'), controlFile(facts, kib));
+  writeFileSync(path.join(control, 'control'), controlFile(facts, target, kib));
   const sums = files.map((name) => `${md5(stage, name)}  ${name}\n`);
   writeFileSync(path.join(control, 'md5sums'), sums.join(''));
   for (const name of SCRIPTS) {
@@ -41,10 +43,11 @@ export function buildDeb({ stage, scripts, facts, output, epoch }: DebOptions): 
     chmodSync(path.join(control, name), 0o755);
   }
   // One thread: the packed bytes depend on how the work is split.
-  execFileSync('dpkg-deb', ['--root-owner-group', '--threads-max=1', '-Zxz', '--build', stage, output], {
-    env: { ...process.env, SOURCE_DATE_EPOCH: String(epoch) },
-    stdio: ['ignore', 'ignore', 'inherit'],
-  });
+  await promisify(execFile)(
+    'dpkg-deb',
+    ['--root-owner-group', '--threads-max=1', '-Zxz', '--build', stage, output],
+    { env: { ...process.env, SOURCE_DATE_EPOCH: String(epoch) } },
+  );
 }
 
 function md5(stage: string, name: string): string {
@@ -53,17 +56,22 @@ function md5(stage: string, name: string): string {
     .digest('hex');
 }
 
-function controlFile({ name, version, description }: PackageFacts, kib: number): string {
+function controlFile(
+  { name, version, description, maintainer }: PackageFacts,
+  { debian }: Target,
+  kib: number,
+): string {
   return `Package: ${name}
 Version: ${version}
-Architecture: ${thisTarget().debian}
-Maintainer: tillsync maintainers <tillsync@localhost>
+Architecture: ${debian}
+Maintainer: ${maintainer}
 Installed-Size: ${kib}
 Depends: libc6 (>= 2.28), libgcc-s1, libstdc++6 (>= 9), passwd
 Section: net
 Priority: optional
 Description: ${description}
- A service that polls the ordering platform, receives its callbacks and keeps a local
- SQLite mirror that the point of sale reads at any time. It carries its own Node.
+ A service that polls the ordering platform, receives its callbacks and keeps
+ a local SQLite mirror that the point of sale reads at any time. It carries its
+ own Node.
 `;
 }

@@ -1,7 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import type { PackageFacts } from './read-package.ts';
-import { nodeDirectory } from './target.ts';
+import { nodeDirectory, type Target } from './target.ts';
 
 /** One package of npm that goes with tillsync, as its own files tell of it. */
 export interface ShippedPackage {
@@ -18,8 +17,9 @@ const OWN_TEXTS = path.join(import.meta.dirname, 'licences');
 const COMPILED_IN = ['node_modules/better-sqlite3', 'node_modules/node-addon-api'];
 
 /** What the bundled files (`inputs`) belong to, the binaries with them. Throws where a licence text is missing. */
-export function shippedPackages(root: string, inputs: readonly string[]): ShippedPackage[] {
-  const directories = new Set([...COMPILED_IN.map((place) => path.join(root, place)), nodeDirectory(root)]);
+export function shippedPackages(root: string, target: Target, inputs: readonly string[]): ShippedPackage[] {
+  const compiledIn = COMPILED_IN.map((place) => path.join(root, place));
+  const directories = new Set([...compiledIn, nodeDirectory(root, target)]);
   for (const input of inputs) {
     const file = input.slice(Math.max(0, input.lastIndexOf(`${root}/`)));
     const match = /^(.*\/node_modules\/(?:@[^/]+\/)?[^/]+)\//.exec(file);
@@ -64,25 +64,4 @@ export function licences(root: string, packages: readonly ShippedPackage[]): str
     ({ name, version, license, licenceText }) => `${name} ${version} (${license})\n\n${licenceText}`,
   );
   return `${[`tillsync\n\n${own}`, ...parts].join(`\n\n${'-'.repeat(72)}\n\n`)}\n`;
-}
-
-/** What is in the package, as CycloneDX 1.5 for those who look for known weaknesses. */
-export function billOfMaterials(facts: PackageFacts, packages: readonly ShippedPackage[]): string {
-  const purl = (name: string, version: string) => `pkg:npm/${name.replace('@', '%40')}@${version}`;
-  const document = {
-    $schema: 'http://cyclonedx.org/schema/bom-1.5.schema.json',
-    bomFormat: 'CycloneDX',
-    specVersion: '1.5',
-    version: 1,
-    metadata: { component: { type: 'application', name: facts.name, version: facts.version } },
-    components: packages.map(({ name, version, license }) => ({
-      type: 'library',
-      'bom-ref': purl(name, version),
-      name,
-      version,
-      purl: purl(name, version),
-      licenses: [{ expression: license }],
-    })),
-  };
-  return `${JSON.stringify(document, null, 2)}\n`;
 }

@@ -2,13 +2,14 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync 
 import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
+import { billOfMaterials } from './bill-of-materials.ts';
 import { bundle } from './bundle.ts';
 import { commandTree } from './command-tree.ts';
 import { bashCompletion, fishCompletion, zshCompletion } from './completion.ts';
-import { billOfMaterials, licences, shippedPackages } from './licences.ts';
+import { licences, shippedPackages } from './licences.ts';
 import { manPage } from './man-page.ts';
 import type { PackageFacts } from './read-package.ts';
-import { shippedNode } from './target.ts';
+import { shippedNode, type Target } from './target.ts';
 
 export interface StagedTreeOptions {
   /** The repository. */
@@ -16,6 +17,8 @@ export interface StagedTreeOptions {
   /** An empty directory that becomes the machine's root at install. */
   stage: string;
   facts: PackageFacts;
+  target: Target;
+  /** Of the man page and the bill of materials. */
   date: Date;
 }
 
@@ -32,7 +35,7 @@ const PLAIN = 0o644;
 const PROGRAM = 0o755;
 
 /** Lays out every file of the package, each with its mode. Gives the bill of materials. */
-export async function stageTree({ root, stage, facts, date }: StagedTreeOptions): Promise<string> {
+export async function stageTree({ root, stage, facts, target, date }: StagedTreeOptions): Promise<string> {
   const put = (place: string, content: string | Uint8Array, mode = PLAIN) => {
     const file = path.join(stage, place);
     mkdirSync(path.dirname(file), { recursive: true });
@@ -43,12 +46,12 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
     put(place, readFileSync(path.join(root, source)), mode);
 
   const home = path.join(stage, HOME);
-  const program = await bundle({ root, directory: home });
+  const program = await bundle({ root, directory: home, target });
   // As a browser takes it, in place of its sources.
   rmSync(path.join(home, 'page'), { recursive: true });
   for (const [name, content] of await pageFiles()) put(`${HOME}/page/${name}`, content);
   const page = (await bundlePage()).inputs.map((input) => path.resolve(input));
-  put(`${HOME}/node`, shippedNode(root), PROGRAM);
+  put(`${HOME}/node`, shippedNode(root, target), PROGRAM);
   copy('systemd/notify-exec', `${HOME}/notify-exec`, PROGRAM);
   copy('config/package/debian/launcher', 'usr/bin/tillsync', PROGRAM);
   // Written by init, so that no upgrade asks about it: the package has only the place for it.
@@ -64,9 +67,9 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
   put('usr/share/bash-completion/completions/tillsync', bashCompletion(commands));
   put('usr/share/zsh/vendor-completions/_tillsync', zshCompletion());
   put('usr/share/fish/vendor_completions.d/tillsync.fish', fishCompletion(commands));
-  const packages = shippedPackages(root, [...program, ...page]);
+  const packages = shippedPackages(root, target, [...program, ...page]);
   put('usr/share/doc/tillsync/copyright', licences(root, packages));
-  put('usr/share/doc/tillsync/changelog.gz', zipped(changelog(facts, date)));
+  put('usr/share/doc/tillsync/changelog.gz', zipped(facts.changelog));
   for (const file of ['prometheus/alerts.yml', 'prometheus/scrape.yml', 'grafana/tillsync.json']) {
     copy(`config/${file}`, `usr/share/tillsync/${file}`);
   }
@@ -83,7 +86,7 @@ export async function stageTree({ root, stage, facts, date }: StagedTreeOptions)
       copy(`test/recipes/${folder}/${name}`, `usr/share/doc/tillsync/recipes/${folder}/${name}`);
     }
   }
-  return billOfMaterials(facts, packages);
+  return billOfMaterials({ facts, target, packages, date });
 }
 
 /** Programs and the sample lie elsewhere in the package than in the repository. */
@@ -95,9 +98,4 @@ function packagedLinks(text: string): string {
 
 function zipped(text: string): Uint8Array {
   return gzipSync(text, { level: 9 });
-}
-
-function changelog({ name, version }: PackageFacts, date: Date): string {
-  const when = date.toUTCString().replace('GMT', '+0000');
-  return `${name} (${version}) stable; urgency=medium\n\n  * Version ${version}.\n\n -- ${name} <${name}@localhost>  ${when}\n`;
 }

@@ -1,54 +1,88 @@
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import path from 'node:path';
 
-/** The machine that a package is for: the one that builds it. */
+/** A kind of machine that a package is for. */
 export interface Target {
   /** As Node and its packages call it, such as `linux-x64`. */
   platform: string;
   /** As Debian calls it. */
   debian: string;
+  /** SHA-256 of `bin/node` in the locked package, so that nothing else gets into shops. */
+  node: string;
 }
 
-/** `node` is the SHA-256 of `bin/node` in the locked package, so that nothing else gets into shops. */
-const TARGETS: Record<string, Target & { node: string }> = {
-  x64: {
+export const TARGETS: readonly Target[] = [
+  {
     platform: 'linux-x64',
     debian: 'amd64',
     node: '7fde7b8afa198da66257f42ee2001d874c7355631e6d1579a5fb5ef1f246df4c',
   },
-  arm64: {
+  {
     platform: 'linux-arm64',
     debian: 'arm64',
     node: '0f8949d1028f6d61506b2d5bc57e7e6fe893d7b1997509b7847294fc9c616584',
   },
-};
+];
 
+/** The machine that builds. */
 export function thisTarget(): Target {
-  return factsOf(process.arch);
+  return targetOf(({ platform }) => platform === `linux-${process.arch}`, process.arch);
 }
 
-/** Directory of the package that Node comes in, with its licence. */
-export function nodeDirectory(root: string): string {
-  return path.join(root, `node_modules/node-${thisTarget().platform}`);
+/** By Debian's name of the architecture. */
+export function targetFor(architecture: string): Target {
+  return targetOf(({ debian }) => debian === architecture, architecture);
+}
+
+function targetOf(fits: (target: Target) => boolean, asked: string): Target {
+  const target = TARGETS.find(fits);
+  if (target) return target;
+  const names = TARGETS.map(({ debian }) => debian).join(' and ');
+  throw new Error(`No package can be built for ${asked}, only for ${names}.`);
+}
+
+/**
+ * Directory of the package that Node comes in, with its licence. npm installs only that of its own machine; another
+ * one is fetched through npm, and kept when it is what package-lock.json locks.
+ */
+export function nodeDirectory(root: string, { platform }: Target): string {
+  const name = `node-${platform}`;
+  const installed = path.join(root, 'node_modules', name);
+  if (existsSync(installed)) return installed;
+  const lock = JSON.parse(readFileSync(path.join(root, 'package-lock.json'), 'utf8')) as {
+    packages: Record<string, { version: string; integrity: string }>;
+  };
+  const { version, integrity } = lock.packages[`node_modules/${name}`] ?? {};
+  const cache = path.join(root, 'node_modules/.cache/tillsync');
+  const kept = path.join(cache, `${name}-${version}`);
+  if (existsSync(kept)) return kept;
+  mkdirSync(cache, { recursive: true });
+  const place = mkdtempSync(path.join(cache, 'fetch-'));
+  try {
+    const wanted = ['--silent', '--pack-destination', place, `${name}@${version}`];
+    const file = path.join(place, execFileSync('npm', ['pack', ...wanted], { encoding: 'utf8' }).trim());
+    const found = `sha512-${createHash('sha512').update(readFileSync(file)).digest('base64')}`;
+    if (found !== integrity)
+      throw new Error(`${name} ${version} of the registry is not the one in package-lock.json.`);
+    execFileSync('tar', ['-xzf', file, '-C', place, '--no-same-owner']);
+    renameSync(path.join(place, 'package'), kept);
+  } finally {
+    rmSync(place, { recursive: true, force: true });
+  }
+  return kept;
 }
 
 /** The Node that is shipped; throws when it is not the one that was locked. */
-export function shippedNode(root: string): Uint8Array {
-  const file = path.join(nodeDirectory(root), 'bin/node');
+export function shippedNode(root: string, target: Target): Uint8Array {
+  const file = path.join(nodeDirectory(root, target), 'bin/node');
   const program = readFileSync(file);
   const found = createHash('sha256').update(program).digest('hex');
-  const wanted = factsOf(process.arch).node;
-  if (found !== wanted) {
+  if (found !== target.node) {
     throw new Error(
-      `${file} has the SHA-256 ${found}, and not ${wanted} (config/package/target.ts). Run npm ci again.`,
+      `${file} has the SHA-256 ${found}, and not ${target.node} (config/package/target.ts). Run npm ci again.`,
     );
   }
   return program;
-}
-
-function factsOf(architecture: string): Target & { node: string } {
-  const target = TARGETS[architecture];
-  if (!target) throw new Error(`No package can be built for ${architecture}, only on x64 and arm64.`);
-  return target;
 }

@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { chromium } from 'playwright-core';
+import { thisTarget } from '../../config/package/target.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
@@ -63,7 +64,7 @@ function measurePackage({ progress }: BenchOptions): BenchResult {
   const result = { name: 'the package beyond its Node, in MiB', bound: '<= 15' };
   const dist = path.join(ROOT, 'dist');
   const newest = (existsSync(dist) ? readdirSync(dist) : [])
-    .filter((name) => name.endsWith('.deb'))
+    .filter((name) => name.endsWith(`_${thisTarget().debian}.deb`))
     .map((name) => ({ name, ...pick(statSync(path.join(dist, name))) }))
     .sort((a, b) => b.mtimeMs - a.mtimeMs)[0];
   if (!newest) return { ...result, ratio: null, detail: 'skipped: no dist/*.deb (npm run package)' };

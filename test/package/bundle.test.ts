@@ -11,13 +11,15 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { billOfMaterials } from '../../config/package/bill-of-materials.ts';
 import { bundle } from '../../config/package/bundle.ts';
 import { commandTree, everyCommand } from '../../config/package/command-tree.ts';
 import { bashCompletion, fishCompletion } from '../../config/package/completion.ts';
-import { billOfMaterials, licences, shippedPackages } from '../../config/package/licences.ts';
+import { licences, shippedPackages } from '../../config/package/licences.ts';
+import { readPackage } from '../../config/package/read-package.ts';
+import { thisTarget } from '../../config/package/target.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const FACTS = { name: 'tillsync', version: '1.0.0' };
 
 describe('the bundled program', () => {
   let directory: string;
@@ -47,7 +49,7 @@ describe('the bundled program', () => {
   });
 
   it('goes with the whole licence text of every part, those of Node and of SQLite among them', () => {
-    const packages = shippedPackages(ROOT, inputs);
+    const packages = shippedPackages(ROOT, thisTarget(), inputs);
     const all = licences(ROOT, packages);
     for (const text of ['V8, located at deps/v8', 'Apache License', 'UNICODE LICENSE V3', 'zlib']) {
       expect(all.includes(text), text).toBe(true);
@@ -56,7 +58,9 @@ describe('the bundled program', () => {
       expect(/copyright/i.test(licenceText), name).toBe(true);
       expect(all.includes(`${name} ${version} (`), name).toBe(true);
     }
-    const { components } = JSON.parse(billOfMaterials({ ...FACTS, description: '' }, packages));
+    const { components } = JSON.parse(
+      billOfMaterials({ facts: readPackage(ROOT), target: thisTarget(), packages, date: new Date(0) }),
+    );
     expect(components.map(({ name }: { name: string }) => name)).toEqual(packages.map(({ name }) => name));
     expect(packages.length).toBeGreaterThan(40);
   });
@@ -65,7 +69,7 @@ describe('the bundled program', () => {
     const place = path.join(directory, 'node_modules/bare');
     mkdirSync(place, { recursive: true });
     writeFileSync(path.join(place, 'package.json'), '{"name":"bare","version":"1.2.3","license":"MIT"}');
-    const build = () => shippedPackages(ROOT, [...inputs, path.join(place, 'index.js')]);
+    const build = () => shippedPackages(ROOT, thisTarget(), [...inputs, path.join(place, 'index.js')]);
     expect(build).toThrow('bare 1.2.3 comes without its licence');
     writeFileSync(path.join(place, 'COPYING'), 'Copyright somebody');
     expect(build().find(({ name }) => name === 'bare')?.licenceText).toBe('Copyright somebody');

@@ -1,16 +1,21 @@
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { cleanDebian } from './clean-debian.ts';
+import { debianWithServices } from './clean-debian.ts';
 import { builtPackage, Machine } from './machine.ts';
 
-const root = cleanDebian();
-if (!root) {
-  console.warn(
-    'Not tested on a clean Debian 12: debootstrap or its mirror is missing (apt-get install -y debootstrap).',
-  );
+const SYSTEMS = [
+  { name: 'Debian 12', root: debianWithServices('bookworm') },
+  { name: 'Debian 13', root: debianWithServices('trixie') },
+];
+for (const { name, root } of SYSTEMS) {
+  if (!root) {
+    console.warn(
+      `Not tested on a clean ${name}: mmdebstrap or its mirror is missing (apt-get install -y mmdebstrap).`,
+    );
+  }
 }
 
-describe.skipIf(!root)('on a clean Debian 12 without a network', () => {
+describe.each(SYSTEMS.filter((system) => system.root))('on a clean $name without a network', ({ root }) => {
   let machine: Machine;
 
   beforeAll(async () => {

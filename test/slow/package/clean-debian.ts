@@ -1,24 +1,83 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
-const SUITE = 'bookworm';
+export type Suite = 'bookworm' | 'trixie';
+
+export interface CleanDebianOptions {
+  architecture?: 'amd64' | 'arm64';
+  /** Debian packages beside those that every Debian has. */
+  packages: readonly string[];
+}
+
 const MIRROR = process.env.TILLSYNC_DEBIAN_MIRROR ?? 'http://deb.debian.org/debian';
+const KEPT_IN = '/var/cache/clean-debian';
+const SERVICE_MANAGER = ['systemd', 'systemd-sysv', 'dbus'];
+/** What the tests of the installed service call. */
+const TOOLS = ['curl', 'iproute2', 'man-db', 'procps', 'util-linux-extra'];
+const FOREIGN = '/proc/sys/fs/binfmt_misc';
 
 /**
- * The files of a Debian 12 with a service manager and nothing else, made once by debootstrap (`apt-get install -y
- * debootstrap`) and kept; undefined where that cannot be had.
+ * The files of a Debian, made once by mmdebstrap (`apt-get install -y mmdebstrap`) and kept; undefined where that
+ * cannot be had.
  */
-export function cleanDebian(directory = '/var/cache/clean-debian'): string | undefined {
-  const root = path.join(directory, SUITE);
+export function cleanDebian(
+  suite: Suite,
+  { architecture = 'amd64', packages }: CleanDebianOptions,
+): string | undefined {
+  const root = path.join(KEPT_IN, [suite, architecture, ...packages].join('-'));
   if (existsSync(root)) return root;
-  if (spawnSync('debootstrap', ['--version']).status !== 0) return undefined;
+  if (spawnSync('mmdebstrap', ['--version']).status !== 0) return undefined;
+  if (architecture === 'arm64' && !runsArm64()) return undefined;
+  mkdirSync(KEPT_IN, { recursive: true });
   const unfinished = `${root}.part`;
   rmSync(unfinished, { recursive: true, force: true });
-  execFileSync('mkdir', ['-p', unfinished]);
-  const packages = '--include=systemd,systemd-sysv,dbus';
-  const made = spawnSync('debootstrap', ['--variant=minbase', packages, SUITE, unfinished, MIRROR]);
-  if (made.status !== 0) return undefined;
+  // Under an emulator every package less counts.
+  const variant = architecture === 'arm64' ? 'essential' : 'minbase';
+  const what = ['--mode=root', `--architectures=${architecture}`, `--variant=${variant}`];
+  const included = packages.length > 0 ? [`--include=${packages.join(',')}`] : [];
+  const made = spawnSync('mmdebstrap', [...what, ...included, suite, unfinished, MIRROR], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+    encoding: 'utf8',
+  });
+  if (made.status !== 0) {
+    console.warn(made.stderr.split('\n').slice(-5).join('\n'));
+    return undefined;
+  }
   renameSync(unfinished, root);
   return root;
+}
+
+/** One whose services run. */
+export function debianWithServices(suite: Suite): string | undefined {
+  return cleanDebian(suite, { packages: SERVICE_MANAGER });
+}
+
+/**
+ * The files of the machine that the tests of the installed service run on: this machine's own, or with
+ * `TILLSYNC_DEBIAN=trixie` those of another Debian.
+ */
+export function usualMachine(): string {
+  const suite = process.env.TILLSYNC_DEBIAN;
+  if (!suite) return '/';
+  const root = cleanDebian(suite as Suite, { packages: [...SERVICE_MANAGER, ...TOOLS] });
+  if (!root) throw new Error(`Debian ${suite} cannot be had: see what mmdebstrap said.`);
+  return root;
+}
+
+/** Whether programs for arm64 run here; has the kernel start them with qemu (`qemu-user-static`) where it can. */
+export function runsArm64(): boolean {
+  if (process.arch === 'arm64') return true;
+  const settings = '/usr/lib/binfmt.d/qemu-aarch64.conf';
+  if (!existsSync(settings)) return false;
+  if (!existsSync(`${FOREIGN}/register`)) {
+    spawnSync('mount', ['-t', 'binfmt_misc', 'binfmt_misc', FOREIGN]);
+  }
+  if (existsSync(`${FOREIGN}/qemu-aarch64`)) return true;
+  try {
+    writeFileSync(`${FOREIGN}/register`, execFileSync('cat', [settings]));
+    return true;
+  } catch {
+    return false;
+  }
 }

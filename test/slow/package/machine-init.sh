@@ -1,15 +1,15 @@
 #!/bin/sh
 # First process of a throwaway machine: this machine's own files, with every change kept in memory, in namespaces
 # of its own. $1: a directory with room for it; $2: "systemd", or "plain" for a machine without a service manager;
-# $3: the directory whose files it has, / for this machine's; $4: a file to be found in its /root, or nothing;
-# $5: the repository, which a machine with this one's files sees where it is.
+# $3: the directory whose files it has, / for this machine's; $4: a file or directory to be found in its /root, or
+# nothing; $5: the repository, to be seen where it is, or nothing.
 set -e
 place=$1
 machine=$place/machine
 mount -t tmpfs tmpfs "$place"
 mkdir "$place/upper" "$place/work" "$machine"
 mount -t overlay overlay -o "lowerdir=$3,upperdir=$place/upper,workdir=$place/work" "$machine"
-if [ -n "$4" ]; then cp "$4" "$machine/root/"; fi
+if [ -n "$4" ]; then cp -r "$4" "$machine/root/"; fi
 mount -t proc proc "$machine/proc"
 mount --bind "$machine/proc/sys" "$machine/proc/sys"
 mount -o remount,ro,bind "$machine/proc/sys"
@@ -18,7 +18,7 @@ mount -t tmpfs tmpfs "$machine/sys/fs/cgroup"
 mount -t cgroup2 cgroup2 "$machine/sys/fs/cgroup"
 mount -t tmpfs -o mode=755 tmpfs "$machine/run"
 mount -t tmpfs -o mode=1777 tmpfs "$machine/tmp"
-if [ "$3" = / ]; then
+if [ -n "$5" ]; then
   mkdir -p "$machine$5"
   mount --bind "$5" "$machine$5"
   mount -o remount,ro,bind "$machine$5"

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { usualMachine } from './clean-debian.ts';
 
 export interface RunResult {
   code: number;
@@ -31,8 +32,11 @@ export class Machine {
     this.#place = place;
   }
 
-  /** `root`: the directory whose files it has, without it this machine's; `file`: to be found in its /root. */
-  static async start(kind: 'systemd' | 'plain', { root = '/', file = '' } = {}): Promise<Machine> {
+  /**
+   * `root`: the directory whose files it has, without it those of the usual machine, which sees the repository too;
+   * `file`: a file or directory to be found in its /root.
+   */
+  static async start(kind: 'systemd' | 'plain', { root = '', file = '' } = {}): Promise<Machine> {
     const place = mkdtempSync(path.join(tmpdir(), 'tillsync-machine-'));
     const init = path.join(import.meta.dirname, 'machine-init.sh');
     const namespaces = [
@@ -47,7 +51,18 @@ export class Machine {
     ];
     const child = spawn(
       'unshare',
-      [...namespaces, '--fork', '--kill-child', 'sh', init, place, kind, root, file, ROOT],
+      [
+        ...namespaces,
+        '--fork',
+        '--kill-child',
+        'sh',
+        init,
+        place,
+        kind,
+        root || usualMachine(),
+        file,
+        root ? '' : ROOT,
+      ],
       {
         stdio: ['ignore', 'pipe', 'inherit'],
       },
@@ -119,11 +134,11 @@ export class Machine {
 }
 
 /** The package that `npm run package` wrote. */
-export function builtPackage(): string {
+export function builtPackage(architecture = 'amd64'): string {
   const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
     version: string;
   };
-  return path.join(ROOT, 'dist', `tillsync_${version}_amd64.deb`);
+  return path.join(ROOT, 'dist', `tillsync_${version}_${architecture}.deb`);
 }
 
 /** A copy of the package under another version, after `change` has worked on its unpacked files. */

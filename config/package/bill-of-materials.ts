@@ -1,0 +1,77 @@
+import Database from 'better-sqlite3';
+import type { ShippedPackage } from './licences.ts';
+import type { PackageFacts } from './read-package.ts';
+import type { Target } from './target.ts';
+
+export interface BillOptions {
+  facts: PackageFacts;
+  target: Target;
+  packages: readonly ShippedPackage[];
+  date: Date;
+}
+
+/** Numbers of interfaces, and no programs. */
+const NO_PARTS = ['node', 'modules', 'napi'];
+
+/**
+ * What is in the package, as CycloneDX 1.5 for those who look for known weaknesses: the packages of npm, and what
+ * Node and the native SQLite were compiled with, which no list of npm names.
+ */
+export function billOfMaterials({ facts, target, packages, date }: BillOptions): string {
+  const { name, version, description, maintainer } = facts;
+  const whole = `pkg:deb/${name}@${version}?arch=${target.debian}`;
+  const components = packages.map((shipped) => {
+    const purl = `pkg:npm/${shipped.name.replace('@', '%40')}@${shipped.version}`;
+    return {
+      type: 'library',
+      'bom-ref': purl,
+      name: shipped.name,
+      version: shipped.version,
+      purl,
+      licenses: [{ expression: shipped.license }],
+      ...(shipped.name === `node-${target.platform}` ? { components: partsOfNode() } : {}),
+      ...(shipped.name === 'better-sqlite3' ? { components: [part('sqlite', sqliteVersion(), purl)] } : {}),
+    };
+  });
+  const document = {
+    $schema: 'http://cyclonedx.org/schema/bom-1.5.schema.json',
+    bomFormat: 'CycloneDX',
+    specVersion: '1.5',
+    version: 1,
+    metadata: {
+      timestamp: date.toISOString(),
+      component: {
+        type: 'application',
+        'bom-ref': whole,
+        name,
+        version,
+        description,
+        publisher: maintainer,
+        purl: whole,
+      },
+    },
+    components,
+    dependencies: [{ ref: whole, dependsOn: components.map((one) => one['bom-ref']) }],
+  };
+  return `${JSON.stringify(document, null, 2)}\n`;
+}
+
+/** By what this Node says of itself: that of each target has the same version, and so the same parts. */
+function partsOfNode(): object[] {
+  return Object.entries(process.versions)
+    .filter(([name]) => !NO_PARTS.includes(name))
+    .map(([name, version]) => part(name, version ?? '', `node@${process.versions.node}`))
+    .sort((a, b) => (a.name < b.name ? -1 : 1));
+}
+
+function part(name: string, version: string, within: string) {
+  const purl = `pkg:generic/${name}@${encodeURIComponent(version)}`;
+  return { type: 'library', 'bom-ref': `${within}#${name}`, name, version, purl };
+}
+
+function sqliteVersion(): string {
+  const db = new Database(':memory:');
+  const version = db.prepare('SELECT sqlite_version()').pluck().get();
+  db.close();
+  return String(version);
+}

@@ -1,0 +1,161 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs';
+import path from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { TARGETS } from './target.ts';
+
+export interface RepositoryOptions {
+  /** What a web server gives out; made when missing. Versions that are in it stay. */
+  directory: string;
+  /** Packages to add, each with its bill of materials beside it. */
+  debs: readonly string[];
+  /** gpg's name of the key that signs. Without it, the one that is made here at first. */
+  key?: string | undefined;
+  /** apt takes no index that is older than the one it has. */
+  date: Date;
+}
+
+/** Name of the key that is made; it is in gpg's own directory and has no passphrase. */
+const OWN_KEY = 'tillsync packages';
+/** The public key, as machines install it. */
+const PUBLIC_KEY = 'tillsync.asc';
+const POOL = 'pool';
+const SUITE = 'dists/stable';
+
+/**
+ * Adds packages to a repository for apt and signs it anew; gives the key's fingerprint. Throws before anything is
+ * changed where a version is there with other content, or where another key signed until now: no machine that has
+ * the repository would take that.
+ */
+export function publish({ directory, debs, key, date }: RepositoryOptions): string {
+  const pool = path.join(directory, POOL);
+  for (const deb of debs) refuseOther(deb, path.join(pool, path.basename(deb)));
+  const fingerprint = signingKey(directory, key);
+  mkdirSync(pool, { recursive: true });
+  for (const deb of debs) {
+    for (const file of [deb, deb.replace(/\.deb$/, '.cdx.json')]) {
+      copyFileSync(file, path.join(pool, path.basename(file)));
+    }
+  }
+  const listed = TARGETS.flatMap(({ debian }) => writePackages(directory, debian));
+  const release = path.join(directory, SUITE, 'Release');
+  replace(release, releaseFile(date, listed));
+  gpg('--local-user', fingerprint, '--clearsign', '--output', `${release}.signed`, release);
+  const sums = path.join(directory, 'SHA256SUMS');
+  replace(
+    sums,
+    namesIn(pool, '')
+      .map((name) => `${sha256(readFileSync(path.join(pool, name)))}  ${POOL}/${name}\n`)
+      .join(''),
+  );
+  gpg('--local-user', fingerprint, '--armor', '--detach-sign', '--output', `${sums}.asc`, sums);
+  replace(path.join(directory, PUBLIC_KEY), gpg('--armor', '--export', fingerprint));
+  // Last, for it names all the others.
+  renameSync(`${release}.signed`, path.join(directory, SUITE, 'InRelease'));
+  return fingerprint;
+}
+
+function refuseOther(deb: string, published: string): void {
+  if (existsSync(published) && !readFileSync(published).equals(readFileSync(deb))) {
+    throw new Error(
+      `${published} has other content. Raise the version in package.json and in the changelog.`,
+    );
+  }
+}
+
+/** Fingerprint of the key that signs, which is made when none is named and none was made before. */
+function signingKey(directory: string, named: string | undefined): string {
+  const find = () => fingerprints('--list-secret-keys', named ?? `=${OWN_KEY}`)[0];
+  let found: string | undefined;
+  try {
+    found = find();
+  } catch {
+    if (named)
+      throw new Error(`gpg has no secret key ${named}. gpg --list-secret-keys lists those that are there.`);
+  }
+  const published = path.join(directory, PUBLIC_KEY);
+  const before = existsSync(published) ? fingerprints('--show-keys', published)[0] : undefined;
+  if (before && before !== found) {
+    throw new Error(
+      `${directory} was signed by ${before} until now, and machines take no other key. Name it with --key, or delete ${published} and give every machine the new key.`,
+    );
+  }
+  if (found) return found;
+  gpg('--passphrase', '', '--quick-generate-key', OWN_KEY, 'ed25519', 'sign', 'never');
+  return find() as string;
+}
+
+function fingerprints(...words: string[]): string[] {
+  const lines = gpg('--with-colons', ...words).split('\n');
+  return lines.filter((line) => line.startsWith('fpr:')).map((line) => line.split(':')[9] as string);
+}
+
+function gpg(...words: string[]): string {
+  return execFileSync('gpg', ['--batch', '--yes', '--quiet', '--digest-algo', 'SHA512', ...words], {
+    encoding: 'utf8',
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+}
+
+/** Writes the list of one architecture, plain and packed; gives its lines for the Release file. */
+function writePackages(directory: string, architecture: string): string[] {
+  const stanzas = namesIn(path.join(directory, POOL), `_${architecture}.deb`).map((name) => {
+    const file = path.join(directory, POOL, name);
+    const bytes = readFileSync(file);
+    const control = execFileSync('dpkg-deb', ['--field', file], { encoding: 'utf8' }).trimEnd();
+    return `${control}\nFilename: ${POOL}/${name}\nSize: ${bytes.length}\nSHA256: ${sha256(bytes)}\n`;
+  });
+  const list = Buffer.from(stanzas.join('\n'));
+  const place = `main/binary-${architecture}`;
+  return [['Packages', list] as const, ['Packages.gz', gzipSync(list, { level: 9 })] as const].map(
+    ([name, content]) => {
+      const hash = sha256(content);
+      const folder = path.join(directory, SUITE, place);
+      mkdirSync(path.join(folder, 'by-hash/SHA256'), { recursive: true });
+      // Stays, so that whoever has just read the Release file before finds what that names.
+      replace(path.join(folder, 'by-hash/SHA256', hash), content);
+      replace(path.join(folder, name), content);
+      return ` ${hash} ${content.length} ${place}/${name}`;
+    },
+  );
+}
+
+function releaseFile(date: Date, listed: readonly string[]): string {
+  return `Origin: tillsync
+Label: tillsync
+Suite: stable
+Codename: stable
+Date: ${date.toUTCString().replace('GMT', 'UTC')}
+Architectures: ${TARGETS.map(({ debian }) => debian).join(' ')}
+Components: main
+Description: tillsync for Debian
+Acquire-By-Hash: yes
+SHA256:
+${listed.join('\n')}
+`;
+}
+
+function namesIn(directory: string, ending: string): string[] {
+  return readdirSync(directory)
+    .filter((name) => name.endsWith(ending))
+    .sort();
+}
+
+/** Under a web server nobody may meet half a file. */
+function replace(file: string, content: string | Uint8Array): void {
+  writeFileSync(`${file}.new`, content);
+  renameSync(`${file}.new`, file);
+}
+
+function sha256(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex');
+}

@@ -1,0 +1,99 @@
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { sampleNotification } from '../../support/order-samples.ts';
+import { cleanDebian, type Suite } from './clean-debian.ts';
+import { builtPackage, Machine } from './machine.ts';
+
+const SECRET = 'a-secret-of-the-shop';
+const SUITES: Suite[] = process.env.TILLSYNC_WHOLE ? ['trixie', 'bookworm'] : ['trixie'];
+const SYSTEMS = SUITES.map((suite) => ({
+  suite,
+  root: cleanDebian(suite, {
+    architecture: 'arm64',
+    packages: ['libgcc-s1', 'libstdc++6', 'mount', 'passwd', 'sqlite3'],
+  }),
+}));
+for (const { suite, root } of SYSTEMS) {
+  if (!root) {
+    console.warn(
+      `Not tested: arm64 on ${suite}. It takes root and: apt install mmdebstrap arch-test qemu-user-static`,
+    );
+  }
+}
+
+describe.each(SYSTEMS.filter((system) => system.root))(
+  'on an arm64 Debian ($suite), every program of it under an emulator',
+  ({ root }) => {
+    let machine: Machine;
+
+    beforeAll(async () => {
+      machine = await Machine.start('plain', { root: root as string, file: builtPackage('arm64') });
+    });
+
+    afterAll(() => machine?.stop());
+
+    const until = (condition: string) =>
+      machine.run(`for i in $(seq 300); do { ${condition}; } && exit 0; sleep 0.2; done; exit 1`);
+
+    it('is installed', () => {
+      expect(machine.run('dpkg --print-architecture; uname -m')).toBe('arm64\naarch64');
+      machine.run(`dpkg -i /root/${path.basename(builtPackage('arm64'))}`);
+      expect(machine.run('tillsync --version')).toMatch(/^\d+\.\d+\.\d+$/);
+      expect(machine.run('stat -c "%a %U:%G" /var/lib/tillsync')).toBe('2750 tillsync:tillsync');
+    });
+
+    it('mirrors what it polls and what is called back, for a point of sale with sqlite3', () => {
+      machine.run(
+        'setsid tillsync sandbox --json --port 9393 --orders-interval 1s --orders-every 1s < /dev/null > /run/platform.json 2>/run/platform.log &',
+      );
+      until('grep -q "^}" /run/platform.json');
+      machine.run(`cat > /etc/tillsync/config.toml <<'END'
+[platform]
+base_url = "http://127.0.0.1:9393"
+[orders]
+poll = "*/2 * * * * *"
+[limits]
+orders_interval = "1s"
+[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"
+END`);
+      machine.run('cd /var/lib/tillsync; umask 077; echo tillsync > /dev/null');
+      const asService = 'setpriv --reuid tillsync --regid tillsync --clear-groups env';
+      machine.run(
+        `sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json | ${asService} tillsync auth set --config /etc/tillsync/config.toml`,
+      );
+      machine.run(
+        `setsid ${asService} TILLSYNC_WEBHOOK_SECRET=${SECRET} tillsync run < /dev/null > /run/tillsync.log 2>&1 &`,
+      );
+      machine.run('useradd --system --groups tillsync pos; useradd --system stranger');
+      const asPos = 'setpriv --reuid pos --regid pos --init-groups';
+      const query = (sql: string) => `${asPos} sqlite3 -readonly /var/lib/tillsync/mirror.db "${sql}"`;
+      until(`[ "$(${query("SELECT count(*) > 0 FROM order_events WHERE source = 'poll'")})" = 1 ]`);
+      const body = JSON.stringify(sampleNotification(4711));
+      const script = `fetch('http://127.0.0.1:8787/webhook', { method: 'POST', body: process.argv[1],
+      headers: { 'content-type': 'application/json', 'x-webhook-secret': '${SECRET}' } })
+      .then((answer) => console.log(answer.status))`;
+      expect(machine.run(`/usr/lib/tillsync/node -e "${script}" '${body}'`)).toBe('200');
+      expect(
+        machine.run(
+          query(
+            'SELECT e.source, o.code, o.amount_to_pay FROM order_events e JOIN orders o USING (order_id) WHERE o.code = 4711',
+          ),
+        ),
+      ).toBe('webhook|4711|15990.0');
+      machine.run(
+        `${asPos} sqlite3 /var/lib/tillsync/inbox/inbox.db "INSERT INTO stock_changes (external_id, qty, subsidiary_external_id) VALUES ('no-such-article', 1, 'B1')"`,
+      );
+      until('tillsync outbox list --json | grep -q no-such-article');
+      expect(
+        machine.try(`setpriv --reuid stranger --clear-groups cat /var/lib/tillsync/mirror.db`).code,
+      ).not.toBe(0);
+    });
+
+    it('ends when it is asked to, and leaves whole databases', () => {
+      machine.run('kill -TERM $(pidof -x tillsync node || cat /run/none)');
+      expect(machine.run('sqlite3 /var/lib/tillsync/mirror.db "PRAGMA integrity_check"')).toBe('ok');
+    });
+  },
+);
