@@ -2,7 +2,7 @@ import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts'
 import { readConfig } from '../config/config.ts';
 import { configError } from '../config/source.ts';
 import { typedWords } from '../core/errors.ts';
-import { isoUtc } from '../core/time.ts';
+import { formatDuration, isoUtc } from '../core/time.ts';
 import type { BackupReport, Manifest } from '../support/backup.ts';
 import type { ConfigForRestore, RestoreReport } from '../support/restore.ts';
 import { datedName, EXIT } from './cli.ts';
@@ -46,19 +46,24 @@ export const backup = command({
     for (const warning of told) cli.stderr.write(`${warning}\n`);
     return {
       json: { file, bytes, ...manifest, warnings: told, inboxFault: inboxFault?.message ?? null },
-      text: backupText(file, report),
+      text: backupText(file, report, config.retention.personalDataMs),
       exit: inboxFault === null ? EXIT.done : EXIT.partial,
     };
   },
 });
 
-function backupText(file: string, { bytes, manifest }: BackupReport): string {
+function backupText(file: string, { bytes, manifest }: BackupReport, personalDataMs: number): string {
   const { mirror, inbox, hasConfig, hasTokens } = manifest;
   const handedOver = inbox && inbox.stockChanges + inbox.productChanges + inbox.orderAcks;
   return fields({
     backup: `${file}, ${bytes} bytes, read again and checked`,
     of: manifest.createdAt,
     orders: `${mirror.orders}, newest event ${mirror.newestSeq}`,
+    customers: `names, phones and addresses of these orders, until you delete the file${
+      personalDataMs > 0
+        ? `; delete it within ${formatDuration(personalDataMs)}, when tillsync has forgotten them here`
+        : ''
+    }`,
     products: mirror.products,
     'not sent yet': `${mirror.unsentChanges} changes in the outbox, ${handedOver ?? 'unknown'} in the inbox`,
     configuration: hasConfig ? 'in it' : 'not in it, for it comes from the environment alone',

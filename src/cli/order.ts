@@ -1,12 +1,15 @@
+import { readdirSync } from 'node:fs';
+import path from 'node:path';
 import { shopName } from '../app/installation.ts';
 import type { Readers } from '../app/readers.ts';
+import { storagePaths } from '../app/storage.ts';
 import { namedBranch } from '../app/sweep-now.ts';
 import type { Config } from '../config/config-type.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
-import type { OrderHistory } from '../orders/order.ts';
-import { printableLines } from './cli.ts';
-import { choice, command, group, parsed, whole, withReaders } from './command.ts';
+import { isEnded, type OrderHistory } from '../orders/order.ts';
+import { EXIT, printableLines } from './cli.ts';
+import { choice, command, group, parsed, whole, withParts, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
 import { instant } from './options.ts';
@@ -224,12 +227,7 @@ const show = command({
     withReaders(call, ({ mirror }, config) => {
       const { cli, options, argument: word } = call;
       const { timezone } = config.orders;
-      const order = mirror.order(word) ?? withCode(mirror, word, timezone);
-      if (order === undefined) {
-        throw new TillsyncError('not-found', `The mirror has no order "${word}".`, {
-          hint: 'See those it has with: {tillsync} order list. To ask the platform again: {tillsync} sync orders --from DAY --to DAY',
-        });
-      }
+      const order = namedOrder(mirror, word, timezone);
       const payload = mirror.orderPayload(order.orderId) ?? null;
       const history = mirror.orderHistory(order.orderId);
       if (options.payload && !options.json) return writePayload(cli, `${payload ?? ''}\n`);
@@ -240,8 +238,19 @@ const show = command({
     }),
 });
 
+type OrderReads = Pick<Readers['mirror'], 'order' | 'orders'>;
+
+/** The order that a person means. Throws `not-found`, and `usage` where there are several. */
+function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
+  const order = mirror.order(word) ?? withCode(mirror, word, timeZone);
+  if (order !== undefined) return order;
+  throw new TillsyncError('not-found', `The mirror has no order "${word}".`, {
+    hint: 'See those it has with: {tillsync} order list. To ask the platform again: {tillsync} sync orders --from DAY --to DAY',
+  });
+}
+
 /** The one order with this number; undefined: none. Throws `usage` where there are several. */
-function withCode(mirror: Readers['mirror'], word: string, timeZone: string): MirroredOrder | undefined {
+function withCode(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
   const code = orderCode(word);
   if (code === undefined) return undefined;
   const orders = mirror.orders({ code, limit: SAME_CODE_MAX });
@@ -255,4 +264,60 @@ function withCode(mirror: Readers['mirror'], word: string, timeZone: string): Mi
   });
 }
 
-export const order = group('Look at orders of the mirror', { list, show });
+const forget = command({
+  description:
+    "Forget an order's customer at once: name, phone, address, e-mail and comments; the order itself stays",
+  examples: ['order forget 1005', 'order forget 64f0c2a9e1 --open'],
+  argument: ['<order>', "the order's number, such as 1005, or the platform's id of it"],
+  options: { '--open': 'also where the order is not over; nobody can be reached or delivered to any more' },
+  more: `
+Notifications of the order lose the customer too, and what lies in quarantine and names the order or its customer goes.
+Polls and callbacks that come later do not bring the customer back, unless the order had ended and is open again.
+The platform, the POS and every backup still have what they have.
+`,
+  run: (call) =>
+    withParts(call, async ({ parts: { mirror }, config }) => {
+      const { orderId, code, status } = namedOrder(mirror, call.argument, config.orders.timezone);
+      const name = `Order ${code ?? orderId}`;
+      if (!isEnded(status) && !call.options.open) {
+        throw new TillsyncError('usage', `${name} is not over: its status is ${status ?? 'unknown'}.`, {
+          hint: `Wait for its end, or forget its customer all the same: {tillsync} order forget ${orderId} --open`,
+        });
+      }
+      const isNew = (await mirror.forgetCustomers([orderId], true)) > 0;
+      const isClean = await mirror.clean();
+      const copies = copiesOf(storagePaths(config.storage.directory).mirror);
+      const rest = isClean
+        ? []
+        : [
+            `A program reads the mirror, so bytes of the customer are still in mirror.db-wal. The running tillsync tries again within a day; to try now: ${typedWords().tillsync} order forget ${orderId}`,
+          ];
+      const told = [
+        isNew ? `${name}: its customer is forgotten.` : `${name}: its customer was forgotten before.`,
+        ...rest,
+        ...copies.map(
+          (copy) => `This copy still has the customer; delete it when you need it no more: ${copy}`,
+        ),
+        'Backups from before today still have the customer.',
+      ];
+      return {
+        json: { orderId, code, forgotten: isNew, isClean, copies },
+        text: `${told.join('\n')}\n`,
+        exit: isClean ? EXIT.done : EXIT.partial,
+      };
+    }),
+});
+
+/** Copies of the mirror from before an upgrade or a restore, which tillsync keeps beside it. */
+function copiesOf(mirror: string): string[] {
+  const [directory, name] = [path.dirname(mirror), path.basename(mirror)];
+  return readdirSync(directory)
+    .filter((each) => each.startsWith(`${name}.`))
+    .map((each) => path.join(directory, each));
+}
+
+export const order = group('Look at orders of the mirror, and forget their customers', {
+  list,
+  show,
+  forget,
+});

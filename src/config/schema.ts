@@ -241,6 +241,11 @@ export const FILE = z.object({
         'Changes that arrived or were superseded. Rejected ones stay until a person decides.',
       ),
       quarantineMs: key(value.keepFor, '90d', 'What could not be read.'),
+      personalDataMs: key(
+        value.keepFor,
+        '0d',
+        'Names, phones, addresses, e-mails and comments, since the end of their order, such as "60d"; the order itself stays, and nothing unread is kept for longer. `tillsync order forget ORDER` does it at once.',
+      ),
       maxBytes: key(
         value.byteSize(16 * MIB, 1024 ** 4),
         '1GiB',

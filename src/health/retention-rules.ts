@@ -11,6 +11,8 @@ export interface RetentionSettings {
   /** Changes that arrived or were superseded. */
   readonly outboxMs: number;
   readonly quarantineMs: number;
+  /** Customers, since the end of their orders; no unread input is kept for longer. */
+  readonly personalDataMs: number;
   /** Content of mirror.db from which on the oldest payloads and events go sooner. */
   readonly maxBytes: number;
 }
@@ -23,6 +25,8 @@ export interface RetentionCuts {
   orders: string | null;
   quarantine: string | null;
   audit: string | null;
+  /** Orders that ended before it lose their customers. */
+  customers: string | null;
 }
 
 const DAY_MS = 86_400_000;
@@ -39,6 +43,7 @@ export const PRESSURE_MAX = 7;
  */
 export function retentionCuts(settings: RetentionSettings, nowMs: number, pressure: number): RetentionCuts {
   const before = (ms: number) => (ms === 0 ? null : new Date(nowMs - ms).toISOString());
+  const customers = before(settings.personalDataMs);
   const pressed = (ms: number, floorMs: number) => {
     if (pressure === 0) return before(ms);
     const usualMs = ms === 0 ? FLOOR_MS.events * 2 ** PRESSURE_MAX : ms;
@@ -48,10 +53,16 @@ export function retentionCuts(settings: RetentionSettings, nowMs: number, pressu
     now: new Date(nowMs).toISOString(),
     events: pressed(settings.eventsMs, FLOOR_MS.events),
     payloads: pressed(settings.payloadsMs, FLOOR_MS.payloads),
-    quarantine: pressed(settings.quarantineMs, FLOOR_MS.quarantine),
+    // Nobody knows whether there are customers in what could not be read.
+    quarantine: latest(pressed(settings.quarantineMs, FLOOR_MS.quarantine), customers),
+    customers,
     orders: before(settings.ordersMs),
     audit: before(AUDIT_MS),
   };
+}
+
+function latest(a: string | null, b: string | null): string | null {
+  return a === null || (b !== null && b > a) ? b : a;
 }
 
 /** What decides whether something of an order may go. */

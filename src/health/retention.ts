@@ -7,6 +7,7 @@ import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
+import { customersOf, noteToClean } from '../orders/forget.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import {
   type FeedStanding,
@@ -39,7 +40,7 @@ interface Family {
   select: string;
   /** The column by which rows are in the order in which they came. */
   key: string;
-  cut: Exclude<keyof RetentionCuts, 'now'>;
+  cut: Exclude<keyof RetentionCuts, 'now' | 'customers'>;
   /** Rows that go together in one transaction of a few milliseconds. */
   dropsAtOnce: number;
   may(row: Row, feed: FeedStanding, cuts: RetentionCuts): boolean;
@@ -193,6 +194,9 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
   if (name === 'events' && dropped.length > 0) {
     sql.run("UPDATE marks SET value = max(value, ?) WHERE name = 'events.trimmed'", Math.max(...dropped));
   }
+  // Where customers go by their time, nothing of what went with them may be left in the file.
+  const mayHoldCustomers = name !== 'events' && cuts.customers !== null;
+  if (mayHoldCustomers && dropped.length > 0) noteToClean(db);
   return dropped.length;
 }
 
@@ -202,11 +206,13 @@ const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
 /** Between two transactions or looks, so that callbacks go first. */
 const PAUSE_MS = 20;
+/** Customers that are forgotten in one transaction of a few milliseconds. */
+const FORGET_AT_ONCE = 20;
 const LEASE = 'mirror.retention';
 const LEASE_HOLD_MS = 600_000;
 
 export interface RetentionOptions {
-  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes'>;
+  mirror: Pick<Mirror, 'read' | 'write' | 'walBytes' | 'forgetCustomers' | 'clean'>;
   settings: RetentionSettings;
   leases: Leases;
   alarms: Alarms;
@@ -218,6 +224,8 @@ export interface RetentionOptions {
 export interface RetentionReport {
   /** Rows that went, by family. */
   dropped: Partial<Record<FamilyName, number>>;
+  /** Orders whose customers were forgotten. */
+  forgotten: number;
   usedBytes: number;
   /** How often the time that things stay was halved for want of room. */
   pressure: number;
@@ -235,7 +243,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
       if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
         const report = await retentionRun(options, signal);
         if (report.isComplete) runDueMs = clock.monotonicMs() + RUN_EVERY_MS;
-        if (Object.keys(report.dropped).length > 0)
+        if (Object.keys(report.dropped).length > 0 || report.forgotten > 0)
           log.info({ ...report }, 'what is past its time was deleted');
       }
     } catch (error) {
@@ -256,10 +264,23 @@ async function rest({ clock, beat }: RetentionOptions, ms: number, signal: Abort
 /** One run. Writes nothing where nothing may go. Errors: `storage-…`; what went until then is gone. */
 export async function retentionRun(options: RetentionOptions, signal: AbortSignal): Promise<RetentionReport> {
   const { mirror, settings, leases, alarms, clock, beat } = options;
-  const report: RetentionReport = { dropped: {}, usedBytes: 0, pressure: 0, isComplete: true };
+  const report: RetentionReport = { dropped: {}, forgotten: 0, usedBytes: 0, pressure: 0, isComplete: true };
   const nowMs = clock.nowMs();
   /** Taken only for something to delete. */
   const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
+  /** While a reader keeps the log from being emptied, each deletion would make it grow. */
+  const mayWrite = async () => !signal.aborted && mirror.walBytes() <= WAL_BYTES_MAX && (await lease.hold());
+  /** False: cut short. */
+  const forgetBefore = async (before: string): Promise<boolean> => {
+    for (;;) {
+      beat();
+      const orderIds = mirror.read((db) => customersOf(db, before, FORGET_AT_ONCE));
+      if (orderIds.length === 0) return true;
+      if (!(await mayWrite())) return false;
+      report.forgotten += await mirror.forgetCustomers(orderIds);
+      await clock.sleep(PAUSE_MS, signal);
+    }
+  };
   /** False: cut short. */
   const dropAll = async (
     name: FamilyName,
@@ -268,9 +289,7 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   ): Promise<boolean> => {
     const { dropsAtOnce } = FAMILIES[name];
     for (let at = 0; at < keys.length; at += dropsAtOnce) {
-      // While a reader keeps the log from being emptied, each deletion would make it grow.
-      const isLogHeld = mirror.walBytes() > WAL_BYTES_MAX;
-      if (signal.aborted || isLogHeld || !(await lease.hold())) return false;
+      if (!(await mayWrite())) return false;
       const dropped = await mirror.write((db) => drop(db, name, cuts, keys.slice(at, at + dropsAtOnce)));
       if (dropped > 0) report.dropped[name] = (report.dropped[name] ?? 0) + dropped;
       await clock.sleep(PAUSE_MS, signal);
@@ -294,13 +313,17 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   };
 
   try {
-    for (;;) {
+    const { customers } = retentionCuts(settings, nowMs, 0);
+    if (customers !== null) report.isComplete = await forgetBefore(customers);
+    while (report.isComplete) {
       report.isComplete = await pass(retentionCuts(settings, nowMs, report.pressure));
       report.usedBytes = mirror.read(usedBytes);
-      if (!report.isComplete) return report;
-      if (report.usedBytes <= settings.maxBytes || report.pressure === PRESSURE_MAX) break;
+      const isSmall = report.usedBytes <= settings.maxBytes;
+      if (!report.isComplete || isSmall || report.pressure === PRESSURE_MAX) break;
       report.pressure += 1;
     }
+    if (!signal.aborted && !(await mirror.clean())) report.isComplete = false;
+    if (!report.isComplete) return report;
   } finally {
     await lease.release();
   }

@@ -209,7 +209,13 @@ export class AnswerImport {
       if (record.kind === 'unreadable') quarantine(db, record.unreadable);
       else {
         const { observation, digest, isKnown } = record;
-        const outcome = mergeOrder(db, observation, digest, samePrepared && !isKnown);
+        const outcome = mergeOrder(
+          db,
+          observation,
+          this.#options.spellings,
+          digest,
+          samePrepared && !isKnown,
+        );
         written.push({ outcome, orderId: observation.reading.orderId });
       }
     }

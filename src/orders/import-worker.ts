@@ -20,7 +20,11 @@ export interface ImportTask {
   gate: SharedArrayBuffer;
 }
 
+/** Writes the mirror's file anew, without what was deleted from it. */
+export type VacuumTask = Pick<ImportTask, 'path' | 'gate'>;
+
 export type ImportMessage =
+  | { kind: 'vacuumed' }
   | { kind: 'progress'; done: number; total: number }
   | { kind: 'report'; report: ImportReport }
   | { kind: 'error'; code: ErrorCode; message: string; hint: string | undefined };
@@ -35,6 +39,28 @@ const PROGRESS_RECORDS = 500;
 const BUSY_PAUSE_MS = 10;
 const BUSY_TRIES_MAX = 1_000;
 
+/** Waits for other processes. Callbacks wait for them as well, but not for this thread's patience. */
+function whenFree<T>(gate: WriteGate, action: () => T): T {
+  for (let tries = 0; ; tries++) {
+    try {
+      return storing(action);
+    } catch (error) {
+      if (!hasCode(error, 'storage-busy') || tries >= BUSY_TRIES_MAX || gate.aborted) throw error;
+    }
+    gate.pause(BUSY_PAUSE_MS);
+  }
+}
+
+/** The main thread's writers stay away meanwhile. */
+function atWork<T>(gate: WriteGate, action: () => T): T {
+  gate.beginWork();
+  try {
+    return action();
+  } finally {
+    gate.endWork();
+  }
+}
+
 /** Mirrors one large answer, on its own thread and connection. */
 function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const gate = new WriteGate(task.gate);
@@ -44,18 +70,6 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
     spellings: compileSpellings(task.spellings),
   });
   const { report } = answer;
-
-  /** Waits for other processes. Callbacks wait for them as well, but not for this thread's patience. */
-  const whenFree = <T>(action: () => T): T => {
-    for (let tries = 0; ; tries++) {
-      try {
-        return storing(action);
-      } catch (error) {
-        if (!hasCode(error, 'storage-busy') || tries >= BUSY_TRIES_MAX || gate.aborted) throw error;
-      }
-      gate.pause(BUSY_PAUSE_MS);
-    }
-  };
 
   /** Begins with what was prepared and goes on as long as every chunk has something to write. */
   const write = (prepared: readonly PreparedRecord[]): void => {
@@ -69,15 +83,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
       }
       return written;
     });
-    const written = whenFree(() => {
-      gate.beginWork();
-      try {
-        return transaction.immediate();
-      } finally {
-        gate.endWork();
-      }
-    });
-    answer.count(written);
+    answer.count(whenFree(gate, () => atWork(gate, () => transaction.immediate())));
   };
 
   if (!report.listFound) write([{ kind: 'unreadable', unreadable: answer.wholeAnswer }]);
@@ -86,7 +92,7 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   let told = 0;
   while (!answer.finished) {
     if (gate.aborted) throw importAborted();
-    const prepared = whenFree(() => prepare.deferred());
+    const prepared = whenFree(gate, () => prepare.deferred());
     if (prepared.length > 0) write(prepared);
     if (walBytes(task.path) > CHECKPOINT_BYTES) {
       // What was committed during the first checkpoint is moved by the second, so that the log can start anew.
@@ -105,11 +111,22 @@ function post(message: ImportMessage): void {
   parentPort?.postMessage(message);
 }
 
-const task = workerData as ImportTask;
+function vacuum({ gate: memory }: VacuumTask, db: Database.Database): void {
+  const gate = new WriteGate(memory);
+  whenFree(gate, () => atWork(gate, () => db.exec('VACUUM')));
+  // The log holds pages of before until it is cut off.
+  truncateWal(db);
+}
+
+const task = workerData as ImportTask | VacuumTask;
 let db: Database.Database | undefined;
 try {
   db = openSecondConnection(task.path);
-  post({ kind: 'report', report: importAnswer(task, db) });
+  if ('body' in task) post({ kind: 'report', report: importAnswer(task, db) });
+  else {
+    vacuum(task, db);
+    post({ kind: 'vacuumed' });
+  }
 } catch (error) {
   const { code, message, hint } = asTillsyncError(error);
   post({ kind: 'error', code, message, hint });

@@ -15,6 +15,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
 import { pollDigests } from './answer-import.ts';
+import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './forget.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
 import {
@@ -42,7 +43,7 @@ import {
   removeFromQuarantine,
 } from './order-queries.ts';
 import { mergeOrder } from './order-rows.ts';
-import type { ExtraSpellings } from './spellings.ts';
+import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './spellings.ts';
 
 /** An alarm that is up. */
 export interface RaisedAlarm extends AlarmUp {
@@ -280,6 +281,7 @@ export class Mirror implements OrderKeeper {
   readonly #boards: Boards;
   readonly #lockWatch: LockWatch;
   readonly #import: OrderImport;
+  readonly #spellings: OrderSpellings;
   readonly #digestOf: (record: string) => string;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
@@ -301,6 +303,7 @@ export class Mirror implements OrderKeeper {
     const walCare = new WalCare({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
     this.#import = new OrderImport({ file: this.#file, spellings, listPath, workerUrl });
+    this.#spellings = compileSpellings(spellings);
     this.#digestOf = pollDigests(spellings);
     this.freshnessBoard = alarms;
     this.alarms = alarms;
@@ -345,11 +348,8 @@ export class Mirror implements OrderKeeper {
       return 'quarantined';
     }
     const { observation } = entry;
-    return mergeOrder(
-      db,
-      observation,
-      observation.source === 'poll' ? this.#digestOf(observation.raw) : null,
-    );
+    const digest = observation.source === 'poll' ? this.#digestOf(observation.raw) : null;
+    return mergeOrder(db, observation, this.#spellings, digest);
   }
 
   /**
@@ -358,6 +358,35 @@ export class Mirror implements OrderKeeper {
    */
   importAnswer(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
     return this.#import.importAnswer(body, options);
+  }
+
+  /**
+   * Lets the customers of these orders go from all rows, durably, with what lies of them in quarantine where
+   * `alsoQuarantined`; returns how many had one. `clean` then takes what is left of them out of the files.
+   */
+  forgetCustomers(orderIds: readonly string[], alsoQuarantined = false): Promise<number> {
+    const at = isoUtc(this.#file.clock.nowMs());
+    return this.write(
+      (db) =>
+        orderIds.filter((orderId) => {
+          if (alsoQuarantined) forgetQuarantined(db, orderId);
+          return forgetCustomer(db, orderId, this.#spellings, at);
+        }).length,
+    );
+  }
+
+  /**
+   * Writes the file anew where customers were forgotten since it was last done, so that no bytes of them are left in
+   * it or in its log. False: a reader holds the log; to be tried again. Callbacks wait meanwhile: a second for 100 MiB.
+   */
+  async clean(): Promise<boolean> {
+    const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
+    if (waiting === 0) return true;
+    await this.#import.vacuum();
+    if (this.walBytes() > 0) return false;
+    const sql = 'UPDATE marks SET value = 0 WHERE name = ? AND value = ?';
+    await this.write((db) => sqlOf(db).run(sql, TO_CLEAN, waiting));
+    return true;
   }
 
   order(orderId: string): MirroredOrder | undefined {

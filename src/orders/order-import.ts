@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { TillsyncError } from '../core/errors.ts';
 import { AnswerImport, importAborted, pollDigests } from './answer-import.ts';
-import type { ImportMessage, ImportTask } from './import-worker.ts';
+import type { ImportMessage, ImportTask, VacuumTask } from './import-worker.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
 import { quarantine } from './order-queries.ts';
@@ -48,6 +48,25 @@ export class OrderImport {
     return turn;
   }
 
+  /** Writes the mirror's file anew on a thread of its own; no import goes on meanwhile. */
+  vacuum(): Promise<void> {
+    const turn = this.#queue.then(async () => {
+      if (this.#stopping) throw importAborted();
+      const { path, gate } = this.#options.file;
+      try {
+        await runWorker(this.#workerUrl, { path, gate: gate.memory }, undefined);
+      } finally {
+        gate.reset();
+      }
+    });
+    this.#queue = turn.catch(() => {});
+    return turn;
+  }
+
+  get #workerUrl(): URL {
+    return this.#options.workerUrl ?? new URL('./import-worker.ts', import.meta.url);
+  }
+
   /** Ends the import under way between two transactions. */
   async stop(): Promise<void> {
     this.#stopping = true;
@@ -78,7 +97,7 @@ export class OrderImport {
   }
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings, workerUrl } = this.#options;
+    const { file, listPath, spellings } = this.#options;
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
@@ -94,7 +113,8 @@ export class OrderImport {
     const abort = () => gate.abort();
     signal?.addEventListener('abort', abort);
     try {
-      return await runWorker(workerUrl ?? new URL('./import-worker.ts', import.meta.url), task, onProgress);
+      const result = await runWorker(this.#workerUrl, task, onProgress);
+      return (result as { report: ImportReport }).report;
     } finally {
       signal?.removeEventListener('abort', abort);
       gate.reset();
@@ -110,13 +130,13 @@ export class OrderImport {
 
 function runWorker(
   url: URL,
-  task: ImportTask,
+  task: ImportTask | VacuumTask,
   onProgress: ImportOptions['onProgress'],
-): Promise<ImportReport> {
+): Promise<ImportMessage> {
   return new Promise((resolve, reject) => {
     const worker = new Worker(url, {
       workerData: task,
-      transferList: [task.body.buffer],
+      ...('body' in task && { transferList: [task.body.buffer] }),
       resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },
     });
     let result: ImportMessage | undefined;
@@ -129,11 +149,12 @@ function runWorker(
       reject(new TillsyncError('internal', message, { cause }));
     });
     worker.on('exit', () => {
-      if (result?.kind === 'report') resolve(result.report);
-      else if (result?.kind === 'error') {
+      if (result === undefined)
+        reject(new TillsyncError('internal', 'The import thread ended without a word.'));
+      else if (result.kind === 'error') {
         const details = result.hint === undefined ? {} : { hint: result.hint };
         reject(new TillsyncError(result.code, result.message, details));
-      } else reject(new TillsyncError('internal', 'The import thread ended without a word.'));
+      } else resolve(result);
     });
   });
 }

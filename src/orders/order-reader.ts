@@ -173,13 +173,14 @@ export function readSentOrder(
 
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;
 
-function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
+/** For JSON.parse: whole numbers too large for JavaScript as the texts they were sent as. */
+export function keepLongNumbers(_name: string, value: unknown, context?: { source?: string }): unknown {
   const long = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
   return long && context?.source !== undefined && /^-?\d+$/.test(context.source) ? context.source : value;
 }
 
 /** The order itself, when the record only carries it; an order that names itself is never looked into. */
-function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Record<string, unknown> {
+export function unwrap(value: Record<string, unknown>, spellings: OrderSpellings): Record<string, unknown> {
   if (Object.hasOwn(value, 'internalOrderId')) return value;
   for (const name of WRAPPER_NAMES) {
     const inside = Object.hasOwn(value, name) ? value[name] : undefined;

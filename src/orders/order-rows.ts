@@ -2,16 +2,18 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { withoutCustomer } from './customer.ts';
 import { mergeOutcome } from './merge.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import {
+  isEnded,
   isToBook,
   type OrderFields,
   type OrderObservation,
   type OrderOutcome,
   type OrderSource,
 } from './order.ts';
-import { ITEM_SPELLINGS, ORDER_SPELLINGS, snakeCase } from './spellings.ts';
+import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */
 export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
@@ -79,15 +81,39 @@ export interface KnownRow {
   updatedAt: string;
   /** When the payload came, where that was after the newest event. */
   payloadAt: string | null;
+  endedAt: string | null;
+  /** When its customer was forgotten. */
+  forgottenAt: string | null;
 }
 
 const WRITTEN = [
   ...ORDER_FIELDS.map(snakeCase),
-  ...['seq', 'event_source', 'poll_digest', 'payload_source', 'payload', 'updated_at'],
+  ...[
+    'seq',
+    'event_source',
+    'poll_digest',
+    'payload_source',
+    'payload',
+    'updated_at',
+    'ended_at',
+    'forgotten_at',
+  ],
 ];
 const marks = (count: number) => Array.from({ length: count }, () => '?');
 
-const OWN_FIELDS = ['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload', 'updatedAt', 'payloadAt'];
+const OWN_FIELDS = [
+  ...[
+    'seq',
+    'eventSource',
+    'pollDigest',
+    'payloadSource',
+    'payload',
+    'updatedAt',
+    'payloadAt',
+    'endedAt',
+    'forgottenAt',
+  ],
+];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])} FROM orders WHERE order_id = ?`;
 const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
   VALUES (${marks(WRITTEN.length + 2)})`;
@@ -228,17 +254,23 @@ function resolveHeld(db: Database.Database, orderId: string, status: string | nu
 /**
  * Applies an observation by the merge rule, within the caller's transaction. `pollDigest` names the record a poll
  * read; see `pollDigests`. `isNew` spares the look for an order that this transaction has already looked for in vain.
+ * A customer who was forgotten comes back only with an order that had ended and is open again.
  */
 export function mergeOrder(
   db: Database.Database,
-  observation: OrderObservation,
+  received: OrderObservation,
+  spellings: OrderSpellings,
   pollDigest: string | null,
   isNew = false,
 ): OrderOutcome {
+  const known = isNew ? undefined : knownOrder(db, received.reading.orderId);
+  const knownStatus = known ? statusIn(known.values) : null;
+  const wasForgotten = known !== undefined && known.forgottenAt !== null;
+  const sentStatus = received.reading.fields.status ?? knownStatus;
+  const isForgotten = wasForgotten && !(isEnded(knownStatus) && !isEnded(sentStatus));
+  const observation = isForgotten ? withoutCustomer(received, spellings) : received;
   const { reading, source, observedAtMs, raw } = observation;
   const { orderId, items, fields } = reading;
-  const known = isNew ? undefined : knownOrder(db, orderId);
-  const knownStatus = known ? statusIn(known.values) : null;
   const values = fieldValues(fields, known?.values);
   const status = statusIn(values);
   const sameItems = !known || !items || hasItems(db, orderId, items);
@@ -259,10 +291,13 @@ export function mergeOrder(
       observedAt,
     );
     if (known && known.payload !== raw) keepReplacedPayload(db, orderId, known);
+    const endedAt = isEnded(status) ? (known?.endedAt ?? observedAt) : null;
+    const forgottenAt = isForgotten ? known.forgottenAt : null;
     const toBookSince = isToBook(status) ? observedAt : null;
     sqlOf(db).run(
       known ? UPDATE_ORDER : INSERT_ORDER,
-      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt, toBookSince, orderId]),
+      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt]),
+      ...[endedAt, forgottenAt, toBookSince, orderId],
     );
     if (known && !sameItems) {
       sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);
@@ -272,7 +307,7 @@ export function mergeOrder(
   } else if (outcome === 'confirmed') {
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {
-    holdNotification(db, observation, knownStatus);
+    holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
     // The next poll has to read this order again to say which of the two is true.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }

@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import { type RecordList, recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
+import { withoutCustomer } from './customer.ts';
 import { neverBackwards, replay } from './merge.ts';
 import type { Mirror } from './mirror.ts';
 import type { OrderReading, OrderSource } from './order.ts';
@@ -71,9 +72,11 @@ interface Step extends FoundPayload {
 export function replayOrder(
   db: Database.Database,
   orderId: string,
-  { spellings, found = [], dryRun = false }: OrderReplayOptions,
+  { spellings, found: sent = [], dryRun = false }: OrderReplayOptions,
 ): OrderReplayReport {
   const known = knownOrder(db, orderId);
+  const isForgotten = known !== undefined && known.forgottenAt !== null;
+  const found = isForgotten ? sent.map((each) => withoutCustomer(each, spellings)) : sent;
   const status = known ? statusIn(known.values) : null;
   const kept = [...earlierPayloads(db, orderId), ...(known ? [newestPayload(known)] : [])];
   const steps: Step[] = [];
@@ -115,7 +118,7 @@ export function replayOrder(
       known && !isNewest ? { ...newestPayload(known), raw: known.payload } : last;
     const observation = { source, observedAtMs: Date.parse(receivedAt), raw, reading, isReplay: true };
     // Without a digest the next poll reads the order again, whatever rules it was read by before.
-    mergeOrder(db, observation, null);
+    mergeOrder(db, observation, spellings, null);
   }
   const newestSeq = knownOrder(db, orderId)?.seq ?? 0;
   for (const step of steps) {

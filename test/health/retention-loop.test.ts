@@ -9,6 +9,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
 const SETTINGS = {
   ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 0, outboxMs: 0, quarantineMs: 90 * DAY_MS },
+  personalDataMs: 0,
   maxBytes: 1024 ** 3,
 };
 /** Looks of one run with nothing to delete: at each family but the orders that stay for ever. */
@@ -36,6 +37,8 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
       return dropped;
     },
     walBytes: () => 0,
+    forgetCustomers: (orderIds) => mirror.forgetCustomers(orderIds),
+    clean: () => mirror.clean(),
   };
   const stop = new AbortController();
   const ended = retentionLoop(

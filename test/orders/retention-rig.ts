@@ -13,6 +13,7 @@ export const START_MS = Date.UTC(2026, 0, 1);
 const SETTINGS: RetentionSettings = {
   ...{ eventsMs: 90 * DAY_MS, payloadsMs: 30 * DAY_MS, ordersMs: 400 * DAY_MS },
   ...{ outboxMs: 30 * DAY_MS, quarantineMs: 90 * DAY_MS, maxBytes: 1024 ** 3 },
+  personalDataMs: 0,
 };
 const log = { trace() {}, debug() {}, info() {}, warn() {}, error() {}, fatal() {} };
 
@@ -52,6 +53,8 @@ export async function run(mirror: Mirror, day: number, options: RunOptions = {})
         read: (action) => mirror.read(action),
         write: (action) => mirror.write(action),
         walBytes: () => mirror.walBytes(),
+        forgetCustomers: (orderIds) => mirror.forgetCustomers(orderIds),
+        clean: () => mirror.clean(),
         ...options.mirror,
       },
       settings: { ...SETTINGS, ...options.settings },

@@ -1,0 +1,120 @@
+import type { OrderFields, OrderObservation } from './order.ts';
+import { keepLongNumbers, unwrap } from './order-reader.ts';
+import {
+  type ITEM_SPELLINGS,
+  isRecord,
+  ORDER_SPELLINGS,
+  type OrderSpellings,
+  type SpellingNode,
+} from './spellings.ts';
+
+/*
+ * What of an order is personal, and the same order without it. Kept is what is known to say nothing of a person; all
+ * other texts go, also those of fields that nobody knows.
+ */
+
+/** The name of an order has the customer's in it (document, "Order notification"). */
+export const PERSONAL_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
+  (name) => name === 'name' || /^(address|customer)/.test(name),
+) as (keyof OrderFields)[];
+/** Of an item; customers write what they like there. */
+export const PERSONAL_ITEM_FIELDS = ['comment'] as const satisfies (keyof typeof ITEM_SPELLINGS)[];
+
+const PERSONAL: Readonly<Record<keyof OrderSpellings, ReadonlySet<string>>> = {
+  order: new Set(PERSONAL_FIELDS),
+  item: new Set(PERSONAL_ITEM_FIELDS),
+  modifier: new Set(),
+  option: new Set(),
+};
+/** Lists whose entries have fields of their own. */
+const ENTRIES: Readonly<Record<string, keyof OrderSpellings>> = {
+  items: 'item',
+  modifiers: 'modifier',
+  options: 'option',
+};
+/** Names of parts in which numbers are personal too: house numbers, positions, numbers of identity cards. */
+const PERSONAL_PART =
+  /address|user|customer|client|buyer|shopper|recipient|receiver|contact|person|phone|mobile|mail|location|geo|coord|^lat|^lng|^lon|ship|deliver|billing|invoice|document|passport|birth|^rut$|^dni$/i;
+/** A larger number that nobody knows may be a telephone's or a card's. */
+const HARMLESS_MAX = 1_000_000;
+
+/** What was sent of an order, as JSON text of the same structure: names, numbers of products, amounts and times stay. */
+export function payloadWithoutCustomer(raw: string, spellings: OrderSpellings): string {
+  try {
+    const value: unknown = JSON.parse(raw, keepLongNumbers);
+    if (!isRecord(value)) return 'null';
+    const order = unwrap(value, spellings);
+    if (order === value) return JSON.stringify(knownOf(value, 'order', spellings));
+    const wrapped = Object.entries(value).map(([name, inside]) => [
+      name,
+      inside === order ? knownOf(order, 'order', spellings) : blank(inside, isPersonalPart(name)),
+    ]);
+    return JSON.stringify(Object.fromEntries(wrapped));
+  } catch {
+    // Nested beyond the stack, or no JSON: nothing of it can be told apart.
+    return 'null';
+  }
+}
+
+/** The same sighting of an order without its customer. */
+export function withoutCustomer<Seen extends Pick<OrderObservation, 'raw' | 'reading'>>(
+  observation: Seen,
+  spellings: OrderSpellings,
+): Seen {
+  const { raw, reading } = observation;
+  const fields = { ...reading.fields };
+  for (const field of PERSONAL_FIELDS) if (fields[field] !== undefined) fields[field] = null as never;
+  const items = reading.items?.map((item) => ({ ...item, comment: null }));
+  return {
+    ...observation,
+    raw: payloadWithoutCustomer(raw, spellings),
+    reading: { ...reading, fields, ...(items && { items }) },
+  };
+}
+
+type Sent = Record<string, unknown>;
+
+function knownOf(sent: Sent, table: keyof OrderSpellings, spellings: OrderSpellings): Sent {
+  const { fields, names } = spellings[table];
+  const isKept = (node: SpellingNode, value: unknown) =>
+    node.hits.some(({ slot, read }) => !PERSONAL[table].has(fields[slot] ?? '') && read(value) !== undefined);
+  const entryTable = (node: SpellingNode) =>
+    node.hits.map(({ slot }) => ENTRIES[fields[slot] ?? '']).find((name) => name !== undefined);
+
+  const inside = (part: Sent, known: ReadonlyMap<string, SpellingNode>, isPersonal: boolean): Sent =>
+    mapped(part, (name, value) => {
+      const node = known.get(name);
+      const isPersonalHere = isPersonal || isPersonalPart(name);
+      if (node === undefined) return blank(value, isPersonalHere);
+      const entries = entryTable(node);
+      if (Array.isArray(value) && entries !== undefined) {
+        return value.map((each) =>
+          isRecord(each) ? knownOf(each, entries, spellings) : blank(each, isPersonalHere),
+        );
+      }
+      if (isRecord(value) && node.inside !== undefined) return inside(value, node.inside, isPersonalHere);
+      return isKept(node, value) ? value : blank(value, isPersonalHere);
+    });
+  return inside(sent, names, false);
+}
+
+/** Nothing is known of it: texts go, and numbers that may be somebody's. */
+function blank(value: unknown, isPersonal: boolean): unknown {
+  if (typeof value === 'string') return null;
+  if (typeof value === 'number') return isPersonal || !isHarmless(value) ? null : value;
+  if (Array.isArray(value)) return value.map((each) => blank(each, isPersonal));
+  if (!isRecord(value)) return value;
+  return mapped(value, (name, inside) => blank(inside, isPersonal || isPersonalPart(name)));
+}
+
+function isHarmless(value: number): boolean {
+  return Math.abs(value) < HARMLESS_MAX && Number.isInteger(Math.round(value * 1e6) / 1e4);
+}
+
+function isPersonalPart(name: string): boolean {
+  return PERSONAL_PART.test(name);
+}
+
+function mapped(record: Sent, change: (name: string, value: unknown) => unknown): Sent {
+  return Object.fromEntries(Object.entries(record).map(([name, value]) => [name, change(name, value)]));
+}
