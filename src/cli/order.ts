@@ -276,7 +276,7 @@ Polls and callbacks that come later do not bring the customer back, unless the o
 The platform, the POS and every backup still have what they have.
 `,
   run: (call) =>
-    withParts(call, async ({ parts: { mirror }, config }) => {
+    withParts(call, async ({ parts: { mirror }, config, note }) => {
       const { orderId, code, status } = namedOrder(mirror, call.argument, config.orders.timezone);
       const name = `Order ${code ?? orderId}`;
       if (!isEnded(status) && !call.options.open) {
@@ -285,6 +285,7 @@ The platform, the POS and every backup still have what they have.
         });
       }
       const isNew = (await mirror.forgetCustomers([orderId], true)) > 0;
+      if (isNew) await note({ action: 'order.forget', subject: `order ${orderId}` });
       const isClean = await mirror.clean();
       const copies = copiesOf(storagePaths(config.storage.directory).mirror);
       const rest = isClean

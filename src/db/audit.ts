@@ -9,6 +9,7 @@ export type AuditAction =
   | 'events.replay'
   | 'hooks.skip'
   | 'order.ack'
+  | 'order.forget'
   | 'outbox.drop'
   | 'outbox.release'
   | 'outbox.retry'
