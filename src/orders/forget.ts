@@ -9,7 +9,9 @@ export const TO_CLEAN = 'customers.to-clean';
 
 /** Something of a customer was deleted, of which bytes may be left in the file. The caller's transaction. */
 export function noteToClean(db: Database.Database): void {
-  sqlOf(db).run('UPDATE marks SET value = value + 1 WHERE name = ?', TO_CLEAN);
+  const sql =
+    'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1';
+  sqlOf(db).run(sql, TO_CLEAN);
 }
 
 /** Orders that ended before this time, ISO 8601 UTC, whose customers are still known; the first that ended first. */

@@ -4,6 +4,3 @@ ALTER TABLE orders ADD COLUMN forgotten_at TEXT;
 UPDATE orders SET ended_at = updated_at
   WHERE status IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
 CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
-
--- Customers that left their rows, but of whom bytes may still lie in pages and in the log.
-INSERT INTO marks (name, value) VALUES ('customers.to-clean', 0);
