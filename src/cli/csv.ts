@@ -16,15 +16,16 @@ const LINE_END = '\r\n';
  * semicolons, as the spreadsheets of those countries expect.
  */
 export function csvText<Row>(
-  rows: readonly Row[],
+  rows: Iterable<Row>,
   columns: CsvColumns<Row>,
   decimal: DecimalSign = 'point',
 ): string {
   const separator = decimal === 'comma' ? ';' : ',';
   const line = (cells: string[]) => cells.map((cell) => quoted(cell, separator)).join(separator) + LINE_END;
   const titles = line(Object.keys(columns));
-  const lines = rows.map((row) => line(Object.values(columns).map((of) => cellText(of(row), decimal))));
-  return BYTE_ORDER_MARK + titles + lines.join('');
+  let text = BYTE_ORDER_MARK + titles;
+  for (const row of rows) text += line(Object.values(columns).map((of) => cellText(of(row), decimal)));
+  return text;
 }
 
 function cellText(cell: CsvCell, decimal: DecimalSign): string {

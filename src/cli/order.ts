@@ -199,18 +199,20 @@ const list = command({
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named = branch === undefined ? undefined : namedBranch(configuredBranches(config), branch);
-      const orders = mirror.orders({
+      const filter = {
         ...{ limit, status, open, due, code, customer, text, unbooked },
         createdFrom: instant('--day', day, timeZone),
         createdBefore: ends.filter((end) => end !== undefined).sort()[0],
         stores: named && [named.subsidiaryId, named.externalId].filter((id) => id !== null),
-      });
-      if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
+      };
       if (csv) {
-        const file = csvText(orders, csvColumns(config), decimal);
+        const { eachOrder } = await import('../orders/order-queries.ts');
+        const file = mirror.read((db) => csvText(eachOrder(db, filter), csvColumns(config), decimal));
         // A terminal is no file: what could steer it is made visible.
         return { text: call.cli.stdout.isTTY ? printableLines(file.replaceAll('\r\n', '\n')) : file };
       }
+      const orders = mirror.orders(filter);
+      if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
       return { json: { orders }, text: orderTable(orders, config, due) };
     }),
 });

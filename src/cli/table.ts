@@ -61,7 +61,16 @@ export function when(iso: string | null | undefined, timeZone: string): string |
   if (iso === null || iso === undefined || iso === '') return null;
   const ms = Date.parse(iso);
   if (Number.isNaN(ms)) return iso;
-  return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' }).format(ms);
+  const format = formats.get(timeZone) ?? formatIn(timeZone);
+  formats.set(timeZone, format);
+  return format.format(ms);
+}
+
+/** By zone: to make one takes longer than to write a thousand times. */
+const formats = new Map<string, Intl.DateTimeFormat>();
+
+function formatIn(timeZone: string): Intl.DateTimeFormat {
+  return new Intl.DateTimeFormat('sv-SE', { timeZone, dateStyle: 'short', timeStyle: 'medium' });
 }
 
 /** The same with the zone, where no column says it. */

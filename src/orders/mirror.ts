@@ -33,7 +33,7 @@ import { OrderImport } from './order-import.ts';
 import {
   acknowledgementOf,
   EVENT,
-  findOrders,
+  eachOrder,
   orderById,
   orderHistory,
   QUARANTINE,
@@ -400,7 +400,7 @@ export class Mirror implements OrderKeeper {
   }
 
   orders(filter: OrderFilter): MirroredOrder[] {
-    return this.read((db) => findOrders(db, filter));
+    return this.read((db) => [...eachOrder(db, filter)]);
   }
 
   acknowledgement(orderId: string): OrderHistory['acknowledged'] {

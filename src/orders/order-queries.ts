@@ -49,17 +49,18 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
     AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`,
 };
 
-export function findOrders(db: Database.Database, filter: OrderFilter): MirroredOrder[] {
+/** One after the other, so that a whole year need not be in memory. */
+export function* eachOrder(db: Database.Database, filter: OrderFilter): Generator<MirroredOrder> {
   const { limit, stores, open, due, unbooked, ...values } = filter;
   const wanted = (Object.keys(CONDITIONS) as (keyof typeof CONDITIONS)[]).filter(
     (name) => filter[name] !== undefined && filter[name] !== false,
   );
   const where = ['true', ...wanted.map((name) => CONDITIONS[name])].join(' AND ');
   const order = due ? 'scheduled_for' : 'created_at DESC';
-  return db
+  const rows = db
     .prepare<[object], OrderRow>(`${ORDER} WHERE ${where} ORDER BY ${order} LIMIT @limit`)
-    .all({ ...values, limit, stores: JSON.stringify(stores) })
-    .map((row) => withItems(db, row));
+    .iterate({ ...values, limit, stores: JSON.stringify(stores) });
+  for (const row of rows) yield withItems(db, row);
 }
 
 function withItems(db: Database.Database, row: OrderRow): MirroredOrder {

@@ -168,6 +168,7 @@ test('orders are a file for a spreadsheet, in the currency and under the name of
   expect((await csv('--code', '1010', '--decimal', 'comma')).split('\r\n')[1]).toContain(';1990,5;CLP');
   const lines = (await csv()).trimEnd().split('\r\n');
   expect(lines).toHaveLength(1 + 7);
+  expect(await csv('--day', '2019-01-01')).toBe(`${titles}\r\n`);
   expect((await csv('--limit', '2')).trimEnd().split('\r\n')).toHaveLength(3);
   expect((await run('order', 'list', '--csv', '--json')).code).toBe(2);
   const shown = await invoke(['order', 'list'], { env: { ...env, ...shop } });
