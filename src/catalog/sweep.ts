@@ -1,7 +1,7 @@
 import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { retryDelayMs, Waker } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random, Schedule } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
@@ -317,8 +317,6 @@ export class SweepWish {
     this.#isOpen = false;
   }
 }
-
-const LOCKED_OUT_LOOK_MS = 5_000;
 
 export interface SweepLoopOptions extends SweepAllOptions {
   schedule: Schedule;

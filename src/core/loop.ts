@@ -77,6 +77,23 @@ export async function repeat(
   }
 }
 
+/** How soon new tokens from a person are noticed by a loop that nobody but a person can help. */
+export const LOCKED_OUT_LOOK_MS = 5_000;
+
+/** Rests for `ms` of the monotonic clock, whatever the wall clock does; `onPiece` is told of each piece. */
+export async function rest(
+  clock: Clock,
+  ms: number,
+  signal: AbortSignal,
+  onPiece: () => void,
+): Promise<void> {
+  const endMs = clock.monotonicMs() + ms;
+  for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
+    onPiece();
+    await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
+  }
+}
+
 /** The one backoff: doubles from `firstMs`, after no failure, up to `longestMs`. */
 export function backoffMs(failures: number, firstMs: number, longestMs: number): number {
   return Math.min(firstMs * 2 ** Math.min(failures, 30), longestMs);

@@ -2,7 +2,7 @@ import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { pieceMs } from '../core/loop.ts';
+import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { sqlOf } from '../db/sqlite.ts';
@@ -235,9 +235,9 @@ export interface RetentionReport {
 
 /** Lets what nobody needs any more go, once a day, or within the hour when the mirror passes its bound. */
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
-  const { clock, mirror, settings, log } = options;
+  const { clock, mirror, settings, log, beat } = options;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
-  await rest(options, FIRST_AFTER_MS, signal);
+  await rest(clock, FIRST_AFTER_MS, signal, beat);
   while (!signal.aborted) {
     try {
       if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
@@ -249,15 +249,7 @@ export async function retentionLoop(options: RetentionOptions, signal: AbortSign
     } catch (error) {
       if (!signal.aborted) log.warn({ err: error }, asTillsyncError(error).message);
     }
-    await rest(options, LOOK_EVERY_MS, signal);
-  }
-}
-
-async function rest({ clock, beat }: RetentionOptions, ms: number, signal: AbortSignal): Promise<void> {
-  const endMs = clock.monotonicMs() + ms;
-  for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMs - clock.monotonicMs()) {
-    beat();
-    await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
+    await rest(clock, LOOK_EVERY_MS, signal, beat);
   }
 }
 

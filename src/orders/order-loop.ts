@@ -1,7 +1,7 @@
 import type { Alarms, FreshnessBoard } from '../core/alarm.ts';
 import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { patientSignal, retryDelayMs, Waker } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, patientSignal, retryDelayMs, Waker } from '../core/loop.ts';
 import { type Clock, formatDuration, type Random, type Schedule } from '../core/time.ts';
 import type { OrderPoll, PollReport } from './order-poll.ts';
 
@@ -67,8 +67,6 @@ export class WebhookWatch {
   }
 }
 
-/** How soon new tokens from a person are noticed. */
-const LOCKED_OUT_LOOK_MS = 5_000;
 /** Enough for a poll that a person waits for to go first; see OrderPoll. */
 const GIVE_WAY_MS = 500;
 /** A difference between the clocks that slow correction cannot explain. */

@@ -3,7 +3,7 @@ import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { retryDelayMs, Waker } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { PlatformClient } from '../platform/client.ts';
@@ -284,7 +284,6 @@ export class WebhookRegistration {
 }
 
 const COMPARE_EVERY_MS = 3_600_000;
-const LOCKED_OUT_LOOK_MS = 5_000;
 
 export interface WebhookLoopOptions {
   registration: Pick<WebhookRegistration, 'ensure' | 'compare'>;
@@ -299,7 +298,6 @@ export interface WebhookLoopOptions {
 /** Registers the webhook once at start, trying until it worked, then looks each hour whether it still stands. */
 export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSignal): Promise<void> {
   const { registration, mayCall, clock, random, log, beat } = options;
-  const waker = new Waker(clock);
   let registered = false;
   let failures = 0;
   while (!signal.aborted) {
@@ -320,8 +318,7 @@ export async function webhookLoop(options: WebhookLoopOptions, signal: AbortSign
         log.warn({ code, hint, failures }, `webhook not confirmed: ${message}`);
       }
     }
-    const endMonoMs = clock.monotonicMs() + restMs;
-    await waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
+    await rest(clock, restMs, signal, beat);
   }
 }
 

@@ -1,7 +1,7 @@
 import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { patientSignal, pieceMs, retryDelayMs, Waker } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, patientSignal, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { PlatformClient } from '../platform/client.ts';
@@ -192,7 +192,6 @@ export class PushCall {
 
 /** Another process may put changes in the queue too, so an idle one is looked at this often. */
 const LOOK_EVERY_MS = 500;
-const LOCKED_OUT_LOOK_MS = 5_000;
 /** What a call brought is tried to be written this often, so that nothing stays under way for ever. */
 const SETTLE_AGAIN_MS = 2_000;
 /** Orders of a longer silence may have taken of a stock what the mirror still has: nothing is unchanged then. */
@@ -275,7 +274,12 @@ export class PushLoop {
           if (signal.aborted) return;
           this.#failures += 1;
           log.warn({ kind, err: error }, 'sending changes failed; they stay in line');
-          await this.#deafRest(retryDelayMs(this.#failures, error, random), signal);
+          await rest(
+            this.#options.clock,
+            retryDelayMs(this.#failures, error, random),
+            signal,
+            this.#options.beat,
+          );
         }
       }
     }
@@ -387,7 +391,12 @@ export class PushLoop {
     freshness.failed(kind, trouble);
     if (signal.aborted) return;
     this.#failures += 1;
-    await this.#deafRest(retryDelayMs(this.#failures, trouble, random), signal);
+    await rest(
+      this.#options.clock,
+      retryDelayMs(this.#failures, trouble, random),
+      signal,
+      this.#options.beat,
+    );
   }
 
   /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */
@@ -426,16 +435,6 @@ export class PushLoop {
     const { clock, beat } = this.#options;
     const endMonoMs = clock.monotonicMs() + ms;
     await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
-  }
-
-  /** Waits its full time after a failure, whatever is put in the queue meanwhile. */
-  async #deafRest(ms: number, signal: AbortSignal): Promise<void> {
-    const { clock, beat } = this.#options;
-    const endMonoMs = clock.monotonicMs() + ms;
-    for (let restMs = ms; restMs > 0 && !signal.aborted; restMs = endMonoMs - clock.monotonicMs()) {
-      beat();
-      await clock.sleep(Math.min(restMs, pieceMs(clock)), signal);
-    }
   }
 }
 
