@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import type { Config } from '../config/config-type.ts';
 import { type ConfigKey, KEYS } from '../config/schema.ts';
-import type { Secrets } from '../config/secrets.ts';
+import { type Secrets, secretsByName } from '../config/secrets.ts';
 import type { Log } from '../core/log.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
@@ -59,9 +59,9 @@ async function compare(
 ): Promise<void> {
   const before = configSeen.read();
   const keys = KEYS.map((key): [string, string] => [key.path, digestOf(valueAt(config, key))]);
-  const handedIn = Object.entries(secrets).map(([name, value]): [string, string] => [
-    `the secret ${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`,
-    digestOf(value),
+  const handedIn = [...secretsByName(secrets)].map(([name, secret]): [string, string] => [
+    `the secret ${name}`,
+    digestOf(secret),
   ]);
   const now = new Map([...keys, ...handedIn]);
   // A key that is new since an upgrade had its default.

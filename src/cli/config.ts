@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { viewOfService } from '../app/installation.ts';
 import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { type Secrets, serviceOf } from '../config/secrets.ts';
+import { SECRET_NAMES, type Secrets, secretsByName, serviceOf } from '../config/secrets.ts';
 import { configError, configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { asTillsyncError, typedAgain } from '../core/errors.ts';
 import { formatDuration } from '../core/time.ts';
@@ -32,12 +32,14 @@ const check = command({
       return { json, above: `${message}\n${hint}\n`, exit: EXIT.usage };
     }
     const { config, unseen } = setup;
-    const secrets = handedIn(setup.secrets);
+    const given = secretsByName(setup.secrets);
+    const names = new Set([...SECRET_NAMES, ...given.keys()]);
+    const secrets = Object.fromEntries([...names].map((name) => [name, given.has(name)]));
     const warnings = configWarnings(config);
     const { tokens, message } = await tokensOf(call, config);
     const service = view === undefined ? null : { unit: view.unit, user: view.user };
     const notSeen = [...(view?.canRead === null ? [`${file} as ${view.user}`] : []), ...unseen];
-    const there = Object.entries(secrets).flatMap(([name, is]) => (is ? [name] : []));
+    const there = [...given.keys()];
     const signed = setup.secrets.hookSecrets ?? {};
     const unsigned = config.hooks.flatMap(({ name, url }) => (url === '' || signed[name] ? [] : [name]));
     const lines = [
@@ -86,19 +88,6 @@ function heartbeatLine({ alarms }: Config, { heartbeatUrl }: Secrets): string[] 
   const url = heartbeatUrl ?? alarms.heartbeatUrl;
   if (url === '') return [];
   return [`Heartbeat: to ${new URL(url).host} every ${formatDuration(alarms.heartbeatEveryMs)}.`];
-}
-
-function handedIn(secrets: Secrets): Record<string, boolean> {
-  return {
-    'refresh-token': secrets.refreshToken !== undefined,
-    'access-token': secrets.accessToken !== undefined,
-    'webhook-secret': secrets.webhookSecrets.length > 0,
-    'local-api-key': secrets.localApiKey !== undefined,
-    'alarm-url': secrets.alarmUrl !== undefined,
-    'alarm-token': secrets.alarmToken !== undefined,
-    ...Object.fromEntries(Object.keys(secrets.hookSecrets ?? {}).map((name) => [`hook-${name}`, true])),
-    'heartbeat-url': secrets.heartbeatUrl !== undefined,
-  };
 }
 
 export const config = group('Check the configuration', { check });

@@ -191,7 +191,21 @@ function withoutLineEnd(text: string): string {
   return text.replace(/[\r\n]+$/, '');
 }
 
+/** Those that were handed in, by their names as systemd credentials. */
+export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
+  const { webhookSecrets, hookSecrets = {} } = secrets;
+  const all: [string, string | undefined][] = [
+    ...Object.entries(SINGLE).map(([property, name]): [string, string | undefined] => [
+      name,
+      secrets[property as keyof typeof SINGLE],
+    ]),
+    ['webhook-secret', webhookSecrets.join('\n') || undefined],
+    ...Object.entries(hookSecrets).map(([name, secret]): [string, string] => [HOOK_SECRET + name, secret]),
+  ];
+  return new Map(all.flatMap(([name, secret]) => (secret === undefined ? [] : [[name, secret]])));
+}
+
 /** What is in force, for whoever must never show it. */
-export function secretValues({ hookSecrets = {}, ...secrets }: Secrets): string[] {
-  return [...Object.values(secrets).flat(), ...Object.values(hookSecrets)];
+export function secretValues(secrets: Secrets): string[] {
+  return [...secretsByName(secrets).values()].flatMap((text) => text.split('\n'));
 }

@@ -106,6 +106,7 @@ describe('what operators did', () => {
     appendFileSync(place.configFile, '[shop]\nname = "Corner"\n');
     const env = place.env as Record<string, string>;
     env.TILLSYNC_LOCAL_API_KEY = 'a-key-that-nobody-sees';
+    env.TILLSYNC_WEBHOOK_SECRET = 'another-secret';
     const second = await place.run();
     const change = await at.json(['stock', 'set', '--external-id', 'NOBODY', '--qty', '1', '--wait']);
     const answer = await request(`${second.localUrl}/v1/outbox/${change.document.changeId}/drop`, {
@@ -119,7 +120,7 @@ describe('what operators did', () => {
     const [dropped, changed, seen] = await audited();
     expect(dropped).toMatchObject({ who: 'http 127.0.0.1, with the key', action: 'outbox.drop' });
     expect(changed).toMatchObject({ who: 'tillsync', action: 'config.changed' });
-    expect(changed?.detail).toBe('shop.name, the secret local-api-key');
+    expect(changed?.detail).toBe('shop.name, the secret local-api-key, the secret webhook-secret');
     expect(seen).toMatchObject({ action: 'config.changed', detail: 'first seen' });
     const mirror = readFileSync(path.join(place.storage, 'mirror.db'), 'latin1');
     expect(mirror).not.toContain('a-key-that-nobody-sees');
