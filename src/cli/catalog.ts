@@ -1,7 +1,5 @@
 import { namedBranch } from '../app/sweep-now.ts';
 import { type UnmappedSku, unmappedSkus } from '../catalog/unmapped.ts';
-import { TillsyncError } from '../core/errors.ts';
-import { printableLines } from './cli.ts';
 import { command, group, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { table } from './table.ts';
@@ -26,16 +24,11 @@ const unmapped = command({
   run: (call) =>
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/readers.ts');
-      const { branch, csv, json } = call.options;
-      if (csv && json) throw new TillsyncError('usage', 'Give --csv or --json, not both.');
+      const { branch, csv } = call.options;
       const all = configuredBranches(config);
       const branches = branch === undefined ? all : [namedBranch(all, branch)];
       const products = mirror.read((db) => unmappedSkus(db, branches));
-      if (csv) {
-        const file = csvText(products, CSV);
-        // A terminal is no file: what could steer it is made visible.
-        return { text: call.cli.stdout.isTTY ? printableLines(file.replaceAll('\r\n', '\n')) : file };
-      }
+      if (csv) return { csv: csvText(products, CSV) };
       if (products.length === 0)
         return { json: { products }, above: 'Every shown product has an id of yours.\n' };
       const columns = {

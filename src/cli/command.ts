@@ -10,7 +10,7 @@ import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Deed } from '../db/audit.ts';
 import type { CallOptions } from '../platform/platform.ts';
-import { type Cli, type ExitCode, writeJson } from './cli.ts';
+import { type Cli, type ExitCode, printableLines, writeJson } from './cli.ts';
 import { notNow, wholeNumber } from './options.ts';
 import { Progress, waitText } from './progress.ts';
 
@@ -95,6 +95,8 @@ export interface Call<O = unknown, A = unknown> {
 export interface Result {
   /** The one document of `--json`. */
   json?: unknown;
+  /** The file of `--csv`. */
+  csv?: string;
   /** For people, on standard output. */
   text?: string | (() => string);
   /** For people, on standard error above and below the text. */
@@ -169,8 +171,10 @@ export function command<S extends Options = Record<never, string>, F extends str
     if (spec.more !== undefined) made.addHelpText('after', spec.more);
     return made.action(async () => {
       const given: Call<Values<S>, ArgumentValue<F>>['options'] = made.optsWithGlobals();
+      const { json, csv = false } = given as CommonOptions & { csv?: boolean };
+      if (csv && json) throw new TillsyncError('usage', 'Give --csv or --json, not both.');
       const result = await spec.run({ cli, options: given, argument: made.processedArgs[0] });
-      if (result) writeResult(cli, given.json === true, result);
+      if (result) writeResult(cli, json === true, result);
     });
   };
 }
@@ -183,12 +187,15 @@ export function group(description: string, inner: Record<string, MakeCommand>): 
   };
 }
 
-function writeResult(cli: Cli, isJson: boolean, { json, text, above, below, exit }: Result): void {
+function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below, exit }: Result): void {
   if (exit !== undefined) cli.endWith(exit);
   if (isJson) {
     if (json !== undefined) writeJson(cli, json);
     return;
   }
+  // A terminal is no file: what could steer it is made visible.
+  if (csv !== undefined)
+    cli.stdout.write(cli.stdout.isTTY ? printableLines(csv.replaceAll('\r\n', '\n')) : csv);
   if (above !== undefined) cli.stderr.write(above);
   if (text !== undefined) cli.stdout.write(typeof text === 'string' ? text : text());
   if (below !== undefined) cli.stderr.write(below);

@@ -8,7 +8,7 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
 import { isEnded, type OrderHistory } from '../orders/order.ts';
-import { EXIT, printableLines } from './cli.ts';
+import { EXIT } from './cli.ts';
 import { choice, command, group, parsed, whole, withParts, withReaders } from './command.ts';
 import { type CsvColumns, csvText } from './csv.ts';
 import { writePayload } from './events.ts';
@@ -195,7 +195,6 @@ const list = command({
       const { configuredBranches } = await import('../app/readers.ts');
       const { status, open, due, code, day, branch, customer, text, unbooked, before } = call.options;
       const { csv, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
-      if (csv && call.options.json) throw new TillsyncError('usage', 'Give --csv or --json, not both.');
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
       const named = branch === undefined ? undefined : namedBranch(configuredBranches(config), branch);
@@ -207,9 +206,7 @@ const list = command({
       };
       if (csv) {
         const { eachOrder } = await import('../orders/order-queries.ts');
-        const file = mirror.read((db) => csvText(eachOrder(db, filter), csvColumns(config), decimal));
-        // A terminal is no file: what could steer it is made visible.
-        return { text: call.cli.stdout.isTTY ? printableLines(file.replaceAll('\r\n', '\n')) : file };
+        return { csv: mirror.read((db) => csvText(eachOrder(db, filter), csvColumns(config), decimal)) };
       }
       const orders = mirror.orders(filter);
       if (orders.length === 0) return { json: { orders }, above: 'The mirror has no such orders.\n' };
