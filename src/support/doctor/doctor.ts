@@ -53,6 +53,7 @@ import {
   type FLOWS,
   flowOutcome,
   heartbeatOutcome,
+  hooksOutcome,
   mappedOutcome,
   openStored,
   outboxOutcome,
@@ -187,6 +188,7 @@ class Examination {
       'changes.products': sent('product', 'price or text'),
       outbox: this.#withStored(outboxOutcome),
       'stock.safety': this.#withStored(safetyOutcome),
+      hooks: this.#withStored((stored) => hooksOutcome(stored, this.#config, clock)),
       quarantine: this.#withStored(({ verdict, readers }) => {
         const entries = readers.counts().quarantine;
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });

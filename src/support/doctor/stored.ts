@@ -11,6 +11,7 @@ import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/disk-space.ts';
 import type { Verdict } from '../../health/verdict.ts';
+import { statusOf } from '../../hooks/hook-places.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
@@ -142,6 +143,30 @@ export function outboxOutcome({ verdict, stores }: Stored): Outcome {
   const message =
     waiting === 0 ? 'Nothing is waiting to be sent.' : `Waiting to be sent, for a short time: ${waiting}.`;
   return well(message, { ...outbox });
+}
+
+/** How far each hook has got, and what it said last where it fails. */
+export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clock: Clock): Outcome {
+  if (hooks.length === 0) return skipped('None is configured.');
+  const found = mirror.read((db) => hooks.map((hook) => statusOf(db, hook)));
+  const facts = { hooks: found };
+  const lagging = outcomeOfFindings(verdict, 'hooks', facts);
+  if (lagging) return lagging;
+  const failing = found.filter(({ failures }) => failures > 0);
+  if (failing.length > 0) {
+    const told = failing.map(({ name, lastFailure }) => `${name} failed last: ${lastFailure}.`);
+    return warned(
+      told.join(' '),
+      'It is tried again by itself. To try it now: {tillsync} hooks test NAME',
+      facts,
+    );
+  }
+  const told = found.map(({ name, seq, waiting, isMore, lastOkAt }) => {
+    if (seq === null) return `${name} begins when tillsync starts.`;
+    const last = lastOkAt === null ? 'took nothing yet' : `took an event ${since(lastOkAt, clock)}`;
+    return `${name} ${last}; waiting: ${waiting}${isMore ? ' or more' : ''}.`;
+  });
+  return well(told.join(' '), facts);
 }
 
 /** Rules of the safety stock by which nothing is offered, or that speak for nothing. */

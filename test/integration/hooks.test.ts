@@ -1,0 +1,169 @@
+import { appendFileSync, chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { HookEvent } from '../../src/hooks/hook.ts';
+import { type EventReceiver, eventReceiver } from '../hooks/event-receiver.ts';
+import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
+
+let place: Workplace;
+let receiver: EventReceiver;
+
+beforeEach(async () => {
+  place = await openWorkplace(47);
+  receiver = await eventReceiver();
+});
+afterEach(() => place.close());
+
+function addHook(text: string): void {
+  appendFileSync(place.configFile, `\n[[hooks]]\n${text}\n`);
+}
+
+interface ListedHook {
+  name: string;
+  seq: number | null;
+  waiting: number;
+  failures: number;
+  lastFailure: string | null;
+}
+
+async function listed(): Promise<ListedHook[]> {
+  const { stdout } = await place.command('hooks', 'list', '--json');
+  return (JSON.parse(stdout) as { hooks: ListedHook[] }).hooks;
+}
+
+/** A tillsync whose hook has begun: what came before is no news for it. */
+async function running() {
+  const daemon = await place.run();
+  await until('the hook has begun', async () => (await listed())[0]?.seq != null);
+  return daemon;
+}
+
+const codes = () => receiver.received.map(({ event }) => event.order?.code);
+
+describe('hooks of a real tillsync', () => {
+  it('lose and reorder nothing over kills, whatever the moment', async () => {
+    addHook(`name = "pos"\nurl = "${receiver.url}"\nfrom = "start"`);
+    for (let life = 0; life < 6; life++) {
+      const daemon = await place.run();
+      const before = receiver.received.length;
+      // Some lives end with an answer under way, some between the answer and its note.
+      receiver.answer = (response) =>
+        void setTimeout(() => response.writeHead(200).end(), life % 2 === 0 ? 40 : 0);
+      for (let n = 0; n < 5; n++) place.sandbox.control.createOrder({ status: 'pending' });
+      await until('some have come', () => receiver.received.length >= before + 3);
+      await daemon.end('SIGKILL');
+    }
+    receiver.answer = 200;
+    const daemon = await place.run();
+    await until('nothing waits', async () => (await listed())[0]?.waiting === 0);
+    await until('all have come', () => new Set(codes()).size === 30);
+    // What came again is the last event of a life, or the last few: in order each time, and none was left out.
+    const first = [...new Set(receiver.seqs())];
+    expect(first).toEqual([...first].sort((a, b) => a - b));
+    expect(first).toHaveLength(place.mirrorRows().length);
+    expect(receiver.received.length - first.length).toBeLessThan(6 * 12);
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
+  it('run a program, whose words are in the log without the customer', async () => {
+    const program = path.join(place.directory, 'program');
+    const seen = path.join(place.directory, 'seen');
+    const fails = path.join(place.directory, 'fails');
+    // Node reads the name of the customer and tells it, as a careless program does.
+    writeFileSync(
+      program,
+      `#!/bin/sh
+event=$(cat)
+[ -e ${fails} ] && { echo "cannot print: $event" >&2; exit 1; }
+echo "$event" >> ${seen}
+env > ${seen}.env
+`,
+    );
+    chmodSync(program, 0o755);
+    writeFileSync(fails, '');
+    addHook(`name = "printer"\ncommand = ["${program}"]`);
+    const daemon = await running();
+    const order = place.sandbox.control.createOrder({ status: 'pending' });
+    await until('it has failed', async () => ((await listed())[0]?.failures ?? 0) > 0);
+    const [failing] = await listed();
+    expect(failing?.lastFailure).toMatch(/^the program ended with 1: .*\[customer\]/);
+    const { lastName, email } = order.user;
+    for (const text of [failing?.lastFailure ?? '', daemon.log()]) {
+      expect(text).not.toContain(lastName);
+      expect(text).not.toContain(email);
+    }
+    const events = () => {
+      try {
+        const lines = readFileSync(seen, 'utf8').trim().split('\n');
+        return lines.map((line) => JSON.parse(line) as HookEvent);
+      } catch {
+        return [];
+      }
+    };
+    writeFileSync(program, readFileSync(program, 'utf8').replace(fails, '/nowhere'));
+    await until('it has printed', () => events().length > 0, 20_000);
+    expect(events()[0]?.orderId).toBe(order.internalOrderId);
+    const environment = readFileSync(`${seen}.env`, 'utf8');
+    expect(environment).not.toContain(place.refreshToken);
+    expect(environment).not.toContain('TILLSYNC_REFRESH_TOKEN');
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
+  it('are tested, listed and skipped by commands', async () => {
+    addHook(`name = "pos"\nurl = "${receiver.url}?key=hidden"\nstatuses = ["pending"]`);
+    const alone = await place.command('hooks', 'test', 'pos', '--json');
+    expect(alone.code).toBe(0);
+    expect(JSON.parse(alone.stdout)).toMatchObject({ ok: true, by: 'command' });
+    expect(receiver.received.at(-1)?.event).toMatchObject({ seq: 0, test: true, source: 'test' });
+    expect((await place.command('hooks', 'skip', 'pos')).code).toBe(1);
+
+    const daemon = await running();
+    const order = place.sandbox.control.createOrder({ status: 'pending' });
+    await until('it has come', () => codes().includes(order.code));
+    receiver.answer = (response) => response.writeHead(422).end('no such till');
+    const tested = await place.command('hooks', 'test', 'pos', '--order', String(order.code));
+    expect(tested.code).toBe(1);
+    expect(tested.stdout).toContain('answered 422');
+    expect(tested.stdout).toContain('no such till');
+    expect(tested.stderr).toContain('The running tillsync sent it');
+    expect(receiver.received.at(-1)?.event).toMatchObject({ test: true, order: { code: order.code } });
+    expect((await place.command('hooks', 'test', 'nobody')).stderr).toContain('there are: pos');
+
+    const next = place.sandbox.control.createOrder({ status: 'pending' });
+    await until('it was refused', async () => ((await listed())[0]?.failures ?? 0) > 0);
+    const list = await place.command('hooks', 'list');
+    expect(list.stdout).toMatch(/pos +http:\/\/127\.0\.0\.1:\d+ .*answered 422: no such till/);
+    expect(list.stdout).not.toContain('hidden');
+    expect(await place.command('doctor', '--only', 'hooks', '--offline', '--json')).toMatchObject({
+      stdout: expect.stringContaining('pos failed last'),
+    });
+    expect((await place.command('hooks', 'skip', 'pos', '--to', '99999999')).code).toBe(2);
+    const skipped = await place.command('hooks', 'skip', 'pos', '--json');
+    expect(JSON.parse(skipped.stdout)).toMatchObject({ hook: 'pos', skipped: 1 });
+    expect((await place.command('audit')).stdout).toMatch(/hooks\.skip +pos +1 event passed over/);
+    receiver.answer = 200;
+    const last = place.sandbox.control.createOrder({ status: 'pending' });
+    await until('it goes on', () => codes().includes(last.code));
+    expect(codes().filter((code) => code === next.code)).not.toHaveLength(0);
+    const metrics = await (await fetch(`${daemon.localUrl}/metrics`)).text();
+    expect(metrics).toMatch(/tillsync_hook_tries_total\{hook="pos",outcome="failed"\} [1-9]/);
+    expect(metrics).toContain('tillsync_hook_waiting_events{hook="pos"} 0');
+    expect(await daemon.end('SIGTERM')).toBe(0);
+  });
+
+  it('let tillsync end in time while a receiver holds an answer back', async () => {
+    addHook(`name = "pos"\nurl = "${receiver.url}"\ntimeout = "5m"`);
+    receiver.answer = () => {};
+    const daemon = await running();
+    place.sandbox.control.createOrder({ status: 'pending' });
+    await until('it has come', () => receiver.received.length === 1);
+    const startMs = performance.now();
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    expect(performance.now() - startMs).toBeLessThan(9_500);
+    receiver.answer = 200;
+    const next = await place.run();
+    await until('it comes again', () => receiver.received.length === 2);
+    expect(receiver.seqs()[0]).toBe(receiver.seqs()[1]);
+    await next.end('SIGTERM');
+  });
+});
