@@ -51,10 +51,15 @@ export class Poster {
   ): Promise<PostEnd> {
     // Few shops send anything elsewhere, and it takes memory.
     const { Agent, request } = await import('undici');
-    this.#agent ??= new Agent({ connections: 1, pipelining: 0 });
-    const limit = AbortSignal.any([signal, AbortSignal.timeout(this.#timeoutMs)]);
+    this.#agent ??= new Agent({ connections: 1 });
+    // One controller for both ends, let go at once: composed signals live on until their time is over.
+    const limit = new AbortController();
+    const cut = () => limit.abort();
+    const timer = setTimeout(cut, this.#timeoutMs);
+    signal.addEventListener('abort', cut, { once: true });
+    if (signal.aborted) cut();
     try {
-      const answer = await request(url, { ...what, dispatcher: this.#agent, signal: limit });
+      const answer = await request(url, { ...what, dispatcher: this.#agent, signal: limit.signal });
       const status = answer.statusCode;
       const isElsewhere = status >= 300 && status < 400;
       const retryAfterMs = retryAfterOf(answer.headers['retry-after']);
@@ -66,12 +71,15 @@ export class Poster {
       };
     } catch (error) {
       if (signal.aborted) throw new TillsyncError('aborted', 'Stopped while something was sent.');
-      if (limit.aborted) {
+      if (limit.signal.aborted) {
         return { ok: false, what: `${this.host} gave no answer within ${this.#timeoutMs} ms`, text: '' };
       }
       // Its words may repeat the address.
       const code = error instanceof Error && 'code' in error ? String(error.code) : 'connection failed';
       return { ok: false, what: `${this.host} cannot be reached (${code})`, text: '' };
+    } finally {
+      clearTimeout(timer);
+      signal.removeEventListener('abort', cut);
     }
   }
 

@@ -1,7 +1,10 @@
 import { appendFileSync, chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/core/system-clock.ts';
 import type { HookEvent } from '../../src/hooks/hook.ts';
+import { percentile } from '../bench/mirror-samples.ts';
 import { type EventReceiver, eventReceiver } from '../hooks/event-receiver.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
@@ -22,6 +25,7 @@ interface ListedHook {
   name: string;
   seq: number | null;
   waiting: number;
+  isMore: boolean;
   failures: number;
   lastFailure: string | null;
 }
@@ -167,3 +171,66 @@ env > ${seen}.env
     await next.end('SIGTERM');
   });
 });
+
+describe('100,000 events that wait', () => {
+  it('cost no memory, and are caught up with while callbacks are answered', {
+    timeout: 300_000,
+  }, async () => {
+    const first = await place.run();
+    for (let n = 0; n < 20; n++) place.sandbox.control.createOrder({ status: 'pending' });
+    await until('the orders are there', () => place.mirrorRows().length >= 20);
+    await until('memory has settled', async () => residentMib(first.child.pid) > 0);
+    const idleMib = residentMib(first.child.pid);
+    await first.end('SIGTERM');
+    const db = new Database(path.join(place.storage, 'mirror.db'));
+    db.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${WAITING / 20})
+      INSERT INTO order_events (order_id, status, previous_status, source, observed_at)
+      SELECT order_id, 'ready', 'pending', 'webhook', '2026-01-01T00:00:00.000Z'
+      FROM n, (SELECT order_id FROM orders LIMIT 20)`);
+    db.close();
+
+    addHook(`name = "pos"\nurl = "${receiver.url}"\nfrom = "start"`);
+    let [taken, newest, mibMax] = [0, 0, 0];
+    receiver.answer = 503;
+    const daemon = await running();
+    await until('it has failed', async () => ((await listed())[0]?.failures ?? 0) > 0);
+    const waitingMib = residentMib(daemon.child.pid);
+    expect((await listed())[0]).toMatchObject({ waiting: 10_000, isMore: true });
+    receiver.answer = (response, { seq }) => {
+      receiver.received.length = 0;
+      taken += 1;
+      if (seq <= newest) throw new Error(`${seq} came after ${newest}`);
+      newest = seq;
+      response.writeHead(200).end();
+    };
+    await until('it goes on', () => taken > 0, 70_000);
+    const startMs = performance.now();
+    const callbackMs: number[] = [];
+    while (taken < CAUGHT_UP) {
+      expect(performance.now() - startMs, `${taken} of ${CAUGHT_UP} taken`).toBeLessThan(120_000);
+      const beginMs = performance.now();
+      expect((await fetch(`${daemon.localUrl}/v1/orders?after=newest`)).status).toBe(200);
+      callbackMs.push(performance.now() - beginMs);
+      mibMax = Math.max(mibMax, residentMib(daemon.child.pid));
+      await systemClock.sleep(100);
+    }
+    const seconds = (performance.now() - startMs) / 1_000;
+    const p99Ms = percentile(callbackMs, 0.99);
+    console.info(
+      `${Math.round(taken / seconds)} events a second; resident: idle ${idleMib} MiB, waiting ${waitingMib}, most ${mibMax}; API p99 ${Math.round(p99Ms)} ms`,
+    );
+    expect(waitingMib - idleMib).toBeLessThan(40);
+    expect(mibMax - idleMib).toBeLessThan(80);
+    expect(p99Ms).toBeLessThan(250);
+    await daemon.end('SIGTERM');
+    expect((await listed())[0]?.seq).toBe(newest);
+  });
+});
+
+const WAITING = 100_000;
+const CAUGHT_UP = 30_000;
+
+function residentMib(pid: number | undefined): number {
+  const [, kib] = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];
+  return Math.round(Number(kib) / 1024);
+}
