@@ -14,6 +14,7 @@ const SLICES = [
   'outbox',
   'hooks',
   'health',
+  'link',
   'config',
   'app',
   'api',

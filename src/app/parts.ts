@@ -1,7 +1,9 @@
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
 import type { Alarms } from '../core/alarm.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
@@ -225,12 +227,23 @@ function pollOf(
   });
 }
 
+/** Of a branch of a hub. */
+const NO_PLATFORM: Transport = {
+  async send() {
+    const hint = 'Run the command at the hub.';
+    throw new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', { hint });
+  },
+  async close() {},
+};
+
 function connect(
   { config, clock, random, log, transport, counters }: PartsOptions,
   state: State,
   mirror: Mirror,
 ): PlatformClient {
-  const direct = transport ?? createHttpTransport({ baseUrl: config.platform.baseUrl, clock });
+  const { baseUrl } = config.platform;
+  const own = () => (isBranch(config) ? NO_PLATFORM : createHttpTransport({ baseUrl, clock }));
+  const direct = transport ?? own();
   const { freshnessBoard, alarms } = mirror;
   const platformAlarms = new PlatformAlarms(
     alarms,

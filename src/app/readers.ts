@@ -1,5 +1,6 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
@@ -198,6 +199,8 @@ export function verdictOn(
 ): Verdict {
   return verdictOf({
     ...beside,
+    // A branch needs none.
+    ...(isBranch(config) && { tokens: null }),
     nowMs: clock.nowMs(),
     isSetUp: isSetUp(config),
     freshness: mirror.freshness(),

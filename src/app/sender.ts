@@ -1,3 +1,4 @@
+import { isBranch } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
@@ -117,12 +118,12 @@ export async function sendUntilSettled(
   const beat = () => {};
   const maintenance = sender.maintenance(beat);
   const watch = new Watch(parts, changeIds);
-  await maintenance.step();
-  const work = [
-    maintenance.run(signal),
-    sender.push('stock', signal, beat),
-    sender.push('product', signal, beat),
-  ];
+  // A branch sends nothing itself: its daemon hands up to the hub.
+  const sends = !isBranch(options.config);
+  if (sends) await maintenance.step();
+  const work = sends
+    ? [maintenance.run(signal), sender.push('stock', signal, beat), sender.push('product', signal, beat)]
+    : [];
   try {
     if (sender.maySend && !watch.look()) request.onAlone();
     await Promise.race([
@@ -163,7 +164,7 @@ async function settled(watch: Watch, waiting: Waiting): Promise<void> {
     }
     if (clock.monotonicMs() >= troubleDueMs) {
       troubleDueMs = clock.monotonicMs() + TROUBLE_EVERY_MS;
-      requireTokens(parts, watch);
+      if (!isBranch(parts.config)) requireTokens(parts, watch);
       const trouble = troubleOf(parts.mirror.freshness(), startedAtMs);
       if (trouble !== '' && trouble !== told) request.onTrouble(trouble);
       told = trouble;

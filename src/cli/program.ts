@@ -5,6 +5,7 @@ import { alarms } from './alarms.ts';
 import { audit } from './audit.ts';
 import { auth } from './auth.ts';
 import { backup, restore } from './backup.ts';
+import { branch } from './branch.ts';
 import { bundle } from './bundle.ts';
 import { callbacks } from './callbacks.ts';
 import { catalog } from './catalog.ts';
@@ -17,6 +18,7 @@ import { doctor } from './doctor.ts';
 import { events } from './events.ts';
 import { feedCommands } from './feed.ts';
 import { hooks } from './hooks.ts';
+import { hub } from './hub.ts';
 import { init } from './init/init.ts';
 import { key } from './key.ts';
 import { order } from './order.ts';
@@ -35,7 +37,7 @@ const COMMANDS: Record<string, MakeCommand> = {
   ...{ run, demo, sandbox, init, config, key, status, doctor, auth, sync, diff, order, product, stock },
   ...{ catalog },
   ...{ push, outbox, webhook, callbacks, feed: feedCommands, hooks, alarms, quarantine, events, audit },
-  ...{ backup, restore, bundle },
+  ...{ backup, restore, bundle, hub, branch },
 };
 
 /**

@@ -42,6 +42,7 @@ const NAMES: Record<FreshnessSubject, string> = {
   'catalog.sweep': 'catalogue',
   'outbox.push': 'changes to the platform',
   auth: 'tokens',
+  'hub.link': 'hub and branches',
 };
 const AS_IT_WAS_LEFT = 'State when it stopped:';
 const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
@@ -65,6 +66,7 @@ export function statusText(report: StatusReport): string {
   if (report.alarms.length > 0 || report.running === false) lines.push('');
   const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
   for (const subject of FRESHNESS_SUBJECTS) {
+    if (subject === 'hub.link' && !bySubject.has(subject)) continue;
     lines.push(
       `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
     );

@@ -1,7 +1,8 @@
 import { isIPv4 } from 'node:net';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
-import { type ConfigKey, type FILE, KEYS } from './schema.ts';
+import { branchName, isBranch } from './roles.ts';
+import { type ConfigKey, type FILE, KEYS, keyAt } from './schema.ts';
 import { readSecrets, type Secrets, type ServiceSecrets } from './secrets.ts';
 import {
   type ConfigFault,
@@ -48,11 +49,14 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
   const read: Record<string, Record<string, unknown>> = {};
   for (const key of KEYS) {
     const result = readKey(raw, env, key);
-    if ('faults' in result) faults.push(...result.faults);
+    // A branch of a hub has no platform of its own.
+    if (key.path === 'platform.base_url' && isLinked(raw, env) && !isGiven(raw, env, key)) {
+      read.platform = { ...read.platform, baseUrl: '' };
+    } else if ('faults' in result) faults.push(...result.faults);
     else read[key.section] = { ...read[key.section], [key.property]: result.value };
   }
   const { '': beside, ...sections } = read;
-  faults.push(...conflicts(file, sections));
+  faults.push(...conflicts(file, sections), ...roleFaults(file, { ...sections, ...beside }));
   if (faults.length > 0) return { file, faults };
   // Every key was read by its part of the schema.
   const { webhook, local, ...rest } = { ...sections, ...beside } as unknown as File;
@@ -63,7 +67,55 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
     webhook: { ...receiver, ...listen },
     local: { ...first, others, socket: local.socket },
   };
-  return { file, config: deepFreeze(config) };
+  return { file, config: deepFreeze(isBranch(config) ? asBranch(config) : config) };
+}
+
+function isGiven(raw: RawConfig, env: Environment, key: ConfigKey): boolean {
+  return rawValue(raw, env, key).value !== undefined;
+}
+
+function isLinked(raw: RawConfig, env: Environment): boolean {
+  return !['', undefined].includes(rawValue(raw, env, keyAt('link.hub')).value as string | undefined);
+}
+
+/** What the hub decides is decided nowhere else, and what only the platform sends does not come to a branch. */
+function asBranch(config: Config): Config {
+  return {
+    ...config,
+    webhook: { ...config.webhook, enabled: false },
+    stock: { ...config.stock, holdBackUnbooked: false },
+    guard: { ...config.guard, zeroItemsMax: 0, priceFactorMax: 0, missingShareMax: 0 },
+  };
+}
+
+/** A hub, a branch of one, or neither. */
+function roleFaults(
+  origin: string,
+  { hub, link, platform, branches = [] }: { [S in keyof File]?: Partial<File[S]> },
+): ConfigFault[] {
+  const faults: ConfigFault[] = [];
+  const fault = (key: string, found: string, allowed: string) => faults.push({ origin, key, found, allowed });
+  if (link?.hub) {
+    if (hub?.nats) fault('link.hub', 'an address beside hub.nats', 'a hub or a branch, not both');
+    if (!link.branch) fault('link.branch', 'nothing', 'the name that the hub gave this branch');
+    if (platform?.baseUrl) {
+      fault('platform.base_url', 'an address beside link.hub', 'nothing: only the hub calls the platform');
+    }
+    if (branches.length) fault('branches', 'branches beside link.hub', 'nothing: the hub has the branches');
+  }
+  if (!hub?.nats) return faults;
+  if (branches.length === 0) fault('branches', 'nothing', 'the branches of the hub, one table each');
+  for (const [index, branch] of branches.entries()) {
+    const name = branch && branchName(branch);
+    if (name === undefined || /^[\w-]{1,64}$/.test(name)) continue;
+    const allowed = 'in a hub: a name of letters, digits, "_" and "-"';
+    fault(
+      `branches[${index}].${branch?.externalId ? 'external_id' : 'subsidiary_id'}`,
+      shownValue('', name),
+      allowed,
+    );
+  }
+  return faults;
 }
 
 function readKey(
@@ -93,7 +145,7 @@ function jsonValue(text: unknown): unknown[] {
 
 /** Of the tables of a list. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
-  branches: ['subsidiary_id', 'external_id', 'safety'],
+  branches: ['subsidiary_id', 'external_id', 'safety', 'may_price'],
   hooks: HOOK_KEYS,
 };
 
@@ -193,6 +245,7 @@ export function configWarnings({
   branches,
 }: Pick<Config, 'platform' | 'stock' | 'branches'>): string[] {
   const warnings: string[] = [];
+  if (platform.baseUrl === '') return warnings;
   const { protocol, hostname, host } = new URL(platform.baseUrl);
   if (protocol !== 'https:' && !isLoopback(hostname.replace(/^\[(.*)\]$/, '$1'))) {
     warnings.push(

@@ -89,7 +89,7 @@ export function setKey(text: string, section: string, key: string, value: Scalar
 }
 
 const IDS = ['subsidiary_id', 'external_id'] as const;
-type BranchTable = Partial<Record<(typeof IDS)[number], string>>;
+type BranchTable = Partial<Record<(typeof IDS)[number], string>> & { may_price?: boolean };
 
 /**
  * Makes `[[branches]]` of the text exactly `wanted`, in that set. A branch that stays keeps its lines and comments.

@@ -163,8 +163,39 @@ export const FILE = z.object({
   branches: key(
     value.branches,
     [],
-    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them.",
+    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them. For a branch with a tillsync of its own, may_price = true lets it change prices, names and visibility.",
     { example: [{ subsidiary_id: 'sub-1', external_id: 'B1' }], isAsked: true },
+  ),
+  hub: section(
+    'Only for a company with a tillsync in each branch: in the one that talks to the platform. See docs/chain.md.',
+    {
+      nats: key(
+        value.optionalNatsUrl,
+        '',
+        'The nats-server beside it, such as "nats://127.0.0.1:4222". Empty: this is no hub.',
+      ),
+      publicUrl: key(
+        value.optionalNatsUrl,
+        '',
+        'Where branches reach that server, such as "tls://hub.example.com:4222"; an invitation says it. Empty: as nats says.',
+      ),
+    },
+  ),
+  link: section(
+    'Only in a branch of such a company; `tillsync init --join INVITATION` writes it. A branch has no [platform], no [[branches]] and no secret of the platform.',
+    {
+      hub: key(
+        value.optionalNatsUrl,
+        '',
+        'The server of the hub, such as "tls://hub.example.com:4222". Empty: this is no branch.',
+      ),
+      branch: key(value.optionalBranchName, '', 'What the hub calls this branch.'),
+      caFile: key(
+        value.optionalPath,
+        '',
+        'PEM file of the authority that signed the certificate of that server. Empty: one that this machine knows.',
+      ),
+    },
   ),
   outbox: z.object({
     lingerMs: key(

@@ -57,6 +57,8 @@ export interface Secrets {
   readonly hookSecrets?: Readonly<Record<string, string>>;
   /** Takes the place of `alarms.heartbeat_url`. */
   readonly heartbeatUrl?: string;
+  /** By which the hub knows this branch. */
+  readonly linkSeed?: string;
 }
 
 const WEBHOOK_SECRETS_MAX = 2;
@@ -67,6 +69,7 @@ const SINGLE = {
   alarmUrl: 'alarm-url',
   alarmToken: 'alarm-token',
   heartbeatUrl: 'heartbeat-url',
+  linkSeed: 'link-seed',
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];

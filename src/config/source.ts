@@ -139,7 +139,7 @@ function unreadable(error: unknown, code: string): Pick<ConfigFault, 'found' | '
 const RESERVED_ENV = new Set(
   [
     ...['CONFIG', 'BOOT_ID', 'REFRESH_TOKEN', 'ACCESS_TOKEN', 'WEBHOOK_SECRET', 'LOCAL_API_KEY'],
-    ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL'],
+    ...['ALARM_URL', 'ALARM_TOKEN', 'HEARTBEAT_URL', 'LINK_SEED'],
     // What an alarm command finds around it; it may well call tillsync.
     ...['ALARM_STATE', 'ALARM_KEY', 'ALARM_LEVEL', 'ALARM_MESSAGE', 'ALARM_DETAIL', 'ALARM_REMEDY'],
     ...['ALARM_SINCE', 'ALARM_AT', 'ALARM_SHOP', 'ALARM_TEXT'],

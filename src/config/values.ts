@@ -217,6 +217,21 @@ export const timeZone = text(
   (zone) => zone !== '' && !throws(() => canonicalZone(zone)),
 );
 
+/** How a tillsync reaches the server between a hub and its branches. */
+export const optionalNatsUrl = text(
+  'an address such as "tls://hub.example.com:4222", or "nats://127.0.0.1:4222" on the same machine; or ""',
+  (value) => value === '' || isNatsUrl(value),
+);
+
+/** In clear text only to this machine: what goes over it are customers' orders. */
+function isNatsUrl(address: string): boolean {
+  const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
+  if (!match || Number(match[3]) > 65_535) return false;
+  return match[1]?.toLowerCase() === 'tls' || /^(localhost|127\.[\d.]+|\[::1\])$/i.test(match[2] ?? '');
+}
+
+export const optionalBranchName = text('a name of letters, digits, "_" and "-", or ""', /^[\w-]{0,64}$/);
+
 const id = z.string({ error: 'text' }).trim().min(1, { error: 'text that is not empty' });
 
 /** Kept back of a stock. */
@@ -224,8 +239,13 @@ export const safety = decimal(0, 1_000_000);
 
 const branch = z
   .strictObject(
-    { subsidiary_id: id.optional(), external_id: id.optional(), safety: safety.optional() },
-    { error: () => 'a table with subsidiary_id, external_id or both, and safety' },
+    {
+      subsidiary_id: id.optional(),
+      external_id: id.optional(),
+      safety: safety.optional(),
+      may_price: z.boolean({ error: 'true or false' }).optional(),
+    },
+    { error: () => 'a table with subsidiary_id, external_id or both, safety and may_price' },
   )
   .refine((value) => value.subsidiary_id !== undefined || value.external_id !== undefined, {
     error: 'a branch with subsidiary_id, external_id or both',
@@ -238,14 +258,17 @@ const branch = z
       subsidiary_id,
       external_id,
       safety,
+      may_price,
     }): {
       subsidiaryId?: string;
       externalId?: string;
       safety?: number;
+      mayPrice?: boolean;
     } => ({
       ...(subsidiary_id !== undefined && { subsidiaryId: subsidiary_id }),
       ...(external_id !== undefined && { externalId: external_id }),
       ...(safety !== undefined && { safety }),
+      ...(may_price !== undefined && { mayPrice: may_price }),
     }),
   );
 

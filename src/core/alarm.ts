@@ -26,6 +26,7 @@ export type AlarmKey =
   | 'catalog.incomplete'
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
+  | 'hub.unassigned'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'inbox.damaged'
@@ -63,6 +64,8 @@ export const FRESHNESS_SUBJECTS = [
   'catalog.sweep',
   'outbox.push',
   'auth',
+  // Only where there is a hub or a link to one.
+  'hub.link',
 ] as const;
 export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
 

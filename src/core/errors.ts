@@ -117,6 +117,8 @@ export type ErrorCode =
   | 'storage-newer' // written by a newer tillsync
   | 'storage-failed' // any other fault of disk or database
   | 'lease-lost' // another process took over
+  | 'link-down' // no word between a hub and its branch
+  | 'link-refused' // the hub does not take this branch as it is
   | 'aborted' // stopped on request
   | 'internal';
 

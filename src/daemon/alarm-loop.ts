@@ -4,6 +4,7 @@ import type { Parts, PartsOptions } from '../app/parts.ts';
 import { verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
+import { isBranch } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
 import { zoneCalendar } from '../core/time.ts';
 import { FactWatch } from '../health/alarm-facts.ts';
@@ -55,7 +56,7 @@ export function alarmLoops(
   const facts = new FactWatch({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
-    hasNoTokens: () => platform.tokens.describe().state === 'none',
+    hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
     waitingOrders: () => mirror.read((db) => waitingOrders(db, clock.nowMs(), WAITING_MAX)),

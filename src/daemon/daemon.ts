@@ -14,6 +14,7 @@ import { ordersStaleAfterMs } from '../app/readers.ts';
 import { markRunning } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import { isSetUp } from '../config/source.ts';
 import { asTillsyncError, asTyped } from '../core/errors.ts';
 import { groupId } from '../core/files.ts';
@@ -24,10 +25,11 @@ import { type Callback, CallbackLog } from '../orders/callbacks.ts';
 import { webhookLoop } from '../orders/webhook.ts';
 import { alarmLoops } from './alarm-loop.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
+import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
-export interface DaemonOptions extends PartsOptions {
+export interface DaemonOptions extends PartsOptions, LinkOptions {
   /** A listening socket for callbacks that is open already and outlives this process. */
   callbackSocketFd?: number | undefined;
 }
@@ -104,10 +106,10 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
       })
     : undefined;
   const webhookUrl = receiver?.url ?? null;
-  orders.standing.begin({
-    enabled: receiver !== undefined && isSetUp(config),
-    hasSecret: parts.webhookSecrets.accepted().length > 0,
-  });
+  const hasSecret = parts.webhookSecrets.accepted().length > 0;
+  const enabled = receiver !== undefined && isSetUp(config);
+  if (!isBranch(config)) orders.standing.begin({ enabled, hasSecret });
+  await settleRole(config, parts);
 
   // Whoever waits for the listeners does not wait for the first turn of every loop.
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
@@ -121,9 +123,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
     await Promise.all([receiver?.close(), ...loops.map((loop) => loop.ended)]);
     callbackLog.flush();
   });
-  if (isSetUp(config)) {
-    log.info({ webhookUrl, localUrl, storage: config.storage.directory }, 'tillsync is running');
-  } else log.warn({ localUrl }, asTyped('tillsync is not set up yet. Run: {tillsync} init'));
+  tellRunning(options, { webhookUrl, localUrl });
   // Whoever holds a lock on the mirror keeps no callback waiting by it.
   void noteConfigChanges(parts, options.secrets, log);
   // Not before the caller has told that it is ready.
@@ -137,8 +137,17 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   };
 }
 
+function tellRunning(
+  { config, log }: Pick<PartsOptions, 'config' | 'log'>,
+  urls: Pick<Daemon, 'webhookUrl' | 'localUrl'>,
+): void {
+  const { localUrl } = urls;
+  if (isSetUp(config)) log.info({ ...urls, storage: config.storage.directory }, 'tillsync is running');
+  else log.warn({ localUrl }, asTyped('tillsync is not set up yet. Run: {tillsync} init'));
+}
+
 function loopsOf(
-  options: PartsOptions,
+  options: DaemonOptions,
   parts: Parts,
   orders: IncomingOrders,
   counters: Counters,
@@ -146,18 +155,27 @@ function loopsOf(
 ): NamedLoop[] {
   const { clock, random, log } = options;
   const { webhookRegistration: registration } = parts;
-  return [
-    { name: 'orders', run: orders.run },
-    {
-      name: 'webhook',
-      run: (signal, beat) => webhookLoop({ registration, mayCall, clock, random, log, beat }, signal),
-    },
-    ...outgoingLoops(options, parts, mayCall, counters),
+  const outgoing = outgoingLoops(options, parts, mayCall, counters);
+  const beside: NamedLoop[] = [
     ...alarmLoops(options, parts, counters),
     {
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),
     },
+  ];
+  if (isBranch(options.config)) {
+    const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
+    return [...own, ...branchLoops(options, parts, () => orders.changes.notify()), ...beside];
+  }
+  return [
+    ...hubLoops(options, parts),
+    { name: 'orders', run: orders.run },
+    {
+      name: 'webhook',
+      run: (signal, beat) => webhookLoop({ registration, mayCall, clock, random, log, beat }, signal),
+    },
+    ...outgoing,
+    ...beside,
   ];
 }
 

@@ -123,6 +123,18 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'A program keeps the inbox locked, so changes of the POS do not get through.',
     remedy: 'Close or restart the program that is named.',
   },
+  'hub.unassigned': {
+    level: 'amber',
+    message:
+      'Orders name a branch that is not in the configuration. They are in the mirror here, and go to no branch.',
+    remedy: 'Add the branch that is named to [[branches]], then run: {restart}',
+  },
+  'hub.link': {
+    level: 'amber',
+    message:
+      'The connection between the hub and its branches is down. What waits stays and follows by itself.',
+    remedy: 'Check the nats-server and the network between, then run: {tillsync} doctor',
+  },
   'outbox.stuck': {
     level: 'amber',
     message: 'Stock and price changes have waited too long to be sent: {count}.',

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
+import { forgetInFeed } from './branch-feed.ts';
 import { PERSONAL_FIELDS, PERSONAL_ITEM_FIELDS, payloadWithoutCustomer } from './customer.ts';
 import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
 import { type OrderSpellings, snakeCase } from './spellings.ts';
@@ -56,6 +57,7 @@ export function forgetCustomer(
       sql.run(update, payloadWithoutCustomer(payload, spellings), id);
     }
   }
+  forgetInFeed(db, orderId, spellings, at);
   noteToClean(db);
   return true;
 }

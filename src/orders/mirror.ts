@@ -120,6 +120,11 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt, lastTryAt: this.#now(), state, message });
   }
 
+  /** As another tillsync says it. */
+  adopt(freshness: Freshness): void {
+    this.#put(freshness);
+  }
+
   raise(key: AlarmKey, text: string, level: FindingLevel | null = null): void {
     this.#putAlarm(key, asTyped(text), level);
   }
@@ -131,7 +136,10 @@ class Boards implements FreshnessBoard, Alarms {
   /** One entry for each subject, those reported last included. */
   freshness(): Freshness[] {
     const stored = new Map(this.#file.read(storedFreshness).map((each) => [each.subject, each]));
-    return FRESHNESS_SUBJECTS.map((subject): Freshness => {
+    const subjects = FRESHNESS_SUBJECTS.filter(
+      (subject) => subject !== 'hub.link' || stored.has(subject) || this.#freshness.has(subject),
+    );
+    return subjects.map((subject): Freshness => {
       const pending = this.#freshness.get(subject);
       const before = stored.get(subject);
       if (pending) return { ...pending, lastOkAt: pending.lastOkAt ?? before?.lastOkAt ?? null };
@@ -468,6 +476,11 @@ export class Mirror implements OrderKeeper {
 
   freshness(): Freshness[] {
     return this.#boards.freshness();
+  }
+
+  /** Takes over how a flow fares at the hub. */
+  adoptFreshness(freshness: Freshness): void {
+    this.#boards.adopt(freshness);
   }
 
   raisedAlarms(): RaisedAlarm[] {

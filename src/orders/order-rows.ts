@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
 import { mergeOutcome } from './merge.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
@@ -43,6 +44,7 @@ export function columnsAs(fields: readonly string[]): string[] {
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
+const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
 
 /** The status among values in the order of ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
@@ -304,6 +306,7 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items);
+    feedOrder(db, values[STORE_AT] as string | null, { source, observedAt, reading, raw });
   } else if (outcome === 'confirmed') {
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {

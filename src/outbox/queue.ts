@@ -13,7 +13,7 @@ import {
 import type { ChangeBody, QueuedChange, Target } from './change.ts';
 
 /** The way in that a change took. */
-export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back';
+export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back' | 'branch';
 
 /** A change that is handed over now. */
 export interface NewChange

@@ -142,7 +142,13 @@ const DISTRUST_CATALOGUE = `
   UPDATE stocks SET uncertain = 1, show_uncertain = 1;
   UPDATE branch_products SET digest = NULL;
   DELETE FROM sweeps;
-  DELETE FROM stock_counts;`;
+  DELETE FROM stock_counts;
+  UPDATE hub SET epoch = lower(hex(randomblob(16)));
+  UPDATE feed_branches SET snapshot_at = NULL;
+  INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)
+    ON CONFLICT DO NOTHING;
+  DELETE FROM up_items;
+  UPDATE link SET line = lower(hex(randomblob(16))), last_u = 0;`;
 
 /**
  * Makes a copy of a mirror fit to be used later than its moment, in its place, before anybody reads it: the schema

@@ -159,7 +159,8 @@ external_id = "B2"
 `;
 }
 
-async function runDaemon(
+/** Starts `tillsync run` with this environment. */
+export async function runDaemon(
   env: Record<string, string>,
   running: Set<ChildProcess>,
   under: readonly string[],
@@ -192,8 +193,13 @@ async function runDaemon(
   };
 }
 
-async function runCommand(env: Record<string, string>, words: string[]): Promise<CommandResult> {
-  const child = spawn(NODE, [MAIN, ...words], { env, stdio: ['ignore', 'pipe', 'pipe'] });
+export async function runCommand(
+  env: Record<string, string>,
+  words: readonly string[],
+  input?: string,
+): Promise<CommandResult> {
+  const child = spawn(NODE, [MAIN, ...words], { env, stdio: ['pipe', 'pipe', 'pipe'] });
+  child.stdin?.end(input ?? '');
   let [stdout, stderr] = ['', ''];
   child.stdout?.on('data', (chunk) => {
     stdout += chunk;

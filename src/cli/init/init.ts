@@ -51,6 +51,7 @@ const OPTIONS = {
   '--timezone <zone>': 'whose calendar order dates are in, such as America/Santiago',
   '--directory <path>': 'storage directory',
   '--group <name>': 'Unix group of the point of sale',
+  '--join <invitation>': 'join a hub as one of its branches; `-` reads the invitation from standard input',
   '--token-stdin': 'read the refresh token from standard input (else TILLSYNC_REFRESH_TOKEN)',
   '--offline': 'ask nothing of the platform, so try nothing',
   '--no-start': 'leave the service as it is',
@@ -68,6 +69,10 @@ export const init = command({
   ],
   options: OPTIONS,
   async run({ cli, options }) {
+    if (options.join !== undefined) {
+      const { joinHub } = await import('./join.ts');
+      return joinHub(cli, options, options.join);
+    }
     const isAtTerminal = cli.stdin.isTTY === true && cli.stderr.isTTY === true;
     if (!options.yes && (!isAtTerminal || options.tokenStdin)) {
       throw new TillsyncError('usage', 'There is no terminal to ask at; nothing was changed.', {

@@ -76,6 +76,7 @@ const SHOWN: readonly FreshnessSubject[] = [
   'outbox.push',
   'catalog.sweep',
   'auth',
+  'hub.link',
 ];
 const LOOK: Record<FreshnessState, IconName> = {
   ok: 'green',
@@ -113,7 +114,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   return html`
     <section class="flows" aria-labelledby="flows">
       <h2 id="flows">${speech.say('flows.title')}</h2>
-      <ul>${SHOWN.map(flow)}</ul>
+      <ul>${SHOWN.filter((subject) => subject !== 'hub.link' || known.has(subject)).map(flow)}</ul>
     </section>
   `;
 }

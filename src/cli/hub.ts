@@ -1,0 +1,87 @@
+import path from 'node:path';
+import { isHub } from '../config/roles.ts';
+import { TillsyncError } from '../core/errors.ts';
+import type { ServerConfigPlace } from '../link/hub-state.ts';
+import { type CommandTools, command, group } from './command.ts';
+
+/** Throws `config-invalid` where this is no hub. */
+export function requireHub(config: CommandTools['config']): void {
+  if (isHub(config)) return;
+  throw new TillsyncError('config-invalid', 'This tillsync is no hub: hub.nats is empty.', {
+    hint: 'Set nats in [hub] of the configuration, such as nats = "nats://127.0.0.1:4222".',
+  });
+}
+
+const serverConfigCommand = command({
+  description: "Write the configuration of the nats-server beside the hub, with every branch's rights",
+  examples: [
+    'hub server-config /var/lib/tillsync/nats/server.conf',
+    'hub server-config /var/lib/tillsync/nats/server.conf --tls-cert /etc/tillsync/hub.pem --tls-key /etc/tillsync/hub.key',
+  ],
+  argument: ['<file>', 'where to write it; the daemon keeps it in step with the branches from then on'],
+  options: {
+    '--tls-cert <file>': 'PEM file of the certificate, for branches on other machines',
+    '--tls-key <file>': 'PEM file of its key',
+    '--tls-ca <file>': 'PEM file of the authority that signed it, where machines do not know it',
+  },
+  more: '\nThe server is started with: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
+  run: (call) => {
+    // Written as the daemon's user, which may stand elsewhere.
+    const absolute = (file: string) => path.resolve(file);
+    const { tlsCert, tlsKey, tlsCa } = call.options;
+    const file = absolute(call.argument);
+    return withHub(call, async ({ parts, config, call: _call }) => {
+      if ((tlsCert === undefined) !== (tlsKey === undefined)) {
+        throw new TillsyncError('usage', '--tls-cert and --tls-key belong together.');
+      }
+      const before = parts.state.hub.serverConfig();
+      const tls =
+        tlsCert === undefined || tlsKey === undefined
+          ? (before?.tls ?? null)
+          : {
+              certFile: absolute(tlsCert),
+              keyFile: absolute(tlsKey),
+              caFile: tlsCa === undefined ? null : absolute(tlsCa),
+            };
+      if (/^tls:/i.test(config.hub.publicUrl) && tls === null) {
+        throw new TillsyncError(
+          'usage',
+          'hub.public_url begins with tls://, so the server needs a certificate.',
+          {
+            hint: 'Give it with --tls-cert FILE --tls-key FILE, and --tls-ca FILE for an authority of your own.',
+          },
+        );
+      }
+      const { hubKeys, readPem, writeServerFile } = await import('../link/server-file.ts');
+      for (const pem of tls ? [tls.certFile, tls.keyFile, tls.caFile] : []) if (pem) readPem(pem);
+      await hubKeys(parts.state.hub);
+      const place: ServerConfigPlace = {
+        file,
+        storeDirectory: path.join(path.dirname(file), 'jetstream'),
+        tls,
+      };
+      parts.state.hub.noteServerConfig(place);
+      const changed = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
+      const start = `nats-server -c ${file}`;
+      return {
+        json: { file, changed, start, tls: tls !== null },
+        text: `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${start}\n`,
+      };
+    });
+  },
+});
+
+type HubCall = Parameters<typeof import('./command.ts').withParts>[0];
+
+/** As `withParts`, at a hub. */
+export async function withHub<T>(call: HubCall, use: (tools: CommandTools) => Promise<T>): Promise<T> {
+  const { withParts } = await import('./command.ts');
+  return withParts(call, async (tools) => {
+    requireHub(tools.config);
+    return use(tools);
+  });
+}
+
+export const hub = group('Set up the hub of a company with a tillsync in each branch', {
+  'server-config': serverConfigCommand,
+});

@@ -1,0 +1,165 @@
+import { existsSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import * as z from 'zod';
+import { actAsStorageUser, asRoot } from '../../app/installation.ts';
+import { prepareStorage } from '../../app/storage.ts';
+import { openState } from '../../app/stores.ts';
+import { loadConfig, readConfig } from '../../config/config.ts';
+import type { Config } from '../../config/config-type.ts';
+import { replaceFile, setKey } from '../../config/edit.ts';
+import { isBranch } from '../../config/roles.ts';
+import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
+import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { openWhenFree, replaceText } from '../../core/files.ts';
+import type { Question } from '../../link/link.ts';
+import { type Invitation, readInvitation } from '../../link/server-config.ts';
+import type { Cli } from '../cli.ts';
+import type { CommonOptions, Result } from '../command.ts';
+
+const TRY_FOR_MS = 30_000;
+const TRY_EVERY_MS = 1_000;
+const INVITATION_LENGTH_MAX = 100_000;
+
+/** Of `init`, what counts for a branch. */
+export interface JoinOptions extends CommonOptions {
+  directory: string | undefined;
+  group: string | undefined;
+  timezone: string | undefined;
+  localListen: string | undefined;
+}
+
+/**
+ * Makes this tillsync a branch of the hub that invited it. The key of the branch is made here and stored before the hub
+ * hears of it; the one in the invitation is worth nothing afterwards.
+ */
+export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
+  const invitation = readInvitation(given === '-' ? await lineOf(cli) : given, cli.clock.nowMs());
+  const file = configPath(options.config, cli.env);
+  const caFile = invitation.ca === null ? '' : caFileBeside(file);
+  const text = branchConfig(file, invitation, caFile, options);
+  const read = readConfig({ file, env: {}, text });
+  if ('faults' in read) loadConfig({ file, env: {}, text });
+  else await join(cli, invitation, { config: read.config, file });
+  const nowMs = cli.clock.nowMs();
+  asRoot(() => {
+    if (invitation.ca !== null) replaceText({ path: caFile, text: invitation.ca, nowMs });
+    replaceFile(file, text, (written) => void loadConfig({ file: written, env: {} }), nowMs);
+  });
+  const { hub, branch } = invitation;
+  return {
+    json: { branch, hub, file, joined: true },
+    text: `This is branch ${branch} of the hub at ${hub} now. ${file} is written.\n`,
+    below: asTyped('To bring it to work: {restart}\n'),
+  };
+}
+
+async function lineOf({ stdin, stderr }: Cli): Promise<string> {
+  if (stdin.isTTY) stderr.write('Paste the line of the invitation, then press Enter:\n');
+  let text = '';
+  for await (const part of stdin) {
+    text += String(part);
+    if (text.trim() !== '' && text.includes('\n')) break;
+    if (text.length > INVITATION_LENGTH_MAX) break;
+  }
+  return text;
+}
+
+function caFileBeside(file: string): string {
+  return path.join(path.resolve(path.dirname(file)), `${path.basename(file, '.toml')}.hub-ca.pem`);
+}
+
+/** The file as it will be. Throws `config-invalid` for a store that has a platform of its own. */
+function branchConfig(
+  file: string,
+  { hub, branch }: Invitation,
+  caFile: string,
+  options: JoinOptions,
+): string {
+  let text = existsSync(file) ? readFileSync(file, 'utf8') : '';
+  const read = readConfig({ file, env: {}, text });
+  const isSample = 'config' in read && !isSetUp(read.config);
+  if ('config' in read && !isSample && !isBranch(read.config)) {
+    throw new TillsyncError('config-invalid', `${file} is of a store with a platform of its own.`, {
+      hint: 'Name another file with --config FILE, or move this one away first.',
+    });
+  }
+  if (text.trim() === '' || isSample) {
+    text = '# tillsync: configuration of one branch. Every key: docs/reference.md\n';
+    const isInstance =
+      path.dirname(file) === path.dirname(DEFAULT_CONFIG_FILE) && file !== DEFAULT_CONFIG_FILE;
+    if (isInstance) {
+      text = setKey(text, 'storage', 'directory', `/var/lib/tillsync@${path.basename(file, '.toml')}`);
+    }
+  }
+  const wanted: [string, string, string | undefined][] = [
+    ['link', 'hub', hub],
+    ['link', 'branch', branch],
+    ['link', 'ca_file', caFile === '' ? undefined : caFile],
+    ['storage', 'directory', options.directory],
+    ['storage', 'group', options.group],
+    ['orders', 'timezone', options.timezone],
+    ['local', 'listen', options.localListen],
+  ];
+  for (const [section, key, value] of wanted) {
+    if (value !== undefined) text = setKey(text, section, key, value);
+  }
+  return text;
+}
+
+/** Throws `link-refused`, `link-down`. */
+async function join(
+  cli: Cli,
+  invitation: Invitation,
+  { config, file: configFile }: { config: Config; file: string },
+): Promise<void> {
+  const { directory, group } = config.storage;
+  const { newKey } = await import('../../link/nats.ts');
+  actAsStorageUser({ directory, configFile, writes: true });
+  const paths = prepareStorage(directory, group === '' ? undefined : group);
+  const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
+  try {
+    const own = await newKey();
+    state.linkKey.keep(own.seed);
+    await askToJoin(cli, invitation, own);
+  } finally {
+    state.close();
+  }
+}
+
+const JOINED = z.object({ joined: z.literal(true) });
+
+/** Again for a while: the server may not have heard of the invitation yet. */
+async function askToJoin(
+  cli: Cli,
+  { hub, branch, seed, ca }: Invitation,
+  own: { seed: string; publicKey: string },
+): Promise<void> {
+  const { NatsBranchLink } = await import('../../link/nats.ts');
+  const { readAnswer } = await import('../../link/branch.ts');
+  const tls = /^tls:/i.test(hub) ? { ca, serverName: null } : null;
+  const ask = async (as: string, question: Question, body: object) => {
+    const link = new NatsBranchLink({ url: hub, branch, seed: as, tls });
+    try {
+      return await link.ask(question, JSON.stringify(body));
+    } finally {
+      await link.close();
+    }
+  };
+  const endMs = cli.clock.monotonicMs() + TRY_FOR_MS;
+  for (;;) {
+    try {
+      readAnswer(await ask(seed, 'join', { publicKey: own.publicKey }), JOINED);
+      return;
+    } catch (error) {
+      const isOver = cli.clock.monotonicMs() >= endMs || cli.signal.aborted;
+      if (!hasCode(error, 'link-down') || isOver) throw error;
+      // Where only the answer was lost, the key of this branch is good already, whatever is answered to it.
+      const isKnown = await ask(own.seed, 'hello', {}).then(
+        () => true,
+        () => false,
+      );
+      if (isKnown) return;
+      await cli.clock.sleep(TRY_EVERY_MS, cli.signal);
+    }
+  }
+}

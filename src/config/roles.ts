@@ -1,0 +1,16 @@
+import type { BranchConfig, Config } from './config-type.ts';
+
+/** Whether this tillsync belongs to one branch and has no platform of its own, but a hub (`[link]`). */
+export function isBranch({ link }: Pick<Config, 'link'>): boolean {
+  return link.hub !== '';
+}
+
+/** Whether branches with a tillsync of their own hang on this one (`[hub]`). */
+export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
+  return hub.nats !== '';
+}
+
+/** How a hub and its branch call the branch. */
+export function branchName({ externalId, subsidiaryId }: BranchConfig): string {
+  return externalId ?? subsidiaryId ?? '';
+}

@@ -1,0 +1,153 @@
+import { programVersion } from '../app/installation.ts';
+import type { Parts, PartsOptions } from '../app/parts.ts';
+import { configuredBranches } from '../app/readers.ts';
+import type { Config } from '../config/config-type.ts';
+import { branchName, isHub } from '../config/roles.ts';
+import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import type { FeedBranch } from '../link/hub-feed.ts';
+import type { BranchLink, HubLink } from '../link/link.ts';
+import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
+import { compileSpellings } from '../orders/spellings.ts';
+import type { NamedLoop } from './outgoing.ts';
+
+export interface LinkOptions {
+  /** Another way between hub and branches than nats-server, for tests in one process. */
+  link?: { hub?: HubLink; branch?: BranchLink };
+}
+
+type Options = PartsOptions & LinkOptions;
+
+const SERVER_LOOK_EVERY_MS = 1_000;
+const SERVER_AGAIN_AFTER_MS = 5_000;
+
+/** The branches of the configuration with the names that hub and branch know them by. */
+export function feedBranches(config: Config): FeedBranch[] {
+  return configuredBranches(config).map((branch, i) => {
+    const { [i]: own = {} } = config.branches;
+    return { ...branch, name: branchName(own), mayPrice: own.mayPrice ?? false };
+  });
+}
+
+/** A store that was a hub and is none any more feeds no branches. */
+export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
+  if (!isHub(config) && mirror.read(isFeeding)) await mirror.write(endFeeding);
+}
+
+/** Nothing of a hub is loaded where there is none. */
+export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
+  const { config, clock, log } = options;
+  const { mirror, stores, state, onLine } = parts;
+  if (!isHub(config)) return [];
+  const run: NamedLoop['run'] = async (signal, beat) => {
+    const { Hub } = await import('../link/hub.ts');
+    const link = options.link?.hub ?? (await natsHubLink(config, parts));
+    const hub = new Hub({
+      ...{ link, mirror, stores, clock, log },
+      branches: feedBranches(config),
+      rows: state.hub,
+      guards: config.guard,
+      holdBack: config.stock.holdBackUnbooked,
+      onLine: () => {
+        for (const listener of onLine) listener();
+      },
+    });
+    try {
+      await hub.run(signal, beat);
+    } finally {
+      await link.close();
+    }
+  };
+  const server: NamedLoop['run'] = async (signal, beat) => {
+    const { ServerKeeper } = await import('../link/server-file.ts');
+    const keeper = new ServerKeeper(state.hub, config.hub);
+    let isTold = false;
+    while (!signal.aborted) {
+      beat();
+      try {
+        await keeper.look(clock.nowMs());
+        isTold = false;
+        await clock.sleep(SERVER_LOOK_EVERY_MS, signal);
+      } catch (error) {
+        if (!isTold)
+          log.warn({ err: error }, 'the nats-server does not know all branches yet; it is told again');
+        isTold = true;
+        await clock.sleep(SERVER_AGAIN_AFTER_MS, signal);
+      }
+    }
+  };
+  return [{ name: 'hub', run }, ...(options.link?.hub ? [] : [{ name: 'hub.server', run: server }])];
+}
+
+async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
+  const { NatsHubLink } = await import('../link/nats.ts');
+  const { ownAccess } = await import('../link/server-file.ts');
+  return new NatsHubLink(await ownAccess(state.hub, config.hub, 'hub'));
+}
+
+/** What a branch has in place of everything that calls the platform. */
+export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
+  const { config, secrets, clock, log } = options;
+  const { mirror, stores, state, onLine } = parts;
+  const made = (async () => {
+    const { BranchFollower } = await import('../link/branch.ts');
+    const link =
+      options.link?.branch ?? (await natsBranchLink(config, secrets.linkSeed ?? state.linkKey.read()));
+    const version = programVersion();
+    const outboxKeptMs = config.retention.outboxMs;
+    const spellings = compileSpellings(config.orders.fields);
+    return {
+      link,
+      follower: new BranchFollower({
+        link,
+        mirror,
+        stores,
+        version,
+        spellings,
+        outboxKeptMs,
+        onOrders,
+        clock,
+        log,
+      }),
+    };
+  })();
+  made.catch((error: unknown) => {
+    const { message, hint } = asTillsyncError(error);
+    mirror.freshnessBoard.report('hub.link', 'failing', [message, hint].filter(Boolean).join(' '));
+  });
+  return [
+    {
+      name: 'link.down',
+      async run(signal, beat) {
+        const { follower } = await made;
+        await follower.follow(signal, beat);
+      },
+    },
+    {
+      name: 'link.up',
+      async run(signal, beat) {
+        const { link, follower } = await made;
+        const wake = () => follower.wake();
+        onLine.add(wake);
+        try {
+          await follower.handUp(signal, beat);
+        } finally {
+          onLine.delete(wake);
+          await link.close();
+        }
+      },
+    },
+  ];
+}
+
+async function natsBranchLink({ link }: Config, seed: string | undefined): Promise<BranchLink> {
+  if (seed === undefined) {
+    throw new TillsyncError('config-invalid', 'This branch has no key by which the hub knows it.', {
+      hint: 'Join the hub: {tillsync} init --join INVITATION',
+    });
+  }
+  const { NatsBranchLink } = await import('../link/nats.ts');
+  const { readPem } = await import('../link/server-file.ts');
+  const ca = link.caFile === '' ? null : readPem(link.caFile);
+  const tls = /^tls:/i.test(link.hub) ? { ca, serverName: null } : null;
+  return new NatsBranchLink({ url: link.hub, branch: link.branch, seed, tls });
+}

@@ -1,0 +1,226 @@
+import { randomUUID } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import * as z from 'zod';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import type { SentOrder } from '../orders/branch-feed.ts';
+import { forgetCustomer } from '../orders/forget.ts';
+import type { OrderReading } from '../orders/order.ts';
+import { quarantine } from '../orders/order-queries.ts';
+import { mergeOrder } from '../orders/order-rows.ts';
+import type { OrderSpellings } from '../orders/spellings.ts';
+import type { ChangeBody } from '../outbox/change.ts';
+import { OutboxQueue } from '../outbox/queue.ts';
+import { type DownMessage, RESULT, type Result, UP_ITEMS_MAX, type UpItem } from './link.ts';
+
+/** Where a branch is. */
+export interface BranchPlace {
+  epoch: string | null;
+  mark: number;
+  line: string;
+  lastU: number;
+}
+
+/**
+ * A branch's part of the mirror: how far it followed the hub, and what is on its way up. Each function works within the
+ * caller's transaction.
+ */
+
+/** Begins a line where there is none yet. */
+export function beginLink(db: Database.Database): void {
+  sqlOf(db).run('INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
+}
+
+export function branchPlace(db: Database.Database): BranchPlace {
+  const sql = 'SELECT epoch, mark, line, last_u AS lastU FROM link';
+  return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
+}
+
+/** The hub has more of this line than was ever handed up from here: this mirror is an older copy, so it begins anew. */
+export function beginLine(db: Database.Database): void {
+  const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
+    'SELECT kind, change_id AS changeId, body FROM up_items ORDER BY u',
+  );
+  sqlOf(db).run('DELETE FROM up_items');
+  for (const [i, { kind, changeId, body }] of items.entries()) {
+    const again = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    sqlOf(db).run(again, i + 1, kind, changeId, body);
+  }
+  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', randomUUID(), items.length);
+}
+
+export interface Applied {
+  orders: number;
+  /** Whether the feed has a gap here, so that only a snapshot helps. */
+  hasGap: boolean;
+}
+
+const ORDER = z.object({
+  source: z.enum(['webhook', 'poll']),
+  observedAt: z.string(),
+  raw: z.string(),
+  reading: z.custom<OrderReading>((value) => isReading(value)),
+});
+
+const FORGET = z.object({ orderId: z.string().min(1) });
+
+/** As the hub's own reader made it. */
+function isReading(value: unknown): boolean {
+  const { orderId, fields, items = [] } = Object(value) as Partial<OrderReading>;
+  return typeof orderId === 'string' && orderId !== '' && typeof fields === 'object' && Array.isArray(items);
+}
+
+/**
+ * Takes in what came down. What is here already is passed over; behind a gap, or in another life of the hub's database,
+ * nothing counts until a snapshot begins.
+ */
+export function applyDown(
+  db: Database.Database,
+  messages: readonly DownMessage[],
+  spellings: OrderSpellings,
+  nowMs: number,
+): Applied {
+  let { epoch, mark } = branchPlace(db);
+  const applied: Applied = { orders: 0, hasGap: false };
+  for (const message of messages) {
+    const isSnapshot = message.kind === 'snapshot-begin' && (message.epoch !== epoch || message.n > mark);
+    if (isSnapshot) {
+      if (message.epoch !== epoch) handUpAgain(db, nowMs);
+      applied.hasGap = false;
+    } else if (message.epoch !== epoch || message.n > mark + 1) {
+      applied.hasGap = true;
+      continue;
+    } else if (message.n <= mark) continue;
+    if (applyOne(db, message, spellings, nowMs)) applied.orders += 1;
+    ({ epoch, n: mark } = message);
+  }
+  sqlOf(db).run('UPDATE link SET epoch = ?, mark = ?', epoch, mark);
+  return applied;
+}
+
+/** Whether it was an order. What cannot be applied is kept for a person and does not hold up what follows. */
+function applyOne(
+  db: Database.Database,
+  message: DownMessage,
+  spellings: OrderSpellings,
+  nowMs: number,
+): boolean {
+  const apply = db.transaction(() => {
+    if (message.kind === 'order') {
+      const { source, reading, raw, observedAt }: SentOrder = ORDER.parse(JSON.parse(message.body));
+      mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
+    } else if (message.kind === 'forget') {
+      const { orderId } = FORGET.parse(JSON.parse(message.body));
+      forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
+    } else if (message.kind === 'result') applyResult(db, RESULT.parse(JSON.parse(message.body)), nowMs);
+    return message.kind === 'order';
+  });
+  try {
+    return apply();
+  } catch (error) {
+    // A fault of the disk is no fault of the message.
+    const { code = '' } = error as { code?: string };
+    if (code.startsWith('SQLITE_') && !/^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code)) throw error;
+    const reason = `Entry ${message.n} of the hub (${message.kind}) could not be applied.`;
+    quarantine(db, { source: 'webhook', receivedAtMs: nowMs, reason, payload: message.body });
+    return false;
+  }
+}
+
+function applyResult(db: Database.Database, { change, state, message }: Result, nowMs: number): void {
+  const at = isoUtc(nowMs);
+  if (state === 'held') {
+    const told = `Held at the hub, for a person there: ${message ?? ''}`;
+    sqlOf(db).run("UPDATE outbox SET message = ? WHERE change_id = ? AND state = 'sending'", told, change);
+    return;
+  }
+  const newer = `SELECT min(n.change_id) FROM outbox n JOIN outbox o ON o.change_id = @change
+    WHERE n.kind = o.kind AND n.target = o.target AND n.change_id > @change`;
+  const settled = sqlOf(db).run(
+    `UPDATE outbox SET state = @state, message = @message, settled_at = @at,
+       superseded_by = CASE WHEN @state = 'superseded' THEN (${newer}) END
+     WHERE change_id = @change AND state <> 'pending'`,
+    { change, state, message, at },
+  );
+  if (settled.changes === 0) return;
+  const queue = new OutboxQueue(db);
+  const row = queue.get(change);
+  if (row && state !== 'superseded') queue.outlive(row, at);
+}
+
+/** The hub begins a new life: what has no final word, and what the POS has booked, it may never have heard. */
+function handUpAgain(db: Database.Database, nowMs: number): void {
+  const queue = new OutboxQueue(db);
+  queue.begin();
+  const under =
+    "WHERE state = 'sending' AND change_id NOT IN (SELECT change_id FROM up_items WHERE change_id NOT NULL)";
+  for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
+    queue.putBack(sent, 'The hub began anew; it is handed up again.', isoUtc(nowMs));
+  }
+  sqlOf(db).run(
+    `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks
+     WHERE order_id NOT IN (SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack')
+     ON CONFLICT DO NOTHING`,
+  );
+}
+
+/**
+ * What is to go up now: what is under way already, else the changes that have waited longest, and behind them, once no
+ * change waits any more, acknowledgements. A change that has a number is on its way: newer values get a number of
+ * their own.
+ */
+export function nextUp(db: Database.Database): UpItem[] {
+  const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
+  const underWay = () =>
+    sqlOf(db)
+      .rows<{ u: number; kind: UpItem['kind']; changeId: number | null; body: string }>(sql)
+      .map(({ body, ...item }) => ({
+        ...item,
+        ...(JSON.parse(body) as Pick<UpItem, 'reference' | 'value'>),
+      }));
+  const before = underWay();
+  if (before.length > 0) return before;
+  let { lastU } = branchPlace(db);
+  const put = (kind: UpItem['kind'], changeId: number | null, body: Pick<UpItem, 'reference' | 'value'>) => {
+    lastU += 1;
+    const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
+    sqlOf(db).run(add, lastU, kind, changeId, JSON.stringify(body));
+  };
+  const waiting = sqlOf(db).rows<{
+    changeId: number;
+    kind: 'stock' | 'product';
+    body: string;
+    reference: string | null;
+  }>(
+    `SELECT change_id AS changeId, kind, body, reference FROM outbox
+     WHERE state = 'pending' AND held_guard IS NULL ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`,
+  );
+  for (const { changeId, kind, body, reference } of waiting) {
+    put(kind, changeId, { reference, value: JSON.parse(body) as ChangeBody });
+    const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
+    sqlOf(db).run(leave, changeId);
+  }
+  const room = UP_ITEMS_MAX - waiting.length;
+  const acks = sqlOf(db).values<string>('SELECT order_id FROM up_acks ORDER BY order_id LIMIT ?', room);
+  for (const orderId of acks) {
+    put('ack', null, { reference: null, value: orderId });
+    sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
+  }
+  if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastU);
+  return underWay();
+}
+
+/** The hub has everything up to this number. */
+export function noteUp(db: Database.Database, upTo: number): void {
+  sqlOf(db).run('DELETE FROM up_items WHERE u <= ?', upTo);
+}
+
+/** Changes and acknowledgements that the hub does not have yet, and the oldest change of them. */
+export function waitingUp(db: Database.Database): { waiting: number; oldestWaitingAt: string | null } {
+  const sql = `SELECT
+    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) +
+      (SELECT count(*) FROM up_acks) + (SELECT count(*) FROM up_items) AS waiting,
+    (SELECT min(created_at) FROM outbox WHERE state = 'pending' AND held_guard IS NULL) AS oldestWaitingAt`;
+  const none = { waiting: 0, oldestWaitingAt: null };
+  return sqlOf(db).row<{ waiting: number; oldestWaitingAt: string | null }>(sql) ?? none;
+}

@@ -1,0 +1,202 @@
+import { randomUUID } from 'node:crypto';
+import type * as z from 'zod';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { Waker } from '../core/loop.ts';
+import type { Clock } from '../core/time.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import type { OrderSpellings } from '../orders/spellings.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
+import { applyDown, beginLine, beginLink, branchPlace, nextUp, noteUp, waitingUp } from './branch-line.ts';
+import { LinkFreshness, refusalOf } from './hub.ts';
+import {
+  type BranchLink,
+  CHANGES_ANSWER,
+  type DownMessage,
+  HELLO_ANSWER,
+  type Hello,
+  type Question,
+  REFUSAL,
+} from './link.ts';
+
+const HELLO_EVERY_MS = 30_000;
+/** How often a wish for a snapshot is said again. */
+const WISH_EVERY_MS = 5_000;
+const AGAIN_AFTER_MS = 2_000;
+const LOOK_EVERY_MS = 500;
+const PRUNED_AT_ONCE = 1_000;
+
+export interface BranchOptions {
+  link: BranchLink;
+  mirror: Mirror;
+  stores: MirrorStores;
+  spellings: OrderSpellings;
+  version: string;
+  /** `retention.outbox`. */
+  outboxKeptMs: number;
+  /** Told when orders came. */
+  onOrders: () => void;
+  clock: Clock;
+  log: Log;
+}
+
+/** A branch: follows the hub's feed into its own mirror, and hands up what its POS changes. */
+export class BranchFollower {
+  readonly #options: BranchOptions;
+  readonly #freshness: LinkFreshness;
+  readonly #instance = randomUUID();
+  readonly #up: Waker;
+  #isStart = true;
+  /** The hub hears another machine under this name: what that one follows is not taken from it. */
+  #isRefused = false;
+  #following = new AbortController();
+  #wantsSnapshot = false;
+
+  constructor(options: BranchOptions) {
+    this.#options = options;
+    this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+    this.#up = new Waker(options.clock);
+  }
+
+  /** A hint that there is something to hand up. */
+  wake(): void {
+    this.#up.wake();
+  }
+
+  /** Follows the feed until the signal. */
+  async follow(signal: AbortSignal, beat: () => void): Promise<void> {
+    const { link, mirror, clock, log } = this.#options;
+    await mirror.write(beginLink);
+    while (!signal.aborted) {
+      try {
+        this.#following = new AbortController();
+        const until = AbortSignal.any([signal, this.#following.signal]);
+        if (!this.#isRefused) {
+          await link.follow(async (messages) => {
+            beat();
+            await this.take(messages);
+          }, until);
+        }
+        if (!signal.aborted) await clock.sleep(AGAIN_AFTER_MS, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        log.debug({ err: error }, 'the feed of the hub cannot be followed now; it is tried again');
+        await clock.sleep(AGAIN_AFTER_MS, signal);
+      }
+      beat();
+    }
+  }
+
+  /** One transaction for all of them. */
+  async take(messages: readonly DownMessage[]): Promise<void> {
+    const { mirror, spellings, clock, onOrders, log } = this.#options;
+    if (messages.length === 0) return;
+    const { orders, hasGap } = await mirror.write((db) => applyDown(db, messages, spellings, clock.nowMs()));
+    if (hasGap && !this.#wantsSnapshot) {
+      log.info({}, 'the feed of the hub has a gap here; a snapshot is asked for');
+      this.#up.wake();
+    }
+    this.#wantsSnapshot = hasGap;
+    if (orders > 0) onOrders();
+  }
+
+  /** Says hello and hands up until the signal. */
+  async handUp(signal: AbortSignal, beat: () => void): Promise<void> {
+    const { clock, log, mirror } = this.#options;
+    await mirror.write(beginLink);
+    let helloMs = Number.NEGATIVE_INFINITY;
+    let isDown = false;
+    while (!signal.aborted) {
+      beat();
+      try {
+        const everyMs = this.#wantsSnapshot ? WISH_EVERY_MS : HELLO_EVERY_MS;
+        if (isDown || clock.monotonicMs() >= helloMs + everyMs) {
+          await this.hello();
+          helloMs = clock.monotonicMs();
+          await this.#prune();
+        }
+        isDown = false;
+        if (await this.handUpOnce()) continue;
+        const dueMs = clock.nowMs() + LOOK_EVERY_MS;
+        await this.#up.until(() => dueMs, signal, beat);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!isDown) log.warn({ err: error }, 'the hub cannot be reached; what is to go up stays here');
+        isDown = true;
+        this.#failed(error);
+        await clock.sleep(AGAIN_AFTER_MS, signal);
+      }
+    }
+  }
+
+  #failed(error: unknown): void {
+    const { mirror } = this.#options;
+    if (hasCode(error, 'link-refused')) {
+      this.#isRefused = true;
+      this.#following.abort();
+    }
+    this.#freshness.failed(error);
+    const { waiting } = mirror.read(waitingUp);
+    if (waiting > 0) mirror.freshnessBoard.report('outbox.push', 'failing', asTillsyncError(error).message);
+  }
+
+  /** Tells the hub where this branch is, and hears how the hub fares. Throws `link-…`. */
+  async hello(): Promise<void> {
+    const { mirror, version } = this.#options;
+    const { epoch, mark, line, lastU } = mirror.read(branchPlace);
+    const question: Hello = {
+      ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
+      ...{ epoch, mark, line, ...mirror.read(waitingUp) },
+    };
+    const { upTo, freshness } = await this.#ask('hello', question, HELLO_ANSWER);
+    this.#isStart = false;
+    this.#isRefused = false;
+    this.#freshness.ok();
+    for (const each of freshness) mirror.adoptFreshness(each);
+    if (upTo > lastU) await mirror.write(beginLine);
+    else await mirror.write((db) => noteUp(db, upTo));
+    if (upTo > lastU) await this.hello();
+  }
+
+  /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */
+  async handUpOnce(): Promise<boolean> {
+    const { mirror, log } = this.#options;
+    if (mirror.read(waitingUp).waiting === 0) return false;
+    const items = await mirror.write(nextUp);
+    if (items.length === 0) return false;
+    const { line } = mirror.read(branchPlace);
+    const { upTo } = await this.#ask('changes', { instance: this.#instance, line, items }, CHANGES_ANSWER);
+    await mirror.write((db) => noteUp(db, upTo));
+    mirror.freshnessBoard.ok('outbox.push');
+    log.info({ items: items.length }, 'handed changes and acknowledgements up to the hub');
+    return true;
+  }
+
+  async #ask<T>(question: Question, body: object, schema: z.ZodType<T>): Promise<T> {
+    const text = await this.#options.link.ask(question, JSON.stringify(body));
+    return readAnswer(text, schema);
+  }
+
+  async #prune(): Promise<void> {
+    const { stores, outboxKeptMs, clock } = this.#options;
+    if (outboxKeptMs === 0) return;
+    const prune = () =>
+      stores.write(({ decisions }) => decisions.prune(clock.nowMs() - outboxKeptMs, PRUNED_AT_ONCE));
+    while ((await prune()) === PRUNED_AT_ONCE);
+  }
+}
+
+/** Throws `link-refused` or `link-down` for a refusal, and `link-down` for what is no answer. */
+export function readAnswer<T>(text: string, schema: z.ZodType<T>): T {
+  let answer: unknown;
+  try {
+    answer = JSON.parse(text);
+  } catch (cause) {
+    throw new TillsyncError('link-down', 'The answer of the hub cannot be read.', { cause });
+  }
+  const refused = REFUSAL.safeParse(answer);
+  if (refused.success) throw refusalOf(refused.data.refused.code, refused.data.refused.message);
+  const read = schema.safeParse(answer);
+  if (read.success) return read.data;
+  throw new TillsyncError('link-down', 'The answer of the hub cannot be read.');
+}

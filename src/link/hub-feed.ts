@@ -1,0 +1,329 @@
+import { randomUUID } from 'node:crypto';
+import type Database from 'better-sqlite3';
+import type { Branch } from '../catalog/product.ts';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { addToFeed, type SentOrder } from '../orders/branch-feed.ts';
+import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
+import { orderById } from '../orders/order-queries.ts';
+import { type HandedOver, readProductChange, readStockChange } from '../outbox/change.ts';
+import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { Stores } from '../outbox/stores.ts';
+import type { DownMessage, Hello, Result, UpItem } from './link.ts';
+
+/** A branch with a tillsync of its own, as the hub's configuration has it. */
+export interface FeedBranch extends Branch {
+  name: string;
+  mayPrice: boolean;
+}
+
+const DAY_MS = 86_400_000;
+/** What is said again when the server has lost it; a branch that was away for longer gets a snapshot. */
+export const FEED_KEPT_MS = 7 * DAY_MS;
+/** Orders of a snapshot: open ones, and what changed within so long. */
+const SNAPSHOT_MS = 60 * DAY_MS;
+/** So long a snapshot may be on its way before another one is made. */
+const SNAPSHOT_AGAIN_MS = 600_000;
+const PRUNED_AT_ONCE = 5_000;
+
+/**
+ * The hub's part of the mirror: what goes down to the branches and how far what came up was taken in. Each function
+ * works within the caller's transaction.
+ */
+
+/** Brings the branches to what the configuration says. A number is never given twice, so none is forgotten. */
+export function beginHub(db: Database.Database, branches: readonly FeedBranch[]): void {
+  sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
+  sqlOf(db).run('DELETE FROM feed_stores');
+  for (const { name, mayPrice, externalId, subsidiaryId } of branches) {
+    sqlOf(db).run(
+      `INSERT INTO feed_branches (branch, may_price) VALUES (?, ?)
+       ON CONFLICT (branch) DO UPDATE SET may_price = excluded.may_price`,
+      ...[name, Number(mayPrice)],
+    );
+    for (const storeId of [externalId, subsidiaryId]) {
+      const route = 'INSERT INTO feed_stores (store_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
+      if (storeId !== null) sqlOf(db).run(route, storeId, name);
+    }
+  }
+  const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
+    JOIN feed_stores s ON s.store_id = o.store_external_id ORDER BY o.seq`;
+  for (const { orderId, branch } of sqlOf(db).rows<{ orderId: string; branch: string }>(nowKnown)) {
+    sendWhole(db, branch, orderId);
+    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
+  }
+  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+}
+
+/** Orders that name no branch: how many, and the first few names. */
+export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
+  const orders = sqlOf(db).value<number>('SELECT count(*) FROM unassigned_orders') ?? 0;
+  const names = `SELECT DISTINCT store_external_id FROM unassigned_orders JOIN orders USING (order_id) LIMIT 5`;
+  return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };
+}
+
+/** So many ends of changes go down in one transaction. */
+const SETTLED_AT_ONCE = 500;
+
+/** Whether ends of changes that branches handed up are to go down. */
+export function hasSettled(db: Database.Database): boolean {
+  return (
+    sqlOf(db).row('SELECT 1 FROM handed_up INDEXED BY handed_up_settled WHERE settled = 1') !== undefined
+  );
+}
+
+/** Puts them into the feeds. The mark and the end are of one transaction, so none is forgotten. */
+export function sendSettled(db: Database.Database, nowMs: number): void {
+  const sql = `SELECT u.change_id AS changeId, u.branch, u.branch_change_id AS change, o.state, o.message
+    FROM handed_up u INDEXED BY handed_up_settled JOIN outbox o USING (change_id) WHERE u.settled = 1
+    ORDER BY u.change_id LIMIT ${SETTLED_AT_ONCE}`;
+  sqlOf(db).run(
+    `DELETE FROM handed_up WHERE settled = 1 AND change_id NOT IN (SELECT change_id FROM outbox)`,
+  );
+  const at = isoUtc(nowMs);
+  for (const { changeId, branch, ...result } of sqlOf(db).rows<Result & { changeId: number; branch: string }>(
+    sql,
+  )) {
+    // A person may have had it tried again since.
+    const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
+    if (isOver) addToFeed(db, branch, 'result', result, { at });
+    sqlOf(db).run('UPDATE handed_up SET settled = 0 WHERE change_id = ?', changeId);
+  }
+}
+
+/** The next entries to be published, in the order in which they were written. */
+export function unpublished(db: Database.Database, limit: number): (DownMessage & { feedId: number })[] {
+  const sql = `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, body
+    FROM feed INDEXED BY feed_unpublished WHERE published = 0 ORDER BY feed_id LIMIT ?`;
+  return sqlOf(db).rows(sql, limit);
+}
+
+export function notePublished(db: Database.Database, feedIds: readonly number[]): void {
+  for (const feedId of feedIds) sqlOf(db).run('UPDATE feed SET published = 1 WHERE feed_id = ?', feedId);
+}
+
+/** What the server keeps is in this place now; all that it may have lost is to be said again. Gives whether it changed. */
+export function noteStream(db: Database.Database, stream: string, nowMs: number): boolean {
+  if (sqlOf(db).value<string | null>('SELECT stream FROM hub') === stream) return false;
+  sqlOf(db).run('UPDATE hub SET stream = ?', stream);
+  const again = 'UPDATE feed SET published = 0 WHERE published = 1 AND written_at >= ?';
+  sqlOf(db).run(again, isoUtc(nowMs - FEED_KEPT_MS));
+  return true;
+}
+
+/** Forgets what is published and older than it is said again. True: there is more. */
+export function pruneFeed(db: Database.Database, nowMs: number): boolean {
+  sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
+  const sql = `DELETE FROM feed WHERE feed_id IN
+    (SELECT feed_id FROM feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
+  return sqlOf(db).run(sql, isoUtc(nowMs - FEED_KEPT_MS)).changes === PRUNED_AT_ONCE;
+}
+
+interface BranchRow {
+  lastN: number;
+  snapshotN: number;
+  snapshotAt: string | null;
+  line: string | null;
+  upTo: number;
+  mayPrice: number;
+}
+
+function branchRow(db: Database.Database, branch: string): BranchRow | undefined {
+  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo,
+    may_price AS mayPrice FROM feed_branches WHERE branch = ?`;
+  return sqlOf(db).row<BranchRow>(sql, branch);
+}
+
+/** Newest number of each branch. */
+export function newestNumbers(db: Database.Database): Map<string, number> {
+  const sql = 'SELECT branch, last_n AS n FROM feed_branches';
+  return new Map(
+    sqlOf(db)
+      .rows<{ branch: string; n: number }>(sql)
+      .map(({ branch, n }) => [branch, n]),
+  );
+}
+
+/** Whether taking the hello in changes anything. */
+export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
+  const row = branchRow(db, branch);
+  const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
+  return (
+    row === undefined ||
+    row.line !== hello.line ||
+    hello.epoch !== epoch ||
+    hello.wantsSnapshot ||
+    hello.mark > row.lastN
+  );
+}
+
+/** How far the branch's line was taken in; undefined for a branch that is not there. */
+export function upToOf(db: Database.Database, branch: string): number | undefined {
+  return branchRow(db, branch)?.upTo;
+}
+
+/** Takes note of where a branch is, and writes it a snapshot where it cannot go on without one. */
+export function takeHello(db: Database.Database, branch: string, hello: Hello, nowMs: number): void {
+  const row = branchRow(db, branch);
+  if (!row) return;
+  if (row.line !== hello.line) {
+    sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
+  }
+  const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
+  if (hello.epoch === epoch && hello.mark > row.lastN) {
+    // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.
+    beginEpoch(db);
+    writeSnapshot(db, branch, nowMs);
+    return;
+  }
+  const isOtherEpoch = hello.epoch !== epoch;
+  if (!isOtherEpoch && !hello.wantsSnapshot) return;
+  // One that was written for an earlier mirror of this branch is of no use to a new one.
+  const madeMs =
+    row.snapshotAt === null || row.line !== hello.line
+      ? Number.NEGATIVE_INFINITY
+      : Date.parse(row.snapshotAt);
+  const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
+  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) writeSnapshot(db, branch, nowMs);
+}
+
+/** The numbers of the feed are of another life from now on: each branch then needs a snapshot. */
+export function beginEpoch(db: Database.Database): void {
+  sqlOf(db).run('UPDATE hub SET epoch = ?', randomUUID());
+  sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL');
+}
+
+/** All that a branch needs to go on without what came before. */
+function writeSnapshot(db: Database.Database, branch: string, nowMs: number): void {
+  const at = isoUtc(nowMs);
+  addToFeed(db, branch, 'snapshot-begin', {}, { at });
+  const begin = 'UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = ? WHERE branch = ?';
+  sqlOf(db).run(begin, at, branch);
+  const orders = `SELECT order_id FROM orders
+    WHERE store_external_id IN (SELECT store_id FROM feed_stores WHERE branch = ?) AND (${IS_OPEN} OR updated_at >= ?)
+    ORDER BY seq`;
+  for (const orderId of sqlOf(db).values<string>(orders, branch, isoUtc(nowMs - SNAPSHOT_MS))) {
+    sendWhole(db, branch, orderId);
+  }
+  const results = `SELECT u.branch_change_id AS change, o.state, o.message FROM handed_up u JOIN outbox o USING (change_id)
+    WHERE u.branch = ? AND o.state IN ('done', 'rejected', 'superseded') ORDER BY u.branch_change_id`;
+  for (const result of sqlOf(db).rows<Result>(results, branch))
+    addToFeed(db, branch, 'result', result, { at });
+  addToFeed(db, branch, 'snapshot-end', {}, { at });
+}
+
+/** An order as it stands here. Its word is final, as a poll's is: the steps that led to it are not told again. */
+function sendWhole(db: Database.Database, branch: string, orderId: string): void {
+  const order = orderById(db, orderId);
+  const raw = sqlOf(db).value<string>('SELECT payload FROM orders WHERE order_id = ?', orderId);
+  if (order === undefined || raw === undefined) return;
+  const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
+  const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
+  addToFeed(db, branch, 'order', { source: 'poll', observedAt, reading, raw } satisfies SentOrder, {
+    at: observedAt,
+    orderId,
+  });
+}
+
+export interface TakeUpOptions {
+  branch: FeedBranch;
+  line: string;
+  items: readonly UpItem[];
+  guards: GuardSettings;
+  holdBack: boolean;
+  /** ISO 8601 UTC. */
+  at: string;
+}
+
+/**
+ * Takes in what a branch handed up, each item once and in its order; counts before the acknowledgements that say that
+ * they include an order. Undefined where the items do not follow on what was taken in before.
+ */
+export function takeUp(stores: Stores, options: TakeUpOptions): { upTo: number } | undefined {
+  const { branch, line, guards, holdBack, at } = options;
+  const { db } = stores;
+  const row = branchRow(db, branch.name);
+  if (!row || row.line !== line) return undefined;
+  const items = options.items.filter(({ u }) => u > row.upTo);
+  if (items.some(({ u }, i) => u !== row.upTo + 1 + i)) return undefined;
+  if (holdBack) stores.reservations.begin(true);
+  const changes: { changeId: number; item: HandedOver }[] = [];
+  for (const up of items) {
+    if (up.kind === 'ack' || up.changeId === null) continue;
+    const item = changeOf(up, branch);
+    if ('refused' in item) {
+      const result: Result = { change: up.changeId, state: 'rejected', message: item.refused };
+      addToFeed(db, branch.name, 'result', result, { at });
+    } else changes.push({ changeId: up.changeId, item });
+  }
+  const accepted = stores.intake.accept(
+    changes.map(({ item }) => item),
+    { source: 'branch', guards },
+  );
+  for (const [i, { changeId, state, message }] of accepted.entries()) {
+    noteHandedUp(db, branch.name, changeId, changes[i]?.changeId ?? 0, at);
+    if (state === 'pending') continue;
+    addToFeed(db, branch.name, 'result', { change: changes[i]?.changeId, state, message }, { at });
+  }
+  const acks = items.flatMap(({ kind, value }) => (kind === 'ack' ? [String(value)] : []));
+  stores.reservations.acknowledge(acks, 'branch');
+  const upTo = items.at(-1)?.u ?? row.upTo;
+  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch.name);
+  return { upTo };
+}
+
+/** A change that went over one that waited takes its place, and whoever handed that one over is told. */
+function noteHandedUp(
+  db: Database.Database,
+  branch: string,
+  changeId: number,
+  branchChangeId: number,
+  at: string,
+): void {
+  const before = sqlOf(db).row<{ branch: string; change: number }>(
+    'SELECT branch, branch_change_id AS change FROM handed_up WHERE change_id = ?',
+    changeId,
+  );
+  if (before && (before.branch !== branch || before.change !== branchChangeId)) {
+    const message = 'A newer value took its place at the hub.';
+    const result: Result = { change: before.change, state: 'superseded', message };
+    addToFeed(db, before.branch, 'result', result, { at });
+  }
+  sqlOf(db).run(
+    `INSERT INTO handed_up (change_id, branch, branch_change_id) VALUES (?, ?, ?)
+     ON CONFLICT (change_id) DO UPDATE SET branch = excluded.branch, branch_change_id = excluded.branch_change_id,
+       settled = 0`,
+    ...[changeId, branch, branchChangeId],
+  );
+}
+
+/** The change as the branch may make it: stocks of its own, and what is the company's only with that right. */
+function changeOf(up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
+  const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
+  if (up.kind === 'product') {
+    if (!branch.mayPrice) {
+      return {
+        refused: `Branch ${branch.name} may not change prices, names or visibility: they hold for the whole company. At the hub, may_price = true of its [[branches]] allows it.`,
+      };
+    }
+    const reading = readProductChange(up.value);
+    return 'fault' in reading
+      ? { refused: reading.fault.message }
+      : { kind: 'product', ...reading, reference };
+  }
+  const reading = readStockChange(up.value);
+  if ('fault' in reading) return { refused: reading.fault.message };
+  const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
+  const isOther =
+    (subsidiaryId !== undefined && subsidiaryId !== branch.subsidiaryId) ||
+    (subsidiaryExternalId !== undefined && subsidiaryExternalId !== branch.externalId);
+  if (isOther) {
+    const named = subsidiaryExternalId ?? subsidiaryId;
+    return { refused: `Branch ${branch.name} may change only its own stock, not that of ${named}.` };
+  }
+  const place = {
+    ...(branch.subsidiaryId !== null && { subsidiaryId: branch.subsidiaryId }),
+    ...(branch.externalId !== null && { subsidiaryExternalId: branch.externalId }),
+  };
+  return { kind: 'stock', change: { ...change, ...place }, reference };
+}

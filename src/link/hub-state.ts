@@ -1,0 +1,150 @@
+import type Database from 'better-sqlite3';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf, storing } from '../db/sqlite.ts';
+
+/** The hub's own keys (nkey seeds): its user, the one that has the server read its configuration again, and the key of the server's files. */
+export interface HubKeys {
+  hub: string;
+  system: string;
+  storage: string;
+}
+
+/** How the server's configuration was written last, so that it can be written again when a branch comes or goes. */
+export interface ServerConfigPlace {
+  file: string;
+  storeDirectory: string;
+  tls: { certFile: string; keyFile: string; caFile: string | null } | null;
+}
+
+/** What a branch said last of itself. */
+export interface BranchReport {
+  /** Newest number of the feed that is in its mirror. */
+  mark: number;
+  waiting: number;
+  oldestWaitingAt: string | null;
+  version: string;
+}
+
+export interface InvitedBranch {
+  branch: string;
+  publicKey: string;
+  /** ISO 8601 UTC; null: it has joined. */
+  expiresAt: string | null;
+  joinedAt: string | null;
+  seenAt: string | null;
+  report: BranchReport | null;
+}
+
+/** Keys and branches of the hub, in state.db. Methods throw `storage-…`. */
+export class HubRows {
+  readonly #db: Database.Database;
+  readonly #onSecret: (value: string) => void;
+
+  constructor({
+    db,
+    onSecret = () => {},
+  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+    this.#db = db;
+    this.#onSecret = onSecret;
+  }
+
+  /** undefined before they were made. */
+  keys(): HubKeys | undefined {
+    const text = storing(() => sqlOf(this.#db).value<string>('SELECT keys FROM hub'));
+    if (text === undefined) return undefined;
+    const keys = JSON.parse(text) as HubKeys;
+    for (const secret of Object.values(keys)) this.#onSecret(secret);
+    return keys;
+  }
+
+  /** Keeps these keys unless there are some; gives those that hold. */
+  keepKeys(keys: HubKeys): HubKeys {
+    const sql = 'INSERT INTO hub (one, keys) VALUES (1, ?) ON CONFLICT DO NOTHING';
+    storing(() => sqlOf(this.#db).run(sql, JSON.stringify(keys)));
+    return this.keys() ?? keys;
+  }
+
+  serverConfig(): ServerConfigPlace | undefined {
+    const text = storing(() => sqlOf(this.#db).value<string | null>('SELECT server_config FROM hub'));
+    return text == null ? undefined : (JSON.parse(text) as ServerConfigPlace);
+  }
+
+  noteServerConfig(place: ServerConfigPlace): void {
+    storing(() => sqlOf(this.#db).run('UPDATE hub SET server_config = ?', JSON.stringify(place)));
+  }
+
+  branches(): InvitedBranch[] {
+    const sql = `SELECT branch, public_key AS publicKey, expires_at AS expiresAt, joined_at AS joinedAt,
+      seen_at AS seenAt, report FROM hub_branches ORDER BY branch`;
+    const rows = storing(() =>
+      sqlOf(this.#db).rows<Omit<InvitedBranch, 'report'> & { report: string | null }>(sql),
+    );
+    return rows.map((row) => ({
+      ...row,
+      report: row.report === null ? null : (JSON.parse(row.report) as BranchReport),
+    }));
+  }
+
+  /** The key of an invitation; whatever key the branch had before is worth nothing from now on. */
+  invite(branch: string, publicKey: string, expiresAtMs: number): void {
+    const sql = `INSERT INTO hub_branches (branch, public_key, expires_at) VALUES (?, ?, ?)
+      ON CONFLICT (branch) DO UPDATE SET public_key = excluded.public_key, expires_at = excluded.expires_at`;
+    storing(() => sqlOf(this.#db).run(sql, branch, publicKey, isoUtc(expiresAtMs)));
+  }
+
+  /** The branch's own key in place of that of its invitation; a sentence when the invitation is worth nothing. */
+  join(branch: string, publicKey: string, nowMs: number): string | undefined {
+    const row = this.branches().find((each) => each.branch === branch);
+    if (!row || row.expiresAt === null) return `The invitation of branch ${branch} was used already.`;
+    if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${branch} has expired.`;
+    const sql = `UPDATE hub_branches SET public_key = ?, expires_at = NULL, joined_at = ? WHERE branch = ?`;
+    storing(() => sqlOf(this.#db).run(sql, publicKey, isoUtc(nowMs), branch));
+    return undefined;
+  }
+
+  /** Whether the branch has a key of its own. */
+  hasJoined(branch: string): boolean {
+    const sql = 'SELECT 1 FROM hub_branches WHERE branch = ? AND expires_at IS NULL';
+    return storing(() => sqlOf(this.#db).row(sql, branch)) !== undefined;
+  }
+
+  /** Whether it was there. */
+  remove(branch: string): boolean {
+    const sql = 'DELETE FROM hub_branches WHERE branch = ?';
+    return storing(() => sqlOf(this.#db).run(sql, branch)).changes > 0;
+  }
+
+  saw(branch: string, report: BranchReport, nowMs: number): void {
+    const sql = 'UPDATE hub_branches SET seen_at = ?, report = ? WHERE branch = ?';
+    storing(() => sqlOf(this.#db).run(sql, isoUtc(nowMs), JSON.stringify(report), branch));
+  }
+}
+
+/** The key of a branch, in state.db. Methods throw `storage-…`. */
+export class LinkKeyRows {
+  readonly #db: Database.Database;
+  readonly #onSecret: (value: string) => void;
+
+  constructor({
+    db,
+    onSecret = () => {},
+  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+    this.#db = db;
+    this.#onSecret = onSecret;
+  }
+
+  /** undefined before the branch joined. */
+  read(): string | undefined {
+    const seed = storing(() => sqlOf(this.#db).value<string>('SELECT seed FROM link_key'));
+    if (seed !== undefined) this.#onSecret(seed);
+    return seed;
+  }
+
+  /** Durable when it returns. */
+  keep(seed: string): void {
+    this.#onSecret(seed);
+    const sql =
+      'INSERT INTO link_key (one, seed) VALUES (1, ?) ON CONFLICT DO UPDATE SET seed = excluded.seed';
+    storing(() => sqlOf(this.#db).run(sql, seed));
+  }
+}

@@ -1,0 +1,238 @@
+import type { FreshnessBoard, FreshnessSubject } from '../core/alarm.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import type { Log } from '../core/log.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
+import type { Mirror } from '../orders/mirror.ts';
+import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
+import {
+  beginHub,
+  type FeedBranch,
+  hasSettled,
+  isNews,
+  notePublished,
+  noteStream,
+  pruneFeed,
+  sendSettled,
+  takeHello,
+  takeUp,
+  unassigned,
+  unpublished,
+  upToOf,
+} from './hub-feed.ts';
+import type { HubRows } from './hub-state.ts';
+import { CHANGES, HELLO, type HelloAnswer, type HubLink, JOIN, type Question } from './link.ts';
+
+const LOOK_EVERY_MS = 200;
+const AGAIN_AFTER_MS = 2_000;
+const CHECK_EVERY_MS = 15_000;
+const PRUNE_EVERY_MS = 3_600_000;
+/** Down for less is not worth a word: a server that restarts is back sooner. */
+export const LINK_PATIENCE_MS = 60_000;
+const IN_FLIGHT = 64;
+
+const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook'];
+
+export interface HubOptions {
+  link: HubLink;
+  branches: readonly FeedBranch[];
+  mirror: Mirror;
+  stores: MirrorStores;
+  rows: HubRows;
+  guards: GuardSettings;
+  holdBack: boolean;
+  /** Told when changes were put in the queue. */
+  onLine: () => void;
+  clock: Clock;
+  log: Log;
+}
+
+/** The hub: publishes what goes down to the branches, and answers what they ask. */
+export class Hub {
+  readonly #options: HubOptions;
+  readonly #freshness: LinkFreshness;
+  /** Of each branch the process that is heard. */
+  readonly #instances = new Map<string, string>();
+
+  constructor(options: HubOptions) {
+    this.#options = options;
+    this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+  }
+
+  async run(signal: AbortSignal, beat: () => void): Promise<void> {
+    const { mirror, branches, clock, log } = this.#options;
+    await mirror.write((db) => beginHub(db, branches));
+    while (!signal.aborted) {
+      try {
+        await this.#connected(signal, beat);
+      } catch (error) {
+        if (signal.aborted) return;
+        beat();
+        log.debug({ err: error }, 'the nats-server cannot be reached; it is tried again');
+        this.#freshness.failed(error);
+        await clock.sleep(AGAIN_AFTER_MS, signal);
+      }
+    }
+  }
+
+  /** Works until something fails. */
+  async #connected(signal: AbortSignal, beat: () => void): Promise<void> {
+    const { link, clock } = this.#options;
+    let checkMs = Number.NEGATIVE_INFINITY;
+    let pruneMs = clock.monotonicMs() + PRUNE_EVERY_MS;
+    while (!signal.aborted) {
+      beat();
+      const nowMs = clock.monotonicMs();
+      if (nowMs >= checkMs + CHECK_EVERY_MS) {
+        const isFirst = checkMs === Number.NEGATIVE_INFINITY;
+        await this.#check();
+        if (isFirst) await link.answer((branch, question, body) => this.answer(branch, question, body));
+        checkMs = nowMs;
+      }
+      if (nowMs >= pruneMs) {
+        if (!(await this.#options.mirror.write((db) => pruneFeed(db, clock.nowMs())))) {
+          pruneMs = nowMs + PRUNE_EVERY_MS;
+        }
+      }
+      if (!(await this.publish())) await clock.sleep(LOOK_EVERY_MS, signal);
+    }
+  }
+
+  /** Makes sure that the server has what it needs, and says again what it has lost. */
+  async #check(): Promise<void> {
+    const { link, branches, mirror, clock, log } = this.#options;
+    const stream = await link.prepare(branches.map(({ name }) => name));
+    if (await mirror.write((db) => noteStream(db, stream, clock.nowMs()))) {
+      log.info({}, 'the nats-server keeps messages in a new place; the last days are said again');
+    }
+    this.#freshness.ok();
+    const { orders, stores } = mirror.read(unassigned);
+    if (orders === 0) mirror.alarms.lower('hub.unassigned');
+    else {
+      const names = stores.map((store) => store ?? 'no branch at all').join(', ');
+      mirror.alarms.raise('hub.unassigned', `Orders of no known branch: ${orders}. They name: ${names}.`);
+    }
+  }
+
+  /** Publishes what waits, in parts; true: there may be more. */
+  async publish(): Promise<boolean> {
+    const { mirror, link, clock } = this.#options;
+    if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
+    const messages = mirror.read((db) => unpublished(db, IN_FLIGHT));
+    if (messages.length === 0) return false;
+    await link.publish(messages);
+    await mirror.write((db) =>
+      notePublished(
+        db,
+        messages.map(({ feedId }) => feedId),
+      ),
+    );
+    return messages.length === IN_FLIGHT;
+  }
+
+  /** The answer to a branch's question. Never throws. */
+  async answer(branch: string, question: Question, body: string): Promise<string> {
+    try {
+      const found = this.#options.branches.find(({ name }) => name === branch);
+      if (!found) return refusal('expired', `The hub has no branch ${branch} in its configuration.`);
+      const asked: unknown = JSON.parse(body);
+      if (question === 'join') return this.#join(branch, asked);
+      if (!this.#options.rows.hasJoined(branch)) {
+        return refusal('expired', `Branch ${branch} has an invitation that it has not taken yet.`);
+      }
+      return question === 'hello' ? await this.#hello(branch, asked) : await this.#changes(found, asked);
+    } catch (error) {
+      const { code, message } = asTillsyncError(error);
+      this.#options.log.warn(
+        { branch, question, err: error },
+        'a question of a branch could not be answered',
+      );
+      const isOurs = code.startsWith('storage-') || code === 'aborted';
+      return refusal(isOurs ? 'busy' : 'unreadable', isOurs ? message : 'The hub cannot read the question.');
+    }
+  }
+
+  #join(branch: string, asked: unknown): string {
+    const { rows, clock, log } = this.#options;
+    const { publicKey } = JOIN.parse(asked);
+    const refused = rows.join(branch, publicKey, clock.nowMs());
+    if (refused !== undefined) return refusal('expired', refused);
+    log.info({ branch }, 'a branch has joined');
+    return JSON.stringify({ joined: true });
+  }
+
+  async #hello(branch: string, asked: unknown): Promise<string> {
+    const { mirror, rows, clock } = this.#options;
+    const hello = HELLO.parse(asked);
+    if (hello.isStart || !this.#instances.has(branch)) this.#instances.set(branch, hello.instance);
+    const replaced = this.#replaced(branch, hello.instance);
+    if (replaced !== undefined) return replaced;
+    if (mirror.read((db) => isNews(db, branch, hello))) {
+      await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
+    }
+    const { mark, waiting, oldestWaitingAt, version } = hello;
+    rows.saw(branch, { mark, waiting, oldestWaitingAt, version }, clock.nowMs());
+    const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
+    const upTo = mirror.read((db) => upToOf(db, branch)) ?? 0;
+    return JSON.stringify({ upTo, freshness: freshness as HelloAnswer['freshness'] } satisfies HelloAnswer);
+  }
+
+  async #changes(branch: FeedBranch, asked: unknown): Promise<string> {
+    const { stores, guards, holdBack, clock, onLine } = this.#options;
+    const { instance, line, items } = CHANGES.parse(asked);
+    const replaced = this.#replaced(branch.name, instance);
+    if (replaced !== undefined) return replaced;
+    const at = isoUtc(clock.nowMs());
+    const taken = await stores.write((own) => takeUp(own, { branch, line, items, guards, holdBack, at }));
+    if (!taken)
+      return refusal('unreadable', 'These changes do not follow on what the hub has; say hello first.');
+    onLine();
+    return JSON.stringify(taken);
+  }
+
+  #replaced(branch: string, instance: string): string | undefined {
+    const heard = this.#instances.get(branch) ?? instance;
+    if (heard === instance) return undefined;
+    return refusal('replaced', `Another machine works as branch ${branch} now, with the same key.`);
+  }
+}
+
+function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: string): string {
+  return JSON.stringify({ refused: { code, message } });
+}
+
+/** How the link fares, told once it has been down for longer than a restart takes. */
+export class LinkFreshness {
+  readonly #board: FreshnessBoard;
+  readonly #clock: Clock;
+  #sinceMs: number | undefined;
+
+  constructor(board: FreshnessBoard, clock: Clock) {
+    this.#board = board;
+    this.#clock = clock;
+  }
+
+  ok(): void {
+    this.#sinceMs = undefined;
+    this.#board.ok('hub.link');
+  }
+
+  failed(error: unknown): void {
+    const { message, hint } = asTillsyncError(error);
+    const nowMs = this.#clock.monotonicMs();
+    this.#sinceMs ??= nowMs;
+    const isRefused = hasCode(error, 'link-refused', 'config-invalid');
+    if (!isRefused && nowMs - this.#sinceMs < LINK_PATIENCE_MS) return;
+    this.#board.report('hub.link', 'failing', [message, hint].filter(Boolean).join(' '));
+  }
+}
+
+/** Throws `link-refused`, or `link-down` where it is worth another try, when the hub's answer is none. */
+export function refusalOf(code: string, message: string): TillsyncError {
+  if (code === 'busy') return new TillsyncError('link-down', message);
+  const hint =
+    code === 'replaced'
+      ? 'End the tillsync that is too many, then restart the other: {restart}'
+      : 'At the hub, invite the branch again: {tillsync} branch invite NAME';
+  return new TillsyncError('link-refused', message, code === 'unreadable' ? {} : { hint });
+}

@@ -1,0 +1,101 @@
+import { TillsyncError } from '../core/errors.ts';
+import type { BranchLink, DownMessage, HubLink, Question } from './link.ts';
+
+type Handler = (branch: string, question: Question, body: string) => Promise<string>;
+
+function down(): TillsyncError {
+  return new TillsyncError('link-down', 'The link is down.');
+}
+
+/** What stands between a hub and its branches, within one process: for tests and simulations, which break it. */
+export class InProcessServer {
+  #made = 1;
+  readonly #kept = new Map<string, DownMessage[]>();
+  /** How many of them a branch has taken. */
+  readonly #taken = new Map<string, number>();
+  readonly #waiting = new Set<() => void>();
+  #handler: Handler | undefined;
+  isDown = false;
+  /** The answers of the next so many questions are lost after they were acted on. */
+  lostAnswers = 0;
+  /** The next so many messages are stored, and the hub does not hear of it. */
+  lostAcknowledgements = 0;
+
+  /** Everything that was kept is gone, as when the server's files were deleted. */
+  lose(): void {
+    this.#made += 1;
+    this.#kept.clear();
+    this.#taken.clear();
+  }
+
+  /** What a branch has taken is gone, and the next so many as well, as after the time for which messages are kept. */
+  expire(branch: string, count: number): void {
+    this.#kept.get(branch)?.splice(0, (this.#taken.get(branch) ?? 0) + count);
+    this.#taken.set(branch, 0);
+  }
+
+  /** Messages that a branch has not taken yet. */
+  pending(branch: string): number {
+    return (this.#kept.get(branch)?.length ?? 0) - (this.#taken.get(branch) ?? 0);
+  }
+
+  hub(): HubLink {
+    return {
+      prepare: async () => {
+        if (this.isDown) throw down();
+        return `place-${this.#made}`;
+      },
+      publish: async (messages) => {
+        for (const message of messages) {
+          if (this.isDown) throw down();
+          this.#kept.set(message.branch, [...(this.#kept.get(message.branch) ?? []), message]);
+          if (this.lostAcknowledgements > 0) {
+            this.lostAcknowledgements -= 1;
+            throw down();
+          }
+        }
+        for (const wake of this.#waiting) wake();
+      },
+      answer: async (handler) => {
+        this.#handler = handler;
+      },
+      close: async () => {
+        this.#handler = undefined;
+      },
+    };
+  }
+
+  branch(name: string): BranchLink {
+    return {
+      follow: async (take, signal) => {
+        while (!signal.aborted) {
+          if (this.isDown) throw down();
+          const from = this.#taken.get(name) ?? 0;
+          const messages = this.#kept.get(name)?.slice(from, from + 200) ?? [];
+          if (messages.length > 0) {
+            await take(messages);
+            this.#taken.set(name, from + messages.length);
+          } else await this.#more(signal);
+        }
+      },
+      ask: async (question, body) => {
+        if (this.isDown || !this.#handler) throw down();
+        const answer = await this.#handler(name, question, body);
+        if (this.lostAnswers > 0) {
+          this.lostAnswers -= 1;
+          throw down();
+        }
+        return answer;
+      },
+      close: async () => undefined,
+    };
+  }
+
+  async #more(signal: AbortSignal): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#waiting.add(resolve);
+    signal.addEventListener('abort', () => resolve(), { once: true });
+    await promise;
+    this.#waiting.delete(resolve);
+  }
+}

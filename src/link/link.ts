@@ -1,0 +1,114 @@
+import * as z from 'zod';
+
+/** One entry of a branch's feed on its way from the hub. */
+export interface DownMessage {
+  branch: string;
+  /** Of which life of the hub's database `n` is. */
+  epoch: string;
+  /** Of the branch, without a gap. */
+  n: number;
+  kind: string;
+  /** JSON text. */
+  body: string;
+}
+
+/** What a branch asks its hub. */
+export type Question = 'join' | 'hello' | 'changes';
+
+/** What carries messages between a hub and its branches, as the hub sees it. It may lose what it carries. */
+export interface HubLink {
+  /**
+   * Makes what is needed for these branches, and undoes what others had. Gives a name for the place where messages are
+   * kept: another name means that what was sent before may be lost. Throws `link-down`.
+   */
+  prepare(branches: readonly string[]): Promise<string>;
+  /** In their order; resolves when all are on the server's disk. Throws `link-down`; some may have arrived then. */
+  publish(messages: readonly DownMessage[]): Promise<void>;
+  /** Has questions answered from now on; the answer is JSON text. */
+  answer(handler: (branch: string, question: Question, body: string) => Promise<string>): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** The same as one branch sees it. */
+export interface BranchLink {
+  /**
+   * Gives messages to `take` in the order in which they were published, from the first that was not taken; those that
+   * it took are not given again if the link can help it. None for a while: an empty list, as a sign of life. Ends with the signal. Throws `link-down`, and what `take` does.
+   */
+  follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void>;
+  /** One question and its answer, both JSON text. Throws `link-down` when none came in time. */
+  ask(question: Question, body: string): Promise<string>;
+  close(): Promise<void>;
+}
+
+const text = z.string().max(10_000);
+
+export const JOIN = z.strictObject({ publicKey: z.string().regex(/^U[A-Z2-7]{55}$/) });
+
+/** How a branch stands; also a sign of life. */
+export const HELLO = z.object({
+  /** Of the process, new with each start: of two machines with one branch's key the newer one is heard. */
+  instance: text,
+  isStart: z.boolean(),
+  /** null: a mirror that never heard the hub. */
+  epoch: text.nullable(),
+  mark: z.number().int().min(0),
+  /** Whether it met a gap in the feed. */
+  wantsSnapshot: z.boolean(),
+  line: text,
+  waiting: z.number().int().min(0),
+  oldestWaitingAt: text.nullable(),
+  version: text,
+});
+export type Hello = z.infer<typeof HELLO>;
+
+const freshness = z.object({
+  subject: z.enum(['orders.poll', 'orders.webhook']),
+  lastOkAt: text.nullable(),
+  lastTryAt: text.nullable(),
+  state: z.enum(['unknown', 'ok', 'waiting', 'degraded', 'failing', 'blocked', 'locked-out', 'off']),
+  message: text,
+});
+
+export const HELLO_ANSWER = z.object({
+  /** Up to this number of its line the hub has what the branch handed up. */
+  upTo: z.number().int().min(0),
+  /** How the hub's own orders come in. */
+  freshness: z.array(freshness),
+});
+export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
+
+export const UP_ITEM = z.object({
+  /** Number on the line, rising without a gap. */
+  u: z.number().int().min(1),
+  kind: z.enum(['stock', 'product', 'ack']),
+  /** Of the branch's outbox; null for an acknowledgement. */
+  changeId: z.number().int().nullable(),
+  /** Of the POS. */
+  reference: text.nullable(),
+  /** As the POS handed it over; of an acknowledgement the id of the order. */
+  value: z.unknown(),
+});
+export type UpItem = z.infer<typeof UP_ITEM>;
+export const UP_ITEMS_MAX = 500;
+
+export const CHANGES = z.object({
+  instance: text,
+  line: text,
+  items: z.array(UP_ITEM).max(UP_ITEMS_MAX),
+});
+
+export const CHANGES_ANSWER = z.object({ upTo: z.number().int().min(0) });
+
+/** In place of an answer; `code` says what follows from it, `message` is for a person. */
+export const REFUSAL = z.object({
+  refused: z.object({ code: z.enum(['expired', 'replaced', 'busy', 'unreadable']), message: text }),
+});
+
+/** What became of a change that was handed up. `held`: a guard rail at the hub holds it for a person. */
+export const RESULT = z.object({
+  change: z.number().int(),
+  state: z.enum(['done', 'rejected', 'superseded', 'held']),
+  message: z.string().nullable(),
+});
+export type Result = z.infer<typeof RESULT>;

@@ -1,0 +1,350 @@
+import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
+import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import { TillsyncError } from '../core/errors.ts';
+import type { BranchLink, DownMessage, HubLink, Question } from './link.ts';
+import { downSubject, inboxOf, STREAM, upSubject } from './server-config.ts';
+
+/** Older ones acknowledge what is not on the disk, and have known holes. */
+const SERVER_MIN = [2, 10, 27];
+const CONNECT_TIMEOUT_MS = 10_000;
+const ANSWER_TIMEOUT_MS = 15_000;
+const PUBLISH_TIMEOUT_MS = 10_000;
+const FETCH_MAX = 200;
+/** Short, for an endless one can stop after a reconnect. */
+const FETCH_MS = 15_000;
+const HEARTBEAT_MS = 5_000;
+const SECOND_NS = 1_000_000_000;
+const KEPT_S = 7 * 86_400;
+const STREAM_BYTES = 8 * 1024 ** 3;
+
+export interface NatsOptions {
+  url: string;
+  /** Of the nkey. */
+  seed: string;
+  /** How the server knows this end: the branch's name, `hub` or `system`. */
+  user: string;
+  /** null: in clear text, within one machine. */
+  tls: LinkTls | null;
+}
+
+export interface LinkTls {
+  /** PEM; null: the authorities that this machine knows. */
+  ca: string | null;
+  /** Whose certificate the server has, where the address names it otherwise. */
+  serverName: string | null;
+}
+
+/** One connection, made when it is needed first and again whenever it is gone. */
+export class NatsWire {
+  readonly #options: NatsOptions;
+  #connection: NatsConnection | undefined;
+
+  constructor(options: NatsOptions) {
+    this.#options = options;
+  }
+
+  /** Throws `link-down`, `config-invalid` for a server that is too old. */
+  async connection(): Promise<NatsConnection> {
+    if (this.#connection && !this.#connection.isClosed()) return this.#connection;
+    const { url, seed, user, tls } = this.#options;
+    const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
+    let made: NatsConnection;
+    try {
+      made = await connect({
+        servers: url,
+        name: `tillsync ${user}`,
+        authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
+        inboxPrefix: inboxOf(user),
+        timeout: CONNECT_TIMEOUT_MS,
+        maxReconnectAttempts: -1,
+        reconnectTimeWait: 1_000,
+        reconnectJitter: 1_000,
+        reconnectJitterTLS: 2_000,
+        ignoreAuthErrorAbort: true,
+        ignoreClusterUpdates: true,
+        pingInterval: 20_000,
+        ...(tls && {
+          tls: {
+            ...(tls.ca !== null && { ca: tls.ca }),
+            ...(tls.serverName !== null && { servername: tls.serverName }),
+          },
+        }),
+      });
+    } catch (cause) {
+      throw down(cause, `The nats-server at ${url} cannot be reached`);
+    }
+    const version = made.info?.version ?? '0';
+    if (isOlder(version)) {
+      await made.close();
+      throw new TillsyncError(
+        'config-invalid',
+        `The nats-server at ${url} is ${version}, which is too old.`,
+        {
+          hint: `Install nats-server ${SERVER_MIN.join('.')} or later; Debian 13 has it.`,
+        },
+      );
+    }
+    this.#connection = made;
+    return made;
+  }
+
+  async close(): Promise<void> {
+    const made = this.#connection;
+    this.#connection = undefined;
+    // A drain would wait for a server that may not be there.
+    await made?.close();
+  }
+}
+
+function isOlder(version: string): boolean {
+  const parts = version.split('.').map((part) => Number.parseInt(part, 10));
+  for (const [i, least] of SERVER_MIN.entries()) {
+    const part = parts[i] ?? 0;
+    if (part !== least) return !(part > least);
+  }
+  return false;
+}
+
+function down(cause: unknown, what: string): TillsyncError {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  return new TillsyncError('link-down', `${what} (${why}).`, { cause });
+}
+
+/** The hub's end, over JetStream. */
+export class NatsHubLink implements HubLink {
+  readonly #wire: NatsWire;
+  #manager: JetStreamManager | undefined;
+  #client: JetStreamClient | undefined;
+  #answering: NatsConnection | undefined;
+
+  constructor(options: NatsOptions) {
+    this.#wire = new NatsWire(options);
+  }
+
+  async prepare(branches: readonly string[]): Promise<string> {
+    const connection = await this.#wire.connection();
+    const { jetstream, jetstreamManager } = await import('@nats-io/jetstream');
+    try {
+      this.#manager ??= await jetstreamManager(connection, { checkAPI: false });
+      this.#client ??= jetstream(connection);
+      const { streams, consumers } = this.#manager;
+      const info = await streams.add({
+        name: STREAM,
+        subjects: [downSubject('*')],
+        storage: 'file',
+        discard: 'old',
+        max_age: KEPT_S * SECOND_NS,
+        max_bytes: STREAM_BYTES,
+        num_replicas: 1,
+        duplicate_window: 120 * SECOND_NS,
+      });
+      const there = new Set<string>();
+      for await (const consumer of consumers.list(STREAM)) there.add(consumer.name);
+      for (const branch of branches.filter((name) => !there.has(name))) {
+        await consumers.add(STREAM, {
+          durable_name: branch,
+          filter_subject: downSubject(branch),
+          ack_policy: 'all',
+          deliver_policy: 'all',
+          max_ack_pending: 10 * FETCH_MAX,
+        });
+      }
+      for (const gone of [...there].filter((name) => !branches.includes(name))) {
+        await consumers.delete(STREAM, gone);
+      }
+      return info.created;
+    } catch (cause) {
+      this.#forget();
+      throw down(cause, 'The nats-server does not prepare what branches need');
+    }
+  }
+
+  async publish(messages: readonly DownMessage[]): Promise<void> {
+    const connection = await this.#wire.connection();
+    const { headers } = await import('@nats-io/transport-node');
+    const { jetstream } = await import('@nats-io/jetstream');
+    this.#client ??= jetstream(connection);
+    const client = this.#client;
+    const sent = await Promise.allSettled(
+      messages.map(({ branch, epoch, n, kind, body }) => {
+        const about = headers();
+        about.set('e', epoch);
+        about.set('n', String(n));
+        about.set('k', kind);
+        const how = { msgID: `${epoch}:${branch}:${n}`, headers: about, timeout: PUBLISH_TIMEOUT_MS };
+        return client.publish(downSubject(branch), body, how);
+      }),
+    );
+    const failed = sent.find(({ status }) => status === 'rejected');
+    if (failed?.status === 'rejected') throw down(failed.reason, 'The nats-server did not keep a message');
+  }
+
+  async answer(
+    handler: (branch: string, question: Question, body: string) => Promise<string>,
+  ): Promise<void> {
+    const connection = await this.#wire.connection();
+    if (this.#answering === connection) return;
+    this.#answering = connection;
+    const respond = async (message: Msg) => {
+      const [, branch = '', question = ''] = message.subject.split('.');
+      message.respond(await handler(branch, question as Question, message.string()));
+    };
+    for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
+      connection.subscribe(upSubject('*', question), {
+        callback: (error, message) => {
+          // The one who asked asks again.
+          if (!error) void respond(message).catch(() => {});
+        },
+      });
+    }
+    await connection.flush();
+  }
+
+  async close(): Promise<void> {
+    this.#forget();
+    await this.#wire.close();
+  }
+
+  #forget(): void {
+    this.#manager = undefined;
+    this.#client = undefined;
+  }
+}
+
+/** A branch's end, over JetStream. */
+export class NatsBranchLink implements BranchLink {
+  readonly #wire: NatsWire;
+  readonly #branch: string;
+
+  constructor(options: Omit<NatsOptions, 'user'> & { branch: string }) {
+    const { branch, ...rest } = options;
+    this.#branch = branch;
+    this.#wire = new NatsWire({ ...rest, user: branch });
+  }
+
+  async follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void> {
+    const { jetstream } = await import('@nats-io/jetstream');
+    while (!signal.aborted) {
+      const connection = await this.#wire.connection();
+      let messages: AsyncIterable<JsMsg> & { stop(): void };
+      try {
+        const consumer = await jetstream(connection, { checkAPI: false } as object).consumers.get(
+          STREAM,
+          this.#branch,
+        );
+        messages = await consumer.fetch({
+          max_messages: FETCH_MAX,
+          expires: FETCH_MS,
+          idle_heartbeat: HEARTBEAT_MS,
+        });
+      } catch (cause) {
+        throw down(cause, 'The feed of the hub cannot be followed');
+      }
+      const stop = () => messages.stop();
+      signal.addEventListener('abort', stop, { once: true });
+      try {
+        await this.#takeAll(messages, take);
+      } finally {
+        signal.removeEventListener('abort', stop);
+        messages.stop();
+      }
+    }
+  }
+
+  /** As many at once as the server has ready. */
+  async #takeAll(
+    messages: AsyncIterable<JsMsg>,
+    take: (messages: DownMessage[]) => Promise<void>,
+  ): Promise<void> {
+    let batch: JsMsg[] = [];
+    let isIdle = true;
+    const flush = async () => {
+      const last = batch.at(-1);
+      if (!last) return;
+      await take(batch.map((message) => downMessage(this.#branch, message)));
+      last.ack();
+      batch = [];
+    };
+    try {
+      for await (const message of messages) {
+        isIdle = false;
+        batch.push(message);
+        if (message.info.pending === 0 || batch.length >= FETCH_MAX) await flush();
+      }
+    } catch (cause) {
+      if (cause instanceof TillsyncError) throw cause;
+      throw down(cause, 'The feed of the hub broke off');
+    }
+    await flush();
+    if (isIdle) await take([]);
+  }
+
+  async ask(question: Question, body: string): Promise<string> {
+    const connection = await this.#wire.connection();
+    try {
+      const subject = upSubject(this.#branch, question);
+      const answer = await connection.request(subject, body, { timeout: ANSWER_TIMEOUT_MS });
+      return answer.string();
+    } catch (cause) {
+      throw down(cause, 'The hub does not answer');
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#wire.close();
+  }
+}
+
+function downMessage(branch: string, message: JsMsg): DownMessage {
+  const header = (name: string) => message.headers?.get(name) ?? '';
+  return {
+    branch,
+    epoch: header('e'),
+    n: Number(header('n')),
+    kind: header('k'),
+    body: message.string(),
+  };
+}
+
+/** Has the server read its configuration again: branches that are not in it any more are thrown out. */
+export async function reloadServer(options: NatsOptions): Promise<void> {
+  const wire = new NatsWire(options);
+  try {
+    const connection = await wire.connection();
+    const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.RELOAD`;
+    const answer = await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS });
+    const { error } = answer.json<{ error?: { description?: string } }>();
+    if (error) {
+      throw new TillsyncError(
+        'link-down',
+        `The nats-server does not take its configuration (${error.description ?? 'no reason given'}).`,
+      );
+    }
+  } catch (cause) {
+    throw cause instanceof TillsyncError
+      ? cause
+      : down(cause, 'The nats-server does not read its configuration');
+  } finally {
+    await wire.close();
+  }
+}
+
+/** A new nkey of a user. */
+export async function newKey(): Promise<{ seed: string; publicKey: string }> {
+  const { nkeys } = await import('@nats-io/transport-node');
+  const pair = nkeys.createUser();
+  const seed = new TextDecoder().decode(pair.getSeed());
+  return { seed, publicKey: pair.getPublicKey() };
+}
+
+/** Throws `config-invalid` for what is no seed. */
+export async function publicKeyOf(seed: string): Promise<string> {
+  const { nkeys } = await import('@nats-io/transport-node');
+  try {
+    return nkeys.fromSeed(new TextEncoder().encode(seed)).getPublicKey();
+  } catch {
+    throw new TillsyncError('config-invalid', 'The secret link-seed is no key of this kind.', {
+      hint: 'Join the hub again: {tillsync} init --join INVITATION',
+    });
+  }
+}

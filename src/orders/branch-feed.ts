@@ -1,0 +1,81 @@
+import type Database from 'better-sqlite3';
+import { sqlOf } from '../db/sqlite.ts';
+import { withoutCustomer } from './customer.ts';
+import type { OrderReading, OrderSource } from './order.ts';
+import type { OrderSpellings } from './spellings.ts';
+
+/** What goes down to a branch of one order: as it was merged here, for the same merge there. */
+export interface SentOrder {
+  source: OrderSource;
+  /** ISO 8601 UTC. */
+  observedAt: string;
+  reading: OrderReading;
+  /** JSON text as received. */
+  raw: string;
+}
+
+export type FeedKind = 'order' | 'forget' | 'result' | 'snapshot-begin' | 'snapshot-end';
+
+/**
+ * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch. `storeId`:
+ * by which the order names it. An order of no known branch is noted and goes to nobody.
+ */
+export function feedOrder(db: Database.Database, storeId: string | null, order: SentOrder): void {
+  const sql = `SELECT EXISTS (SELECT 1 FROM hub) AS isHub,
+    (SELECT branch FROM feed_stores WHERE store_id = ?) AS branch`;
+  const { isHub, branch } = sqlOf(db).row<{ isHub: number; branch: string | null }>(sql, storeId) ?? {};
+  if (isHub !== 1) return;
+  const { orderId } = order.reading;
+  if (branch != null) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
+  else {
+    const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
+    sqlOf(db).run(note, orderId);
+  }
+}
+
+/** Gives it the next number of the branch; nothing where the branch is not known. Within the caller's transaction. */
+export function addToFeed(
+  db: Database.Database,
+  branch: string,
+  kind: FeedKind,
+  body: object,
+  { at, orderId = null }: { at: string; orderId?: string | null },
+): void {
+  const sql = `INSERT INTO feed (branch, n, kind, order_id, body, written_at)
+    SELECT branch, last_n + 1, ?, ?, ?, ? FROM feed_branches WHERE branch = ?`;
+  const { changes } = sqlOf(db).run(sql, kind, orderId, JSON.stringify(body), at, branch);
+  if (changes === 0) return;
+  sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
+}
+
+/** The customer of an order is forgotten here: in what waits to go down, and then at the branch. */
+export function forgetInFeed(
+  db: Database.Database,
+  orderId: string,
+  spellings: OrderSpellings,
+  at: string,
+): void {
+  const kept = "SELECT feed_id AS feedId, branch, body FROM feed WHERE order_id = ? AND kind = 'order'";
+  const rows = sqlOf(db).rows<{ feedId: number; branch: string; body: string }>(kept, orderId);
+  for (const { feedId, body } of rows) {
+    const { observedAt, ...sent } = JSON.parse(body) as SentOrder;
+    const { source, reading, raw } = withoutCustomer({ ...sent, observedAtMs: 0 }, spellings);
+    const without: SentOrder = { source, observedAt, reading, raw };
+    sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
+  }
+  const branch = `SELECT branch FROM feed_stores JOIN orders ON store_id = store_external_id WHERE order_id = ?`;
+  const of = sqlOf(db).value<string>(branch, orderId);
+  if (of !== undefined) addToFeed(db, of, 'forget', { orderId }, { at, orderId });
+}
+
+/** Whether orders go down to branches from here. */
+export function isFeeding(db: Database.Database): boolean {
+  return sqlOf(db).row('SELECT 1 FROM hub') !== undefined;
+}
+
+/** A store that is no hub any more feeds nobody. */
+export function endFeeding(db: Database.Database): void {
+  for (const table of ['hub', 'feed', 'feed_branches', 'feed_stores', 'unassigned_orders', 'handed_up']) {
+    sqlOf(db).run(`DELETE FROM ${table}`);
+  }
+}

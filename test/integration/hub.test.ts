@@ -1,0 +1,328 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { jetstream } from '@nats-io/jetstream';
+import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
+import Database from 'better-sqlite3';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { hasNatsServer, type NatsServer, startNatsServer } from '../support/nats-server.ts';
+import {
+  type DaemonProcess,
+  openWorkplace,
+  runCommand,
+  runDaemon,
+  until,
+  type Workplace,
+} from '../support/workplace.ts';
+
+/** A branch of the hub: a tillsync of its own, with files of its own. */
+interface BranchPlace {
+  storage: string;
+  env: Record<string, string>;
+  /** That it joined with. */
+  invitation: string;
+  daemon?: DaemonProcess;
+}
+
+const BRANCHES = `[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"
+[[branches]]
+subsidiary_id = "sub-2"
+external_id = "B2"
+may_price = true
+`;
+
+describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hub-'));
+  const serverFile = path.join(directory, 'nats/server.conf');
+  const running: DaemonProcess[] = [];
+  let hub: Workplace;
+  let daemon: DaemonProcess;
+  let server: NatsServer;
+  let port: number;
+  const places: Record<string, BranchPlace> = {};
+
+  const rows = <T>(file: string, sql: string): T[] => {
+    const db = new Database(file, { readonly: true });
+    try {
+      return db.prepare<[], T>(sql).all();
+    } finally {
+      db.close();
+    }
+  };
+  const ordersOf = (storage: string) =>
+    rows<{ order_id: string; status: string; items: number }>(
+      path.join(storage, 'mirror.db'),
+      `SELECT order_id, status, (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
+       FROM orders o ORDER BY order_id`,
+    );
+  const outboxOf = (storage: string, reference: string) =>
+    rows<{ state: string; message: string | null }>(
+      path.join(storage, 'mirror.db'),
+      `SELECT state, message FROM outbox WHERE reference = '${reference}'`,
+    )[0];
+  const branch = (name: string) => places[name] as BranchPlace;
+  /** What the POS of a branch says by SQL. */
+  const insert = (name: string, sql: string, ...values: unknown[]) => {
+    const db = new Database(path.join(branch(name).storage, 'inbox/inbox.db'));
+    try {
+      db.prepare(sql).run(...values);
+    } finally {
+      db.close();
+    }
+  };
+  const product = (subsidiaryId: string) => {
+    const { sku, ext_id: externalId } = rows<{ sku: string; ext_id: string }>(
+      path.join(hub.storage, 'mirror.db'),
+      `SELECT sku, ext_id FROM integrations JOIN stocks USING (sku, subsidiary_id)
+       WHERE subsidiary_id = '${subsidiaryId}' AND ext_id IS NOT NULL
+       ORDER BY sku LIMIT 1`,
+    )[0] as { sku: string; ext_id: string };
+    return { sku: Number(sku), externalId };
+  };
+
+  async function join(name: string): Promise<BranchPlace> {
+    const storage = path.join(directory, name);
+    const configFile = path.join(directory, `${name}.toml`);
+    mkdirSync(storage, { recursive: true });
+    const invited = await hub.command('branch', 'invite', name, '--json');
+    expect(invited.stderr).toBe('');
+    const { invitation } = JSON.parse(invited.stdout) as { invitation: string };
+    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
+    const how = ['--directory', storage, '--local-listen', `127.0.0.1:${await freePort()}`];
+    const joined = await runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
+    expect(joined.stderr + joined.stdout).toContain(`branch ${name} of the hub`);
+    writeFileSync(
+      configFile,
+      `${readFileSync(configFile, 'utf8')}\n[log]\nlevel = "debug"\npretty = false\n`,
+    );
+    return { storage, env, invitation };
+  }
+
+  async function start(name: string): Promise<void> {
+    const place = branch(name);
+    place.daemon = await runDaemon(place.env, new Set(), []);
+    running.push(place.daemon);
+  }
+
+  beforeAll(async () => {
+    hub = await openWorkplace(11);
+    port = await freePort();
+    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
+    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${BRANCHES}`);
+    const written = await hub.command('hub', 'server-config', serverFile, '--json');
+    expect(written.code, written.stderr).toBe(0);
+    server = await startNatsServer(serverFile, port);
+    daemon = await hub.run();
+    hub.sandbox.control.setWebhook({
+      callbackUrl: hub.config.webhook.callbackUrl,
+      secret: 'workplace-secret',
+      active: true,
+    });
+    places.B1 = await join('B1');
+    places.B2 = await join('B2');
+    await start('B1');
+    await start('B2');
+    await until(
+      'the catalogue is there',
+      () => {
+        const [{ n } = { n: 0 }] = rows<{ n: number }>(
+          path.join(hub.storage, 'mirror.db'),
+          'SELECT count(*) AS n FROM sweeps',
+        );
+        return n === 2;
+      },
+      60_000,
+    );
+  }, 180_000);
+
+  afterAll(async () => {
+    for (const each of running) each.child.kill('SIGKILL');
+    await server?.kill();
+    await hub?.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  it('brings an order to the branch that it is for, and to no other', async () => {
+    const one = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    const two = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+    await until('both orders are there', () =>
+      [branch('B1'), branch('B2')].every(({ storage }) => ordersOf(storage).length > 0),
+    );
+    expect(ordersOf(branch('B1').storage).map(({ order_id }) => order_id)).toEqual([one.internalOrderId]);
+    expect(ordersOf(branch('B2').storage).map(({ order_id }) => order_id)).toEqual([two.internalOrderId]);
+    hub.sandbox.control.advanceOrder(one.internalOrderId);
+    const stepsOf = (storage: string) =>
+      rows(
+        path.join(storage, 'mirror.db'),
+        `SELECT status, previous_status, source, observed_at FROM order_events
+         WHERE order_id = '${one.internalOrderId}' ORDER BY seq`,
+      );
+    await until('the step is there', () => stepsOf(branch('B1').storage).length === 2);
+    expect(stepsOf(branch('B1').storage)).toEqual(stepsOf(hub.storage));
+    const whole = `SELECT payload, amount, customer_email, store_external_id FROM orders WHERE order_id = '${one.internalOrderId}'`;
+    expect(rows(path.join(branch('B1').storage, 'mirror.db'), whole)).toEqual(
+      rows(path.join(hub.storage, 'mirror.db'), whole),
+    );
+  });
+
+  it('brings a count from the inbox of a branch to the platform, and its final word back', async () => {
+    const { sku, externalId } = product('sub-1');
+    insert(
+      'B1',
+      'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, 37, ?)',
+      externalId,
+      'count-1',
+    );
+    await until(
+      'the count has its final word',
+      () => outboxOf(branch('B1').storage, 'count-1')?.state === 'done',
+    );
+    expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(37);
+    insert(
+      'B1',
+      'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, 5, ?)',
+      'nobody-knows',
+      'count-2',
+    );
+    await until(
+      'the refusal is there',
+      () => outboxOf(branch('B1').storage, 'count-2')?.state === 'rejected',
+    );
+    expect(outboxOf(branch('B1').storage, 'count-2')?.message).toMatch(/nobody-knows/);
+  });
+
+  it('takes prices only from a branch that may set them', async () => {
+    const price = 'INSERT INTO product_changes (sku, price, reference) VALUES (?, ?, ?)';
+    insert('B1', price, product('sub-1').sku, 1990, 'price-1');
+    await until('B1 is refused', () => outboxOf(branch('B1').storage, 'price-1')?.state === 'rejected');
+    expect(outboxOf(branch('B1').storage, 'price-1')?.message).toMatch(/may_price/);
+    const own = product('sub-2');
+    const [{ price: before } = { price: 1000 }] = rows<{ price: number }>(
+      path.join(hub.storage, 'mirror.db'),
+      `SELECT price FROM skus WHERE sku = '${own.sku}'`,
+    );
+    insert('B2', price, own.sku, Number(before) + 10, 'price-2');
+    await until('B2 is heard', () => outboxOf(branch('B2').storage, 'price-2')?.state === 'done');
+  });
+
+  it('takes an invitation once', async () => {
+    const env = { ...branch('B2').env, TILLSYNC_CONFIG: path.join(directory, 'again.toml') };
+    const words = ['init', '--join', '-', '--directory', path.join(directory, 'again')];
+    const again = await runCommand(env, words, `${branch('B2').invitation}\n`);
+    expect(again.code).toBe(1);
+    expect(again.stderr).toMatch(/cannot be reached|Authorization/i);
+  }, 60_000);
+
+  it('hands acknowledgements up', async () => {
+    const [{ order_id: orderId } = { order_id: '' }] = ordersOf(branch('B1').storage);
+    insert('B1', 'INSERT INTO order_acks (order_id) VALUES (?)', orderId);
+    const acks = "SELECT order_id FROM order_acks WHERE source = 'branch'";
+    await until('the hub has it', () => rows(path.join(hub.storage, 'mirror.db'), acks).length === 1);
+    expect(rows(path.join(hub.storage, 'mirror.db'), acks)).toEqual([{ order_id: orderId }]);
+  });
+
+  it('tells at the hub and at the branch how the link fares', async () => {
+    const listed = await hub.command('branch', 'list', '--json');
+    expect(JSON.parse(listed.stdout).branches).toMatchObject([
+      { branch: 'B1', status: 'joined' },
+      { branch: 'B2', status: 'joined' },
+    ]);
+    const status = JSON.parse((await runCommand(branch('B1').env, ['status', '--json'])).stdout);
+    const flow = (subject: string) =>
+      status.freshness.find((each: { subject: string }) => each.subject === subject);
+    expect(flow('hub.link')).toMatchObject({ state: 'ok' });
+    expect(flow('orders.poll')).toMatchObject({ state: 'ok' });
+    expect(status.verdict.findings.map(({ code }: { code: string }) => code)).toEqual(['outbox.rejected']);
+  });
+
+  it('lets no branch read, answer or write what is of another', async () => {
+    const seed = rows<{ seed: string }>(
+      path.join(branch('B2').storage, 'state.db'),
+      'SELECT seed FROM link_key',
+    )[0]?.seed as string;
+    const connection = await connect({
+      servers: `nats://127.0.0.1:${port}`,
+      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
+      inboxPrefix: '_INBOX.B2',
+    });
+    const refused: string[] = [];
+    const attempt = (what: string, act: () => Promise<unknown>) =>
+      act().then(
+        () => undefined,
+        (error: Error) => refused.push(`${what}: ${error.message}`),
+      );
+    await attempt('consumer', () => jetstream(connection).consumers.get('DOWN', 'B1'));
+    await attempt('question', () => connection.request('up.B1.hello', '{}', { timeout: 2_000 }));
+    await attempt('stream', () => connection.request('$JS.API.STREAM.INFO.DOWN', '', { timeout: 2_000 }));
+    await attempt('order', () => connection.request('d.B1', '{}', { timeout: 2_000 }));
+    for (const subject of ['d.B1', '_INBOX.B1.>', 'up.*.changes', '>']) {
+      await attempt(subject, async () => {
+        const found = connection.subscribe(subject, { timeout: 2_000 });
+        for await (const _ of found) break;
+      });
+    }
+    await connection.close();
+    expect(refused).toHaveLength(8);
+    expect(refused.filter((why) => !/permissions violation/i.test(why))).toEqual([]);
+  });
+
+  it('loses nothing when the server is killed and its files are deleted', async () => {
+    await server.kill();
+    rmSync(path.join(directory, 'nats/jetstream'), { recursive: true });
+    const before = ordersOf(branch('B1').storage).length;
+    for (let i = 0; i < 5; i++) hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    const { sku, externalId } = product('sub-1');
+    insert(
+      'B1',
+      'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, 41, ?)',
+      externalId,
+      'while-down',
+    );
+    await until('the hub has the orders', () => ordersOf(hub.storage).length >= before + 6);
+    server = await startNatsServer(serverFile, port);
+    await until('the branch has them', () => ordersOf(branch('B1').storage).length === before + 5, 60_000);
+    await until(
+      'the count arrived',
+      () => outboxOf(branch('B1').storage, 'while-down')?.state === 'done',
+      60_000,
+    );
+    expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(41);
+    const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
+    expect(rows(path.join(branch('B1').storage, 'mirror.db'), doubled)).toEqual([]);
+  }, 120_000);
+
+  it('gives a branch that lost its mirror all of its orders, under new numbers', async () => {
+    const { daemon: running, storage } = branch('B1');
+    const before = ordersOf(storage);
+    await running?.end('SIGTERM');
+    for (const end of ['', '-wal', '-shm']) rmSync(path.join(storage, `mirror.db${end}`), { force: true });
+    await start('B1');
+    await until('they are there again', () => ordersOf(storage).length === before.length, 60_000);
+    expect(ordersOf(storage)).toEqual(before);
+    const [{ seq } = { seq: 0 }] = rows<{ seq: number }>(
+      path.join(storage, 'mirror.db'),
+      'SELECT min(seq) AS seq FROM order_events',
+    );
+    expect(seq).toBeGreaterThan(1_000_000);
+  }, 120_000);
+
+  it('throws a branch out that is removed, and nobody else', async () => {
+    const removed = await hub.command('branch', 'remove', 'B2', '--json');
+    expect(JSON.parse(removed.stdout)).toEqual({ branch: 'B2', removed: true });
+    await until(
+      'the server does not know it any more',
+      () => !readFileSync(serverFile, 'utf8').includes('DOWN.B2'),
+    );
+    await until('its connection is refused', () => /authentication error/i.test(server.log()));
+    hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+    const one = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    await until('B1 goes on', () =>
+      ordersOf(branch('B1').storage).some(({ order_id }) => order_id === one.internalOrderId),
+    );
+    expect(ordersOf(branch('B2').storage)).toHaveLength(1);
+    expect(daemon.child.exitCode).toBeNull();
+  }, 60_000);
+});

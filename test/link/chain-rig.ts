@@ -1,0 +1,246 @@
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { onTestFinished } from 'vitest';
+import { openParts, type Parts } from '../../src/app/parts.ts';
+import { readConfig } from '../../src/config/config.ts';
+import type { Config } from '../../src/config/config-type.ts';
+import { configError } from '../../src/config/source.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { feedBranches } from '../../src/daemon/link-loops.ts';
+import { BranchFollower } from '../../src/link/branch.ts';
+import { beginLink } from '../../src/link/branch-line.ts';
+import { Hub } from '../../src/link/hub.ts';
+import { beginHub, noteStream } from '../../src/link/hub-feed.ts';
+import { InProcessServer } from '../../src/link/in-process.ts';
+import type { BranchLink, HubLink } from '../../src/link/link.ts';
+import { readSentOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+
+function configOf(text: string): Config {
+  const read = readConfig({ file: 'chain.toml', env: {}, text });
+  if ('faults' in read) throw configError(read.faults);
+  return read.config;
+}
+
+/** A store of the chain: real files, and what production joins on them. Steps are the test's. */
+abstract class Store {
+  readonly directory = mkdtempSync(
+    path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-chain-'),
+  );
+  readonly clock: FakeClock;
+  #parts: Parts | undefined;
+
+  constructor(clock: FakeClock) {
+    this.clock = clock;
+    onTestFinished(async () => {
+      await this.stop();
+      rmSync(this.directory, { recursive: true, force: true });
+    });
+  }
+
+  protected abstract readonly config: Config;
+
+  get parts(): Parts {
+    if (!this.#parts) throw new Error('not started');
+    return this.#parts;
+  }
+
+  protected async open(): Promise<Parts> {
+    this.#parts = await openParts({
+      config: this.config,
+      secrets: { webhookSecrets: [] },
+      clock: this.clock,
+      random: seededRandom(3),
+      log: silentLog,
+      transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
+    });
+    return this.#parts;
+  }
+
+  async stop(): Promise<void> {
+    await this.#parts?.close();
+    this.#parts = undefined;
+  }
+
+  /** The mirror is gone, as after a disk was exchanged; only between `stop` and `start`. */
+  loseMirror(): void {
+    for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
+  }
+
+  get mirrorFile(): string {
+    return path.join(this.directory, 'mirror.db');
+  }
+
+  rows<T>(sql: string, ...values: unknown[]): T[] {
+    const db = new Database(this.mirrorFile, { readonly: true });
+    try {
+      return db.prepare<unknown[], T>(sql).all(...values);
+    } finally {
+      db.close();
+    }
+  }
+
+  /** What a POS sees of all orders. */
+  orders(store?: string): unknown[] {
+    const sql = `SELECT order_id, code, status, store_external_id, amount, customer_email, payload,
+        (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
+      FROM orders o WHERE ? IS NULL OR store_external_id = ? ORDER BY order_id`;
+    return this.rows(sql, store ?? null, store ?? null);
+  }
+}
+
+export class HubStore extends Store {
+  protected readonly config: Config;
+  readonly server: InProcessServer;
+  hub!: Hub;
+  #link!: HubLink;
+
+  constructor(clock: FakeClock, server: InProcessServer) {
+    super(clock);
+    this.server = server;
+    this.config = configOf(`
+      [platform]
+      base_url = "http://platform.test"
+      [storage]
+      directory = ${JSON.stringify(this.directory)}
+      [hub]
+      nats = "nats://127.0.0.1:4222"
+      [[branches]]
+      external_id = "B1"
+      [[branches]]
+      external_id = "B2"
+      may_price = true`);
+  }
+
+  async start(): Promise<void> {
+    const { mirror, stores, state } = await this.open();
+    this.#link = this.server.hub();
+    const branches = feedBranches(this.config);
+    this.hub = new Hub({
+      ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
+      ...{ holdBack: false, onLine: () => {}, clock: this.clock, log: silentLog },
+    });
+    await mirror.write((db) => beginHub(db, branches));
+    for (const { name } of branches) {
+      const key = `U${name.padEnd(55, 'A')}`;
+      if (state.hub.hasJoined(name)) continue;
+      state.hub.invite(name, key, this.clock.nowMs() + 1_000);
+      state.hub.join(name, key, this.clock.nowMs());
+    }
+    await this.#link.answer((branch, question, body) => this.hub.answer(branch, question, body));
+  }
+
+  /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
+  async publish(): Promise<void> {
+    const place = await this.#link.prepare([]);
+    await this.parts.mirror.write((db) => noteStream(db, place, this.clock.nowMs()));
+    while (await this.hub.publish());
+  }
+
+  /** An order as a callback brings it. */
+  async order(number: number, store: string, status = 'pending'): Promise<void> {
+    const value = sampleNotification(number, { store: { externalId: store }, status });
+    const raw = JSON.stringify(value);
+    const reading = readSentOrder(value, raw, compileSpellings({}));
+    if ('unreadable' in reading) throw new Error(reading.unreadable);
+    const observedAtMs = this.clock.nowMs();
+    const observation = { source: 'webhook', observedAtMs, raw, reading } as const;
+    await this.parts.mirror.keep([{ kind: 'order', observation }]);
+  }
+}
+
+export class BranchStore extends Store {
+  readonly name: string;
+  protected readonly config: Config;
+  readonly server: InProcessServer;
+  follower!: BranchFollower;
+  link!: BranchLink;
+
+  constructor(clock: FakeClock, server: InProcessServer, name: string) {
+    super(clock);
+    this.server = server;
+    this.name = name;
+    this.config = configOf(`
+      [storage]
+      directory = ${JSON.stringify(this.directory)}
+      [link]
+      hub = "nats://127.0.0.1:4222"
+      branch = "${name}"`);
+  }
+
+  async start(): Promise<void> {
+    const { mirror, stores } = await this.open();
+    this.link = this.server.branch(this.name);
+    this.follower = new BranchFollower({
+      ...{
+        link: this.link,
+        mirror,
+        stores,
+        spellings: compileSpellings({}),
+        version: '0',
+        outboxKeptMs: 0,
+        onOrders: () => {},
+      },
+      ...{ clock: this.clock, log: silentLog },
+    });
+    await mirror.write(beginLink);
+  }
+
+  /** Takes what the server has for this branch. */
+  async follow(): Promise<void> {
+    if (this.server.pending(this.name) === 0) return;
+    const over = new AbortController();
+    await this.link.follow(async (messages) => {
+      await this.follower.take(messages);
+      if (messages.length >= this.server.pending(this.name)) over.abort();
+    }, over.signal);
+  }
+
+  /** What the POS counts, by any way in. */
+  async count(externalId: string, qty: number, reference: string): Promise<void> {
+    const change = { externalId, qty };
+    await this.parts.stores.write(({ intake }) =>
+      intake.accept([{ kind: 'stock', change, reference }], { source: 'inbox', guards: this.config.guard }),
+    );
+  }
+}
+
+export interface Chain {
+  clock: FakeClock;
+  server: InProcessServer;
+  hub: HubStore;
+  branches: [BranchStore, BranchStore];
+  /** Lets everything through until nothing moves any more. */
+  settle(): Promise<void>;
+}
+
+export async function openChain(): Promise<Chain> {
+  const clock = new FakeClock();
+  const server = new InProcessServer();
+  const hub = new HubStore(clock, server);
+  const branches: [BranchStore, BranchStore] = [
+    new BranchStore(clock, server, 'B1'),
+    new BranchStore(clock, server, 'B2'),
+  ];
+  for (const store of [hub, ...branches]) await store.start();
+  return {
+    ...{ clock, server, hub, branches },
+    async settle() {
+      server.isDown = false;
+      server.lostAnswers = 0;
+      server.lostAcknowledgements = 0;
+      for (let round = 0; round < 3; round++) {
+        for (const branch of branches) {
+          await branch.follower.hello();
+          while (await branch.follower.handUpOnce());
+        }
+        await hub.publish();
+        for (const branch of branches) await branch.follow();
+      }
+    },
+  };
+}

@@ -1,0 +1,338 @@
+import { copyFileSync, rmSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import type { DownMessage } from '../../src/link/link.ts';
+import { forgetCustomer } from '../../src/orders/forget.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
+
+const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FROM order_events e
+  WHERE order_id IN (SELECT order_id FROM orders WHERE store_external_id = ?) ORDER BY seq`;
+const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
+
+/** What the branch shows its POS is what the hub has of it. */
+function expectSame({ hub }: Chain, branch: BranchStore): void {
+  expect(branch.orders()).toEqual(hub.orders(branch.name));
+}
+
+describe('what goes down', () => {
+  it('is each order and each of its steps, at the branch that it is for', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    for (const number of [1, 2, 3]) await hub.order(number, number === 2 ? 'B2' : 'B1');
+    await hub.order(1, 'B1', 'payment-approved');
+    await hub.order(3, 'B1', 'payment-approved');
+    await hub.order(1, 'B1', 'dispatched');
+    await settle();
+    for (const branch of branches) {
+      expectSame(chain, branch);
+      expect(branch.rows(EVENTS, branch.name)).toEqual(hub.rows(EVENTS, branch.name));
+    }
+    expect(branches[0].rows('SELECT seq FROM order_events')).toHaveLength(5);
+  });
+
+  it('has its numbers without a gap, and what is said twice counts once', async () => {
+    const chain = await openChain();
+    const { hub, branches, server, settle } = chain;
+    await settle();
+    server.lostAcknowledgements = 2;
+    for (const number of [1, 2, 3, 4]) await hub.order(number, 'B1');
+    await expect(hub.publish()).rejects.toMatchObject({ code: 'link-down' });
+    await expect(hub.publish()).rejects.toMatchObject({ code: 'link-down' });
+    await settle();
+    expectSame(chain, branches[0]);
+    expect(branches[0].rows('SELECT seq FROM order_events')).toHaveLength(4);
+    const numbers = hub
+      .rows<{ n: number }>("SELECT n FROM feed WHERE branch = 'B1' ORDER BY n")
+      .map(({ n }) => n);
+    expect(numbers).toEqual(numbers.map((_, i) => i + 1));
+  });
+
+  it('is not taken in behind a gap until a snapshot comes, and then nothing is missing', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches, server, settle } = chain;
+    await settle();
+    const [branch] = branches;
+    for (const number of [1, 2, 3]) await hub.order(number, 'B1');
+    await hub.publish();
+    server.expire('B1', 2);
+    await branch.follow();
+    expect(branch.orders()).toEqual([]);
+    await clock.advance(700_000);
+    await settle();
+    expectSame(chain, branch);
+    expect(branch.orders()).toHaveLength(3);
+    await hub.order(4, 'B1');
+    await settle();
+    expectSame(chain, branch);
+  });
+
+  it('is said again when the server has lost it', async () => {
+    const chain = await openChain();
+    const { hub, branches, server, settle } = chain;
+    await settle();
+    await hub.order(1, 'B1');
+    await hub.publish();
+    server.lose();
+    await hub.order(2, 'B1');
+    await settle();
+    expectSame(chain, branches[0]);
+    expect(branches[0].rows('SELECT seq FROM order_events')).toHaveLength(2);
+  });
+
+  it('of another life of the hub begins with a snapshot: nothing is passed over for its number', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    await hub.order(1, 'B1');
+    await settle();
+    await hub.stop();
+    copyFileSync(hub.mirrorFile, `${hub.mirrorFile}.copy`);
+    await hub.start();
+    for (const number of [2, 3, 4]) await hub.order(number, 'B1');
+    await settle();
+    await hub.stop();
+    hub.loseMirror();
+    copyFileSync(`${hub.mirrorFile}.copy`, hub.mirrorFile);
+    rmSync(`${hub.mirrorFile}.copy`);
+    await hub.start();
+    // The numbers that orders 2 to 4 had are given again.
+    for (const number of [5, 6]) await hub.order(number, 'B1');
+    await settle();
+    const ids = branches[0].rows<{ order_id: string }>('SELECT order_id FROM orders ORDER BY order_id');
+    expect(ids.map(({ order_id }) => order_id)).toEqual([1, 2, 3, 4, 5, 6].map(idOf));
+  });
+
+  it('of an order that names no branch goes to nobody until its branch is known', async () => {
+    const { hub, branches, settle } = await openChain();
+    await settle();
+    await hub.order(1, 'B9');
+    await settle();
+    expect(hub.orders()).toHaveLength(1);
+    expect(branches.flatMap((branch) => branch.orders())).toEqual([]);
+    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
+  });
+
+  it('leaves nothing of a customer who was forgotten, in the feed and at the branch', async () => {
+    const { branches, settle, hub } = await openChain();
+    await settle();
+    await hub.order(1, 'B1');
+    await settle();
+    await hub.order(1, 'B1', 'dispatched');
+    const spellings = compileSpellings({});
+    await hub.parts.mirror.write((db) => forgetCustomer(db, idOf(1), spellings, '2026-03-01T00:00:00.000Z'));
+    const named = "SELECT count(*) AS n FROM feed WHERE instr(body, 'ana@example.com') > 0";
+    expect(hub.rows(named)).toEqual([{ n: 0 }]);
+    await settle();
+    const [branch] = branches;
+    expect(branch.rows('SELECT status, customer_email, customer_first_name FROM orders')).toEqual([
+      { status: 'dispatched', customer_email: null, customer_first_name: null },
+    ]);
+    const payloads = "SELECT count(*) AS n FROM order_payloads WHERE instr(payload, 'ana@example.com') > 0";
+    expect(branch.rows(payloads)).toEqual([{ n: 0 }]);
+  });
+
+  it('and cannot be applied is kept for a person, and what follows goes on', async () => {
+    const { branches, settle, hub } = await openChain();
+    await settle();
+    await hub.order(1, 'B1');
+    await settle();
+    const [branch] = branches;
+    const [{ epoch, mark } = { epoch: '', mark: 0 }] = branch.rows<{ epoch: string; mark: number }>(
+      'SELECT epoch, mark FROM link',
+    );
+    const bad: DownMessage = { branch: 'B1', epoch, n: mark + 1, kind: 'order', body: '{"reading":{}}' };
+    await branch.follower.take([bad]);
+    expect(branch.rows('SELECT mark FROM link')).toEqual([{ mark: mark + 1 }]);
+    expect(branch.rows('SELECT reason FROM quarantine')).toEqual([
+      { reason: `Entry ${mark + 1} of the hub (order) could not be applied.` },
+    ]);
+  });
+});
+
+describe('what goes up', () => {
+  it('is one value for each product, however long it waited', async () => {
+    const { branches, hub, server, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    server.isDown = true;
+    for (let qty = 0; qty < 50; qty++) await branch.count(`P${qty % 2}`, qty, `count-${qty}`);
+    await settle();
+    const got = hub.rows(`SELECT json_extract(body, '$.externalId') AS id, json_extract(body, '$.qty') AS qty,
+      json_extract(body, '$.subsidiaryExternalId') AS branch, state FROM outbox ORDER BY id`);
+    expect(got).toEqual([
+      { id: 'P0', qty: 48, branch: 'B1', state: 'pending' },
+      { id: 'P1', qty: 49, branch: 'B1', state: 'pending' },
+    ]);
+  });
+
+  it('is taken in once when the answer is lost', async () => {
+    const { branches, hub, server, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    await branch.count('P1', 5, 'first');
+    server.lostAnswers = 1;
+    await expect(branch.follower.handUpOnce()).rejects.toMatchObject({ code: 'link-down' });
+    await branch.stop();
+    await branch.start();
+    await branch.count('P1', 7, 'second');
+    await settle();
+    expect(hub.rows("SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'")).toEqual(
+      [{ qty: 7 }],
+    );
+    expect(branch.rows('SELECT reference, state FROM outbox ORDER BY change_id')).toEqual([
+      { reference: 'first', state: 'superseded' },
+      { reference: 'second', state: 'sending' },
+    ]);
+  });
+
+  it('gets its final word under the reference of the POS', async () => {
+    const { branches, hub, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    await branch.count('P1', 5, 'mine');
+    await settle();
+    await hub.parts.mirror.write((db) =>
+      db
+        .prepare(
+          "UPDATE outbox SET state = 'rejected', message = 'No such product.', settled_at = '2026-01-01'",
+        )
+        .run(),
+    );
+    await settle();
+    expect(branch.rows('SELECT reference, state, message FROM outbox')).toEqual([
+      { reference: 'mine', state: 'rejected', message: 'No such product.' },
+    ]);
+  });
+
+  it('of another branch, or a price without the right, is refused by name', async () => {
+    const { branches, hub, settle } = await openChain();
+    await settle();
+    const [one, two] = branches;
+    for (const branch of [one, two]) {
+      await branch.parts.stores.write(({ intake }) =>
+        intake.accept(
+          [
+            { kind: 'stock', change: { externalId: 'P1', qty: 1, subsidiaryExternalId: 'B2' } },
+            { kind: 'product', change: { externalId: 'P1', price: 990 } },
+          ],
+          { source: 'inbox', guards: branch.parts.config.guard },
+        ),
+      );
+    }
+    await settle();
+    const states = 'SELECT kind, state FROM outbox ORDER BY kind';
+    expect(one.rows(states)).toEqual([
+      { kind: 'product', state: 'rejected' },
+      { kind: 'stock', state: 'rejected' },
+    ]);
+    expect(two.rows(states)).toEqual([
+      { kind: 'product', state: 'sending' },
+      { kind: 'stock', state: 'sending' },
+    ]);
+    expect(hub.rows('SELECT kind FROM outbox')).toHaveLength(2);
+  });
+
+  it('is heard from one machine alone: the older of two with one key is told', async () => {
+    const { branches, clock, server, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    const { mirror, stores } = branch.parts;
+    const { BranchFollower } = await import('../../src/link/branch.ts');
+    const { silentLog } = await import('../../src/core/log.ts');
+    const twin = new BranchFollower({
+      ...{
+        link: server.branch('B1'),
+        mirror,
+        stores,
+        spellings: compileSpellings({}),
+        version: '0',
+        outboxKeptMs: 0,
+        onOrders: () => {},
+      },
+      ...{ clock, log: silentLog },
+    });
+    await twin.hello();
+    await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    await twin.hello();
+  });
+});
+
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
+const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
+const STATUSES = ['pending', 'payment-approved', 'inProcess', 'ready', 'dispatched'];
+
+describe('whatever happens in between', () => {
+  it.each(Array.from({ length: RUNS }, (_, i) => SEED + i))(
+    'in the end every branch has its orders, and the hub the newest counts: seed %i',
+    async (seed) => {
+      const chain = await openChain();
+      const { clock, hub, branches, server, settle } = chain;
+      const random = seededRandom(seed);
+      const pick = <T>(list: readonly T[]): T => list[Math.floor(random.next() * list.length)] as T;
+      const stages = new Map<number, number>();
+      const counted = new Map<string, number>();
+      let next = 1;
+      await settle();
+      const steps: (() => Promise<void>)[] = [
+        async () => {
+          stages.set(next, 0);
+          await hub.order(next, next % 2 === 0 ? 'B2' : 'B1');
+          next += 1;
+        },
+        async () => {
+          const [number, stage] = pick([...stages, [0, 4] as const]);
+          if (stage >= 4) return;
+          stages.set(number, stage + 1);
+          await hub.order(number, number % 2 === 0 ? 'B2' : 'B1', STATUSES[stage + 1]);
+        },
+        () => hub.publish(),
+        () => pick(branches).follow(),
+        () => pick(branches).follower.hello(),
+        async () => void (await pick(branches).follower.handUpOnce()),
+        async () => {
+          const branch = pick(branches);
+          const [product, qty] = [`P${Math.floor(random.next() * 4)}`, Math.floor(random.next() * 100)];
+          await branch.count(product, qty, `${product}-${qty}`);
+          counted.set(`${branch.name} ${product}`, qty);
+        },
+        async () => {
+          const branch = pick(branches);
+          await branch.stop();
+          if (random.next() < 0.3 && !counted.size) branch.loseMirror();
+          await branch.start();
+        },
+        async () => {
+          await hub.stop();
+          await hub.start();
+        },
+        async () => server.lose(),
+        async () => server.expire(pick(branches).name, 3),
+        async () => {
+          server.isDown = !server.isDown;
+        },
+        async () => {
+          server.lostAnswers = 1;
+          server.lostAcknowledgements = 1;
+        },
+        () => clock.advance(random.next() * 400_000),
+      ];
+      for (let step = 0; step < 120; step++) {
+        await pick(steps)().catch((error: { code?: string }) => {
+          if (error.code !== 'link-down' && error.code !== 'link-refused') throw error;
+        });
+      }
+      await settle();
+      await clock.advance(700_000);
+      await settle();
+      for (const branch of branches) expectSame(chain, branch);
+      const newest = hub.rows<{ key: string; qty: number }>(
+        `SELECT json_extract(body, '$.subsidiaryExternalId') || ' ' || json_extract(body, '$.externalId') AS key,
+           json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'`,
+      );
+      expect(new Map(newest.map(({ key, qty }) => [key, qty]))).toEqual(counted);
+    },
+    60_000,
+  );
+});

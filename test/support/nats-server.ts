@@ -1,0 +1,52 @@
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createConnection } from 'node:net';
+import { systemClock } from '../../src/core/system-clock.ts';
+
+const PROGRAM = ['/usr/sbin/nats-server', '/usr/local/bin/nats-server', '/usr/bin/nats-server'].find(
+  (program) => spawnSync(program, ['--version']).status === 0,
+);
+
+/** Tests that need one are skipped without it: apt-get install nats-server, 2.10.27 or later. */
+export const hasNatsServer = PROGRAM !== undefined;
+
+export interface NatsServer {
+  log(): string;
+  kill(): Promise<void>;
+}
+
+/** Starts nats-server with the file that the hub wrote; resolves when it listens. */
+export async function startNatsServer(file: string, port: number): Promise<NatsServer> {
+  const child: ChildProcess = spawn(PROGRAM ?? 'nats-server', ['-c', file], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on('data', (chunk) => {
+      text += chunk;
+    });
+  }
+  const closed = once(child, 'close');
+  for (let tries = 0; !(await listens(port)); tries++) {
+    if (child.exitCode !== null || tries > 300) throw new Error(`nats-server does not start:\n${text}`);
+    await systemClock.sleep(50);
+  }
+  return {
+    log: () => text,
+    async kill() {
+      child.kill('SIGKILL');
+      await closed;
+    },
+  };
+}
+
+function listens(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = createConnection({ host: '127.0.0.1', port });
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once('error', () => resolve(false));
+  });
+}
