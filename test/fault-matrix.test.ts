@@ -1,38 +1,29 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { FINDING_SENTENCES } from '../src/health/finding.ts';
+import { matrixRows } from './fault-matrix-rows.ts';
 import { ROOT } from './support/workplace.ts';
 
-interface Row {
-  number: number;
-  /** File and title of each test that injects the fault; a title may be its beginning or its end. */
-  tests: { file: string; title: string }[];
-  /** The other columns. */
-  words: string[];
-}
-
-const rows = readFileSync(path.join(import.meta.dirname, 'fault-matrix.md'), 'utf8')
-  .split('\n')
-  .filter((line) => /^\| \d+ \|/.test(line))
-  .map((line): Row => {
-    const [number, fault, must, tests = '', ...rest] = line
-      .split('|')
-      .slice(1, -1)
-      .map((cell) => cell.trim());
-    const named = [...tests.matchAll(/`([^`]+)` › ([^;]+)/g)].map(([, file = '', title = '']) => ({
-      file,
-      title: title.trim(),
-    }));
-    return { number: Number(number), tests: named, words: [fault ?? '', must ?? '', ...rest] };
-  });
+const rows = matrixRows();
 
 describe('the fault matrix', () => {
-  it('has its 45 rows, each with every column filled', () => {
-    expect(rows.map(({ number }) => number)).toEqual(Array.from({ length: 45 }, (_, i) => i + 1));
+  it('has its 49 rows, each with every column filled', () => {
+    expect(rows.map(({ number }) => number)).toEqual(Array.from({ length: 49 }, (_, i) => i + 1));
     for (const { number, tests, words } of rows) {
       expect(tests.length, `row ${number}`).toBeGreaterThan(0);
       expect(words, `row ${number}`).toHaveLength(4);
       for (const word of words) expect(word, `row ${number}`).toMatch(/\w{2}/);
+    }
+  });
+
+  it('says of each when somebody is told, or that nobody need be; a watcher within five minutes', () => {
+    for (const { number, toldAfter } of rows) {
+      expect(toldAfter, `row ${number}`).toMatch(/^(`[\w.-]+` \d+ min|watcher [1-5] min|nobody: .+)$/);
+    }
+    for (const { number, toldAfter } of rows) {
+      const key = /`(.+)`/.exec(toldAfter)?.[1];
+      if (key) expect(Object.keys(FINDING_SENTENCES), `row ${number}`).toContain(key);
     }
   });
 

@@ -70,6 +70,8 @@ export class FreezableClock implements Clock {
 }
 
 export interface StoreRigOptions {
+  /** How often loops look for what others did; seldom unless told. */
+  lookEveryMs?: number;
   platform?: Partial<SandboxOptions>;
   config?: (config: Config) => Config;
   secrets?: Partial<Secrets>;
@@ -99,6 +101,7 @@ export function storeRig({
   platform = {},
   config = (same) => same,
   secrets,
+  lookEveryMs = LOOK_EVERY_MS,
 }: StoreRigOptions = {}): StoreRig {
   const clock = new FakeClock(undefined, undefined, untilIdle);
   const directory = mkdtempSync(path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-rig-'));
@@ -119,7 +122,7 @@ export function storeRig({
       config: settings,
       secrets: { refreshToken, webhookSecrets: [SECRET], ...secrets },
       clock: ownClock,
-      lookEveryMs: LOOK_EVERY_MS,
+      lookEveryMs,
       random: seededRandom(11),
       log: silentLog,
       transport: { ...direct, send: (request) => tamper(request, () => direct.send(request)) },

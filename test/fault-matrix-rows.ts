@@ -1,0 +1,30 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+
+export interface MatrixRow {
+  number: number;
+  /** File and title of each test that injects the fault; a title may be its beginning or its end. */
+  tests: { file: string; title: string }[];
+  /** When a person is told, or that nobody is. */
+  toldAfter: string;
+  /** The other columns. */
+  words: string[];
+}
+
+/** The rows of test/fault-matrix.md. */
+export function matrixRows(): MatrixRow[] {
+  return readFileSync(path.join(import.meta.dirname, 'fault-matrix.md'), 'utf8')
+    .split('\n')
+    .filter((line) => /^\| \d+ \|/.test(line))
+    .map((line) => {
+      const [number, fault, must, toldAfter = '', tests = '', ...rest] = line
+        .split('|')
+        .slice(1, -1)
+        .map((cell) => cell.trim());
+      const named = [...tests.matchAll(/`([^`]+)` › ([^;]+)/g)].map(([, file = '', title = '']) => ({
+        file,
+        title: title.trim(),
+      }));
+      return { number: Number(number), tests: named, toldAfter, words: [fault ?? '', must ?? '', ...rest] };
+    });
+}
