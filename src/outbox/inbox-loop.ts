@@ -2,7 +2,12 @@ import type { AlarmKey, Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
+import type { GuardSettings } from './guard-rails.ts';
+import { COUNTED_MAX, type InboxPlace, type InboxWaiting } from './inbox.ts';
+import { InboxProcess } from './inbox-process.ts';
+import type { MirrorStores } from './stores.ts';
 
+const ROWS_AT_ONCE = 1_000;
 const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
 /** A POS that stores a delivery may need a moment; one that holds its lock for longer has forgotten it. */
@@ -21,12 +26,16 @@ export interface InboxTaken {
   trouble: string | null;
 }
 
-export interface InboxLoopOptions {
-  /** Copies what a POS has inserted, durably and each row once, then empties it. */
-  takeIn: () => Promise<InboxTaken>;
+export interface InboxLoopOptions extends InboxPlace {
+  stores: MirrorStores;
+  guards: GuardSettings;
+  /** `stock.hold_back_unbooked`. */
+  holdBack: boolean;
   alarms: Alarms;
-  /** Told when changes were put in line. */
-  onLine: () => void;
+  /** Told after each look what waits. */
+  onWaiting: (waiting: InboxWaiting) => void;
+  /** Told after each look what was taken in. */
+  onTaken: (taken: InboxTaken) => void;
   /** How often it looks for what another process did; without it, as a store needs it. */
   lookEveryMs?: number | undefined;
   clock: Clock;
@@ -35,60 +44,132 @@ export interface InboxLoopOptions {
 }
 
 /** Empties the inbox into the outbox. A POS that holds its lock, or breaks the file, stops this loop alone. */
-export async function inboxLoop(options: InboxLoopOptions, signal: AbortSignal): Promise<void> {
-  const { takeIn, onLine, lookEveryMs = LOOK_EVERY_MS, clock, log, beat } = options;
-  const damaged = teller(options, 'inbox.damaged');
-  const locked = teller(options, 'inbox.locked');
-  let lockedSinceMs: number | undefined;
-  while (!signal.aborted) {
-    beat();
-    try {
-      const { trouble, more, unheard, ...counts } = await takeIn();
-      if (counts.taken + counts.acknowledged > 0) {
-        log.info({ ...counts, unheard: unheard.length }, 'took changes from the inbox');
-        if (unheard.length > 0) {
-          const orders = unheard.slice(0, 10);
-          log.warn(
-            { orders, all: unheard.length },
-            'the POS acknowledged orders that the mirror does not know',
-          );
+export class InboxLoop {
+  readonly #options: InboxLoopOptions;
+  readonly #inbox: InboxProcess;
+  /** What became of a file that is there no more. */
+  #lost: string | null = null;
+  #isTidy = false;
+  /** What the alarms say; undefined: not known. */
+  readonly #told = new Map<AlarmKey, string | null>();
+  readonly #failing = new Set<AlarmKey>();
+
+  constructor(options: InboxLoopOptions, signal?: AbortSignal) {
+    const { path, group, log } = options;
+    this.#options = options;
+    this.#inbox = new InboxProcess({
+      ...{ path, group, signal },
+      onTrouble: ({ kind, keptAt, message }) => {
+        log.error({ kind, keptAt }, message);
+        // A damaged file says so itself for as long as it is kept.
+        if (kind !== 'damaged') this.#lost = message;
+      },
+    });
+  }
+
+  async run(signal: AbortSignal): Promise<void> {
+    const { lookEveryMs = LOOK_EVERY_MS, clock, log, beat } = this.#options;
+    let lockedSinceMs: number | undefined;
+    while (!signal.aborted) {
+      beat();
+      try {
+        const taken = await this.takeIn();
+        this.#report(taken);
+        lockedSinceMs = undefined;
+        this.#tell('inbox.locked', null);
+        this.#tell('inbox.damaged', taken.trouble);
+        if (!taken.more) await clock.sleep(lookEveryMs, signal);
+      } catch (error) {
+        if (signal.aborted) return;
+        if (hasCode(error, 'storage-busy')) {
+          if (lockedSinceMs === undefined)
+            log.debug({ err: error }, 'the inbox is locked; it is tried again');
+          lockedSinceMs ??= clock.monotonicMs();
+          if (clock.monotonicMs() - lockedSinceMs >= LOCKED_MAX_MS) this.#tell('inbox.locked', error);
+          await clock.sleep(lookEveryMs, signal);
+          continue;
         }
-        onLine();
+        lockedSinceMs = undefined;
+        this.#tell('inbox.locked', null);
+        this.#tell('inbox.damaged', asTillsyncError(error));
+        await clock.sleep(FAILED_REST_MS, signal);
       }
-      lockedSinceMs = undefined;
-      locked(null);
-      damaged(trouble);
-      if (!more) await clock.sleep(lookEveryMs, signal);
-    } catch (error) {
-      if (signal.aborted) return;
-      if (hasCode(error, 'storage-busy')) {
-        if (lockedSinceMs === undefined) log.debug({ err: error }, 'the inbox is locked; it is tried again');
-        lockedSinceMs ??= clock.monotonicMs();
-        if (clock.monotonicMs() - lockedSinceMs >= LOCKED_MAX_MS) locked(error);
-        await clock.sleep(lookEveryMs, signal);
-        continue;
-      }
-      lockedSinceMs = undefined;
-      locked(null);
-      damaged(asTillsyncError(error));
-      await clock.sleep(FAILED_REST_MS, signal);
     }
   }
-}
 
-/** Raises the alarm with the words of what is wrong, and lowers it when nothing is; an error is logged once. */
-function teller({ alarms, log }: InboxLoopOptions, key: AlarmKey) {
-  let told: string | null | undefined;
-  let isFailing = false;
-  return (trouble: string | TillsyncError | null): void => {
+  /** Copies what a POS has inserted, durably and each row once, then empties it. */
+  async takeIn(): Promise<InboxTaken> {
+    const { stores, guards, holdBack, onWaiting, log } = this.#options;
+    const { batch, waiting, keptFiles } = await this.#inbox.ask({ do: 'look', limit: ROWS_AT_ONCE });
+    onWaiting(waiting);
+    const rows = [...batch.changes, ...batch.acks];
+    if (rows.length === 0) {
+      // What a process that died had deleted there and not forgotten here.
+      if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
+      this.#isTidy = true;
+      const trouble = this.#troubleOf(keptFiles);
+      return { taken: 0, rejected: 0, acknowledged: 0, unheard: [], more: false, trouble };
+    }
+    this.#lost = null;
+    // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
+    const { accepted, acks } = await stores.write(({ inbox, reservations }) => {
+      if (holdBack) reservations.begin(true);
+      return inbox.takeIn(batch, guards);
+    });
+    for (const { table, id, tooLong } of rows) {
+      if (tooLong) log.warn({ table, id, ...tooLong }, 'a row of the inbox is too long and was not taken');
+    }
+    await this.#inbox.ask({
+      do: 'remove',
+      rows: rows.map(({ table, id, key, keyHex, tooLong }) => ({ table, id, key, keyHex, tooLong })),
+    });
+    if (waiting.rows < COUNTED_MAX && waiting.rows <= rows.length) onWaiting({ rows: 0, oldest: null });
+    await stores.write(({ inbox }) => inbox.forget(batch));
+    return {
+      taken: accepted.length,
+      rejected: accepted.filter(({ state }) => state === 'rejected').length,
+      acknowledged: acks.length,
+      unheard: acks.flatMap(({ orderId, state }) => (state === 'unheard' ? [orderId] : [])),
+      more: batch.more,
+      trouble: this.#troubleOf(keptFiles),
+    };
+  }
+
+  /** Ends the process that opens the file. */
+  close(): Promise<void> {
+    return this.#inbox.close();
+  }
+
+  #troubleOf(kept: readonly string[]): string | null {
+    if (kept.length === 0) return this.#lost;
+    return `The inbox was damaged and made anew. What the POS had put into it and tillsync had not taken in is in ${kept.join(', ')}. Have the POS hand it over again, then move the file away.`;
+  }
+
+  #report(report: InboxTaken): void {
+    const { taken, rejected, acknowledged, unheard } = report;
+    const { log, onTaken } = this.#options;
+    onTaken(report);
+    if (taken + acknowledged === 0) return;
+    log.info({ taken, rejected, acknowledged, unheard: unheard.length }, 'took changes from the inbox');
+    if (unheard.length > 0) {
+      const orders = unheard.slice(0, 10);
+      log.warn({ orders, all: unheard.length }, 'the POS acknowledged orders that the mirror does not know');
+    }
+  }
+
+  /** Raises the alarm with the words of what is wrong, and lowers it when nothing is; an error is logged once. */
+  #tell(key: AlarmKey, trouble: string | TillsyncError | null): void {
+    const { alarms, log } = this.#options;
     const isError = typeof trouble === 'object' && trouble !== null;
-    if (isError && !isFailing)
+    if (isError && !this.#failing.has(key)) {
       log.error({ err: trouble }, 'the inbox cannot be used; everything else goes on');
-    isFailing = isError;
+    }
+    if (isError) this.#failing.add(key);
+    else this.#failing.delete(key);
     const words = isError ? [trouble.message, trouble.hint].filter(Boolean).join(' ') : trouble;
-    if (words === told) return;
-    told = words;
+    if (words === this.#told.get(key)) return;
+    this.#told.set(key, words);
     if (words === null) alarms.lower(key);
     else alarms.raise(key, words);
-  };
+  }
 }

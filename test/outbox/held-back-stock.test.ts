@@ -3,10 +3,9 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { inboxWiring } from '../../src/daemon/outgoing.ts';
-import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { InboxLoop, type InboxLoopOptions } from '../../src/outbox/inbox-loop.ts';
 import { Outbox } from '../../src/outbox/outbox.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
@@ -54,8 +53,10 @@ describe('the first count of all', () => {
 
   it('is so by way of the inbox too', async () => {
     mkdirSync(path.join(directory, 'inbox'));
-    const config = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
-    const inbox = inboxWiring({ config, stores, log: silentLog });
+    const inbox = new InboxLoop({
+      path: path.join(directory, 'inbox', 'inbox.db'),
+      ...{ stores, guards: GUARDS_OFF, holdBack: true, onWaiting: () => {}, log: silentLog },
+    } as unknown as InboxLoopOptions);
     await inbox.takeIn();
     const till = pos(path.join(directory, 'inbox', 'inbox.db'));
     till.exec("INSERT INTO stock_changes (sku, qty, subsidiary_id) VALUES (1, 10, 's1')");

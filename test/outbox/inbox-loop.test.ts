@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import type { Alarms } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import { type InboxTaken, inboxLoop } from '../../src/outbox/inbox-loop.ts';
+import { InboxLoop, type InboxLoopOptions, type InboxTaken } from '../../src/outbox/inbox-loop.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const NOTHING: InboxTaken = {
@@ -16,6 +16,20 @@ const NOTHING: InboxTaken = {
 const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (process 812).', {
   hint: 'Close it.',
 });
+
+/** Gives these looks, one after the other. */
+class ScriptedLoop extends InboxLoop {
+  readonly #look: () => Promise<InboxTaken>;
+
+  constructor(options: Partial<InboxLoopOptions>, look: () => Promise<InboxTaken>) {
+    super(options as InboxLoopOptions);
+    this.#look = look;
+  }
+
+  override takeIn(): Promise<InboxTaken> {
+    return this.#look();
+  }
+}
 
 /** Runs the loop over these looks; gives what was told and logged, in its order. */
 async function told(looks: (InboxTaken | Error)[]) {
@@ -44,7 +58,8 @@ async function told(looks: (InboxTaken | Error)[]) {
     monotonicMs: () => clock.monotonicMs(),
     sleep: async (ms: number) => clock.advance(ms),
   };
-  await inboxLoop({ takeIn, alarms, onLine: () => {}, clock: own, log, beat: () => {} }, stop.signal);
+  const options = { alarms, onTaken: () => {}, clock: own, log, beat: () => {} };
+  await new ScriptedLoop(options, takeIn).run(stop.signal);
   return words;
 }
 
