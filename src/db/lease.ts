@@ -211,9 +211,15 @@ export class Lease {
   readonly #o: LeaseOptions;
   #fence: number | undefined;
   #renewDueMs = 0;
+  #endsMs = 0;
 
   constructor(options: LeaseOptions) {
     this.#o = options;
+  }
+
+  /** How long nobody else can have it, by this machine's clock; 0 or less: somebody may. */
+  get leftMs(): number {
+    return this.#fence === undefined ? 0 : this.#endsMs - this.#o.clock.monotonicMs();
   }
 
   /** Takes it when it is free, and renews it in time. False while another process has it, or once one took it over. */
@@ -229,6 +235,7 @@ export class Lease {
       this.#fence = undefined;
     }
     this.#renewDueMs = nowMs + holdMs / 2;
+    this.#endsMs = nowMs + holdMs;
     return this.#fence !== undefined;
   }
 

@@ -1,70 +1,18 @@
 import type { Alarms } from '../core/alarm.ts';
-import { asTillsyncError, counted, whenFree } from '../core/errors.ts';
+import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { retryDelayMs } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
-import type { Leases } from '../db/lease.ts';
+import { Lease, type Leases } from '../db/lease.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
 
+/** One process sends at a time. */
 const LEASE = 'outbox.push';
 /** Long, so that an idle process writes nothing: the lease of a process that has died ends at once anyway. */
 const HOLD_MS = 3_600_000;
-const RENEW_EVERY_MS = 1_800_000;
 /** Given up this long before it ends, so that a call that was just begun is over when another process starts. */
 const MARGIN_MS = 10_000;
-
-/** The lease of sending, so that one process sends at a time. Held only while it is certain that it is. */
-class SendLease {
-  readonly #leases: Leases;
-  readonly #clock: Clock;
-  readonly #onTaken: () => Promise<void>;
-  #fence: number | undefined;
-  #renewDueMs = 0;
-  #endsMs = 0;
-
-  /** `onTaken` runs with the lease taken and before anything is sent; when it throws, it is not taken. */
-  constructor(leases: Leases, clock: Clock, onTaken: () => Promise<void>) {
-    this.#leases = leases;
-    this.#clock = clock;
-    this.#onTaken = onTaken;
-  }
-
-  get isHeld(): boolean {
-    return this.#fence !== undefined && this.#clock.monotonicMs() < this.#endsMs - MARGIN_MS;
-  }
-
-  /** Takes the lease when it is free and renews it in time; to be called every second or so. */
-  async keep(): Promise<void> {
-    const fence = this.#fence;
-    const nowMs = this.#clock.monotonicMs();
-    if (fence === undefined) {
-      const taken = await whenFree(this.#clock, () => this.#leases.acquire(LEASE, HOLD_MS));
-      if (taken === undefined) return;
-      try {
-        await this.#onTaken();
-      } catch (error) {
-        await whenFree(this.#clock, () => this.#leases.release(LEASE, taken));
-        throw error;
-      }
-      this.#fence = taken;
-    } else if (nowMs < this.#renewDueMs) {
-      return;
-    } else if (!(await whenFree(this.#clock, () => this.#leases.renew(LEASE, fence, HOLD_MS)))) {
-      this.#fence = undefined;
-      return;
-    }
-    this.#endsMs = nowMs + HOLD_MS;
-    this.#renewDueMs = nowMs + RENEW_EVERY_MS;
-  }
-
-  async release(): Promise<void> {
-    const fence = this.#fence;
-    this.#fence = undefined;
-    if (fence === undefined) return;
-    await whenFree(this.#clock, () => this.#leases.release(LEASE, fence)).catch(() => {});
-  }
-}
 
 const LOOK_EVERY_MS = 1_000;
 const PRUNE_EVERY_MS = 3_600_000;
@@ -99,7 +47,9 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
  */
 export class OutboxMaintenance {
   readonly #options: OutboxMaintenanceOptions;
-  readonly #lease: SendLease;
+  readonly #lease: Lease;
+  /** Whether what was left under way is back in the queue since the lease was taken. */
+  #isReady = false;
   readonly #reads: ProductReads;
   #pruneDueMs = Number.NEGATIVE_INFINITY;
   #seenSeq = -1;
@@ -109,13 +59,14 @@ export class OutboxMaintenance {
 
   constructor(options: OutboxMaintenanceOptions, reads = new ProductReads(options)) {
     this.#options = options;
-    this.#lease = new SendLease(options.leases, options.clock, () => this.reclaim());
+    const { leases, clock } = options;
+    this.#lease = new Lease({ leases, clock, name: LEASE, holdMs: HOLD_MS });
     this.#reads = reads;
   }
 
   /** Whether this process is the one that sends. */
   get isSender(): boolean {
-    return this.#lease.isHeld;
+    return this.#isReady && this.#lease.leftMs > MARGIN_MS;
   }
 
   /** Nothing of it waits for another: the lease is kept while a product is being read. */
@@ -123,7 +74,7 @@ export class OutboxMaintenance {
     const { beat, sent } = this.#options;
     try {
       await Promise.all([
-        this.#often(() => this.#lease.keep(), signal),
+        this.#often(() => this.#holdLease(), signal),
         this.#often(() => this.#maintain(), signal),
         this.#often(() => this.#read({ signal, onWait: beat }), signal),
       ]);
@@ -135,8 +86,22 @@ export class OutboxMaintenance {
 
   /** One look at everything but reads, for a command that begins to send. */
   async step(): Promise<void> {
-    await this.#lease.keep();
+    await this.#holdLease();
     await this.#maintain();
+  }
+
+  /** Takes the lease when it is free, and renews it in time. */
+  async #holdLease(): Promise<void> {
+    const isHeld = await this.#lease.hold();
+    if (isHeld && !this.#isReady) {
+      try {
+        await this.reclaim();
+      } catch (error) {
+        await this.#lease.release();
+        throw error;
+      }
+    }
+    this.#isReady = isHeld;
   }
 
   /** Puts what a process that died left under way back in the queue. */
@@ -188,7 +153,7 @@ export class OutboxMaintenance {
   }
 
   async #maintain(): Promise<void> {
-    if (!this.#lease.isHeld) return;
+    if (!this.isSender) return;
     const { newestSeq, clock } = this.#options;
     this.#notifyPeople();
     const seq = newestSeq();
@@ -204,7 +169,7 @@ export class OutboxMaintenance {
 
   async #read(call: CallOptions): Promise<boolean> {
     const { clock, random, mayCall } = this.#options;
-    if (!this.#lease.isHeld || !mayCall() || clock.monotonicMs() < this.#readDueMs) return false;
+    if (!this.isSender || !mayCall() || clock.monotonicMs() < this.#readDueMs) return false;
     try {
       const more = await this.#reads.step(call);
       this.#failedReads = 0;
