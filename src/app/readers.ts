@@ -12,7 +12,6 @@ import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
-import type { OutboxEntry, OutboxFilter } from '../outbox/outbox-queries.ts';
 import type { SafetyRule } from '../outbox/safety-stock.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
@@ -50,8 +49,6 @@ export function ordersStaleAfterMs({ config, lastPollOkMs }: OrdersStaleOptions)
   if (lastPollOkMs === null) return patienceMs;
   return cronSchedule(poll, timezone).nextAfter(lastPollOkMs) - lastPollOkMs + patienceMs;
 }
-
-export type { OutboxEntry, OutboxFilter };
 
 /** How a person names a product. */
 export type ProductName = { productId: string } | { sku: string } | { externalId: string };

@@ -1,12 +1,12 @@
 import type { Parts } from '../app/parts.ts';
-import type { OutboxEntry } from '../app/readers.ts';
+import type { CatalogMapping } from '../catalog/product.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
 import type {
-  Candidate,
   Change,
   ChangeReading,
   ItemPlace,
+  OutboxEntry,
   ProductChange,
   StockChange,
 } from '../outbox/change.ts';
@@ -29,7 +29,7 @@ export interface Problem {
   code?: string;
   column?: string;
   message: string;
-  candidates?: readonly Candidate[];
+  candidates?: readonly CatalogMapping[];
 }
 
 /** Where an item stands, as a document names it. */

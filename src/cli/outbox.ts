@@ -1,6 +1,5 @@
-import type { OutboxEntry } from '../app/readers.ts';
 import { counted, hasCode, TillsyncError } from '../core/errors.ts';
-import { ADDRESS_KEYS } from '../outbox/change.ts';
+import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/change.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import { EXIT, printable } from './cli.ts';
 import {

@@ -1,8 +1,8 @@
-import type { OutboxEntry, ProductName } from '../app/readers.ts';
+import type { ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { type ProductQuery, readProductChange } from '../outbox/change.ts';
+import { type OutboxEntry, type ProductQuery, readProductChange } from '../outbox/change.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withParts, withReaders } from './command.ts';

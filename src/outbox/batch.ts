@@ -1,5 +1,5 @@
 import type { BatchAnswer, ProductChangeItem, ProductRecord, SkuRecord } from '../platform/schemas.ts';
-import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type QueuedChange } from './change.ts';
+import { ADDRESS_KEYS, type ChangeBody, type ChangeKind, type OutboxChange } from './change.ts';
 import { sameNumber } from './guard-rails.ts';
 
 /** A change that is sold out goes ahead of everything else: nobody may buy it any more. */
@@ -204,7 +204,7 @@ export function withoutOverruled<T extends ChangeBody>(
 }
 
 /** A body with the number of the hand-over that brought each of its fields; they rise with time. */
-export type Versioned = Pick<QueuedChange, 'body' | 'versions'>;
+export type Versioned = Pick<OutboxChange, 'body' | 'versions'>;
 
 /** Two changes of one target of which neither need be newer as a whole: each field's newest value. */
 export function mergeVersioned(a: Versioned, b: Versioned): Versioned {

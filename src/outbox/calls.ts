@@ -3,7 +3,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
 import { PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
-import type { Answer, BatchItem, ChangeBody, ChangeKind, QueuedChange } from './change.ts';
+import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
@@ -211,7 +211,7 @@ export interface Claim {
 }
 
 /** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
-type Candidate = { row: QueuedChange; stock: LedgerStock | null } | { row: null; stock: LedgerStock };
+type Candidate = { row: OutboxChange; stock: LedgerStock | null } | { row: null; stock: LedgerStock };
 
 /** Changes of the queue that are read at once. */
 const READ_AT_ONCE = 200;
@@ -336,10 +336,10 @@ export class OutboxCalls {
   }
 
   /** In parts: while a statement is read row by row, nothing can be written. */
-  *#waiting(kind: ChangeKind, { sendAsIs }: SendRules): Generator<QueuedChange> {
-    let last: Pick<QueuedChange, 'priority' | 'queueSeq'> | undefined = { priority: -1, queueSeq: 0 };
+  *#waiting(kind: ChangeKind, { sendAsIs }: SendRules): Generator<OutboxChange> {
+    let last: Pick<OutboxChange, 'priority' | 'queueSeq'> | undefined = { priority: -1, queueSeq: 0 };
     while (last) {
-      const rows: QueuedChange[] = this.#queue.all(
+      const rows: OutboxChange[] = this.#queue.all(
         `INDEXED BY outbox_line WHERE ${MAY_LEAVE} AND (priority, queue_seq) > (?, ?)
          ORDER BY priority, queue_seq LIMIT ${READ_AT_ONCE}`,
         ...[kind, Number(sendAsIs), last.priority, last.queueSeq],
@@ -452,7 +452,7 @@ export class OutboxCalls {
   }
 
   #settleChange(
-    change: QueuedChange,
+    change: OutboxChange,
     stock: LedgerStock | undefined,
     { state, message }: Answer,
     { mark, at }: Settling,

@@ -137,9 +137,6 @@ export interface Address {
   subsidiaryExternalId?: string;
 }
 
-/** One place a change may have been meant for, to be shown to a person. */
-export type Candidate = CatalogMapping;
-
 /** What GET /product is asked for. */
 export type ProductQuery = { sku: string } | { externalId: string };
 
@@ -162,51 +159,66 @@ export type Resolution =
         | 'contradiction' // sku and externalId, or the two names of the branch, do not belong together
         | 'no-external-id'; // a stock named by a sku that has no usable mapping
       message: string;
-      candidates: Candidate[];
+      /** The places that it may have been meant for. */
+      candidates: CatalogMapping[];
     };
 
 export type OutboxState = 'pending' | 'sending' | 'done' | 'rejected' | 'superseded';
 
-/** A change in the outbox, as the rules of the queue need it. */
-export interface QueuedChange {
+/** The way in that a change took. */
+export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back' | 'branch';
+
+/** A change of the outbox as people and the POS see it. */
+export interface OutboxEntry {
   changeId: number;
   kind: ChangeKind;
   /** Key of its target. */
   target: string;
+  body: ChangeBody;
+  state: OutboxState;
+  /** How often it was sent. */
+  attempts: number;
+  message: string | null;
+  createdAt: string;
+  settledAt: string | null;
+  /** The guard rail that holds it for a person. */
+  heldGuard: Guard | null;
+  source: ChangeSource;
+  /** Who handed it over, such as `inbox`, `cli ana` or `http 127.0.0.1`; null: taken before this was noted. */
+  origin: string | null;
+  reference: string | null;
+  /** How many earlier values for the target went into this one while it waited. */
+  replaced: number;
+  /** The change that took its place. */
+  supersededBy: number | null;
+}
+
+/** A change with what the rules of the queue need of it. */
+export interface OutboxChange extends OutboxEntry {
   conflictKey: string;
   /** null while the mirror does not know the target. */
   sku: string | null;
   subsidiaryId: string | null;
   /** Whether the mirror knows the target; else the change waits for a reading, or is sent by its own words. */
   basis: 'mirror' | 'as-is' | 'needs-read';
-  body: ChangeBody;
   /** Number of the hand-over; they rise with time. */
   version: number;
   /** Of each field of the body: the hand-over that brought it. */
   versions: Readonly<Record<string, number>>;
-  state: OutboxState;
-  /** The guard rail that holds it for a person. */
-  heldGuard: Guard | null;
   /** Newest event of the order feed when it was handed over. */
   asOfSeq: number;
   /** Its place in the queue: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;
   queueSeq: number;
-  /** How often it was sent. */
-  attempts: number;
   /** Of a stock: the quantity as it was sent, and the newest event of the order feed then. */
   sentQty: number | null;
   sentAsOfSeq: number | null;
+  /** Of a stock: when it was set to zero, for the guard rail. */
+  zeroedAt: string | null;
 }
 
-/** One change of a call, as it is sent. */
-export interface BatchItem {
-  changeId: number;
-  target: string;
-  body: ChangeBody;
-  /** How often it was sent before. */
-  attempts: number;
-}
+/** One change of a call, as it is sent; `attempts`: how often it was before. */
+export type BatchItem = Pick<OutboxChange, 'changeId' | 'target' | 'body' | 'attempts'>;
 
 /** What became of a sent change. */
 export interface Answer {
@@ -218,7 +230,7 @@ export interface Answer {
 }
 
 /** The candidates as a person reads them; the first ten. */
-export function describeCandidates(candidates: readonly Candidate[]): string {
+export function describeCandidates(candidates: readonly CatalogMapping[]): string {
   const shown = candidates
     .slice(0, 10)
     .map(

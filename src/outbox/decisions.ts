@@ -4,14 +4,14 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer } from './batch.ts';
 import {
   type Change,
-  type QueuedChange,
+  type OutboxChange,
   type Resolution,
   readProductChange,
   readStockChange,
 } from './change.ts';
 import { GUARDS_OFF, type Guard } from './guard-rails.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
-import { type NewPlace, OutboxQueue } from './queue.ts';
+import { OutboxQueue } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
 
 /** A queued change in its own words, so that its target can be looked for (again). */
@@ -135,31 +135,30 @@ export class OutboxDecisions {
       // Other values may have joined it since it was read.
       const words = inOwnWords(change)?.change;
       const body = words ? bodyFor(words, resolution.address) : change.body;
-      const place: NewPlace = { target, conflictKey, sku, subsidiaryId, basis, body };
-      if (state === 'sending') this.#queue.move(change, place, this.#now());
-      else this.#moveUnlessOutdated(change, place);
+      const moved: OutboxChange = { ...change, target, conflictKey, sku, subsidiaryId, basis, body };
+      if (state === 'sending') this.#queue.move(moved, this.#now());
+      else this.#moveUnlessOutdated(moved);
     });
   }
 
   /** While it waited for its target, a newer value for that may have been sent under another name. */
-  #moveUnlessOutdated(change: QueuedChange, place: NewPlace): void {
-    const { changeId, kind, versions } = change;
-    let rest = place.body;
+  #moveUnlessOutdated(change: OutboxChange): void {
+    const { changeId, kind, target, conflictKey, versions } = change;
+    let { body } = change;
     const sentSince = this.#queue.all(
       "WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done') ORDER BY version",
-      ...[kind, place.conflictKey, Math.min(...Object.values(versions))],
+      ...[kind, conflictKey, Math.min(...Object.values(versions))],
     );
     for (const sent of sentSince) {
       if (sent.changeId === changeId) continue;
-      const scope = sent.target === place.target ? 'all' : 'shared';
-      const left = withoutNewer({ body: rest, versions }, sent, scope);
+      const left = withoutNewer({ body, versions }, sent, sent.target === target ? 'all' : 'shared');
       if (!left) {
         this.#end(changeId, 'superseded', `Replaced by change ${sent.changeId}.`, sent.changeId);
         return;
       }
-      rest = left;
+      body = left;
     }
-    this.#queue.move(change, { ...place, body: rest }, this.#now());
+    this.#queue.move({ ...change, body }, this.#now());
   }
 
   /** Deletes at most `limit` changes that were done with before `beforeMs`; rejected ones wait for a person. */
@@ -180,13 +179,13 @@ export class OutboxDecisions {
     );
   }
 
-  #held(changeId: number): QueuedChange {
+  #held(changeId: number): OutboxChange {
     const change = this.#find(changeId);
     if (change.state === 'pending' && change.heldGuard !== null) return change;
     throw refusal(changeId, 'is not held');
   }
 
-  #find(changeId: number): QueuedChange {
+  #find(changeId: number): OutboxChange {
     const change = this.#queue.get(changeId);
     if (change) return change;
     throw new TillsyncError('not-found', `There is no change ${changeId} in the outbox.`, {
@@ -203,7 +202,7 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('usage', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-function inOwnWords({ changeId, kind, body }: QueuedChange): KeptChange | undefined {
+function inOwnWords({ changeId, kind, body }: OutboxChange): KeptChange | undefined {
   if (kind === 'stock') {
     const reading = readStockChange(body);
     return 'change' in reading ? { changeId, kind, change: reading.change } : undefined;

@@ -1,18 +1,18 @@
 import type Database from 'better-sqlite3';
-import type { BranchDirectory, CatalogLookup } from '../catalog/product.ts';
+import type { BranchDirectory, CatalogLookup, CatalogMapping } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { valueKeys } from './batch.ts';
 import { MirrorValues } from './calls.ts';
 import {
-  type Candidate,
   type Change,
   type ChangeBody,
+  type ChangeSource,
   type HandedOver,
   literalAddress,
   literalTarget,
+  type OutboxChange,
   type ProductChange,
-  type QueuedChange,
   type Resolution,
   readProductChange,
   readStockChange,
@@ -21,7 +21,7 @@ import {
 } from './change.ts';
 import { type GuardReason, type GuardSettings, guardPrice, guardZeroItems } from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
-import { type ChangeSource, type NewChange, OutboxQueue } from './queue.ts';
+import { type NewChange, OutboxQueue } from './queue.ts';
 import type { AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
@@ -53,28 +53,20 @@ export interface Acceptance {
   state: 'pending' | 'held' | 'rejected';
   /** Why it is held or rejected; null when it waits. */
   message: string | null;
-  candidates: Candidate[];
+  candidates: CatalogMapping[];
 }
 
-/** An item with what the mirror says of its target; null for one that could not be read. */
-interface Resolved {
+/** An item with what the mirror says of its target; `resolution`: null for one that could not be read. */
+interface Placed {
   item: HandedOver;
   resolution: Resolution | null;
   target: Target;
-}
-
-/** Of an item that sets a stock to zero which is not yet: when, and why a guard rail holds it. */
-interface Zeroing {
-  at: string;
+  /** Of one that sets a stock to zero which is not yet: when, and why a guard rail holds it. */
+  zeroedAt: string | null;
   hold: GuardReason | undefined;
 }
 
-type Common = Omit<
-  NewChange,
-  'target' | 'conflictKey' | 'sku' | 'subsidiaryId' | 'basis' | 'body' | 'message' | 'heldGuard' | 'zeroedAt'
->;
-
-const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, QueuedChange['basis']> = {
+const BASIS: Record<Exclude<Resolution['state'], 'rejected'>, OutboxChange['basis']> = {
   resolved: 'mirror',
   'as-is': 'as-is',
   'needs-read': 'needs-read',
@@ -113,26 +105,27 @@ export class OutboxIntake {
       this.#queue.begin();
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, items.length) ?? items.length;
-      const { source, origin = source, asOfSeq = this.#newestSeq() } = options;
-      const resolved = items.map((item) => this.#resolved(item));
-      const zeroings = this.#zeroings(
-        resolved,
-        createdAt,
-        (count) => options.zeroHold ?? this.holdFor(count, options.guards),
-      );
-      return resolved.map((each, i): Acceptance => {
+      const { source, origin = source, asOfSeq = this.#newestSeq(), zeroHold, guards } = options;
+      const placed = items.map((item) => this.#placed(item));
+      const fresh = this.#freshZeros(placed);
+      const hold = fresh.size === 0 ? undefined : (zeroHold ?? this.holdFor(fresh.size, guards));
+      for (const each of [...fresh.values()].flat()) {
+        each.zeroedAt = createdAt;
+        each.hold = hold;
+      }
+      return placed.map((each, i) => {
         const { kind, reference = null } = each.item;
+        const { key: target, conflictKey, sku, subsidiaryId } = each.target;
         const changeId = lastId - items.length + 1 + i;
         const common = { changeId, version: changeId, kind, source, origin, reference, createdAt, asOfSeq };
-        return this.#take(common, each, zeroings.get(i), options);
+        return this.#take({ ...common, target, conflictKey, sku, subsidiaryId }, each, options);
       });
     });
   }
 
   /** Targets of the stocks among `items` that would go to zero and are not there yet. Writes nothing. */
   freshZeros(items: readonly HandedOver[]): string[] {
-    const resolved = items.map((item) => this.#resolved(item));
-    return [...this.#freshZeros(resolved).keys()];
+    return [...this.#freshZeros(items.map((item) => this.#placed(item))).keys()];
   }
 
   /** Why so many stocks at once may not go to zero; undefined: they may. */
@@ -145,52 +138,38 @@ export class OutboxIntake {
   }
 
   #take(
-    common: Common,
-    { item, resolution, target }: Resolved,
-    zeroing: Zeroing | undefined,
+    common: Omit<NewChange, 'basis' | 'body' | 'message' | 'heldGuard' | 'zeroedAt'>,
+    { item, resolution, zeroedAt, hold: zeroHold }: Placed,
     { hold: all, guards }: AcceptOptions,
   ): Acceptance {
     const { changeId } = common;
-    const { key, conflictKey, sku, subsidiaryId } = target;
-    const place = { target: key, conflictKey, sku, subsidiaryId };
     if ('fault' in item || resolution === null || resolution.state === 'rejected') {
-      const { message } = 'fault' in item ? item.fault : (resolution as { message: string });
-      const refused = {
-        ...common,
-        ...place,
-        basis: 'as-is',
-        message,
-        heldGuard: null,
-        zeroedAt: null,
-      } as const;
+      const isRead = 'change' in item;
+      const { message } = isRead ? (resolution as { message: string }) : item.fault;
+      const body = isRead ? bodyFor(item.change, literalAddress(item.change)) : item.value;
+      const refused = { ...common, basis: 'as-is', message, heldGuard: null, zeroedAt: null } as const;
+      this.#queue.putRejected({ ...refused, body }, false);
+      if (isRead) this.#queue.outlive({ ...refused, body: body as ChangeBody }, common.createdAt);
       const candidates = resolution?.state === 'rejected' ? resolution.candidates : [];
-      if ('fault' in item) this.#queue.putRejected({ ...refused, body: item.value }, false);
-      else {
-        const body = bodyFor(item.change, literalAddress(item.change));
-        this.#queue.putRejected({ ...refused, body }, false);
-        this.#queue.outlive({ ...refused, body }, common.createdAt);
-      }
       return { changeId, state: 'rejected', message, candidates };
     }
     const address = 'address' in resolution ? resolution.address : literalAddress(item.change);
     const body = bodyFor(item.change, address);
-    const hold = all ?? zeroing?.hold ?? this.#judgePrice(body, sku, guards);
+    const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);
     const message = hold?.message ?? null;
     const carriedBy = this.#queue.putNewest({
-      ...{ ...common, ...place, body, message, basis: BASIS[resolution.state] },
-      ...{ heldGuard: hold?.guard ?? null, zeroedAt: zeroing?.at ?? null },
+      ...{ ...common, body, message, zeroedAt, basis: BASIS[resolution.state] },
+      heldGuard: hold?.guard ?? null,
     });
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
 
-  #resolved(item: HandedOver): Resolved {
-    if ('fault' in item) return { item, resolution: null, target: UNREADABLE };
+  #placed(item: HandedOver): Placed {
+    const open = { item, zeroedAt: null, hold: undefined };
+    if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
     const resolution = this.resolve(item);
-    return {
-      item,
-      resolution,
-      target: 'target' in resolution ? resolution.target : literalTarget(item.change),
-    };
+    const target = 'target' in resolution ? resolution.target : literalTarget(item.change);
+    return { ...open, resolution, target };
   }
 
   #judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
@@ -200,34 +179,19 @@ export class OutboxIntake {
     return guardPrice(this.#values.priceOf(sku), body.price, guards);
   }
 
-  /** Of the items that set a stock to zero; those that are about to be zero already keep the time of that. */
-  #zeroings(
-    items: readonly Resolved[],
-    at: string,
-    judge: (fresh: number) => GuardReason | undefined,
-  ): Map<number, Zeroing> {
-    const zeroings = new Map<number, Zeroing>();
-    const fresh = this.#freshZeros(items, (i, zeroedAt) =>
-      zeroings.set(i, { at: zeroedAt, hold: undefined }),
-    );
-    const hold = fresh.size === 0 ? undefined : judge(fresh.size);
-    for (const i of [...fresh.values()].flat()) zeroings.set(i, { at, hold });
-    return zeroings;
-  }
-
-  /** By target: the items that set it to zero which is not yet, nor about to be. */
-  #freshZeros(
-    items: readonly Resolved[],
-    onKnown: (i: number, zeroedAt: string) => void = () => {},
-  ): Map<string, number[]> {
-    const fresh = new Map<string, number[]>();
-    for (const [i, { item, resolution, target }] of items.entries()) {
+  /**
+   * By target: the items that set it to zero which is not yet, nor about to be; those that are about to be keep the time
+   * of that.
+   */
+  #freshZeros(items: readonly Placed[]): Map<string, Placed[]> {
+    const fresh = new Map<string, Placed[]>();
+    for (const each of items) {
+      const { item, resolution, target } = each;
       if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
       if (resolution?.state === 'rejected') continue;
-      const zeroedAt = this.#zeroedAt(target.key);
-      if (zeroedAt !== undefined) onKnown(i, zeroedAt);
-      else if (!this.#values.isZero(target.sku, target.subsidiaryId)) {
-        fresh.set(target.key, [...(fresh.get(target.key) ?? []), i]);
+      each.zeroedAt = this.#zeroedAt(target.key) ?? null;
+      if (each.zeroedAt === null && !this.#values.isZero(target.sku, target.subsidiaryId)) {
+        fresh.set(target.key, [...(fresh.get(target.key) ?? []), each]);
       }
     }
     return fresh;

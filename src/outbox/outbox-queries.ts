@@ -1,30 +1,6 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import type { ChangeBody, ChangeKind, OutboxState } from './change.ts';
-import type { Guard } from './guard-rails.ts';
-import type { ChangeSource } from './queue.ts';
-
-/** One change as people and the POS see it. */
-export interface OutboxEntry {
-  changeId: number;
-  kind: ChangeKind;
-  target: string;
-  body: ChangeBody;
-  state: OutboxState;
-  attempts: number;
-  message: string | null;
-  createdAt: string;
-  settledAt: string | null;
-  heldGuard: Guard | null;
-  source: ChangeSource;
-  /** Who handed it over, such as `inbox`, `cli ana` or `http 127.0.0.1`; null: taken before this was noted. */
-  origin: string | null;
-  reference: string | null;
-  /** How many earlier values for the target went into this one while it waited. */
-  replaced: number;
-  /** The change that took its place. */
-  supersededBy: number | null;
-}
+import type { ChangeBody, ChangeKind, OutboxEntry, OutboxState } from './change.ts';
 
 export interface OutboxFilter {
   /** `held`: the part of `pending` that a guard rail holds for a person. */

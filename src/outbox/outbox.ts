@@ -2,11 +2,10 @@ import { setImmediate } from 'node:timers/promises';
 import { counted } from '../core/errors.ts';
 import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
-import type { HandedOver } from './change.ts';
+import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
 import { type Acceptance, UNREADABLE } from './intake.ts';
-import type { OutboxCounts, OutboxEntry, OutboxFilter } from './outbox-queries.ts';
-import type { ChangeSource } from './queue.ts';
+import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { AckResult } from './reservations.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 

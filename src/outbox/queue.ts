@@ -10,42 +10,22 @@ import {
   withoutNewer,
   withoutOverruled,
 } from './batch.ts';
-import type { ChangeBody, QueuedChange, Target } from './change.ts';
+import type { ChangeBody, OutboxChange, Target } from './change.ts';
 
-/** The way in that a change took. */
-export type ChangeSource = 'inbox' | 'http' | 'cli' | 'hold-back' | 'branch';
-
-/** A change that is handed over now. */
-export interface NewChange
-  extends Pick<
-    QueuedChange,
-    | 'changeId'
-    | 'kind'
-    | 'target'
-    | 'conflictKey'
-    | 'sku'
-    | 'subsidiaryId'
-    | 'basis'
-    | 'body'
-    | 'version'
-    | 'heldGuard'
-    | 'asOfSeq'
-  > {
-  source: ChangeSource;
-  /** Who handed it over, as far as that is known; begins with the source. */
-  origin: string;
-  reference: string | null;
-  message: string | null;
-  /** Of a stock: when it was set to zero, for the guard rail. */
-  zeroedAt: string | null;
-  createdAt: string;
-}
+/** A change that is handed over now: what is not in it follows. */
+export type NewChange = Omit<
+  OutboxChange,
+  | ('state' | 'attempts' | 'settledAt' | 'replaced' | 'supersededBy')
+  | ('versions' | 'priority' | 'queueSeq' | 'sentQty' | 'sentAsOfSeq')
+>;
 
 const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKey, sku, subsidiary_id AS subsidiaryId,
   basis, body, version, field_versions AS fieldVersions, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
-  priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq`;
+  priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
+  reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
+  zeroed_at AS zeroedAt`;
 
-type Row = Omit<QueuedChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
+type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
 // INDEXED BY, for otherwise SQLite compares the bound kind with the conditions of other partial indexes and plans the
 // statement anew each time, which takes longer than to run it.
@@ -86,15 +66,6 @@ const BOUND_COLUMNS = [
   ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq'],
 ];
 
-/** Where a change goes when its target becomes known. */
-export type NewPlace = Pick<
-  QueuedChange,
-  'target' | 'conflictKey' | 'basis' | 'sku' | 'subsidiaryId' | 'body'
->;
-
-/** What is left of a change: its fields of which nobody has said anything newer, or else who did. */
-export type Remainder = { body: ChangeBody } | { overruledBy: number };
-
 /**
  * The rule of the queue: one waiting change for each target, with the last value of every field; beside it at
  * most one that a guard rail holds. Transactions are the caller's.
@@ -110,12 +81,12 @@ export class OutboxQueue {
     this.#sql = sqlOf(db);
   }
 
-  get(changeId: number): QueuedChange | undefined {
+  get(changeId: number): OutboxChange | undefined {
     return this.all('WHERE change_id = ?', changeId)[0];
   }
 
   /** `which`: the end of a SELECT. */
-  all(which: string, ...params: unknown[]): QueuedChange[] {
+  all(which: string, ...params: unknown[]): OutboxChange[] {
     return this.#rows(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params);
   }
 
@@ -150,7 +121,7 @@ export class OutboxQueue {
   }
 
   /** A change that was under way and did not arrive: back into the queue, under everything newer. */
-  putBack(change: QueuedChange, message: string, at: string): 'waiting' | 'superseded' {
+  putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
     const newer = this.#rows(WAITING, change.kind, change.target)[0];
     if (newer) {
       const placed = { ...newer, queueSeq: Math.min(change.queueSeq, newer.queueSeq) };
@@ -178,7 +149,7 @@ export class OutboxQueue {
   }
 
   /** A change that a guard held goes into the queue, over what waited when it was handed over. */
-  release(change: QueuedChange, message: string, at: string): void {
+  release(change: OutboxChange, message: string, at: string): void {
     let released: Versioned = change;
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     if (before) {
@@ -190,18 +161,17 @@ export class OutboxQueue {
     this.#overrule({ ...change, body: released.body }, at);
   }
 
-  /** A waiting or sent change whose target has become known; joins what waits there, each field's newest value. */
-  move(change: QueuedChange, place: NewPlace, at: string): void {
+  /** A waiting or sent change with its target, now known; joins what waits there, each field's newest value. */
+  move(change: OutboxChange, at: string): void {
     const isSending = change.state === 'sending';
     const there = isSending
       ? undefined
-      : this.#rows(change.heldGuard === null ? WAITING : HELD, change.kind, place.target)[0];
-    let moved: QueuedChange = { ...change, ...place };
+      : this.#rows(change.heldGuard === null ? WAITING : HELD, change.kind, change.target)[0];
+    let moved = change;
     if (there && there.changeId !== change.changeId) {
-      const newer = there.version > change.version ? there : change;
-      const { version, asOfSeq } = newer;
+      const { version, asOfSeq } = there.version > change.version ? there : change;
       const queueSeq = Math.min(change.queueSeq, there.queueSeq);
-      moved = { ...moved, ...mergeVersioned(moved, there), queueSeq, version, asOfSeq };
+      moved = { ...change, ...mergeVersioned(change, there), queueSeq, version, asOfSeq };
       this.#supersede(there.changeId, change.changeId, at);
     }
     this.#place(moved);
@@ -212,7 +182,7 @@ export class OutboxQueue {
    * Refused changes stay for a person to see. One that a newer change for the same target has outlived, arrived or
    * refused itself, is no longer news: it is superseded, so that what is refused is what is wrong now.
    */
-  outlive(newer: Pick<QueuedChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>, at: string): void {
+  outlive(newer: Pick<OutboxChange, 'kind' | 'target' | 'changeId' | 'version' | 'body'>, at: string): void {
     for (const refused of this.#rows(REFUSED, newer.kind, newer.target, newer.version)) {
       if (withoutOverruled(refused.body, newer.body, 'all') !== undefined) continue;
       this.#sql.run(
@@ -224,15 +194,18 @@ export class OutboxQueue {
   }
 
   /**
-   * What was handed over for the same thing since, whatever became of it, overrules the fields it names; a stock's show
-   * takes the newest quantity with it.
+   * What is left of a change: what was handed over for the same thing since, whatever became of it, overrules the
+   * fields it names; a stock's show takes the newest quantity with it.
    */
-  restOf(change: QueuedChange, { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>): Remainder {
+  restOf(
+    change: OutboxChange,
+    { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>,
+  ): { body: ChangeBody } | { overruledBy: number } {
     const { kind, changeId, version, versions } = change;
     const after = Math.min(version, ...Object.values(versions));
     const isShared = Number(hasSharedFields(kind, change.body));
     let rest = change.body;
-    let last: QueuedChange | undefined;
+    let last: OutboxChange | undefined;
     const newerOnes = this.#rows(NEWER, { kind, after, isShared, target, conflictKey });
     for (const newer of newerOnes) {
       if (newer.changeId === changeId) continue;
@@ -248,7 +221,7 @@ export class OutboxQueue {
     return { body: { ...rest, qty: (last.body as { qty: number }).qty } as ChangeBody };
   }
 
-  #rows(text: string, ...params: unknown[]): QueuedChange[] {
+  #rows(text: string, ...params: unknown[]): OutboxChange[] {
     return this.#sql.rows<Row>(text, ...params).map(({ fieldVersions, ...row }) => {
       const body = JSON.parse(row.body) as ChangeBody;
       const versions =
@@ -260,17 +233,17 @@ export class OutboxQueue {
   }
 
   /** Other skus of the product that wait, where they could overrule each other. */
-  #siblings(change: Pick<QueuedChange, 'kind' | 'body' | 'conflictKey' | 'target'>): QueuedChange[] {
+  #siblings(change: Pick<OutboxChange, 'kind' | 'body' | 'conflictKey' | 'target'>): OutboxChange[] {
     if (!hasSharedFields(change.kind, change.body)) return [];
     return this.#rows(SIBLINGS, change.conflictKey, change.target);
   }
 
   /** Takes out of held changes and of other skus of the product what a newer change has decided. */
   #overrule(
-    newer: Pick<QueuedChange, 'kind' | 'target' | 'conflictKey' | 'changeId' | 'body'>,
+    newer: Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId' | 'body'>,
     at: string,
   ): void {
-    const strip = (older: QueuedChange, scope: 'all' | 'shared') => {
+    const strip = (older: OutboxChange, scope: 'all' | 'shared') => {
       const rest = withoutOverruled(older.body, newer.body, scope);
       if (rest) this.#setBody(older, rest);
       else this.#supersede(older.changeId, newer.changeId, at);
@@ -281,8 +254,8 @@ export class OutboxQueue {
   }
 
   /** Of the skus of one product, the newest value of a shared field stays. */
-  #settleSiblings(moved: QueuedChange, at: string): void {
-    let rest: QueuedChange | undefined = moved;
+  #settleSiblings(moved: OutboxChange, at: string): void {
+    let rest: OutboxChange | undefined = moved;
     for (const sibling of this.#siblings(moved)) {
       const left = withoutNewer(sibling, moved, 'shared');
       if (left) this.#place({ ...sibling, body: left });
@@ -295,7 +268,7 @@ export class OutboxQueue {
     }
   }
 
-  #place({ body, versions, ...change }: QueuedChange): void {
+  #place({ body, versions, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
@@ -386,7 +359,7 @@ export class OutboxQueue {
     return before.changeId;
   }
 
-  #setBody({ changeId, body: before }: QueuedChange, rest: ChangeBody): void {
+  #setBody({ changeId, body: before }: OutboxChange, rest: ChangeBody): void {
     const { body, fields, priority } = bodyColumns(rest);
     if (body === JSON.stringify(before)) return;
     const columns = 'body = ?, fields = ?, priority = ?';

@@ -1,7 +1,7 @@
 import type Database from 'better-sqlite3';
 import { fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { StockChangeItem } from '../platform/schemas.ts';
-import type { ChangeBody, QueuedChange } from './change.ts';
+import type { ChangeBody, OutboxChange } from './change.ts';
 
 /** One stock of the view `stock_ledger`. */
 export interface LedgerStock {
@@ -78,7 +78,7 @@ export class StockLedger {
 
   /** A count of the queue is about to be judged: it takes the place of an older one. */
   count(
-    { asOfSeq, version, changeId }: Pick<QueuedChange, 'asOfSeq' | 'version' | 'changeId'>,
+    { asOfSeq, version, changeId }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId'>,
     { sku, subsidiaryId }: Place,
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {

@@ -1,5 +1,5 @@
 import type { MirroredOrder } from '../../src/orders/mirrored-order.ts';
-import type { OutboxEntry } from '../../src/outbox/outbox-queries.ts';
+import type { OutboxEntry } from '../../src/outbox/change.ts';
 
 const NO_TEXTS = [
   'storeExternalId',
