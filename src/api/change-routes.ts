@@ -3,8 +3,8 @@ import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import type { ChangeKind, HandedOver, ProductChange, StockChange } from '../outbox/change.ts';
-import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
+import type { ChangeKind } from '../outbox/change.ts';
+import { type FileChange, type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import { originOf } from './access.ts';
@@ -19,9 +19,6 @@ const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
   'text/csv': 'csv',
 };
 
-/** One item of the body: a change, or why it is none. `line` is null in a JSON array. */
-type BodyItem = FileChange<StockChange | ProductChange>;
-
 /** Bytes looked at in one turn of the event loop: about three milliseconds of work. */
 const PIECE_BYTES = 32 * 1024;
 const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}].' };
@@ -30,15 +27,13 @@ const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}]
  * Reads a body as it arrives, item by item, and never holds it whole. Throws `usage` when it is no list of 1 to
  * 100,000 items, too large, or cut off; nothing of it is taken then.
  */
-async function readItems(kind: ChangeKind, request: FastifyRequest, maxBytes: number): Promise<BodyItem[]> {
-  const items: BodyItem[] = [];
+async function readItems(kind: ChangeKind, request: FastifyRequest, maxBytes: number): Promise<FileChange[]> {
+  const items: FileChange[] = [];
   if (request.body instanceof Readable) {
     const type = request.headers['content-type']?.split(';', 1)[0] ?? '';
     const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
     const pieces = readPieces(request.body, format, maxBytes);
-    const readings: AsyncIterable<BodyItem[]> =
-      kind === 'stock' ? readStockFile(pieces, { format }) : readProductFile(pieces, { format });
-    for await (const some of readings) {
+    for await (const some of readChangeFile(pieces, kind, { format })) {
       for (const item of some) items.push(item);
       if (items.length > ITEMS_MAX) throw tooMuch(`More than ${ITEMS_MAX} items came`);
     }
@@ -90,11 +85,10 @@ const PART = 500;
  */
 async function takeItems(
   outbox: Outbox,
-  kind: ChangeKind,
-  items: readonly BodyItem[],
+  items: readonly FileChange[],
   origin: string,
 ): Promise<{ text: string; status: number }> {
-  const zeros = await outbox.zeroHold(handedOver(kind, items));
+  const zeros = await outbox.zeroHold(readable(items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
   const answer = (status: number, more: object) => ({
@@ -103,7 +97,7 @@ async function takeItems(
   });
   for (let start = 0; start < items.length; start += PART) {
     const part = items.slice(start, start + PART);
-    const good = handedOver(kind, part);
+    const good = readable(part);
     try {
       const taken = (good.length === 0 ? [] : await outbox.take(good, 'http', { origin, zeros })).values();
       for (const item of part) {
@@ -123,11 +117,11 @@ async function takeItems(
   return answer(tally.rejected > 0 ? 207 : 200, {});
 }
 
-function handedOver(kind: ChangeKind, items: readonly BodyItem[]): HandedOver[] {
-  return items.flatMap((item) => ('change' in item ? [{ kind, change: item.change } as HandedOver] : []));
+function readable(items: readonly FileChange[]) {
+  return items.filter((item) => 'change' in item);
 }
 
-function resultOf(item: BodyItem, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
+function resultOf(item: FileChange, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
   const place = { index: item.index, ...(item.line !== null && { line: item.line }) };
   if ('fault' in item) {
     const { code, column, message } = item.fault;
@@ -160,7 +154,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     const origin = originOf(request, options.apiKey !== undefined);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
-    let items: BodyItem[];
+    let items: FileChange[];
     try {
       items = await readItems(kind, request, changesMaxBytes);
     } finally {
@@ -171,7 +165,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     underWay += 1;
     try {
       // One after the other, so that of two values for a target the one that came last stays.
-      const taking = turn.then(() => takeItems(parts.outbox, kind, items, origin));
+      const taking = turn.then(() => takeItems(parts.outbox, items, origin));
       turn = taking.catch(() => {});
       const { text, status } = await taking;
       reply.code(status);

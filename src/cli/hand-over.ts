@@ -2,13 +2,12 @@ import type { Parts } from '../app/parts.ts';
 import type { CatalogMapping } from '../catalog/product.ts';
 import { TillsyncError, typedWords } from '../core/errors.ts';
 import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
-import type {
-  Change,
-  ChangeReading,
-  ItemPlace,
-  OutboxEntry,
-  ProductChange,
-  StockChange,
+import {
+  type Change,
+  type ChangeKind,
+  type ItemPlace,
+  type OutboxEntry,
+  readChange,
 } from '../outbox/change.ts';
 import type { GuardReason } from '../outbox/guard-rails.ts';
 import { type Cli, EXIT, printable } from './cli.ts';
@@ -145,15 +144,15 @@ function keptBackOf({ stores }: Parts, changeId: number | null): string {
 /** Hands over one change that was typed. Throws `usage` when it is none. */
 export async function handOverOne(
   call: Call<{ wait: boolean | undefined }>,
-  kind: 'stock' | 'product',
+  kind: ChangeKind,
   typed: Record<string, unknown>,
-  read: (value: unknown) => ChangeReading<StockChange | ProductChange>,
 ): Promise<Result> {
-  const reading = read(Object.fromEntries(Object.entries(typed).filter(([, value]) => value !== undefined)));
+  const given = Object.entries(typed).filter(([, value]) => value !== undefined);
+  const reading = readChange(kind, Object.fromEntries(given));
   if ('fault' in reading) {
     throw new TillsyncError('usage', `${reading.fault.message} Nothing was handed over.`);
   }
-  const change = { index: 0, line: null, kind, change: reading.change } as PlacedChange;
+  const change: PlacedChange = { index: 0, line: null, ...reading };
   return withParts(call, async (tools) => {
     const { wait } = call.options;
     const { counts, problems, changeIds } = await handOver(call.cli, tools, [change], { wait });

@@ -2,7 +2,7 @@ import type { ProductName } from '../app/readers.ts';
 import { type MirroredProduct, productDifferences } from '../catalog/product.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { type OutboxEntry, type ProductQuery, readProductChange } from '../outbox/change.ts';
+import type { OutboxEntry, ProductQuery } from '../outbox/change.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
 import { command, group, WAIT, withParts, withReaders } from './command.ts';
@@ -209,7 +209,7 @@ const set = command({
   async run(call) {
     const { externalId, sku, price, name, description, show } = call.options;
     const values = { price: typedNumber(price), name, description, show: typedBoolean(show) };
-    return handOverOne(call, 'product', { externalId, sku, ...values }, readProductChange);
+    return handOverOne(call, 'product', { externalId, sku, ...values });
   },
 });
 

@@ -3,8 +3,8 @@ import path from 'node:path';
 import type { InventoryPlan, Preview, Verdict } from '../app/preview.ts';
 import { chosenBranch } from '../app/sweep-now.ts';
 import { asTyped, counted, TillsyncError } from '../core/errors.ts';
-import type { ProductChange, StockChange } from '../outbox/change.ts';
-import { type FileChange, type FileFormat, readProductFile, readStockFile } from '../outbox/change-file.ts';
+import type { StockChange } from '../outbox/change.ts';
+import { type FileChange, type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
@@ -118,7 +118,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
       for (const item of some) {
         if ('fault' in item) problems.push(problemOf(item));
-        else lines.push({ ...item, kind, change: branch.named(item.change) } as PlacedChange);
+        else lines.push({ ...item, change: branch.named(item.change) } as PlacedChange);
       }
       items += some.length;
       progress.count('items read', items);
@@ -164,17 +164,17 @@ function itemsOf(
   kind: Kind,
   pieces: AsyncIterable<Uint8Array>,
   { cli, options, argument: file }: Call<PushOptions, string>,
-): AsyncIterable<FileChange<StockChange | ProductChange>[]> {
+): AsyncIterable<FileChange[]> {
   const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
   const how = {
     ...(format !== undefined && { format }),
     decimal: options.decimal,
     tell: (note: string) => cli.stderr.write(`${printable(note)}\n`),
   };
-  return kind === 'stock' ? readStockFile(pieces, how) : readProductFile(pieces, how);
+  return readChangeFile(pieces, kind, how);
 }
 
-function problemOf(item: Extract<FileChange<unknown>, { fault: unknown }>): Problem {
+function problemOf(item: Extract<FileChange, { fault: unknown }>): Problem {
   const { code, column, message } = item.fault;
   return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
 }

@@ -2,7 +2,6 @@ import { namedBranch } from '../app/sweep-now.ts';
 import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { readStockChange } from '../outbox/change.ts';
 import { type SafetyRule, safetyName } from '../outbox/safety-stock.ts';
 import type { LedgerStock } from '../outbox/stock-ledger.ts';
 import { printable } from './cli.ts';
@@ -51,7 +50,7 @@ const set = command({
     }
     const values = { qty: typedNumber(qty), show: typedBoolean(show) };
     const typed = { externalId, sku, ...values, subsidiaryId, subsidiaryExternalId };
-    return handOverOne(call, 'stock', typed, readStockChange);
+    return handOverOne(call, 'stock', typed);
   },
 });
 

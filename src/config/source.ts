@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { parse, TomlError } from 'smol-toml';
 import { TillsyncError } from '../core/errors.ts';
-import { jsonText } from '../core/values.ts';
+import { editDistance, jsonText } from '../core/values.ts';
 import { type ConfigKey, envName, KEYS, SAMPLE_BASE_URL, SECTIONS } from './schema.ts';
 import { isTable } from './values.ts';
 
@@ -76,23 +76,6 @@ export function nearest(word: string, candidates: Iterable<string>): string | un
     bestDistance = distance;
   }
   return best;
-}
-
-/** Levenshtein distance, with a swap of neighbours as one step. */
-function editDistance(a: string, b: string): number {
-  const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)];
-  const at = (i: number, j: number) => rows[i]?.[j] ?? Number.POSITIVE_INFINITY;
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    rows.push(row);
-    for (let j = 1; j <= b.length; j++) {
-      const change = at(i - 1, j - 1) + (a[i - 1] === b[j - 1] ? 0 : 1);
-      const isSwap = a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
-      const swap = isSwap ? at(i - 2, j - 2) + 1 : change;
-      row.push(Math.min(at(i - 1, j) + 1, at(i, j - 1) + 1, change, swap));
-    }
-  }
-  return at(a.length, b.length);
 }
 
 /** What the file says, before it is checked. */

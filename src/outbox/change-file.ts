@@ -4,14 +4,12 @@ import {
   badText,
   type ChangeFault,
   type ChangeKind,
+  type ChangeReading,
   cut,
   type ItemParser,
   type ItemPlace,
-  type ProductChange,
   type RawItem,
-  readProductChange,
-  readStockChange,
-  type StockChange,
+  readChange,
 } from './change.ts';
 import { Csv, type DecimalSign } from './csv.ts';
 
@@ -212,7 +210,7 @@ class JsonLines implements ItemParser {
 
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
-export type FileChange<T> = ItemPlace & ({ change: T } | { fault: ChangeFault });
+export type FileChange = ItemPlace & ChangeReading;
 
 export interface ReadChangeFileOptions {
   /** Found from the first character when missing: `[` is a JSON array, `{` NDJSON, anything else CSV. */
@@ -226,37 +224,19 @@ export interface ReadChangeFileOptions {
   tell?: (note: string) => void;
 }
 
-type Chunks = AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
-
-/** Stock changes from a file or a stream, as `readProductFile`. */
-export function readStockFile(
-  chunks: Chunks,
-  options: ReadChangeFileOptions = {},
-): AsyncGenerator<FileChange<StockChange>[]> {
-  return readFile(chunks, 'stock', readStockChange, options);
-}
-
 /**
- * Product changes from a file or a stream in UTF-8: CSV with a header, a JSON array, or NDJSON. Gives one
- * array for each piece that is read, each item checked by itself and named by its line or index. Throws
- * `usage` when nothing of the file can be read: another encoding, a wrong header or delimiter.
+ * Changes from a file or a stream in UTF-8: CSV with a header, a JSON array, or NDJSON. Gives one array for each piece
+ * that is read, each item checked by itself and named by its line or index. Throws `usage` when nothing of the file can
+ * be read: another encoding, a wrong header or delimiter.
  */
-export function readProductFile(
-  chunks: Chunks,
-  options: ReadChangeFileOptions = {},
-): AsyncGenerator<FileChange<ProductChange>[]> {
-  return readFile(chunks, 'product', readProductChange, options);
-}
-
-async function* readFile<T>(
-  chunks: Chunks,
+export async function* readChangeFile(
+  chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   kind: ChangeKind,
-  read: (value: unknown) => { change: T } | { fault: ChangeFault },
-  options: ReadChangeFileOptions,
-): AsyncGenerator<FileChange<T>[]> {
-  const check = (item: RawItem): FileChange<T> => {
+  options: ReadChangeFileOptions = {},
+): AsyncGenerator<FileChange[]> {
+  const check = (item: RawItem): FileChange => {
     const { index, line } = item;
-    return 'fault' in item ? item : { index, line, ...read(item.value) };
+    return 'fault' in item ? { ...item, kind } : { index, line, ...readChange(kind, item.value) };
   };
   const { format, tell } = options;
   const decoder = new FileText(tell !== undefined);

@@ -111,7 +111,7 @@ export interface ChangeFault {
   message: string;
 }
 
-export type ChangeReading<T> = { change: T } | { fault: ChangeFault };
+export type ChangeReading = Change | { kind: ChangeKind; fault: ChangeFault };
 
 /** A change as it will be sent, with the target it is for. */
 export type ChangeBody = ProductChangeItem | StockChangeItem;
@@ -275,21 +275,14 @@ export const COLUMNS: Record<ChangeKind, readonly string[]> = {
   product: Object.keys(productItem.shape),
 };
 
-/** A stock change from what a POS handed over; nothing is rounded, converted or guessed. */
-export function readStockChange(value: unknown): ChangeReading<StockChange> {
-  return readChange<StockChange>('stock', value);
-}
-
-/** A product change from what a POS handed over; nothing is rounded, converted or guessed. */
-export function readProductChange(value: unknown): ChangeReading<ProductChange> {
-  return readChange<ProductChange>('product', value);
-}
-
-/** Reads the columns one by one, so that every fault of the item is named. */
-function readChange<T>(kind: ChangeKind, value: unknown): ChangeReading<T> {
+/**
+ * A change from what a POS handed over; nothing is rounded, converted or guessed. Reads the columns one by one, so that
+ * every fault of the item is named.
+ */
+export function readChange(kind: ChangeKind, value: unknown): ChangeReading {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     const message = `${show(value)} is not an object with columns.`;
-    return { fault: { code: 'not-an-object', column: null, message } };
+    return { kind, fault: { code: 'not-an-object', column: null, message } };
   }
   const faults: ChangeFault[] = [];
   const fault = (code: ChangeFault['code'], column: string | null, message: string) =>
@@ -324,8 +317,8 @@ function readChange<T>(kind: ChangeKind, value: unknown): ChangeReading<T> {
     fault('nothing-to-change', null, 'None of price, name, description and show is there.');
   }
   const [first] = faults;
-  if (!first) return { change: change as T };
-  return { fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
+  if (!first) return { kind, change } as Change;
+  return { kind, fault: { ...first, message: faults.map(({ message }) => message).join(' ') } };
 }
 
 /** A comma is the decimal sign of half the world, and its point may group thousands. */

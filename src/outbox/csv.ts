@@ -1,5 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
-import { mayBeThousands, parsePlainDecimal } from '../core/values.ts';
+import { editDistance, mayBeThousands, parsePlainDecimal } from '../core/values.ts';
 import {
   badText,
   type ChangeFault,
@@ -235,31 +235,10 @@ function quoted(names: readonly string[]): string {
 
 /** Whether a slip of one or two letters made `name` of `column`. */
 function isSlipOf(name: string, column: string): boolean {
-  return name !== column && distance(name, column) <= (column.length > 6 ? 2 : 1);
-}
-
-/** Letters to add, drop, change or swap with the next. */
-function distance(a: string, b: string): number {
-  if (Math.abs(a.length - b.length) > 2) return 3;
-  const rows = [Array.from({ length: b.length + 1 }, (_, j) => j)];
-  const at = (i: number, j: number) => rows[i]?.[j] ?? 3;
-  for (let i = 1; i <= a.length; i++) {
-    const row = [i];
-    rows.push(row);
-    for (let j = 1; j <= b.length; j++) {
-      const same = a[i - 1] === b[j - 1] ? 0 : 1;
-      const swapped = i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1];
-      row.push(
-        Math.min(
-          at(i - 1, j) + 1,
-          at(i, j - 1) + 1,
-          at(i - 1, j - 1) + same,
-          swapped ? at(i - 2, j - 2) + 1 : 3,
-        ),
-      );
-    }
-  }
-  return at(a.length, b.length);
+  const most = column.length > 6 ? 2 : 1;
+  // A name may be as long as a file.
+  if (name === column || Math.abs(name.length - column.length) > most) return false;
+  return editDistance(name, column) <= most;
 }
 
 /** Longest record that is waited for; a quote that is never closed would swallow the whole file. */

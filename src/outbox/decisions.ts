@@ -2,13 +2,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer } from './batch.ts';
-import {
-  type Change,
-  type OutboxChange,
-  type Resolution,
-  readProductChange,
-  readStockChange,
-} from './change.ts';
+import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
 import { GUARDS_OFF, type Guard } from './guard-rails.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
 import { OutboxQueue } from './queue.ts';
@@ -203,10 +197,6 @@ function refusal(changeId: number, why: string): TillsyncError {
 }
 
 function inOwnWords({ changeId, kind, body }: OutboxChange): KeptChange | undefined {
-  if (kind === 'stock') {
-    const reading = readStockChange(body);
-    return 'change' in reading ? { changeId, kind, change: reading.change } : undefined;
-  }
-  const reading = readProductChange(body);
-  return 'change' in reading ? { changeId, kind, change: reading.change } : undefined;
+  const reading = readChange(kind, body);
+  return 'change' in reading ? { changeId, ...reading } : undefined;
 }

@@ -14,8 +14,7 @@ import {
   type OutboxChange,
   type ProductChange,
   type Resolution,
-  readProductChange,
-  readStockChange,
+  readChange,
   type StockChange,
   type Target,
 } from './change.ts';
@@ -291,10 +290,6 @@ function handedOver({ kind, value, reference, tooLong }: InboxChange): HandedOve
     const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;
     return { kind, fault: { code: 'bad-value', column, message }, value, reference };
   }
-  if (kind === 'stock') {
-    const reading = readStockChange(value);
-    return 'fault' in reading ? { kind, ...reading, value, reference } : { kind, ...reading, reference };
-  }
-  const reading = readProductChange(value);
-  return 'fault' in reading ? { kind, ...reading, value, reference } : { kind, ...reading, reference };
+  const reading = readChange(kind, value);
+  return 'fault' in reading ? { ...reading, value, reference } : { ...reading, reference };
 }

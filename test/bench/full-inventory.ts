@@ -1,7 +1,7 @@
 import { createReadStream, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { planInventory } from '../../src/app/preview.ts';
-import { readStockFile } from '../../src/outbox/change-file.ts';
+import { readChangeFile } from '../../src/outbox/change-file.ts';
 import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
 import type { OutgoingPlace, StockTarget } from './outgoing-place.ts';
 
@@ -66,8 +66,8 @@ type Line = { change: { externalId?: string; qty: number } };
 
 async function read(file: string): Promise<Line[]> {
   const lines: Line[] = [];
-  for await (const some of readStockFile(createReadStream(file), { format: 'csv' })) {
-    for (const item of some) if ('change' in item) lines.push(item);
+  for await (const some of readChangeFile(createReadStream(file), 'stock', { format: 'csv' })) {
+    for (const item of some) if ('change' in item && item.kind === 'stock') lines.push(item);
   }
   return lines;
 }

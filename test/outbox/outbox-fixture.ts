@@ -7,13 +7,7 @@ import type { Branch } from '../../src/catalog/product.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
-import {
-  type Change,
-  type ChangeKind,
-  type HandedOver,
-  readProductChange,
-  readStockChange,
-} from '../../src/outbox/change.ts';
+import { type Change, type ChangeKind, type HandedOver, readChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/sender.ts';
@@ -79,12 +73,8 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
     source: 'http' | 'cli' = 'http',
   ): Acceptance[] => {
     const items = values.map((value): HandedOver => {
-      if (kind === 'stock') {
-        const reading = readStockChange(value);
-        return 'fault' in reading ? { kind, ...reading, value } : { kind, ...reading };
-      }
-      const reading = readProductChange(value);
-      return 'fault' in reading ? { kind, ...reading, value } : { kind, ...reading };
+      const reading = readChange(kind, value);
+      return 'fault' in reading ? { ...reading, value } : reading;
     });
     return intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
   };

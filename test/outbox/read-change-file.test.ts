@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
-import { type FileFormat, readProductFile, readStockFile } from '../../src/outbox/change-file.ts';
+import { type FileFormat, readChangeFile } from '../../src/outbox/change-file.ts';
 
 const encode = (text: string) => new TextEncoder().encode(text);
 
@@ -20,11 +20,11 @@ async function collect<T>(batches: AsyncIterable<T[]>): Promise<T[]> {
 
 async function stock(text: string | Uint8Array, size = 7, format?: FileFormat) {
   const bytes = typeof text === 'string' ? encode(text) : text;
-  return collect(readStockFile(pieces(bytes, size), format ? { format } : {}));
+  return collect(readChangeFile(pieces(bytes, size), 'stock', format ? { format } : {}));
 }
 
 async function product(text: string, size = 7) {
-  return collect(readProductFile(pieces(encode(text), size)));
+  return collect(readChangeFile(pieces(encode(text), size), 'product'));
 }
 
 const brief = (items: Awaited<ReturnType<typeof stock>>) =>
@@ -135,17 +135,14 @@ describe('CSV of a spreadsheet', () => {
   async function told(
     text: string | Uint8Array,
     options: { decimal?: 'point' | 'comma' } = {},
-    kind = 'stock',
+    kind: 'stock' | 'product' = 'stock',
   ) {
     const bytes = typeof text === 'string' ? encode(text) : text;
     const results = [];
     for (const size of [1, 2, 3, 5, bytes.length]) {
       const notes: string[] = [];
       const how = { ...options, tell: (note: string) => notes.push(note) };
-      const read = kind === 'stock' ? readStockFile : readProductFile;
-      const items = await collect<Awaited<ReturnType<typeof stock>>[number]>(
-        read(pieces(bytes, size), how) as never,
-      );
+      const items = await collect(readChangeFile(pieces(bytes, size), kind, how));
       results.push({
         items: brief(items),
         faults: items.map((item) => ('fault' in item ? item.fault.message : '')),
@@ -237,7 +234,7 @@ describe('CSV of a spreadsheet', () => {
     [`${Array.from({ length: 500 }, (_, i) => `c${i}`).join(';')}\n`, 'and 488 more'],
     [`externalId;qty${' '.repeat(1_100_000)}`, 'too long to be a header'],
   ])('lets no slip in the header pass (%#)', async (text, message) => {
-    const failure = await collect(readStockFile([encode(text)], { tell: () => {} })).catch(
+    const failure = await collect(readChangeFile([encode(text)], 'stock', { tell: () => {} })).catch(
       (error: unknown) => error,
     );
     expect(hasCode(failure, 'usage') && failure.message).toContain(message);
@@ -382,6 +379,7 @@ describe('any file', () => {
     expect(items.at(-1)).toEqual({
       index: 99_999,
       line: 100_001,
+      kind: 'stock',
       change: { externalId: 'ext-99999', qty: 49 },
     });
   });

@@ -1,6 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
+import { type ChangeFault, readChange, type StockChange } from '../../src/outbox/change.ts';
+
+function readStockChange(value: unknown): { change: StockChange } | { fault: ChangeFault } {
+  const { kind: _, ...reading } = readChange('stock', value);
+  return reading as { change: StockChange } | { fault: ChangeFault };
+}
+
+function readProductChange(value: unknown) {
+  const { kind: _, ...reading } = readChange('product', value);
+  return reading;
+}
 
 function stockFault(value: unknown) {
   const reading = readStockChange(value);

@@ -1,7 +1,7 @@
 import { globSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { readProductChange, readStockChange } from '../../src/outbox/change.ts';
+import { readChange } from '../../src/outbox/change.ts';
 import { inSpanish, SPANISH_TEXTS } from '../../src/page/words/language.ts';
 import { sentencesOf } from './sentences.ts';
 
@@ -110,9 +110,9 @@ describe('the reasons that the page shows', () => {
         { ...id, qty: 1, colour: 'red' },
         { ...id, qty: 1, show: 'maybe' },
       ],
-    ].map((value) => readStockChange(value));
+    ].map((value) => readChange('stock', value));
     const more = [{ ...id, name: '' }, { ...id, name: 'a\0b' }, { ...id, price: true }, id].map((value) =>
-      readProductChange(value),
+      readChange('product', value),
     );
     for (const reading of [...faults, ...more]) {
       expect(reading).toHaveProperty('fault');

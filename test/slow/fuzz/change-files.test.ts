@@ -1,17 +1,12 @@
 import { describe, expect, it } from 'vitest';
 import { TillsyncError } from '../../../src/core/errors.ts';
-import {
-  type FileChange,
-  type FileFormat,
-  readProductFile,
-  readStockFile,
-} from '../../../src/outbox/change-file.ts';
+import { type FileChange, type FileFormat, readChangeFile } from '../../../src/outbox/change-file.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { mutateBytes } from './mutate-bytes.ts';
 import { hostileValue, type JsonNode, mutateJson, nodeOf, write } from './mutate-json.ts';
 
 type Kind = 'stock' | 'product';
-type Item = FileChange<object>;
+type Item = FileChange;
 type Reading = { items: Item[] } | { refused: string };
 
 const FORMATS: readonly FileFormat[] = ['csv', 'json', 'ndjson'];
@@ -21,8 +16,7 @@ async function read(kind: Kind, format: FileFormat | undefined, pieces: readonly
   const options = format === undefined ? {} : { format };
   const items: Item[] = [];
   try {
-    const readings = kind === 'stock' ? readStockFile(pieces, options) : readProductFile(pieces, options);
-    for await (const some of readings) items.push(...some);
+    for await (const some of readChangeFile(pieces, kind, options)) items.push(...some);
     return { items };
   } catch (error) {
     // Anything else is a fault of the reader.
