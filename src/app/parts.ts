@@ -155,7 +155,6 @@ async function build(options: PartsOptions, releasers: Releasers) {
   const branches = configuredBranches(config);
   const skewMs = () => platform.clock.skewMs();
   const stores = new MirrorStores({ mirror, branches, clock, skewMs, safety: configuredSafety(config) });
-  const onLine = new Set<() => void>();
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
     store: state.webhook,
@@ -170,15 +169,10 @@ async function build(options: PartsOptions, releasers: Releasers) {
     branches,
     /** Catalogue and outbox in the mirror. */
     stores,
-    /** Called after changes were queued by this process. */
-    onLine,
     outbox: new Outbox({
       stores,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
-      onTaken: () => {
-        for (const listener of onLine) listener();
-      },
     }),
     catalogSweep: new LeasedSweep({
       platform,

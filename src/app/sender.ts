@@ -38,25 +38,23 @@ export class Sender {
   /** The maintenance of the outbox, without which nothing is sent. Each call begins anew. */
   maintenance(beat: () => void): OutboxMaintenance {
     const { parts, config } = this.#options;
-    const { stores, mirror, platform, state, onLine } = parts;
+    const { stores, mirror, platform, state, outbox } = parts;
     this.#maintenance = new OutboxMaintenance({
       ...this.#options,
       ...{ stores, platform, leases: state.leases, alarms: mirror.alarms, beat },
       holdBack: config.stock.holdBackUnbooked,
       keptMs: config.retention.outboxMs,
       newestSeq: () => mirror.newestSeq(),
-      onQueued: () => {
-        for (const listener of onLine) listener();
-      },
+      onQueued: () => outbox.queued(),
       sent: () => Promise.allSettled(this.#pushing),
     });
     return this.#maintenance;
   }
 
-  /** Sends one kind of changes until the signal, woken by `parts.onLine`. */
+  /** Sends one kind of changes until the signal, woken when something is queued. */
   async push(kind: ChangeKind, signal: AbortSignal, beat: () => void): Promise<void> {
     const { parts, config } = this.#options;
-    const { platform, stores, branches, mirror, onLine } = parts;
+    const { platform, stores, branches, mirror, outbox } = parts;
     const { holdBackUnbooked: holdBack, skipUnchanged, trustForMs: trustMs, platformDeducts } = config.stock;
     const loop = new PushLoop({
       ...this.#options,
@@ -67,15 +65,14 @@ export class Sender {
       status: () => this.#status(),
       lingerMs: config.outbox.lingerMs,
     });
-    const wake = () => loop.wake();
-    onLine.add(wake);
+    const unsubscribe = outbox.onQueued(() => loop.wake());
     const pushing = loop.run(signal);
     this.#pushing.add(pushing);
     try {
       await pushing;
     } finally {
       this.#pushing.delete(pushing);
-      onLine.delete(wake);
+      unsubscribe();
     }
   }
 

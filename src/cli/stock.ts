@@ -172,7 +172,7 @@ function changedSafety(
       const all = ledger.ofSku(sku);
       return all.filter((each) => subsidiaryId === null || each.subsidiaryId === subsidiaryId).map(offered);
     });
-    for (const listener of parts.onLine) listener();
+    parts.outbox.queued();
     const done = qty === null ? `Nothing is set for ${whose} any more.` : `Of ${whose} ${qty} are kept back.`;
     const none = 'It was not counted yet, so nothing is sent now.\n';
     const text = stocks.length === 0 ? none : offeredText(stocks);

@@ -21,7 +21,7 @@ export function outgoingLoops(
   counters: Pick<Counters, 'settled' | 'tookIn' | 'inbox'>,
 ): NamedLoop[] {
   const { config, clock, random, log, lookEveryMs } = options;
-  const { mirror, stores, branches, onLine } = parts;
+  const { mirror, stores, branches, outbox } = parts;
   const { freshnessBoard: freshness, alarms } = mirror;
   const wish = new SweepWish(clock);
   const sender = new Sender({
@@ -47,8 +47,7 @@ export function outgoingLoops(
         onWaiting: (waiting) => counters.inbox.saw(waiting, clock),
         onTaken: (taken) => {
           counters.tookIn(taken);
-          if (taken.taken + taken.acknowledged === 0) return;
-          for (const listener of onLine) listener();
+          if (taken.taken + taken.acknowledged > 0) outbox.queued();
         },
       },
       signal,

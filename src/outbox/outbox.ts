@@ -14,8 +14,6 @@ export interface OutboxOptions {
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */
   holdBack: boolean;
-  /** Called after changes were put in the queue, so that they are sent soon. */
-  onTaken: () => void;
 }
 
 /** Changes of one transaction. */
@@ -24,9 +22,21 @@ const PART = 500;
 /** Where every way in but the inbox hands changes over, and where people decide about them. */
 export class Outbox {
   readonly #options: OutboxOptions;
+  readonly #listeners = new Set<() => void>();
 
   constructor(options: OutboxOptions) {
     this.#options = options;
+  }
+
+  /** `listener` is called after this process put changes in the queue, so that they are sent soon. Returns what ends it. */
+  onQueued(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** To be called where something was put in the queue by another way. */
+  queued(): void {
+    for (const listener of this.#listeners) listener();
   }
 
   /**
@@ -38,13 +48,13 @@ export class Outbox {
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: GuardReason | undefined } = {},
   ): Promise<Acceptance[]> {
-    const { stores, guards, holdBack, onTaken } = this.#options;
+    const { stores, guards, holdBack } = this.#options;
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
       const { origin, all: hold, zeros: zeroHold } = how;
       return intake.accept(items, { source, origin, guards, hold, zeroHold });
     });
-    onTaken();
+    this.queued();
     return accepted;
   }
 
@@ -95,7 +105,7 @@ export class Outbox {
 
   /** Records durably that the POS has booked these orders; `by`: an operator who says so in its place. */
   async acknowledge(orderIds: readonly string[], source: ChangeSource, by?: string): Promise<AckResult[]> {
-    const { stores, onTaken } = this.#options;
+    const { stores } = this.#options;
     const results = await stores.write(({ reservations, audit }) => {
       const results = reservations.acknowledge(orderIds, source);
       const fresh = results.filter(({ state }) => state !== 'known').map(({ orderId }) => orderId);
@@ -104,7 +114,7 @@ export class Outbox {
       }
       return results;
     });
-    onTaken();
+    this.queued();
     return results;
   }
 
@@ -151,7 +161,7 @@ export class Outbox {
       });
       return 1;
     }
-    const { stores, onTaken } = this.#options;
+    const { stores } = this.#options;
     const released = await stores.write(({ decisions, audit }) => {
       const count = decisions.release(which);
       const subject = which.guard === null ? 'all that is held' : `guard ${which.guard}`;
@@ -159,7 +169,7 @@ export class Outbox {
       if (count > 0) audit.note({ who: by, action: 'outbox.release', subject, detail });
       return count;
     });
-    onTaken();
+    this.queued();
     return released;
   }
 
@@ -170,14 +180,14 @@ export class Outbox {
     changeId: number,
     decide: (stores: Stores) => string | undefined,
   ): Promise<void> {
-    const { stores, onTaken } = this.#options;
+    const { stores } = this.#options;
     await stores.write((all) => {
       const change = all.queries.get(changeId);
       const outcome = decide(all);
       const detail = [change && describe(change), outcome].filter(Boolean).join('; ');
       all.audit.note({ who, action, subject: `change ${changeId}`, detail });
     });
-    onTaken();
+    this.queued();
   }
 }
 

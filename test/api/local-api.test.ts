@@ -44,7 +44,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: [branch], clock });
   const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
-  const outbox = new Outbox({ stores, guards, holdBack: false, onTaken: () => {} });
+  const outbox = new Outbox({ stores, guards, holdBack: false });
   const limits = {
     endpointIntervalMs: 1,
     ordersIntervalMs: 1,

@@ -24,7 +24,6 @@ const outbox = new Outbox({
   stores,
   guards: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
   holdBack: true,
-  onTaken: () => {},
 });
 const server = createLocalServer({
   host: '127.0.0.1',

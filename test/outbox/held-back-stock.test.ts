@@ -29,7 +29,7 @@ beforeEach(async () => {
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
-  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
   sender = pushLoop('stock', stores, clock, { holdBack: true, skipUnchanged: false });
 });
 afterEach(async () => {

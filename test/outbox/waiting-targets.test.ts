@@ -28,7 +28,7 @@ beforeEach(() => {
   clock = new FakeClock();
   mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
-  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: false, onTaken: () => {} });
+  outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: false });
   polledMs = clock.nowMs();
   const sender = (kind: 'stock' | 'product') => pushLoop(kind, stores, clock, {}, () => polledMs);
   senders = { stock: sender('stock'), product: sender('product') };
@@ -176,7 +176,7 @@ describe('changes of products that the mirror does not know', () => {
 
 describe('a count under way while its order is booked', () => {
   it('is corrected as soon as the call is settled', async () => {
-    const holding = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true, onTaken: () => {} });
+    const holding = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });
     const sender = pushLoop('stock', stores, clock, { holdBack: true }, () => polledMs);
     await sweep(COFFEE);
     const { reading } = observation('webhook', {
