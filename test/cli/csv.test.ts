@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { csvText } from '../../src/cli/csv.ts';
-import { readStockFile } from '../../src/outbox/change-file.ts';
+import { readChangeFile } from '../../src/outbox/change-file.ts';
 
 const cellsOf = (value: string) => csvText([value], { a: (text) => text }).split('\r\n')[1];
 
@@ -53,7 +53,7 @@ test('what was written is read again by push', async () => {
     const pieces = (async function* () {
       yield Buffer.from(text);
     })();
-    for await (const some of readStockFile(pieces, { format: 'csv', decimal })) items.push(...some);
+    for await (const some of readChangeFile(pieces, 'stock', { format: 'csv', decimal })) items.push(...some);
     expect(items).toMatchObject([{ change: { externalId: 'A "1"; x', qty: 2.5 } }]);
   }
 });
