@@ -36,7 +36,7 @@ export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror
 /** Nothing of a hub is loaded where there is none. */
 export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
   const { config, clock, log } = options;
-  const { mirror, stores, state, onLine } = parts;
+  const { mirror, stores, state, outbox } = parts;
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
     const { Hub } = await import('../link/hub.ts');
@@ -47,9 +47,7 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
       rows: state.hub,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
-      onLine: () => {
-        for (const listener of onLine) listener();
-      },
+      onQueued: () => outbox.queued(),
     });
     try {
       await hub.run(signal, beat);
@@ -87,7 +85,7 @@ async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
 /** What a branch has in place of everything that calls the platform. */
 export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
-  const { mirror, stores, state, onLine } = parts;
+  const { mirror, stores, state, outbox } = parts;
   const made = (async () => {
     const { BranchFollower } = await import('../link/branch.ts');
     const link =
@@ -126,12 +124,11 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
       name: 'link.up',
       async run(signal, beat) {
         const { link, follower } = await made;
-        const wake = () => follower.wake();
-        onLine.add(wake);
+        const unsubscribe = outbox.onQueued(() => follower.wake());
         try {
           await follower.handUp(signal, beat);
         } finally {
-          onLine.delete(wake);
+          unsubscribe();
           await link.close();
         }
       },

@@ -6,7 +6,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed, type SentOrder } from '../orders/branch-feed.ts';
 import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
-import { type HandedOver, readProductChange, readStockChange } from '../outbox/change.ts';
+import { type HandedOver, readChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Stores } from '../outbox/stores.ts';
 import type { DownMessage, Hello, Result, UpItem } from './link.ts';
@@ -300,19 +300,14 @@ function noteHandedUp(
 /** The change as the branch may make it: stocks of its own, and what is the company's only with that right. */
 function changeOf(up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
-  if (up.kind === 'product') {
-    if (!branch.mayPrice) {
-      return {
-        refused: `Branch ${branch.name} may not change prices, names or visibility: they hold for the whole company. At the hub, may_price = true of its [[branches]] allows it.`,
-      };
-    }
-    const reading = readProductChange(up.value);
-    return 'fault' in reading
-      ? { refused: reading.fault.message }
-      : { kind: 'product', ...reading, reference };
+  if (up.kind === 'product' && !branch.mayPrice) {
+    return {
+      refused: `Branch ${branch.name} may not change prices, names or visibility: they hold for the whole company. At the hub, may_price = true of its [[branches]] allows it.`,
+    };
   }
-  const reading = readStockChange(up.value);
+  const reading = readChange(up.kind === 'product' ? 'product' : 'stock', up.value);
   if ('fault' in reading) return { refused: reading.fault.message };
+  if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
   const isOther =
     (subsidiaryId !== undefined && subsidiaryId !== branch.subsidiaryId) ||

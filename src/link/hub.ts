@@ -42,7 +42,7 @@ export interface HubOptions {
   guards: GuardSettings;
   holdBack: boolean;
   /** Told when changes were put in the queue. */
-  onLine: () => void;
+  onQueued: () => void;
   clock: Clock;
   log: Log;
 }
@@ -178,7 +178,7 @@ export class Hub {
   }
 
   async #changes(branch: FeedBranch, asked: unknown): Promise<string> {
-    const { stores, guards, holdBack, clock, onLine } = this.#options;
+    const { stores, guards, holdBack, clock, onQueued } = this.#options;
     const { instance, line, items } = CHANGES.parse(asked);
     const replaced = this.#replaced(branch.name, instance);
     if (replaced !== undefined) return replaced;
@@ -186,7 +186,7 @@ export class Hub {
     const taken = await stores.write((own) => takeUp(own, { branch, line, items, guards, holdBack, at }));
     if (!taken)
       return refusal('unreadable', 'These changes do not follow on what the hub has; say hello first.');
-    onLine();
+    onQueued();
     return JSON.stringify(taken);
   }
 

@@ -122,7 +122,7 @@ export class HubStore extends Store {
     const branches = feedBranches(this.config);
     this.hub = new Hub({
       ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
-      ...{ holdBack: false, onLine: () => {}, clock: this.clock, log: silentLog },
+      ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
     });
     await mirror.write((db) => beginHub(db, branches));
     for (const { name } of branches) {
