@@ -1,6 +1,5 @@
 import type Database from 'better-sqlite3';
 import { sqlOf } from '../db/sqlite.ts';
-import { branchKey } from './catalog-store.ts';
 import type { Branch } from './product.ts';
 
 /** How many of what a branch shows have an id of the POS. */
@@ -27,22 +26,38 @@ export interface UnmappedSku {
 /** Below it the shop may well not mean to give ids, or has only begun to. */
 const MAPPING_SHARE = 0.5;
 
-/** What is shown in a branch: the product, the sku, and its stock there, which nobody has hidden. */
-const SHOWN = `FROM sweeps w
-  JOIN stocks k ON k.subsidiary_id = w.subsidiary_id AND k.show IS NOT 0
+/** What is shown in the branch `?`: the product, the sku, and its stock there, which nobody has hidden. */
+const SHOWN = `FROM stocks k
   JOIN skus s ON s.sku = k.sku AND s.show IS NOT 0
-  JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL`;
+  JOIN products p ON p.product_id = s.product_id AND p.show IS NOT 0 AND p.vanished_at IS NULL
+  WHERE k.subsidiary_id = ? AND k.show IS NOT 0`;
 const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND i.subsidiary_id = k.subsidiary_id
   AND (trim(i.ext_id) <> '' OR trim(i.product_id_pos_a) <> '' OR trim(i.product_code_pos_b) <> ''))`;
 
-/** Of each branch that was swept. */
+/**
+ * The id that stocks have of the branch. One that is configured by its external id alone has the only id that no other
+ * branch has; null: nobody can tell.
+ */
+function internalId(
+  db: Database.Database,
+  { subsidiaryId }: Branch,
+  branches: readonly Branch[],
+): string | null {
+  if (subsidiaryId !== null) return subsidiaryId;
+  if (branches.filter((each) => each.subsidiaryId === null).length > 1) return null;
+  const stocked = sqlOf(db).values<string>('SELECT DISTINCT subsidiary_id FROM stocks');
+  const free = stocked.filter((id) => !branches.some((each) => each.subsidiaryId === id));
+  return free.length === 1 ? (free[0] ?? null) : null;
+}
+
+/** Of each branch of which something is known. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {
     const counts = sqlOf(db).row<{ shown: number; unmapped: number }>(
       `SELECT count(DISTINCT p.product_id) AS shown,
          count(DISTINCT CASE WHEN NOT ${IS_MAPPED} THEN p.product_id END) AS unmapped
-       ${SHOWN} WHERE w.branch = ?`,
-      branchKey(branch),
+       ${SHOWN}`,
+      internalId(db, branch, branches),
     );
     if (!counts || counts.shown === 0) return [];
     const { shown, unmapped } = counts;
@@ -55,14 +70,18 @@ export function branchMappings(db: Database.Database, branches: readonly Branch[
   });
 }
 
-/** By branch, product and sku. */
-export function unmappedSkus(db: Database.Database, branches: readonly Branch[]): UnmappedSku[] {
+/** By branch, product and sku; `all`: the configured branches, of which `branches` are wanted. */
+export function unmappedSkus(
+  db: Database.Database,
+  all: readonly Branch[],
+  branches: readonly Branch[] = all,
+): UnmappedSku[] {
   return branches.flatMap((branch) =>
     sqlOf(db)
       .rows<Omit<UnmappedSku, 'branch'>>(
         `SELECT k.sku, p.product_id AS productId, p.name, p.category, s.barcode
-         ${SHOWN} WHERE w.branch = ? AND NOT ${IS_MAPPED} ORDER BY p.name, p.product_id, k.sku`,
-        branchKey(branch),
+         ${SHOWN} AND NOT ${IS_MAPPED} ORDER BY p.name, p.product_id, k.sku`,
+        internalId(db, branch, all),
       )
       .map((row) => ({ branch: branch.externalId ?? branch.subsidiaryId ?? '', ...row })),
   );

@@ -27,7 +27,7 @@ const unmapped = command({
       const { branch, csv } = call.options;
       const all = configuredBranches(config);
       const branches = branch === undefined ? all : [namedBranch(all, branch)];
-      const products = mirror.read((db) => unmappedSkus(db, branches));
+      const products = mirror.read((db) => unmappedSkus(db, all, branches));
       if (csv) return { csv: csvText(products, CSV) };
       if (products.length === 0)
         return { json: { products }, above: 'Every shown product has an id of yours.\n' };

@@ -65,9 +65,13 @@ export interface PollReport extends Omit<ImportReport, 'listFound'> {
   pages: number;
 }
 
+/** A page of a proxy, or one that says that the platform is being worked on, goes within minutes. */
+const GARBLED_FOR_MS = 6 * 60_000;
+
 /** One complete poll: ask, mirror, report. The daemon's loop and `sync orders` run the same one, never both at once. */
 export class OrderPoll {
   readonly #options: OrderPollOptions;
+  #garbledSinceMonoMs: number | undefined;
 
   constructor(options: OrderPollOptions) {
     this.#options = options;
@@ -215,6 +219,7 @@ export class OrderPoll {
 
   #settle(report: PollReport): void {
     const { mirror, settings } = this.#options;
+    this.#garbledSinceMonoMs = undefined;
     const { freshnessBoard: freshness, alarms } = mirror;
     alarms.lower('orders.stale');
     const unreadable =
@@ -236,11 +241,16 @@ export class OrderPoll {
   }
 
   #fail(error: unknown): void {
-    const { alarms, freshnessBoard } = this.#options.mirror;
+    const { mirror, clock } = this.#options;
+    const { alarms, freshnessBoard } = mirror;
     const known = asTillsyncError(error);
     if (known.code === 'aborted') return;
     const message = [known.message, known.hint].filter(Boolean).join(' ');
-    if (known.code === 'platform-garbled') alarms.raise('orders.unreadable', message);
+    if (known.code === 'platform-garbled') {
+      const nowMs = clock.monotonicMs();
+      this.#garbledSinceMonoMs ??= nowMs;
+      if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.raise('orders.unreadable', message);
+    }
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message);
   }
 }

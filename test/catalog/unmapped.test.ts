@@ -9,9 +9,6 @@ const B2 = { subsidiaryId: 'sub-2', externalId: null };
 
 /** Products of one sku each; what is left out is shown, stocked and mapped in both branches. */
 function put(db: Database.Database, products: Record<string, { sql?: string; ids?: string | null }>): void {
-  db.prepare(
-    "INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, as_of_seq, pages, products) VALUES ('sub-1', 'sub-1', '', '', 0, 1, 1), ('sub-2', 'sub-2', '', '', 0, 1, 1)",
-  ).run();
   for (const [name, { sql, ids = "'E-1', NULL, NULL" }] of Object.entries(products)) {
     db.exec(`INSERT INTO products (product_id, name, show, updated_at, payload) VALUES ('p-${name}', '${name}', 1, '', '{}');
       INSERT INTO skus (sku, product_id, show) VALUES ('${name}', 'p-${name}', 1);
@@ -56,6 +53,18 @@ describe('products without an id', () => {
     expect(mirror.read((db) => branchMappings(db, [{ subsidiaryId: 'sub-9', externalId: null }]))).toEqual(
       [],
     );
+  });
+
+  it('are found in a branch that has only an external id, where no other branch can be meant', async () => {
+    const { mirror } = openTestMirror();
+    await mirror.write((db) => put(db, { a: {}, b: { ids: null } }));
+    const [byName, other] = ['B1', 'B2'].map((externalId) => ({ subsidiaryId: null, externalId }));
+    if (!byName || !other) throw new Error('never');
+    const seen = (...branches: (typeof byName)[]) =>
+      mirror.read((db) => branchMappings(db, branches)).map(({ branch }) => branch.externalId);
+    expect(seen(byName, B2 as never)).toEqual(['B1', null]);
+    expect(seen(byName, other)).toEqual([]);
+    expect(seen(byName)).toEqual([]);
   });
 
   it('say nothing of a shop that gives no ids, or has only begun to', async () => {

@@ -144,3 +144,37 @@ describe('diff', () => {
     expect((await at.run(['diff', 'stocks'])).code).toBe(2);
   });
 });
+
+describe('catalog unmapped', () => {
+  const unmapped = (...words: string[]) => at.run(['catalog', 'unmapped', ...words]);
+
+  test('lists what is shown and has none: as a table, as JSON, as a file, of one branch', async () => {
+    // Which stocks are those of a branch without a subsidiary_id, nobody can tell here.
+    expect((await unmapped('--branch', 'B2')).stderr).toContain('Every shown product has an id of yours.');
+    const { control } = place.sandbox;
+    const product = control.products().find(({ children }) => children[0]?.integrations.length === 0);
+    if (!product) throw new Error('The sandbox has none.');
+    control.putProduct({
+      ...product,
+      show: true,
+      children: product.children.map((sku) => ({ ...sku, show: true })),
+    });
+    await at.run(['sync', 'products']);
+    const sku = String(product.children[0]?.sku);
+    const table = await unmapped();
+    expect(table.stdout).toMatch(new RegExp(`^BRANCH (.*\\n)*sub-1 +${sku} `));
+    const { document } = await at.json(['catalog', 'unmapped', '--branch', 'sub-1']);
+    expect(document.products).toContainEqual(
+      expect.objectContaining({ branch: 'sub-1', sku, name: product.name }),
+    );
+    const file = await unmapped('--csv');
+    expect(file.stdout).toMatch(/branch,sku,product_id,name,category,barcode\r\n/);
+    expect(file.stdout).toContain(`\r\nsub-1,${sku},`);
+    expect(await unmapped('--branch', 'B9')).toMatchObject({ code: 2 });
+    expect(await unmapped('--csv', '--json')).toMatchObject({ code: 2 });
+    const { document: doctor } = await at.json(['doctor', '--offline', '--only', 'catalog']);
+    const mapped = doctor.checks.find(({ id }: { id: string }) => id === 'catalog.mapped');
+    expect(mapped).toMatchObject({ level: 'warn' });
+    expect(mapped.message).toContain('2 shown products of sub-1 have no id of yours.');
+  });
+});

@@ -89,6 +89,11 @@ describe('a poll', () => {
     await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
     await rig.clock.advance(1_000);
     expect(freshness(rig)).toBe('failing');
+    // A page of a proxy goes within minutes; what stays is told.
+    expect(alarms(rig)).not.toContain('orders.unreadable');
+    await rig.clock.advance(6 * 60_000);
+    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-garbled' });
+    await rig.clock.advance(1_000);
     expect(alarms(rig)).toContain('orders.unreadable');
   });
 
