@@ -11,8 +11,7 @@ import {
 } from '../outbox/change.ts';
 import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
-import { lessSafety } from '../outbox/safety-stock.ts';
-import { unsettledStocks } from '../outbox/stock-ledger.ts';
+import { lessSafety, unsettledStocks } from '../outbox/stock-ledger.ts';
 import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';
 

@@ -12,7 +12,7 @@ import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
-import type { SafetyRule } from '../outbox/safety-stock.ts';
+import type { SafetyRule } from '../outbox/stock-ledger.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
 import { isReadable, requireRights } from './installation.ts';

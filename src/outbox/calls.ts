@@ -7,8 +7,7 @@ import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
-import { lessSafety, SafetyStock } from './safety-stock.ts';
-import { type LedgerStock, StockLedger, stockTarget } from './stock-ledger.ts';
+import { type LedgerStock, lessSafety, SafetyStock, StockLedger, stockTarget } from './stock-ledger.ts';
 
 interface StockValue {
   qty: number | string | null;

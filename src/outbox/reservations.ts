@@ -3,7 +3,7 @@ import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { IS_OPEN, takesNothing } from '../orders/order.ts';
-import { type SafetyRule, SafetyStock } from './safety-stock.ts';
+import { type SafetyRule, SafetyStock } from './stock-ledger.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;

@@ -10,8 +10,7 @@ import { OutboxDecisions } from './decisions.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
-import { type SafetyRule, SafetyStock } from './safety-stock.ts';
-import { StockLedger } from './stock-ledger.ts';
+import { type SafetyRule, SafetyStock, StockLedger } from './stock-ledger.ts';
 
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;

@@ -1,7 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { lessSafety, type SafetyRule } from '../../src/outbox/safety-stock.ts';
-import { StockLedger } from '../../src/outbox/stock-ledger.ts';
+import { lessSafety, type SafetyRule, StockLedger } from '../../src/outbox/stock-ledger.ts';
 import { holding, send } from './held-back-steps.ts';
 import { order, outgoing, product } from './outbox-fixture.ts';
 

@@ -15,7 +15,7 @@ import { statusOf } from '../../hooks/hook-places.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
-import { safetyName } from '../../outbox/safety-stock.ts';
+import { safetyName } from '../../outbox/stock-ledger.ts';
 import type { MirrorStores } from '../../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../../platform/tokens.ts';
 import { type Outcome, outcomeOfFindings, since, skipped, warned, well } from './check.ts';
