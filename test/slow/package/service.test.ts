@@ -123,6 +123,39 @@ describe('the installed service', () => {
     machine.run('cp /root/bare.toml /etc/tillsync/config.toml; systemctl restart tillsync.service');
   });
 
+  it('runs the program of a hook in its sandbox, and hands it the secret of a hook that signs', () => {
+    machine.run('cp /etc/tillsync/config.toml /root/without-hooks.toml');
+    const program = '/usr/local/lib/tillsync/print-order';
+    const script = [
+      '#!/bin/sh',
+      'cat > /var/lib/tillsync/event; id -un > /var/lib/tillsync/who; env > /var/lib/tillsync/environment',
+      'ls /root /home/* > /dev/null 2>&1 && echo "sees home" >&2',
+      'touch /etc/planted 2> /dev/null && echo "writes to /etc" >&2; touch /tmp/mine || exit 4',
+      'getent hosts localhost > /dev/null || exit 5',
+    ];
+    machine.run(
+      `mkdir -p /usr/local/lib/tillsync; cat > ${program} <<'END'\n${script.join('\n')}\nEND\nchmod 755 ${program}`,
+    );
+    machine.run(
+      `printf '[[hooks]]\nname = "printer"\ncommand = ["${program}"]\n' >> /etc/tillsync/config.toml`,
+    );
+    machine.run('echo hook-secret-4712 > /etc/credstore/tillsync.hook-printer; systemctl daemon-reload');
+    expect(property('LoadCredential')).toContain('hook-printer:tillsync.hook-printer');
+    machine.run('systemctl restart tillsync.service');
+    const tested = machine.run('tillsync hooks test printer');
+    expect(tested).toContain('taken: the program ended with 0');
+    expect(tested).not.toMatch(/sees home|writes to/);
+    expect(JSON.parse(machine.run('cat /var/lib/tillsync/event'))).toMatchObject({ test: true });
+    expect(machine.run('cat /var/lib/tillsync/who')).toBe('tillsync');
+    expect(machine.run('cat /var/lib/tillsync/environment')).not.toMatch(/SECRET|CREDENTIALS|LISTEN_|NOTIFY/);
+    expect(machine.run('tillsync config check')).toMatch(/Optional secrets .*hook-printer/);
+    machine.run('rm /var/lib/tillsync/event /var/lib/tillsync/who /var/lib/tillsync/environment');
+    machine.run(
+      'cp /root/without-hooks.toml /etc/tillsync/config.toml; rm /etc/credstore/tillsync.hook-printer',
+    );
+    machine.run('systemctl daemon-reload; systemctl restart tillsync.service');
+  });
+
   it('keeps its files to itself and to its group', () => {
     const modes = machine.run(
       'cd /var/lib/tillsync; stat -c "%a %U:%G %n" . inbox mirror.db mirror.db-wal mirror.db-shm state.db',

@@ -1,0 +1,97 @@
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { readConfig, readSetup } from '../../src/config/config.ts';
+import { secretValues } from '../../src/config/secrets.ts';
+
+let directory: string;
+beforeEach(() => {
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hooks-'));
+});
+afterEach(() => rmSync(directory, { recursive: true, force: true }));
+
+function fileWith(hooks: string): string {
+  const file = path.join(directory, 'config.toml');
+  writeFileSync(file, `[platform]\nbase_url = "https://api.example.com"\n${hooks}\n`);
+  return file;
+}
+
+function read(hooks: string, env: Record<string, string> = {}) {
+  const result = readConfig({ file: fileWith(hooks), env });
+  return 'faults' in result ? result.faults : result.config.hooks;
+}
+
+const faults = (hooks: string) => read(hooks).map((found) => ('key' in found ? found.key : 'no fault'));
+
+it('takes addresses and programs, each with what it leaves out', () => {
+  const text = `[[hooks]]
+name = "pos"
+url = "https://pos.example.com/orders?key=1"
+[[hooks]]
+name = "printer-2"
+command = ["/usr/local/bin/print", "a b"]
+statuses = ["payment-approved"]
+from = "start"
+timeout = "2m"`;
+  expect(read(text)).toEqual([
+    {
+      ...{ name: 'pos', url: 'https://pos.example.com/orders?key=1', command: [], statuses: [] },
+      ...{ from: 'now', timeoutMs: 30_000 },
+    },
+    {
+      ...{ name: 'printer-2', url: '', command: ['/usr/local/bin/print', 'a b'] },
+      ...{ statuses: ['payment-approved'], from: 'start', timeoutMs: 120_000 },
+    },
+  ]);
+  expect(read('')).toEqual([]);
+  const env = { TILLSYNC_HOOKS: '[{"name":"pos","url":"http://127.0.0.1:1"}]' };
+  expect(read('', env)).toMatchObject([{ name: 'pos' }]);
+});
+
+it.each([
+  ['[[hooks]]\nurl = "https://x.example"', 'hooks[0].name'],
+  ['[[hooks]]\nname = "Printer 1"\nurl = "https://x.example"', 'hooks[0].name'],
+  ['[[hooks]]\nname = "p"', 'hooks[0].url'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\ncommand = ["/bin/x"]', 'hooks[0].url'],
+  ['[[hooks]]\nname = "p"\nurl = "ftp://x.example"', 'hooks[0].url'],
+  ['[[hooks]]\nname = "p"\ncommand = "/bin/x --y"', 'hooks[0].command'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatuses = "cancel"', 'hooks[0].statuses'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nfrom = "yesterday"', 'hooks[0].from'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\ntimeout = 30', 'hooks[0].timeout'],
+  ['[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatus = []', 'hooks[0].status'],
+  [
+    '[[hooks]]\nname = "p"\nurl = "https://x.example"\n[[hooks]]\nname = "p"\nurl = "https://y.example"',
+    'hooks[1].name',
+  ],
+])('refuses %j', (text, key) => {
+  expect(faults(text)).toContain(key);
+});
+
+it('says the key that was probably meant', () => {
+  const [fault] = read('[[hooks]]\nname = "p"\nurl = "https://x.example"\nstatusses = []');
+  expect(fault).toMatchObject({ suggestion: 'hooks[0].statuses' });
+});
+
+it('hands each hook its own secret, from a credential or the environment, and shows none', () => {
+  const credentials = path.join(directory, 'credentials');
+  mkdirSync(credentials);
+  writeFileSync(path.join(credentials, 'hook-pos'), 'from-file\n');
+  writeFileSync(path.join(credentials, 'hook-gone'), 'of-a-hook-that-is-gone');
+  const hooks = ['pos', 'printer-2', 'other'].map(
+    (name) => `[[hooks]]\nname = "${name}"\nurl = "https://x.example"`,
+  );
+  const file = fileWith(hooks.join('\n'));
+  const env = {
+    CREDENTIALS_DIRECTORY: credentials,
+    TILLSYNC_HOOK_POS: 'from-environment',
+    TILLSYNC_HOOK_PRINTER_2: 'second-secret',
+  };
+  const setup = readSetup({ file, env });
+  if ('faults' in setup) throw new Error(JSON.stringify(setup.faults));
+  expect(setup.secrets.hookSecrets).toEqual({ pos: 'from-file', 'printer-2': 'second-secret' });
+  expect(secretValues(setup.secrets)).toEqual(['from-file', 'second-secret']);
+  const bad = readSetup({ file, env: { TILLSYNC_HOOK_POS: 'hidden part' } });
+  expect(bad).toMatchObject({ faults: [{ origin: 'environment variable TILLSYNC_HOOK_POS' }] });
+  expect(JSON.stringify(bad)).not.toContain('hidden');
+});
