@@ -9,11 +9,17 @@ import { stageTree } from './staged-tree.ts';
 import { TARGETS, targetFor } from './target.ts';
 
 // `npm run package`: writes dist/tillsync_VERSION_ARCHITECTURE.deb for each architecture and, beside each, what is in
-// it as CycloneDX. `-- --architecture arm64` only that one; `-- --repository DIR [--key KEY]` publishes them too.
+// it as CycloneDX. `-- --architecture arm64` only that one, `-- --compression none` soon and large;
+// `-- --repository DIR [--key KEY]` publishes them too.
 
 const root = path.resolve(import.meta.dirname, '../..');
 const { values } = parseArgs({
-  options: { architecture: { type: 'string' }, repository: { type: 'string' }, key: { type: 'string' } },
+  options: {
+    architecture: { type: 'string' },
+    compression: { type: 'string', default: 'xz' },
+    repository: { type: 'string' },
+    key: { type: 'string' },
+  },
 });
 const facts = readPackage(root);
 const { SOURCE_DATE_EPOCH } = process.env;
@@ -33,7 +39,15 @@ try {
     writeFileSync(output.replace(/\.deb$/, '.cdx.json'), materials);
     // The packing takes nearly all of the time, and has a process of its own.
     packed.push(
-      buildDeb({ stage, scripts: path.join(import.meta.dirname, 'debian'), facts, target, output, epoch }),
+      buildDeb({
+        stage,
+        scripts: path.join(import.meta.dirname, 'debian'),
+        facts,
+        target,
+        output,
+        epoch,
+        compression: values.compression,
+      }),
     );
   }
   await Promise.all(packed);

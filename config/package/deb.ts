@@ -17,12 +17,22 @@ export interface DebOptions {
   output: string;
   /** Seconds since the epoch that every file is dated to at most. */
   epoch: number;
+  /** As dpkg-deb names it: `xz`, or `none` for a quick try. */
+  compression: string;
 }
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
 
 /** Adds the control files and packs the tree; the same tree and epoch give the same bytes. */
-export async function buildDeb({ stage, scripts, facts, target, output, epoch }: DebOptions): Promise<void> {
+export async function buildDeb({
+  stage,
+  scripts,
+  facts,
+  target,
+  output,
+  epoch,
+  compression,
+}: DebOptions): Promise<void> {
   const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
     .filter((name) => statSync(path.join(stage, name)).isFile())
     .sort();
@@ -33,7 +43,9 @@ export async function buildDeb({ stage, scripts, facts, target, output, epoch }:
     else chmodSync(file, statSync(file).mode & 0o100 ? 0o755 : 0o644);
   }
   const control = path.join(stage, 'DEBIAN');
-  mkdirSync(control, { mode: 0o755 });
+  mkdirSync(control);
+  // Whatever the umask of who builds.
+  chmodSync(control, 0o755);
   const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
   writeFileSync(path.join(control, 'control'), controlFile(facts, target, kib));
   const sums = files.map((name) => `${md5(stage, name)}  ${name}\n`);
@@ -42,10 +54,11 @@ export async function buildDeb({ stage, scripts, facts, target, output, epoch }:
     cpSync(path.join(scripts, name), path.join(control, name));
     chmodSync(path.join(control, name), 0o755);
   }
+  for (const name of ['control', 'md5sums']) chmodSync(path.join(control, name), 0o644);
   // One thread: the packed bytes depend on how the work is split.
   await promisify(execFile)(
     'dpkg-deb',
-    ['--root-owner-group', '--threads-max=1', '-Zxz', '--build', stage, output],
+    ['--root-owner-group', '--threads-max=1', `-Z${compression}`, '--build', stage, output],
     { env: { ...process.env, SOURCE_DATE_EPOCH: String(epoch) } },
   );
 }
