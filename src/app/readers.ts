@@ -76,8 +76,6 @@ export function findProducts(stores: Pick<MirrorStores, 'read'>, name: ProductNa
   return stores.read(({ catalogQueries }) => catalogQueries.products({ ...name, limit: 100 }));
 }
 
-export type { TokenStatus };
-
 export interface ReadersOptions {
   config: Config;
   clock: Clock;

@@ -4,8 +4,6 @@ import { TillsyncError } from '../core/errors.ts';
 import type { ProductChange, StockChange } from '../outbox/change.ts';
 import type { Parts } from './parts.ts';
 
-export type { SweepReport };
-
 export interface SweepNowRequest extends SweepRequest {
   /** Only this one; without it every configured branch. */
   branch?: Branch | undefined;

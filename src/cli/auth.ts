@@ -1,7 +1,7 @@
 import type { Parts } from '../app/parts.ts';
-import type { TokenStatus } from '../app/readers.ts';
 import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
+import type { TokenStatus } from '../platform/tokens.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
 import { type CommandTools, command, configOf, group, type Result, withParts } from './command.ts';
 import { Terminal } from './init/terminal.ts';

@@ -31,8 +31,8 @@ interface Shelf {
 }
 
 /**
- * A POS of one branch that speaks to the local API alone: it books online orders from the feed, hands over its
- * new counts, acknowledges the orders, and sells over the counter meanwhile.
+ * A POS that speaks to the local API alone: it books the company's online orders from the feed, hands over the new
+ * counts of one branch, acknowledges the orders, and sells over the counter meanwhile.
  */
 export class DemoPos {
   readonly #options: DemoPosOptions;
@@ -98,9 +98,9 @@ export class DemoPos {
     const changed = new Set<Shelf>();
     const orderIds: string[] = [];
     for (const { order } of events) {
-      if (!order || order.storeExternalId !== BRANCH.externalId || this.#booked.has(order.orderId)) continue;
-      if (takesNothing(order.status)) continue;
-      for (const { productExternalId, quantity } of order.items) {
+      if (!order || this.#booked.has(order.orderId) || takesNothing(order.status)) continue;
+      const isHere = order.storeExternalId === BRANCH.externalId;
+      for (const { productExternalId, quantity } of isHere ? order.items : []) {
         const shelf = productExternalId === null ? undefined : this.#shelves.get(productExternalId);
         if (!shelf) continue;
         shelf.qty = Math.max(0, shelf.qty - Number(quantity ?? 0));

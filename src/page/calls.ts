@@ -36,14 +36,16 @@ function mayNotify(): boolean {
 export class Caller {
   readonly #store: Store;
   readonly #open: (orderId: string) => void;
+  readonly #onSwitched: () => void;
   readonly #notifications = new Map<string, Notification>();
   #audio: AudioContext | undefined;
   #isAboutToRing = false;
 
-  /** `open` shows an order that somebody clicked at. */
-  constructor(store: Store, open: (orderId: string) => void) {
+  /** `open` shows an order that somebody clicked at; `onSwitched`: another tab switched it on or off. */
+  constructor(store: Store, open: (orderId: string) => void, onSwitched: () => void) {
     this.#store = store;
     this.#open = open;
+    this.#onSwitched = onSwitched;
     addEventListener('storage', ({ key }) => this.#takeOver(key));
     for (const touch of ['pointerdown', 'keydown']) addEventListener(touch, () => void this.#unlock());
     if (store.state.calls.isOn) void this.#unlock();
@@ -95,6 +97,7 @@ export class Caller {
     if (key !== KEYS.isOn && key !== KEYS.seen) return;
     const { isOn, seen } = rememberedCalls();
     this.#set({ isOn, seen });
+    if (key === KEYS.isOn) this.#onSwitched();
     if (isOn) void this.#unlock();
     this.call();
   }

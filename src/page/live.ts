@@ -12,7 +12,8 @@ const STATUS_EVERY_MS = 5_000;
 const TRENDS_EVERY_MS = 60_000;
 /** The feed tells of every change of an order, but of no acknowledgement. */
 const BOARD_EVERY_MS = 5_000;
-const BOARD_PAUSE_MS = 250;
+/** However many orders change. */
+const BOARD_PAUSE_MS = 1_000;
 const AGAIN_AFTER_MS = 2_000;
 /** Of a tab that nobody sees. */
 const HIDDEN_STATUS_EVERY_MS = 60_000;
@@ -99,8 +100,8 @@ export class Live {
   async #boards(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#guard(() => this.#board());
-      await rest(BOARD_EVERY_MS, AbortSignal.any([signal, this.#changed.signal]));
       await rest(BOARD_PAUSE_MS, signal);
+      await rest(BOARD_EVERY_MS, AbortSignal.any([signal, this.#changed.signal]));
     }
   }
 
@@ -109,7 +110,7 @@ export class Live {
     // What changes from here on may not be in the answer.
     this.#changed = new AbortController();
     const { orders } = await api.get<BoardAnswer>('/board');
-    store.set({ board: boardOf(orders, store.state.board) });
+    store.set({ board: boardOf(orders, store.state.board), link: 'live' });
     onBoard();
   }
 

@@ -50,7 +50,7 @@ const api = new Api(keptKey(), (key, forGood) => {
   localStorage.removeItem(KEY);
   if (key !== null) (forGood ? localStorage : sessionStorage).setItem(KEY, key);
 });
-const caller = new Caller(store, (orderId) => actions.showOrder(orderId));
+const caller = new Caller(store, (orderId) => actions.showOrder(orderId), watch);
 const actions: Actions = pageActions({
   api,
   store,

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest';
-import type { TokenStatus } from '../../src/app/readers.ts';
 import { authReport } from '../../src/cli/auth.ts';
 import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status.ts';
 import { ago, when } from '../../src/cli/table.ts';
 import type { Freshness } from '../../src/core/alarm.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
+import type { TokenStatus } from '../../src/platform/tokens.ts';
 
 const AT = '2026-01-02T12:00:00.000Z';
 const NOW = Date.parse(AT);

@@ -47,17 +47,18 @@ export interface PageStoreOptions {
   accessTokenLifetimeMs?: number;
   /** What the shop is called. */
   name?: string;
+  currency?: string;
 }
 
 export async function openStore(options: PageStoreOptions = {}): Promise<PageStore> {
-  const { localApiKey, host, accessTokenLifetimeMs, name } = options;
+  const { localApiKey, host, accessTokenLifetimeMs, name, currency } = options;
   const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
   const { refreshToken } = place;
   const { local } = place.config;
   const config = {
     ...place.config,
     local: { ...local, host: host ?? local.host },
-    alarms: { ...place.config.alarms, ...(name !== undefined && { name }) },
+    shop: { name: name ?? '', currency: currency ?? '' },
   };
   const secrets = {
     refreshToken,

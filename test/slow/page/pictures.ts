@@ -29,7 +29,7 @@ const PHONE = {
 mkdirSync(PLACE, { recursive: true });
 const random = seededRandom(5);
 const browser = await launchBrowser();
-const store = await openStore({ accessTokenLifetimeMs: 60_000, name: 'Café Central' });
+const store = await openStore({ accessTokenLifetimeMs: 60_000, name: 'Café Central', currency: 'CLP' });
 try {
   await fill(store);
   await take('page-desktop-light', DESKTOP, 'green');
