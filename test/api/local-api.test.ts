@@ -141,6 +141,16 @@ async function keepProducts(count: number): Promise<void> {
   await stores.write(({ catalog }) => catalog.applyPage(branch, records, catalog.readMark()));
 }
 
+it('notes of a change and of a decision by which connection they came', async () => {
+  const { body } = await call('/stock', [{ sku: '1', subsidiaryId: 'sub-1', qty: 3 }]);
+  const [{ changeId }] = body.results as [{ changeId: number }];
+  expect((await call(`/outbox/${changeId}`)).body).toMatchObject({ change: { origin: 'http 127.0.0.1' } });
+  expect((await call(`/outbox/${changeId}/drop`, {})).status).toBe(200);
+  expect(rows('SELECT who, action, subject FROM audit')).toEqual([
+    { who: 'http 127.0.0.1', action: 'outbox.drop', subject: `change ${changeId}` },
+  ]);
+});
+
 it('serves the orders of the mirror, as documented', async () => {
   const orderId = await keepOrder(7);
   const feed = await call('/orders');

@@ -1,7 +1,6 @@
-import { appendFileSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import { request } from 'undici';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { commandOrigin } from '../../src/app/installation.ts';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
@@ -98,32 +97,6 @@ describe('what operators did', () => {
     for (const secret of [refreshToken, place.env.TILLSYNC_WEBHOOK_SECRET, 'hidden']) {
       expect(all).not.toContain(secret);
     }
-  });
-
-  test('keys of the configuration that changed, and decisions by HTTP', async () => {
-    const first = await place.run();
-    await first.end('SIGTERM');
-    appendFileSync(place.configFile, '[shop]\nname = "Corner"\n');
-    const env = place.env as Record<string, string>;
-    env.TILLSYNC_LOCAL_API_KEY = 'a-key-that-nobody-sees';
-    env.TILLSYNC_WEBHOOK_SECRET = 'another-secret';
-    const second = await place.run();
-    const change = await at.json(['stock', 'set', '--external-id', 'NOBODY', '--qty', '1', '--wait']);
-    const answer = await request(`${second.localUrl}/v1/outbox/${change.document.changeId}/drop`, {
-      method: 'POST',
-      headers: { 'x-api-key': env.TILLSYNC_LOCAL_API_KEY },
-    });
-    expect(answer.statusCode, await answer.body.text()).toBe(200);
-    await second.end('SIGTERM');
-    const third = await place.run();
-    await third.end('SIGTERM');
-    const [dropped, changed, seen] = await audited();
-    expect(dropped).toMatchObject({ who: 'http 127.0.0.1, with the key', action: 'outbox.drop' });
-    expect(changed).toMatchObject({ who: 'tillsync', action: 'config.changed' });
-    expect(changed?.detail).toBe('shop.name, the secret local-api-key, the secret webhook-secret');
-    expect(seen).toMatchObject({ action: 'config.changed', detail: 'first seen' });
-    const mirror = readFileSync(path.join(place.storage, 'mirror.db'), 'latin1');
-    expect(mirror).not.toContain('a-key-that-nobody-sees');
   });
 
   test('is told since a day, as a table, and nothing of it twice', async () => {
