@@ -102,7 +102,12 @@ describe('libraries of other years', () => {
       const catalogue = ask(newest, 'read', mirror, CATALOGUE).rows;
       expect(feed.length).toBeGreaterThan(0);
       expect(catalogue.length).toBeGreaterThan(50);
-      const tables = ask(newest, 'read', mirror, "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')").rows;
+      const tables = ask(
+        newest,
+        'read',
+        mirror,
+        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')",
+      ).rows;
 
       const readAll = () => {
         for (const { version } of LIBRARIES) {
