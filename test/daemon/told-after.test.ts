@@ -4,17 +4,14 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import { verdictOn } from '../../src/app/readers.ts';
-import { storageSpace } from '../../src/app/storage.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { silentLog } from '../../src/core/log.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import { Heartbeat } from '../../src/health/heartbeat.ts';
-import { AlarmsUp, Notifier } from '../../src/health/notifier.ts';
+import type { Heartbeat } from '../../src/health/heartbeat.ts';
 import { matrixRows } from '../fault-matrix-rows.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, storeRig, type Tamper } from '../support/store-rig.ts';
+import { heartbeatTo, listener } from '../support/watchers.ts';
 
 const MINUTE_MS = 60_000;
 const STEP_MS = 5_000;
@@ -27,23 +24,6 @@ const openStore = () =>
     config: (config) => ({ ...config, orders: { ...config.orders, poll: '*/2 * * * *' } }),
     lookEveryMs: 15_000,
   });
-
-/** Told of alarms as a receiver is, by the settings of a shop. */
-function receiver({ clock }: StoreRig, { parts }: Daemon, told: string[]): () => Promise<void> {
-  const up = new AlarmsUp(() => parts.mirror.raisedAlarms(), clock);
-  const notifier = new Notifier({
-    receiver: { name: 'url', description: '', tell: async ({ key }) => void told.push(key) },
-    rules: parts.config.alarms,
-    rows: parts.state.alarms,
-    report: ({ key }) => ({ key }) as never,
-    dayOf: () => 'one day',
-    onNotified() {},
-    clock,
-    log: silentLog,
-  });
-  const { signal } = new AbortController();
-  return () => notifier.look(up.read(), signal);
-}
 
 interface Scene {
   store: StoreRig;
@@ -156,7 +136,7 @@ describe('a person is told', () => {
     const daemon = await store.daemon(tamper);
     await store.clock.advance(10 * MINUTE_MS);
     const told: string[] = [];
-    const look = receiver(store, daemon, told);
+    const look = listener(daemon.parts, store.clock, (_news, key) => void told.push(key));
     await look();
     const scene = { store, daemon, line };
     await begin?.(scene);
@@ -236,26 +216,8 @@ describe('a watcher outside, which knows the heartbeat alone, tells of', () => {
     store = openStore();
     const line = { isCut: false };
     const daemon = await store.daemon();
-    const { parts } = daemon;
-    const up = new AlarmsUp(() => parts.mirror.raisedAlarms(), store.clock);
-    const heartbeat = new Heartbeat({
-      url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/secret`,
-      ...{ everyMs: MINUTE_MS, timeoutMs: 1_000, version: '1' },
-      verdict: () => {
-        const { config } = parts;
-        const beside = {
-          alarms: up.read(),
-          tokens: parts.platform.tokens.describe(),
-          outbox: parts.outbox.counts(),
-          disk: storageSpace(config.storage.directory),
-        };
-        return verdictOn(parts.mirror, { config, clock: store.clock }, beside);
-      },
-      remember() {},
-      onSent() {},
-      clock: store.clock,
-      log: silentLog,
-    });
+    const { port } = server.address() as AddressInfo;
+    const heartbeat = heartbeatTo(`http://127.0.0.1:${port}/secret`, daemon.parts, store.clock);
     const { signal } = new AbortController();
     let isDead = false;
     const pass = async () => {

@@ -1,12 +1,9 @@
-import { verdictOn } from '../../../src/app/readers.ts';
-import { storageSpace } from '../../../src/app/storage.ts';
-import { silentLog } from '../../../src/core/log.ts';
 import type { Clock } from '../../../src/core/time.ts';
 import { PUBLISHED_LIMITS } from '../../../src/demo/sandbox-platform.ts';
-import { Heartbeat } from '../../../src/health/heartbeat.ts';
-import { AlarmsUp, Notifier } from '../../../src/health/notifier.ts';
+import type { Heartbeat } from '../../../src/health/heartbeat.ts';
 import type { FaultSpec } from '../../../src/sandbox/faults.ts';
 import { isOver } from '../../../src/sandbox/orders.ts';
+import { heartbeatTo, listener } from '../../support/watchers.ts';
 import { chanceFor, drawProfile } from './profile.ts';
 import { untilOpenMs } from './shop.ts';
 import { SimulatedPos } from './simulated-pos.ts';
@@ -176,55 +173,22 @@ async function trade(
 /** Whoever is told: a receiver of alarms, and a watcher outside that hears only heartbeats. */
 async function watch(store: SimulatedStore, report: CalmReport, signal: AbortSignal): Promise<void> {
   let life: object | undefined;
-  let parts: { notifier: Notifier; heartbeat: Heartbeat; up: AlarmsUp } | undefined;
+  let ears: { listen: () => Promise<void>; heartbeat: Heartbeat } | undefined;
   let wasRed = false;
   await every(store.world, LOOK_EVERY_MS, signal, async () => {
     const { daemon, clock } = store;
     if (!daemon) return;
-    if (daemon !== life) [life, parts] = [daemon, partsOf(daemon.parts, clock, report)];
-    if (!parts) return;
-    await parts.notifier.look(parts.up.read(), signal);
-    const pulse = parts.heartbeat.pulse();
+    if (daemon !== life) {
+      const listen = listener(daemon.parts, clock, (news, key) => void report.told.push(`${news} ${key}`));
+      [life, ears] = [
+        daemon,
+        { listen, heartbeat: heartbeatTo('http://watcher.test/', daemon.parts, clock) },
+      ];
+    }
+    if (!ears) return;
+    await ears.listen();
+    const pulse = ears.heartbeat.pulse();
     if (pulse.isRed && !wasRed) report.red.push(pulse.codes.join(' '));
     wasRed = pulse.isRed;
   });
-}
-
-type DaemonParts = NonNullable<SimulatedStore['daemon']>['parts'];
-
-function partsOf({ mirror, state, platform, outbox, config }: DaemonParts, clock: Clock, report: CalmReport) {
-  const up = new AlarmsUp(() => mirror.raisedAlarms(), clock);
-  const notifier = new Notifier({
-    receiver: {
-      name: 'command',
-      description: '',
-      tell: async ({ state: news, key }) => void report.told.push(`${news} ${key}`),
-    },
-    rules: config.alarms,
-    rows: state.alarms,
-    report: ({ state: news, key }) => ({ state: news, key }) as never,
-    dayOf: (nowMs) => new Date(nowMs).toISOString().slice(0, 10),
-    onNotified() {},
-    clock,
-    log: silentLog,
-  });
-  const heartbeat = new Heartbeat({
-    ...{ url: 'http://watcher.test/', everyMs: MINUTE_MS, timeoutMs: SECOND_MS, version: '' },
-    verdict: () =>
-      verdictOn(
-        mirror,
-        { config, clock },
-        {
-          alarms: up.read(),
-          tokens: platform.tokens.describe(),
-          outbox: outbox.counts(),
-          disk: storageSpace(config.storage.directory),
-        },
-      ),
-    remember() {},
-    onSent() {},
-    clock,
-    log: silentLog,
-  });
-  return { notifier, heartbeat, up };
 }
