@@ -99,7 +99,11 @@ it('the command sets, shows and removes it, and what it changes is seen everywhe
     qty: 3,
     stocks: [{ ...target, counted: 10, reserved: 0, safety: 3, offered: 7 }],
   });
-  await until('the platform has less', () => offered()[0] === 7);
+  const mirrored = "SELECT qty FROM stocks WHERE sku = '1002' AND subsidiary_id = 'sub-1'";
+  await until('the platform has less, and says so', () =>
+    daemon.parts.stores.read(({ db }) => db.prepare(mirrored).pluck().get() === 7),
+  );
+  expect(offered()[0]).toBe(7);
   const list = await at.json(['stock', 'safety']);
   expect(list.document.rules).toEqual([{ ...target, qty: 3, from: 'command' }]);
   const [shown] = (await at.json(['product', 'show', '--sku', '1002'])).document.products;
