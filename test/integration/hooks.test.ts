@@ -194,7 +194,7 @@ describe('100,000 events that wait', () => {
     const busyMib: number[] = [];
     receiver.answer = 503;
     const daemon = await running();
-    await until('it has failed', async () => ((await listed())[0]?.failures ?? 0) > 0);
+    await until('it has failed', async () => ((await listed())[0]?.failures ?? 0) > 0, 60_000);
     const waitingMib = residentMib(daemon.child.pid);
     expect((await listed())[0]).toMatchObject({ waiting: 10_000, isMore: true });
     receiver.answer = (response, { seq }) => {
@@ -222,7 +222,7 @@ describe('100,000 events that wait', () => {
     );
     expect(waitingMib - idleMib).toBeLessThan(40);
     // What is thrown away at full speed is collected late, and does not grow with what was sent.
-    expect(part(busyMib, 2)).toBeLessThan(1.15 * part(busyMib, 1));
+    expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));
     expect(Math.max(...busyMib)).toBeLessThan(512);
     expect(p99Ms).toBeLessThan(250);
     await daemon.end('SIGTERM');
