@@ -1,6 +1,7 @@
 import { shopName } from '../app/installation.ts';
 import type { Readers, storedVerdict } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
 import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
@@ -67,11 +68,13 @@ export function statusText(report: StatusReport): string {
   const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
   for (const subject of FRESHNESS_SUBJECTS) {
     if (subject === 'hub.link' && !bySubject.has(subject)) continue;
+    if (subject === 'auth' && report.auth === null && report.authFault === undefined) continue;
     lines.push(
       `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
     );
   }
-  lines.push('', report.auth?.message ?? report.authFault ?? '');
+  const auth = report.auth?.message ?? report.authFault;
+  lines.push('', ...(auth === undefined ? [] : [auth]));
   for (const wait of report.waits) lines.push(waitText(wait));
   const { orders, openOrders, events, quarantine } = report.counts;
   lines.push(
@@ -161,6 +164,8 @@ function statusOf(
     freshness: readers.mirror.freshness(),
     alarms: readers.alarms(),
     ...state,
+    // A branch has no tokens, so there is nothing to say of them.
+    ...(isBranch(config) && { auth: null }),
     counts: readers.counts(),
   };
 }

@@ -5,6 +5,7 @@ import { configuredBranches } from '../../app/readers.ts';
 import { storagePaths } from '../../app/storage.ts';
 import { probeWebhook } from '../../app/webhook-probe.ts';
 import type { Config } from '../../config/config-type.ts';
+import { isBranch, isHub } from '../../config/roles.ts';
 import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
@@ -21,6 +22,7 @@ import {
   type Outcome,
   outcomeOfError,
   outcomeOfFindings,
+  since,
   skipped,
   well,
 } from './check.ts';
@@ -100,7 +102,7 @@ export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResu
   };
   try {
     for (const id of CHECK_IDS) {
-      if (!wanted.has(id)) continue;
+      if (!wanted.has(id) || (id === 'hub' && !(config && hasLink(config)))) continue;
       onCheck(id);
       const outcome = await outcomeOf(checks[id] ?? (() => skipped(why)));
       yield { id, title: CHECK_TITLES[id], ...outcome };
@@ -116,6 +118,18 @@ async function outcomeOf(check: Check): Promise<Outcome> {
   } catch (thrown) {
     return outcomeOfError(thrown);
   }
+}
+
+/** What only a tillsync with a platform of its own has: a branch leaves it to its hub. */
+const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
+  CHECK_IDS.filter((id) => /^(tokens|catalog|platform|webhook)/.test(id)).map((id) => [
+    id,
+    () => skipped('Only the hub calls the platform.'),
+  ]),
+);
+
+function hasLink(config: Config): boolean {
+  return isBranch(config) || isHub(config);
 }
 
 /** The checks with a configuration. What several of them need is read when the first one asks for it. */
@@ -137,7 +151,8 @@ class Examination {
   }
 
   checks(): Partial<Record<CheckId, Check>> {
-    return { ...this.#ofMachine(), ...this.#ofStored(), ...this.#ofPlatform() };
+    const checks = { ...this.#ofMachine(), ...this.#ofStored(), ...this.#ofPlatform() };
+    return isBranch(this.#config) ? { ...checks, ...OF_THE_HUB } : checks;
   }
 
   #ofMachine(): Partial<Record<CheckId, Check>> {
@@ -193,6 +208,15 @@ class Examination {
         const entries = readers.counts().quarantine;
         const found = outcomeOfFindings(verdict, 'quarantine', { entries });
         return found ?? well('Everything received could be read.', { entries: 0 });
+      }),
+      hub: this.#withStored(({ verdict, mirror }) => {
+        const link = mirror.freshness().find(({ subject }) => subject === 'hub.link');
+        const found = outcomeOfFindings(verdict, 'hub');
+        if (found) return found;
+        if (link?.lastOkAt == null) return skipped('Nothing was heard over the link so far.');
+        return well(`The link works; last heard ${since(link.lastOkAt, clock)}.`, {
+          lastOkAt: link.lastOkAt,
+        });
       }),
       alarms: this.#withStored(
         ({ verdict }) =>
