@@ -221,11 +221,16 @@ function pollOf(
   });
 }
 
-/** Of a branch of a hub. */
+/** A branch was to call the platform. */
+export function branchCallsNobody(): TillsyncError {
+  return new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', {
+    hint: 'Run the command at the hub.',
+  });
+}
+
 const NO_PLATFORM: Transport = {
   async send() {
-    const hint = 'Run the command at the hub.';
-    throw new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', { hint });
+    throw branchCallsNobody();
   },
   async close() {},
 };

@@ -4,6 +4,7 @@ import type { Parts } from '../app/parts.ts';
 import type { Readers } from '../app/readers.ts';
 import { loadConfig, loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import { secretValues } from '../config/secrets.ts';
 import { configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
@@ -258,7 +259,7 @@ export interface CommandTools {
  * budget, token pair and merge hold beside a running daemon. Errors in the log of the parts go to standard error.
  */
 export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
-  const { openParts } = await import('../app/parts.ts');
+  const { openParts, branchCallsNobody } = await import('../app/parts.ts');
   const { createLogger } = await import('../core/logger.ts');
   const { clock, random } = call.cli;
   const { config, secrets } = loadSetup(sourceOf(call));
@@ -280,6 +281,8 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
     return await use({ parts, config, progress, note, log, call: platformCall(call, progress) });
   } catch (error) {
+    // It has no tokens because it needs none.
+    if (hasCode(error, 'auth-required') && isBranch(config)) throw branchCallsNobody();
     // The error itself is told by whoever catches it.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;
     if (at >= 0) noted.splice(at, 1);
