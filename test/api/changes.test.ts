@@ -38,7 +38,7 @@ describe('handing changes over', () => {
       undefined,
     ]);
     expect(answer.body.results[1]).toMatchObject({ column: 'qty', state: 'rejected' });
-    expect(state.taken).toEqual([
+    expect(state.taken).toMatchObject([
       [
         { kind: 'stock', change: { externalId: 'A', qty: 1 } },
         { kind: 'stock', change: { sku: '12', qty: 0, show: false, subsidiaryId: 's' } },
@@ -73,7 +73,7 @@ describe('handing changes over', () => {
         { index: 1, state: 'rejected', changeId: 8, candidates: [candidate] },
       ],
     });
-    expect(state.taken[0]).toEqual([
+    expect(state.taken[0]).toMatchObject([
       { kind: 'product', change: { sku: '1', price: 9 } },
       { kind: 'product', change: { externalId: 'E', description: '' } },
     ]);
@@ -183,7 +183,7 @@ describe('handing changes over', () => {
     socket.destroy();
     await settle(20);
     await post('/v1/stock', [{ externalId: 'B', qty: 1 }]);
-    expect(state.taken).toEqual([[{ kind: 'stock', change: { externalId: 'B', qty: 1 } }]]);
+    expect(state.taken).toMatchObject([[{ kind: 'stock', change: { externalId: 'B', qty: 1 } }]]);
   });
 
   it('is kept from nobody by those who send slowly', async () => {
