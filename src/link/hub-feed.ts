@@ -266,10 +266,20 @@ export function takeUp(stores: Stores, options: TakeUpOptions): { upTo: number }
     addToFeed(db, branch.name, 'result', { change: changes[i]?.changeId, state, message }, { at });
   }
   const acks = items.flatMap(({ kind, value }) => (kind === 'ack' ? [String(value)] : []));
-  stores.reservations.acknowledge(acks, 'branch');
+  stores.reservations.acknowledge(
+    acks.filter((orderId) => !isOfOthers(db, orderId, branch.name)),
+    'branch',
+  );
   const upTo = items.at(-1)?.u ?? row.upTo;
   sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch.name);
   return { upTo };
+}
+
+/** Whether the hub has the order, and not for this branch: it books no order of another one. */
+function isOfOthers(db: Database.Database, orderId: string, branch: string): boolean {
+  const sql = `SELECT EXISTS (SELECT 1 FROM orders WHERE order_id = ? AND (store_external_id IS NULL
+    OR store_external_id NOT IN (SELECT store_id FROM feed_stores WHERE branch = ?)))`;
+  return sqlOf(db).value<number>(sql, orderId.trim(), branch) === 1;
 }
 
 /** A change that went over one that waited takes its place, and whoever handed that one over is told. */

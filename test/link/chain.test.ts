@@ -234,6 +234,22 @@ describe('what goes up', () => {
     expect(hub.rows('SELECT kind FROM outbox')).toHaveLength(2);
   });
 
+  it('books orders of the branch, and none of another one', async () => {
+    const { hub, branches, settle } = await openChain();
+    await settle();
+    for (const [number, store] of ['B1', 'B2'].entries()) await hub.order(number + 1, store);
+    await settle();
+    const [branch] = branches;
+    await branch.parts.stores.write(({ reservations }) =>
+      reservations.acknowledge([idOf(1), idOf(2), ` ${idOf(2)}`], 'inbox'),
+    );
+    await settle();
+    expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
+      { order_id: idOf(1), source: 'branch' },
+    ]);
+    expect(await branch.follower.handUpOnce()).toBe(false);
+  });
+
   it('is heard from one machine alone: the older of two with one key is told', async () => {
     const { branches, clock, server, settle } = await openChain();
     await settle();
