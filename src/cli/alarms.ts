@@ -6,11 +6,13 @@ const test = command({
   description: 'Send a test alarm to the configured command and address',
   examples: ['alarms test', 'alarms test --json'],
   async run(call) {
-    const { runningTest, testAlarms } = await import('../app/alarm-test.ts');
+    const { ALARM_TEST, testAlarms } = await import('../app/alarm-test.ts');
+    const { askRunning } = await import('../app/wish.ts');
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
     becomeOwner(call, config, false);
-    const byDaemon = await runningTest({ config, clock, signal });
+    const wish = { config, clock, signal, name: ALARM_TEST, asked: null, timeoutMs: config.alarms.timeoutMs };
+    const byDaemon = await askRunning<null, Awaited<ReturnType<typeof testAlarms>>>(wish);
     const results = byDaemon ?? (await testAlarms({ config, secrets, env, clock, signal }));
     const ok = results.every((result) => result.ok);
     return {

@@ -1,8 +1,9 @@
-import { alarmReceivers, answerTestWish, heartbeatTarget } from '../app/alarm-test.ts';
+import { ALARM_TEST, alarmReceivers, heartbeatTarget, testAlarms } from '../app/alarm-test.ts';
 import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
+import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
@@ -94,11 +95,13 @@ export function alarmLoops(
         ]
       : []),
     loop('alarms.test', TEST_EVERY_MS, (signal) =>
-      answerTestWish(state.alarms, {
-        ...receiving,
-        ...{ clock, signal },
-        ...(heartbeat && { pulse: () => heartbeat.pulse() }),
-      }),
+      answerWish(state.wishes, ALARM_TEST, { clock, signal }, () =>
+        testAlarms({
+          ...receiving,
+          ...{ clock, signal },
+          ...(heartbeat && { pulse: () => heartbeat.pulse() }),
+        }),
+      ),
     ),
   ];
 }

@@ -166,27 +166,7 @@ function toldKeys({ told }: AlarmMemory): AlarmKey[] {
   return Object.keys(told) as AlarmKey[];
 }
 
-/** What became of a test message. */
-export interface AlarmTestResult {
-  receiver: ReceiverName | 'heartbeat';
-  description: string;
-  ok: boolean;
-  /** Why it did not arrive; empty when it did. */
-  message: string;
-}
-
-/** That the running daemon is to send a test message, since alarms come from it and from nobody else. */
-export interface AlarmTestWish {
-  /** Wall clock of whoever asks. */
-  askedAtMs: number;
-  /** null until the daemon has done it. */
-  results: AlarmTestResult[] | null;
-  /** Why it could not be tried; null: it was, or is not yet. */
-  fault: string | null;
-}
-
-/** Rows beside the memories, under names that no receiver has. */
-const TEST = 'alarms.test';
+/** A row beside the memories, under a name that no receiver has. */
 const HEARTBEAT = 'alarms.heartbeat';
 
 /** What state.db knows of alarms. Every method may throw `storage-…`. */
@@ -203,15 +183,6 @@ export class AlarmRows {
 
   remember(receiver: ReceiverName, memory: AlarmMemory): void {
     this.#write(receiver, memory);
-  }
-
-  /** The newest wish, shared between the processes of one company. */
-  testWish(): AlarmTestWish | undefined {
-    return this.#read(TEST) as AlarmTestWish | undefined;
-  }
-
-  setTestWish(wish: AlarmTestWish): void {
-    this.#write(TEST, wish);
   }
 
   /** How the heartbeat fares; undefined: none was ever sent. */
