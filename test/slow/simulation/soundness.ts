@@ -219,8 +219,8 @@ function standingFaults({ parts, stalledLoops }: Daemon): string[] {
     .map(({ subject, state, message }) => `${subject} is ${state}: ${message}`);
   const alarms = parts.mirror
     .raisedAlarms()
-    // The machine's own disk.
-    .filter(({ key }) => !key.startsWith('storage.'))
+    // The machine's own disk; and what is true: somebody shows products to which the shop gave no id.
+    .filter(({ key }) => !key.startsWith('storage.') && !key.startsWith('catalog.unmapped'))
     .map(({ key, message }) => `the alarm ${key} is up: ${message}`);
   const inDoubt = parts.mirror.read((db) =>
     db
