@@ -5,6 +5,8 @@ export default defineConfig({
   test: {
     include: ['test/integration/**/*.test.ts', 'test/slow/{simulation,stock}/**/*.test.ts'],
     pool: 'forks',
+    // Most of it waits for processes: vitest leaves one of two cores idle by itself.
+    maxWorkers: 2,
     // Answers of half a megabyte die young; with V8's own size most of them are moved about first.
     execArgv: ['--max-semi-space-size=64'],
     testTimeout: 600_000,
