@@ -140,7 +140,8 @@ describe('the installed service', () => {
       `printf '[[hooks]]\nname = "printer"\ncommand = ["${program}"]\n' >> /etc/tillsync/config.toml`,
     );
     machine.run('echo hook-secret-4712 > /etc/credstore/tillsync.hook-printer; systemctl daemon-reload');
-    expect(property('LoadCredential')).toContain('hook-printer:tillsync.hook-printer');
+    const unit = machine.run('systemctl cat tillsync.service');
+    expect(unit).toContain('LoadCredential=hook-printer:tillsync.hook-printer');
     machine.run('systemctl restart tillsync.service');
     const tested = machine.run('tillsync hooks test printer');
     expect(tested).toContain('taken: the program ended with 0');
