@@ -33,7 +33,13 @@ const server = createLocalServer({
   plugins: [
     localApi({
       parts: {
-        config: { limits, storage: { directory, group: '' }, alarms: { name: 'Corner shop' } },
+        config: {
+          limits,
+          storage: { directory, group: '' },
+          shop: { name: 'Corner shop', currency: '' },
+          alarms: { name: '' },
+          orders: { timezone: 'America/Santiago' },
+        },
         mirror,
         stores,
         outbox,
