@@ -42,7 +42,8 @@ function startProxy(under: string, leadsTo: string): void {
     -addext subjectAltName=DNS:shop.example.com -keyout privkey.pem -out fullchain.pem 2>/dev/null`);
   const shown = readFileSync(PROXY, 'utf8').replace('127.0.0.1:8787', leadsTo);
   write('/root/nginx.conf', `events {}\nhttp { access_log off;\n${shown}\n}`);
-  machine.run(`${under} nginx -c /root/nginx.conf`);
+  // What it leaves running holds no output of the command, or the command would not end.
+  machine.run(`${under} nginx -c /root/nginx.conf < /dev/null > /run/nginx.log 2>&1`);
 }
 
 /** A platform that calls the public address, and the shop's tillsync, which polls once a year. */
