@@ -33,7 +33,7 @@ const BUSY_TIMEOUT_MS = 20;
  * then. Throws `storage-corrupt` and `storage-newer` without touching the file.
  */
 export function openState(options: StateOptions) {
-  const { clock, holders = systemHolders, onSecret } = options;
+  const { clock, holders = systemHolders, onSecret = () => {} } = options;
   const file = openStateFile(options.path, options.busyTimeoutMs ?? BUSY_TIMEOUT_MS);
   const { db } = file;
   const time = new BootTime({ db, clock });
@@ -42,15 +42,15 @@ export function openState(options: StateOptions) {
     ledger: new RateLedger({ db, time, holders }),
     tokens: new TokenRows({ db, clock, leases, onSecret }),
     leases,
-    webhook: new WebhookRows({ db, onSecret }),
+    webhook: new WebhookRows(db, onSecret),
     alarms: new AlarmRows(db),
     feed: new FeedRows({ db }),
     callbacks: new CallbackRows({ db }),
     configSeen: new ConfigSeenRows(db),
     hooks: new HookRows({ db }),
     wishes: new WishRows({ db }),
-    hub: new HubRows({ db, onSecret }),
-    linkKey: new LinkKeyRows({ db, onSecret }),
+    hub: new HubRows(db, onSecret),
+    linkKey: new LinkKeyRows(db, onSecret),
     close: () => file.close(),
   };
 }

@@ -40,10 +40,7 @@ export class HubRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
 
-  constructor({
-    db,
-    onSecret = () => {},
-  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+  constructor(db: Database.Database, onSecret: (value: string) => void) {
     this.#db = db;
     this.#onSecret = onSecret;
   }
@@ -125,10 +122,7 @@ export class LinkKeyRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
 
-  constructor({
-    db,
-    onSecret = () => {},
-  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+  constructor(db: Database.Database, onSecret: (value: string) => void) {
     this.#db = db;
     this.#onSecret = onSecret;
   }

@@ -21,12 +21,10 @@ export type FeedKind = 'order' | 'forget' | 'result' | 'snapshot-begin' | 'snaps
  * by which the order names it. An order of no known branch is noted and goes to nobody.
  */
 export function feedOrder(db: Database.Database, storeId: string | null, order: SentOrder): void {
-  const sql = `SELECT EXISTS (SELECT 1 FROM hub) AS isHub,
-    (SELECT branch FROM feed_stores WHERE store_id = ?) AS branch`;
-  const { isHub, branch } = sqlOf(db).row<{ isHub: number; branch: string | null }>(sql, storeId) ?? {};
-  if (isHub !== 1) return;
+  if (!isFeeding(db)) return;
+  const branch = sqlOf(db).value<string>('SELECT branch FROM feed_stores WHERE store_id = ?', storeId);
   const { orderId } = order.reading;
-  if (branch != null) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
+  if (branch !== undefined) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
   else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(note, orderId);

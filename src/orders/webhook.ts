@@ -328,10 +328,7 @@ export class WebhookRows {
   readonly #onSecret: (value: string) => void;
   #toldText = '';
 
-  constructor({
-    db,
-    onSecret = () => {},
-  }: { db: Database.Database; onSecret?: ((value: string) => void) | undefined }) {
+  constructor(db: Database.Database, onSecret: (value: string) => void) {
     this.#db = db;
     this.#onSecret = onSecret;
   }
