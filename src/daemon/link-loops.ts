@@ -1,6 +1,7 @@
 import { programVersion } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { configuredBranches } from '../app/readers.ts';
+import { configuredBranches, verdictOn } from '../app/readers.ts';
+import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isHub } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
@@ -100,6 +101,13 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
         mirror,
         stores,
         version,
+        verdict: () =>
+          verdictOn(mirror, options, {
+            alarms: mirror.raisedAlarms(),
+            tokens: null,
+            outbox: outbox.counts(),
+            disk: storageSpace(config.storage.directory),
+          }),
         spellings,
         outboxKeptMs,
         onOrders,

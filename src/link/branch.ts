@@ -4,7 +4,9 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Waker } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
+import type { Verdict } from '../health/verdict.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import { quarantineEntries } from '../orders/order-queries.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { applyDown, beginLine, beginLink, branchPlace, nextUp, noteUp, waitingUp } from './branch-line.ts';
@@ -32,6 +34,8 @@ export interface BranchOptions {
   stores: MirrorStores;
   spellings: OrderSpellings;
   version: string;
+  /** Of this store, as its own page tells it. */
+  verdict: () => Verdict;
   /** `retention.outbox`. */
   outboxKeptMs: number;
   /** Told when orders came. */
@@ -142,11 +146,15 @@ export class BranchFollower {
 
   /** Tells the hub where this branch is, and hears how the hub fares. Throws `link-…`. */
   async hello(): Promise<void> {
-    const { mirror, version } = this.#options;
+    const { mirror, stores, verdict, version } = this.#options;
     const { epoch, mark, line, lastU } = mirror.read(branchPlace);
+    const { level, findings } = verdict();
     const question: Hello = {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
       ...{ epoch, mark, line, ...mirror.read(waitingUp) },
+      rejected: stores.read(({ queries }) => queries.counts().rejected),
+      quarantined: mirror.read(quarantineEntries),
+      verdict: { level, finding: findings[0]?.code ?? null },
     };
     const { upTo, freshness } = await this.#ask('hello', question, HELLO_ANSWER);
     this.#isStart = false;

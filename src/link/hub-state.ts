@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
+import type { Hello } from './link.ts';
 
 /** The hub's own keys (nkey seeds): its user, the one that has the server read its configuration again, and the key of the server's files. */
 export interface HubKeys {
@@ -16,14 +17,11 @@ export interface ServerConfigPlace {
   tls: { certFile: string; keyFile: string; caFile: string | null } | null;
 }
 
-/** What a branch said last of itself. */
-export interface BranchReport {
-  /** Newest number of the feed that is in its mirror. */
-  mark: number;
-  waiting: number;
-  oldestWaitingAt: string | null;
-  version: string;
-}
+/** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror. */
+export type BranchReport = Pick<
+  Hello,
+  'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
+>;
 
 export interface InvitedBranch {
   branch: string;

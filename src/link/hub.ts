@@ -170,8 +170,9 @@ export class Hub {
     if (mirror.read((db) => isNews(db, branch, hello))) {
       await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
     }
-    const { mark, waiting, oldestWaitingAt, version } = hello;
-    rows.saw(branch, { mark, waiting, oldestWaitingAt, version }, clock.nowMs());
+    const { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
+    const report = { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version };
+    rows.saw(branch, report, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     const upTo = mirror.read((db) => upToOf(db, branch)) ?? 0;
     return JSON.stringify({ upTo, freshness: freshness as HelloAnswer['freshness'] } satisfies HelloAnswer);

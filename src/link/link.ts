@@ -58,6 +58,15 @@ export const HELLO = z.object({
   line: text,
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
+  /** Changes that were refused and that nobody has looked after yet. */
+  rejected: z.number().int().min(0).default(0),
+  /** Entries in its quarantine. */
+  quarantined: z.number().int().min(0).default(0),
+  /** Its own verdict, with the code of the first finding; null: it did not say. */
+  verdict: z
+    .object({ level: z.enum(['green', 'amber', 'red']), finding: z.string().max(100).nullable() })
+    .nullable()
+    .default(null),
   version: text,
 });
 export type Hello = z.infer<typeof HELLO>;

@@ -9,6 +9,7 @@ import type { Config } from '../../src/config/config-type.ts';
 import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { beginLink } from '../../src/link/branch-line.ts';
 import { Hub } from '../../src/link/hub.ts';
@@ -157,6 +158,8 @@ export class BranchStore extends Store {
   readonly name: string;
   protected readonly config: Config;
   readonly server: InProcessServer;
+  /** As its own page tells it. */
+  verdict: Verdict = { level: 'green', findings: [] };
   follower!: BranchFollower;
   link!: BranchLink;
 
@@ -182,6 +185,7 @@ export class BranchStore extends Store {
         stores,
         spellings: compileSpellings({}),
         version: '0',
+        verdict: () => this.verdict,
         outboxKeptMs: 0,
         onOrders: () => {},
       },

@@ -1,7 +1,9 @@
 import { copyFileSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { verdictOf } from '../../src/health/verdict.ts';
 import type { DownMessage } from '../../src/link/link.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
+import { quarantine } from '../../src/orders/order-queries.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
@@ -250,6 +252,33 @@ describe('what goes up', () => {
     expect(await branch.follower.handUpOnce()).toBe(false);
   });
 
+  it('tells how the branch fares, in its own words', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch] = branches;
+    branch.verdict = verdictOf({
+      ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null },
+      quarantine: 3,
+    });
+    await branch.parts.mirror.write((db) =>
+      quarantine(db, { source: 'webhook', receivedAtMs: 0, reason: 'It cannot be read.', payload: '{}' }),
+    );
+    await branch.count('A', -1, 'below nothing');
+    await settle();
+    const said = (name: string) =>
+      hub.parts.state.hub.branches().find((each) => each.branch === name)?.report;
+    expect(said('B1')).toMatchObject({
+      verdict: { level: 'amber', finding: 'quarantine' },
+      quarantined: 1,
+      rejected: 1,
+      waiting: 0,
+    });
+    expect(said('B2')).toMatchObject({
+      verdict: { level: 'green', finding: null },
+      quarantined: 0,
+      rejected: 0,
+    });
+  });
+
   it('is heard from one machine alone: the older of two with one key is told', async () => {
     const { branches, clock, server, settle } = await openChain();
     await settle();
@@ -264,6 +293,7 @@ describe('what goes up', () => {
         stores,
         spellings: compileSpellings({}),
         version: '0',
+        verdict: () => branch.verdict,
         outboxKeptMs: 0,
         onOrders: () => {},
       },
