@@ -1,6 +1,8 @@
 import type { FastifyPluginAsync } from 'fastify';
+import { isHub } from '../config/roles.ts';
 import { whenFree } from '../core/errors.ts';
 import { type ApiFamily, apiPlugin, type LocalApiOptions, route } from './api.ts';
+import { branchRoutes } from './branch-routes.ts';
 import { changeRoutes } from './change-routes.ts';
 import { orderRoutes } from './order-routes.ts';
 import { outboxRoutes } from './outbox-routes.ts';
@@ -9,7 +11,8 @@ import { statusRoutes } from './status-routes.ts';
 
 /** Everything below `/v1`. */
 export function localApi(options: LocalApiOptions): FastifyPluginAsync {
-  const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes];
+  const ofHub = isHub(options.parts.config) ? [branchRoutes] : [];
+  const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),
     options,

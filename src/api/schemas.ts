@@ -1,8 +1,10 @@
 import * as z from 'zod';
 import { product } from '../catalog/product.ts';
+import { ROLES } from '../config/roles.ts';
 import { FRESHNESS_SUBJECTS } from '../core/alarm.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import { branchStatus } from '../link/branch-board.ts';
 import { boardOrder, order, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
 import { type ProductChange, productItem, type StockChange, stockItem } from '../outbox/change.ts';
@@ -293,6 +295,11 @@ export const statusAnswer = z.object({
   shop: z
     .string()
     .describe('What the shop is called: `shop.name`, `alarms.name`, or the name of the machine'),
+  role: z
+    .enum(ROLES)
+    .describe(
+      '`hub`: branches hang on it, see GET /v1/branches; `branch`: it hangs on a hub; `store`: neither',
+    ),
   currency: text.describe('Of prices and amounts, as ISO 4217 has it; null: nobody has set it'),
   commands: z
     .object({
@@ -341,7 +348,7 @@ export const statusAnswer = z.object({
       lockedOutBy: z.enum(['refused', 'reply-lost']).nullable(),
     })
     .nullable()
-    .describe('null when they cannot be looked up; `tokensFault` says why'),
+    .describe('null when they cannot be looked up, `tokensFault` says why; and at a branch, which has none'),
   tokensFault: text,
   waits: z
     .array(z.object({ endpoint: z.string(), reason: z.string(), waitMs: z.number() }))
@@ -358,4 +365,10 @@ export const statusAnswer = z.object({
     .object({ freeBytes: whole, totalBytes: whole })
     .nullable()
     .describe('Of the disk that holds the storage directory; null when the system does not tell'),
+});
+
+/** How the branches of a hub fare. */
+export const branchesAnswer = z.object({
+  at: isoTime,
+  branches: z.array(branchStatus).describe('Those of the configuration, those first that need somebody most'),
 });

@@ -3,6 +3,7 @@ import { shopName } from '../app/installation.ts';
 import type { LoopBeat } from '../app/metrics.ts';
 import { mirrorCounts } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
+import { isBranch, roleOf } from '../config/roles.ts';
 import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
@@ -16,6 +17,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
   const { parts, version, clock, isSetUp, ordersStaleAfterMs } = options;
   const { mirror, stores, outbox, config } = parts;
   const shop = shopName(config);
+  const role = roleOf(config);
   const currency = config.shop.currency || null;
   const versions = { tillsync: version, node: process.version };
   const report = () => {
@@ -38,7 +40,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
       ordersStaleAfterMs: ordersStaleAfterMs?.(),
       stateFault: facts.tokensFault,
     });
-    return { at: isoUtc(nowMs), shop, currency, commands: typedWords(), verdict, versions, ...facts };
+    return { at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions, ...facts };
   };
   const status = route({
     method: 'get',
@@ -53,6 +55,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
 
 /** They live in another file than the mirror; what is wrong with it must not hide the rest. */
 function storedTokens({ platform, state, config }: LocalApiOptions['parts']) {
+  if (isBranch(config)) return { tokens: null, tokensFault: null, waits: [] };
   try {
     const tokens = platform.tokens.describe();
     const { savedAtMs, accessExpiresInMs, refreshExpiresInMs, lockedOut } = tokens;

@@ -1,5 +1,6 @@
 import { statSync } from 'node:fs';
 import type { Config } from '../config/config-type.ts';
+import { branchName, isBranch, isHub } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -19,6 +20,7 @@ import {
 import type { DiskSpace } from '../health/disk-space.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-places.ts';
+import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-board.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import type { Outbox } from '../outbox/outbox.ts';
@@ -140,6 +142,54 @@ function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: C
   ];
 }
 
+/** At a hub, of each of its branches. */
+function branchFamilies({ mirror, state }: Pick<Parts, 'mirror' | 'state'>, config: Config, clock: Clock) {
+  if (!isHub(config)) return [];
+  const names = config.branches.map(branchName);
+  const nowMs = clock.nowMs();
+  const invited = state.hub.branches();
+  const board = mirror.read((db) => branchBoard(db, names, invited, nowMs));
+  const each = (of: (branch: BranchStatus) => number | null) =>
+    by('branch', Object.fromEntries(board.map((branch) => [branch.branch, of(branch)])));
+  const ageSeconds = (iso: string | null) => (iso === null ? 0 : Math.max(0, nowMs - Date.parse(iso)) / 1000);
+  const levels = BRANCH_LEVELS.map((level) => [
+    level,
+    board.filter((branch) => branch.level === level).length,
+  ]);
+  return [
+    gauge(
+      'tillsync_branches',
+      'Branches of this hub by their verdict, as the status page shows them.',
+      by('verdict', Object.fromEntries(levels)),
+    ),
+    gauge(
+      'tillsync_branch_behind_entries',
+      'Entries of its feed that the branch did not have yet when it last told, twice a minute.',
+      each(({ behind }) => behind),
+    ),
+    gauge(
+      'tillsync_branch_behind_age_seconds',
+      'Age of the first of these entries; 0: none.',
+      each(({ behind, behindSince }) => (behind === null ? null : ageSeconds(behindSince))),
+    ),
+    gauge(
+      'tillsync_branch_waiting_changes',
+      'Changes and acknowledgements that wait at the branch for the hub, as it last told.',
+      each(({ waiting }) => waiting),
+    ),
+    gauge(
+      'tillsync_branch_oldest_waiting_age_seconds',
+      'Age of the oldest change that waits at the branch, as it last told; 0: none.',
+      each(({ waiting, oldestWaitingAt }) => (waiting === null ? null : ageSeconds(oldestWaitingAt))),
+    ),
+    gauge(
+      'tillsync_branch_last_seen_timestamp_seconds',
+      'When the branch last told of itself, since the epoch; absent: never.',
+      each(({ seenAt }) => (seenAt === null ? null : Date.parse(seenAt) / 1000)),
+    ),
+  ];
+}
+
 /** Without any secret. */
 function tokenFamilies({ state, accessExpiresInMs, refreshExpiresInMs }: TokenStatus): MetricFamily[] {
   const seconds = (ms: number | null) => (ms === null ? null : ms / 1000);
@@ -194,7 +244,7 @@ export interface LoopBeat {
 }
 
 export interface MetricsOptions {
-  parts: Pick<Parts, 'mirror' | 'outbox' | 'platform'>;
+  parts: Pick<Parts, 'mirror' | 'state' | 'outbox' | 'platform'>;
   config: Config;
   counters: Counters;
   loopsAlive: () => readonly LoopBeat[];
@@ -239,7 +289,9 @@ export class Metrics {
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);
-    await read('state', () => tokenFamilies(platform.tokens.describe()));
+    // A branch needs none.
+    if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
+    await read('state', () => branchFamilies(parts, config, clock));
     await read('mirror', () =>
       verdictFamilies(
         verdictOn(mirror, this.#options, {

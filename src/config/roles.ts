@@ -10,6 +10,13 @@ export function isHub({ hub }: Pick<Config, 'hub'>): boolean {
   return hub.nats !== '';
 }
 
+export const ROLES = ['store', 'hub', 'branch'] as const;
+
+/** `store`: one that stands alone. */
+export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[number] {
+  return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';
+}
+
 /** How a hub and its branch call the branch. */
 export function branchName({ externalId, subsidiaryId }: BranchConfig): string {
   return externalId ?? subsidiaryId ?? '';

@@ -99,6 +99,8 @@ export async function openApi(options: ApiRigOptions = {}) {
         limits: { ...limits, requestsPerWindow: 1, ordersPerWindow: 1 },
         storage: { directory: tmpdir(), group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
+        hub: { nats: '' },
+        link: { hub: '' },
       },
       mirror,
       stores,

@@ -59,6 +59,8 @@ beforeEach(async () => {
         orders: { timezone: 'America/Santiago' },
         storage: { directory, group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
+        hub: { nats: '' },
+        link: { hub: '' },
       },
       mirror,
       stores,

@@ -38,6 +38,8 @@ const server = createLocalServer({
           storage: { directory, group: '' },
           shop: { name: 'Corner shop', currency: '' },
           alarms: { name: '' },
+          hub: { nats: '' },
+          link: { hub: '' },
           orders: { timezone: 'America/Santiago' },
         },
         mirror,

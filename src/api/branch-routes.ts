@@ -1,0 +1,25 @@
+import { branchName } from '../config/roles.ts';
+import { whenFree } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import { branchBoard } from '../link/branch-board.ts';
+import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
+import { branchesAnswer } from './schemas.ts';
+
+/** `GET /branches`, at a hub. */
+export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {
+  const names = config.branches.map(branchName);
+  const list = route({
+    method: 'get',
+    path: '/branches',
+    operationId: 'listBranches',
+    summary: 'How each branch of this hub fares, and where to look',
+    answer: branchesAnswer,
+    handle: () =>
+      whenFree(clock, () => {
+        const nowMs = clock.nowMs();
+        const invited = state.hub.branches();
+        return { at: isoUtc(nowMs), branches: mirror.read((db) => branchBoard(db, names, invited, nowMs)) };
+      }),
+  });
+  return { routes: [list] };
+}

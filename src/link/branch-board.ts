@@ -1,0 +1,175 @@
+import type Database from 'better-sqlite3';
+import * as z from 'zod';
+import { asTyped } from '../core/errors.ts';
+import { isoTime, text, whole } from '../core/schema.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import type { InvitedBranch } from './hub-state.ts';
+
+/* How each branch fares, as the hub can tell. */
+
+export const BRANCH_LEVELS = ['red', 'amber', 'never-joined', 'green'] as const;
+
+export const branchStatus = z.object({
+  branch: z.string().describe('What the hub calls it'),
+  status: z
+    .enum(['not-invited', 'invited', 'joined'])
+    .describe('`invited`: its key is that of an invitation, which is good until `expiresAt`'),
+  level: z
+    .enum(BRANCH_LEVELS)
+    .describe('Its own verdict, made worse by what only the hub sees; `never-joined`: it has none yet'),
+  reason: z
+    .enum(['absent', 'behind', 'other', ...(Object.keys(FINDING_SENTENCES) as FindingCode[])])
+    .nullable()
+    .describe(
+      'Why it is not green: `absent`: nothing was heard of it for a while; `behind`: it does not take what is sent; ' +
+        'else the code of a finding. `other`: one that this version does not know',
+    ),
+  message: z.string().describe('The same in words; empty where all is well'),
+  command: text.describe('Where to look; null where all is well'),
+  commandAt: z.enum(['hub', 'branch']).describe('On which machine to type it'),
+  joinedAt: isoTime.nullable(),
+  expiresAt: isoTime.nullable(),
+  seenAt: isoTime.nullable().describe('When it last told of itself; what follows is from then'),
+  behind: whole
+    .nullable()
+    .describe('Entries of its feed that its mirror did not have yet; null: never heard of'),
+  behindSince: isoTime.nullable().describe('When the first of these was written'),
+  waiting: whole.nullable().describe('Changes and acknowledgements that wait there for the hub'),
+  oldestWaitingAt: isoTime.nullable().describe('When the first of these changes was made'),
+  rejected: whole.describe('Its changes that were refused'),
+  held: whole.describe('Its changes that a guard rail of the hub holds for a person'),
+  quarantined: whole.describe('Entries that it could not apply'),
+  version: text.describe('Of its tillsync'),
+});
+export type BranchStatus = z.output<typeof branchStatus>;
+
+/** A branch tells of itself twice a minute. */
+const ABSENT_AFTER_MS = 90_000;
+/** Less is on its way, or was taken since it told. */
+export const BEHIND_AFTER_MS = 120_000;
+/** After so long somebody is needed: orders do not reach the branch. */
+const LOST_AFTER_MS = 600_000;
+
+type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command'> & {
+  commandAt?: 'branch';
+};
+
+/** What is wrong with a branch, the worst first; of what is as bad, what the hub itself sees first. */
+function causes(
+  found: Omit<BranchStatus, keyof Cause>,
+  said: InvitedBranch['report'],
+  nowMs: number,
+): Cause[] {
+  const { branch, status, joinedAt, seenAt, behindSince, held } = found;
+  const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
+  const invite = asTyped(`{tillsync} branch invite ${branch}`);
+  if (joinedAt === null) {
+    const message =
+      status === 'invited' ? 'It was invited and has not joined yet.' : 'It was not invited yet.';
+    return [{ level: 'never-joined', reason: null, message, command: invite }];
+  }
+  const all: Cause[] = [];
+  const isLost = ageMs(behindSince) >= LOST_AFTER_MS;
+  const level = isLost ? 'red' : 'amber';
+  const waits = isLost ? ' What the hub has for it waits.' : '';
+  if (status === 'invited') {
+    const message = `It was invited anew and has not joined since.${waits}`;
+    all.push({ level, reason: 'absent', message, command: invite });
+  } else if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS) {
+    const message = `Nothing is heard of it.${waits}`;
+    all.push({ level, reason: 'absent', message, command: 'sudo tillsync doctor', commandAt: 'branch' });
+  } else if (ageMs(behindSince) >= BEHIND_AFTER_MS) {
+    const message = 'It is connected and does not take what the hub has for it.';
+    all.push({ level, reason: 'behind', message, command: asTyped(`{tillsync} branch doctor ${branch}`) });
+  }
+  if (held > 0) {
+    const command = asTyped('{tillsync} outbox list --state held');
+    all.push({ level: 'amber', reason: 'outbox.held', message: sentence('outbox.held'), command });
+  }
+  const { verdict = null } = said ?? {};
+  if (verdict !== null && verdict.level !== 'green') {
+    const reason = isFinding(verdict.finding) ? verdict.finding : 'other';
+    const message = reason === 'other' ? 'Its own page tells of something that is wrong.' : sentence(reason);
+    const command = asTyped(`{tillsync} branch doctor ${branch}`);
+    all.push({ level: verdict.level, reason, message, command });
+  }
+  return all.sort((a, b) => rank(a.level) - rank(b.level));
+}
+
+function isFinding(code: string | null): code is FindingCode {
+  return code !== null && Object.hasOwn(FINDING_SENTENCES, code);
+}
+
+function sentence(code: FindingCode): string {
+  return FINDING_SENTENCES[code].message.replace(': {count}', '');
+}
+
+const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);
+
+/** The branches of the configuration, those first that need somebody most. */
+export function branchBoard(
+  db: Database.Database,
+  names: readonly string[],
+  invited: readonly InvitedBranch[],
+  nowMs: number,
+): BranchStatus[] {
+  const known = new Map(invited.map((each) => [each.branch, each]));
+  const held = heldChanges(db);
+  const board = names.map((branch) => {
+    const row = known.get(branch);
+    const { expiresAt = null, joinedAt = null, seenAt = null, report = null } = row ?? {};
+    const found = {
+      ...{ branch, joinedAt, expiresAt, seenAt },
+      status: row === undefined ? 'not-invited' : expiresAt === null ? 'joined' : 'invited',
+      ...behindOf(db, branch, report?.mark),
+      waiting: report?.waiting ?? null,
+      oldestWaitingAt: report?.oldestWaitingAt ?? null,
+      rejected: report?.rejected ?? 0,
+      held: held.get(branch) ?? 0,
+      quarantined: report?.quarantined ?? 0,
+      version: report?.version ?? null,
+    } as const;
+    const [worst = { level: 'green', reason: null, message: '', command: null }] = causes(
+      found,
+      report,
+      nowMs,
+    );
+    return { commandAt: 'hub' as const, ...found, ...worst };
+  });
+  return board.sort(
+    (a, b) =>
+      rank(a.level) - rank(b.level) ||
+      (a.behindSince ?? NEVER).localeCompare(b.behindSince ?? NEVER) ||
+      a.branch.localeCompare(b.branch, 'en', { numeric: true }),
+  );
+}
+
+/** Stands behind every time: letters come after digits. */
+const NEVER = 'never';
+
+/** What a branch whose mirror has the feed up to `mark` lacks. */
+function behindOf(
+  db: Database.Database,
+  branch: string,
+  mark: number | undefined,
+): Pick<BranchStatus, 'behind' | 'behindSince'> {
+  if (mark === undefined) return { behind: null, behindSince: null };
+  const newest = sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
+  const first = 'SELECT written_at FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT 1';
+  const behind = Math.max(0, newest - mark);
+  return {
+    behind,
+    behindSince: behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null),
+  };
+}
+
+function heldChanges(db: Database.Database): ReadonlyMap<string, number> {
+  const sql = `SELECT u.branch, count(*) AS held FROM outbox o INDEXED BY outbox_held JOIN handed_up u USING (change_id)
+    WHERE o.state = 'pending' AND o.held_guard IS NOT NULL GROUP BY u.branch`;
+  return new Map(
+    sqlOf(db)
+      .rows<{ branch: string; held: number }>(sql)
+      .map(({ branch, held }) => [branch, held]),
+  );
+}

@@ -1,0 +1,84 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { ChangeSignal } from '../../src/api/api.ts';
+import { localApi } from '../../src/api/local-api.ts';
+import { branchesAnswer, statusAnswer } from '../../src/api/schemas.ts';
+import { createLocalServer } from '../../src/api/server.ts';
+import { Metrics } from '../../src/app/metrics.ts';
+import type { Parts } from '../../src/app/parts.ts';
+import { silentLog } from '../../src/core/log.ts';
+import type { Clock } from '../../src/core/time.ts';
+import { Counters, exposition } from '../../src/health/counters.ts';
+import { type Chain, openChain } from '../link/chain-rig.ts';
+
+/** The local API of one store of the chain. */
+async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Promise<Response>> {
+  const api = localApi({ parts, changes: new ChangeSignal(), version: '1.2.3', clock, log: silentLog });
+  const server = createLocalServer({ host: '127.0.0.1', port: 0, clock, log: silentLog, plugins: [api] });
+  const { url } = await server.listen();
+  onTestFinished(() => server.close());
+  return (path) => fetch(`${url}/v1${path}`, { headers: { connection: 'close' } });
+}
+
+async function metricsOf({ hub: { parts }, clock }: Chain): Promise<string> {
+  const { config } = parts;
+  const options = { parts, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
+  const metrics = new Metrics({ ...options, clock, log: silentLog });
+  try {
+    return exposition(await metrics.collect(), 'text');
+  } finally {
+    metrics.close();
+  }
+}
+
+it('a hub tells how its branches fare, as documented', async () => {
+  const chain = await openChain();
+  const { hub, branches, clock } = chain;
+  await chain.settle();
+  await hub.order(1, 'B1');
+  await clock.advance(120_000);
+  await branches[1].follower.hello();
+  const get = await serve(hub.parts, clock);
+  const answer = branchesAnswer.strict().parse(await (await get('/branches')).json());
+  expect(answer.branches).toMatchObject([
+    { branch: 'B1', level: 'amber', reason: 'absent', behind: 1 },
+    { branch: 'B2', level: 'green', behind: 0 },
+  ]);
+  expect(statusAnswer.parse(await (await get('/status')).json()).role).toBe('hub');
+  const { paths } = (await (await get('/openapi.json')).json()) as { paths: object };
+  expect(Object.keys(paths)).toContain('/branches');
+  expect(JSON.stringify(answer)).not.toMatch(/publicKey|seed/);
+});
+
+it('a branch tells nothing of others, and misses no tokens of the platform', async () => {
+  const chain = await openChain();
+  await chain.settle();
+  const get = await serve(chain.branches[0].parts, chain.clock);
+  expect((await get('/branches')).status).toBe(404);
+  const { paths } = (await (await get('/openapi.json')).json()) as { paths: object };
+  expect(Object.keys(paths)).not.toContain('/branches');
+  const status = statusAnswer.parse(await (await get('/status')).json());
+  expect(status).toMatchObject({ role: 'branch', tokens: null, tokensFault: null });
+  expect(status.verdict.findings.map(({ code }) => code)).not.toContain('auth.none');
+});
+
+it('a hub measures its branches', async () => {
+  const chain = await openChain();
+  const { hub, branches, clock } = chain;
+  await chain.settle();
+  await branches[1].count('A', 3, 'first');
+  await branches[1].follower.hello();
+  await hub.order(1, 'B1');
+  await clock.advance(30_000);
+  const metrics = await metricsOf(chain);
+  for (const line of [
+    'tillsync_branches{verdict="green"} 2',
+    'tillsync_branches{verdict="red"} 0',
+    'tillsync_branch_behind_entries{branch="B1"} 1',
+    'tillsync_branch_behind_age_seconds{branch="B1"} 30',
+    'tillsync_branch_behind_age_seconds{branch="B2"} 0',
+    'tillsync_branch_waiting_changes{branch="B2"} 1',
+    'tillsync_branch_oldest_waiting_age_seconds{branch="B2"} 30',
+  ]) {
+    expect(metrics).toContain(`\n${line}\n`);
+  }
+});

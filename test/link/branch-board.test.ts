@@ -1,0 +1,129 @@
+import { describe, expect, it } from 'vitest';
+import { branchBoard } from '../../src/link/branch-board.ts';
+import { type Chain, openChain } from './chain-rig.ts';
+
+const MINUTE_MS = 60_000;
+
+const board = ({ hub, clock }: Chain, names = ['B1', 'B2', 'B3']) =>
+  hub.parts.mirror.read((db) => branchBoard(db, names, hub.parts.state.hub.branches(), clock.nowMs()));
+const of = (chain: Chain, name: string) => board(chain).find(({ branch }) => branch === name);
+
+describe('the board of branches', () => {
+  it('is green where all is well, and tells of those that never joined', async () => {
+    const chain = await openChain();
+    await chain.settle();
+    expect(board(chain).map(({ branch, level }) => `${branch} ${level}`)).toEqual([
+      'B3 never-joined',
+      'B1 green',
+      'B2 green',
+    ]);
+    expect(of(chain, 'B3')).toMatchObject({ status: 'not-invited', behind: null, seenAt: null });
+    expect(of(chain, 'B3')?.command).toMatch(/branch invite B3$/);
+    expect(of(chain, 'B1')).toMatchObject({
+      reason: null,
+      message: '',
+      command: null,
+      behind: 0,
+      waiting: 0,
+    });
+    chain.hub.parts.state.hub.invite('B3', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
+    expect(of(chain, 'B3')).toMatchObject({ status: 'invited', level: 'never-joined' });
+  });
+
+  it('tells of a branch that is away: amber, and red once orders have waited for it', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches } = chain;
+    await chain.settle();
+    await clock.advance(2 * MINUTE_MS);
+    await branches[1].follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({
+      level: 'amber',
+      reason: 'absent',
+      commandAt: 'branch',
+      behind: 0,
+    });
+    expect(of(chain, 'B2')).toMatchObject({ level: 'green' });
+    await hub.order(1, 'B1');
+    await hub.order(2, 'B1');
+    const writtenAt = new Date(clock.nowMs()).toISOString();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'amber', behind: 2, behindSince: writtenAt });
+    await clock.advance(10 * MINUTE_MS);
+    expect(board(chain)[0]).toMatchObject({ branch: 'B1', level: 'red', reason: 'absent', behind: 2 });
+    await chain.settle();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'green', behind: 0, behindSince: null });
+  });
+
+  it('tells of a branch that is there and takes nothing', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches } = chain;
+    await chain.settle();
+    await hub.order(1, 'B1');
+    await clock.advance(MINUTE_MS);
+    await branches[0].follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'green', behind: 1 });
+    await clock.advance(MINUTE_MS);
+    await branches[0].follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'behind' });
+    await clock.advance(8 * MINUTE_MS);
+    await branches[0].follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'red', reason: 'behind' });
+    expect(of(chain, 'B1')?.command).toMatch(/branch doctor B1$/);
+  });
+
+  it('takes over what the branch says of itself, also a word that it does not know', async () => {
+    const chain = await openChain();
+    const [branch] = chain.branches;
+    branch.verdict = {
+      level: 'red',
+      findings: [
+        {
+          code: 'inbox.damaged',
+          level: 'red',
+          message: '',
+          remedy: '',
+          detail: null,
+          count: null,
+          since: null,
+        },
+      ],
+    };
+    await branch.follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({
+      level: 'red',
+      reason: 'inbox.damaged',
+      message: 'The inbox, where the POS writes its changes, cannot be used.',
+    });
+    chain.hub.parts.state.hub.saw(
+      'B1',
+      {
+        ...{ mark: 0, waiting: 4, oldestWaitingAt: null, rejected: 2, quarantined: 1, version: '9' },
+        verdict: { level: 'amber', finding: 'toString' },
+      },
+      chain.clock.nowMs(),
+    );
+    expect(of(chain, 'B1')).toMatchObject({
+      ...{ level: 'amber', reason: 'other', waiting: 4, rejected: 2, quarantined: 1, version: '9' },
+    });
+  });
+
+  it('counts what a guard rail of the hub holds of each branch', async () => {
+    const chain = await openChain();
+    await chain.settle();
+    await chain.branches[0].count('A', 3, 'first');
+    await chain.settle();
+    await chain.hub.parts.mirror.write((db) =>
+      db.prepare("UPDATE outbox SET held_guard = 'zero-items' WHERE state = 'pending'").run(),
+    );
+    expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'outbox.held', held: 1 });
+    expect(of(chain, 'B1')?.command).toMatch(/outbox list --state held$/);
+    expect(of(chain, 'B2')).toMatchObject({ level: 'green', held: 0 });
+  });
+
+  it('tells of a branch that was invited anew, as one that is away', async () => {
+    const chain = await openChain();
+    await chain.settle();
+    chain.hub.parts.state.hub.invite('B1', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
+    expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'absent', status: 'invited' });
+    expect(of(chain, 'B1')?.command).toMatch(/branch invite B1$/);
+  });
+});
