@@ -49,6 +49,7 @@ const RULES = [
   'outbox/resolve.ts',
   'outbox/batch.ts',
   'outbox/guard-rails.ts',
+  'outbox/turns.ts',
   'hooks/hook.ts',
   'health/disk-space.ts',
   'health/finding.ts',

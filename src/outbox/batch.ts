@@ -4,9 +4,10 @@ import { sameNumber } from './guard-rails.ts';
 
 /** A change that is sold out goes ahead of everything else: nobody may buy it any more. */
 export const PRIORITY_SOLD_OUT = 0;
+export const PRIORITY_OTHERS = 1;
 
 export function priorityOf(body: object): number {
-  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : 1;
+  return 'qty' in body && body.qty === 0 ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
 }
 
 /** What waits for one kind of call. */

@@ -2,12 +2,13 @@ import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
-import { PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
+import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { type LedgerStock, lessSafety, SafetyStock, StockLedger, stockTarget } from './stock-ledger.ts';
+import { alternate, fillCall, Turns } from './turns.ts';
 
 interface StockValue {
   qty: number | string | null;
@@ -212,19 +213,26 @@ export interface Claim {
 /** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
 type Candidate = { row: OutboxChange; stock: LedgerStock | null } | { row: null; stock: LedgerStock };
 
-/** Changes of the queue that are read at once. */
+/** Changes of one branch that are read at once, at most. */
 const READ_AT_ONCE = 200;
 /** Candidates that one call looks at, so that a long queue that needs no call cannot hold up the event loop. */
 const LOOK_MAX = 2_000;
-/** Stocks without a waiting count that one call looks at. */
+/** Stocks without a waiting count that one call looks at; what waits is counted no further either. */
 const STOCKS_AT_ONCE = 500;
-/** Of these, so many go before counts that wait: a new safety stock may move thousands. */
-const MOVED_FIRST = 50;
 
-// INDEXED BY for what the queue needs it for: a plan of its own for each kind takes much longer than the look.
+// INDEXED BY and a plus before parameters, for what the queue needs them for: a plan of its own for each value takes much
+// longer than the look.
 const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
-const MAY_LEAVE = `kind = ? AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
-  AND (basis = 'mirror' OR ?)`;
+const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
+  AND (basis = 'mirror' OR @sendAsIs)`;
+/** Branches of which something may leave, each found by a step in the index. */
+const nextBranch = (after: string) =>
+  `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = @priority ${after}`;
+const BRANCHES = `
+  WITH RECURSIVE waiting (branch) AS (
+    SELECT (${nextBranch('')})
+    UNION ALL SELECT (${nextBranch('AND branch > waiting.branch')}) FROM waiting WHERE branch IS NOT NULL)
+  SELECT branch FROM waiting WHERE branch IS NOT NULL`;
 
 /**
  * Takes changes out of the queue for one call, and stocks that orders have moved, and settles the call: the outbox and
@@ -238,6 +246,8 @@ export class OutboxCalls {
   readonly #ledger: StockLedger;
   readonly #safety: SafetyStock;
   readonly #queue: OutboxQueue;
+  /** Of each kind and priority. */
+  readonly #turns = new Map<string, Turns>();
 
   constructor(options: ReservationsOptions) {
     const { db, clock } = options;
@@ -256,8 +266,8 @@ export class OutboxCalls {
   }
 
   /**
-   * The next changes for one call, sold out first, then the longest waiting; on the disk as under way when the
-   * transaction is. Values that the platform has already are settled on the way.
+   * The next changes for one call, sold out first, of each branch in turn the longest waiting; on the disk as under way
+   * when the transaction is. Values that the platform has already are settled on the way.
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
@@ -269,17 +279,14 @@ export class OutboxCalls {
           kind,
         ),
       );
-      const leaving: Candidate[] = [];
       const settled: Candidate[] = [];
-      let looked = 0;
-      for (const candidate of this.#candidates(kind, rules)) {
-        claim.more = leaving.length === max || looked === LOOK_MAX;
-        if (claim.more) break;
-        looked += 1;
+      const sizes = { places: max, lookMax: LOOK_MAX };
+      const { taken: leaving, looked } = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
         const verdict = this.#judge(candidate, inFlight, rules);
-        if (verdict === 'take') leaving.push(candidate);
-        else if (verdict === 'settle') settled.push(candidate);
-      }
+        if (verdict === 'settle') settled.push(candidate);
+        return verdict === 'take';
+      });
+      claim.more = leaving.length === max || looked === LOOK_MAX;
       const at = isoUtc(this.#clock.nowMs());
       for (const { row, stock } of settled) {
         if (stock) this.#ledger.isSettled(stock);
@@ -301,12 +308,13 @@ export class OutboxCalls {
     });
   }
 
-  /** How long the queue is, for the choice of endpoint. */
+  /** How long the queue is, for the choice of endpoint; counted no further than that needs. */
   outlook(kind: ChangeKind, { sendAsIs }: Pick<SendRules, 'sendAsIs'>): QueueOutlook {
-    const { waiting = 0, urgent = null } =
-      this.#sql.row<{ waiting: number; urgent: number | null }>(
-        `SELECT count(*) AS waiting, min(priority) = 0 AS urgent FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE}`,
-        ...[kind, Number(sendAsIs)],
+    const { waiting = 0, urgent = 0 } =
+      this.#sql.row<{ waiting: number; urgent: number }>(
+        `SELECT (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} LIMIT ${STOCKS_AT_ONCE})) AS waiting,
+           EXISTS (SELECT 1 FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = ${PRIORITY_SOLD_OUT}) AS urgent`,
+        { kind, sendAsIs: Number(sendAsIs) },
       ) ?? {};
     const moved = kind === 'stock' ? this.movedCount : 0;
     return { waiting: waiting + moved, urgent: urgent === 1 };
@@ -317,34 +325,46 @@ export class OutboxCalls {
     return this.#ledger.countDirty(STOCKS_AT_ONCE);
   }
 
-  /** Sold out first, then some of what was moved, then the longest waiting, then the others that were moved. */
-  *#candidates(kind: ChangeKind, rules: SendRules): Generator<Candidate> {
+  #lanes(kind: ChangeKind, places: number, rules: SendRules) {
     const stocks = kind === 'stock' ? this.#ledger.dirty(STOCKS_AT_ONCE) : [];
-    const moved = stocks.map((stock) => ({ row: null, stock }));
-    yield* moved.filter(({ stock }) => stock.wantedQty === 0);
-    const rest = moved.filter(({ stock }) => stock.wantedQty !== 0);
-    let first = MOVED_FIRST;
-    for (const row of this.#waiting(kind, rules)) {
-      if (row.priority !== PRIORITY_SOLD_OUT) {
-        yield* rest.splice(0, first);
-        first = 0;
-      }
-      yield { row, stock: null };
-    }
-    yield* rest;
+    const lane = (priority: number) => {
+      const isOfLane = ({ wantedQty }: LedgerStock) => (wantedQty === 0) === (priority === PRIORITY_SOLD_OUT);
+      const moved = Map.groupBy(stocks.filter(isOfLane), ({ subsidiaryId }) => subsidiaryId);
+      const which = { kind, priority, sendAsIs: Number(rules.sendAsIs) };
+      const branches = new Set([...this.#sql.values<string>(BRANCHES, which), ...moved.keys()]);
+      const readAtOnce = Math.ceil(places / Math.max(1, branches.size));
+      return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
+        // By turns too: a new safety stock may move thousands.
+        const ofBranch = (moved.get(branch) ?? []).map((stock) => ({ row: null, stock }));
+        return alternate<Candidate>(ofBranch, this.#waiting({ ...which, branch }, readAtOnce));
+      });
+    };
+    return { soldOut: lane(PRIORITY_SOLD_OUT), others: lane(PRIORITY_OTHERS) };
   }
 
-  /** In parts: while a statement is read row by row, nothing can be written. */
-  *#waiting(kind: ChangeKind, { sendAsIs }: SendRules): Generator<OutboxChange> {
-    let last: Pick<OutboxChange, 'priority' | 'queueSeq'> | undefined = { priority: -1, queueSeq: 0 };
-    while (last) {
-      const rows: OutboxChange[] = this.#queue.all(
-        `INDEXED BY outbox_line WHERE ${MAY_LEAVE} AND (priority, queue_seq) > (?, ?)
-         ORDER BY priority, queue_seq LIMIT ${READ_AT_ONCE}`,
-        ...[kind, Number(sendAsIs), last.priority, last.queueSeq],
+  #turnsOf(kind: ChangeKind, priority: number): Turns {
+    const key = `${kind} ${priority}`;
+    const calls = "SELECT value FROM marks WHERE name = 'outbox.call'";
+    const turns = this.#turns.get(key) ?? new Turns(this.#sql.value<number>(calls) ?? 0);
+    this.#turns.set(key, turns);
+    return turns;
+  }
+
+  /** The line of one branch, in parts: while a statement is read row by row, nothing can be written. */
+  *#waiting(
+    which: { kind: ChangeKind; priority: number; branch: string; sendAsIs: number },
+    readAtOnce: number,
+  ): Generator<Candidate> {
+    let after = 0;
+    for (let limit = Math.min(readAtOnce, READ_AT_ONCE); ; limit = Math.min(2 * limit, READ_AT_ONCE)) {
+      const rows = this.#queue.all(
+        `INDEXED BY outbox_line WHERE ${MAY_LEAVE} AND priority = +@priority AND branch = +@branch AND queue_seq > +@after
+         ORDER BY queue_seq LIMIT +@limit`,
+        { ...which, after, limit },
       );
-      yield* rows;
-      last = rows.length === READ_AT_ONCE ? rows.at(-1) : undefined;
+      for (const row of rows) yield { row, stock: null };
+      if (rows.length < limit) return;
+      after = rows.at(-1)?.queueSeq ?? 0;
     }
   }
 
@@ -416,7 +436,8 @@ export class OutboxCalls {
       const at = isoUtc(this.#clock.nowMs());
       const mark = answers.length === 0 ? 0 : this.#values.nextMark();
       for (const answer of answers) {
-        const which = "WHERE change_id = ? AND call_id = ? AND state = 'sending'";
+        // With a plus, for otherwise SQLite plans it anew for each change.
+        const which = "WHERE change_id = +? AND call_id = +? AND state = 'sending'";
         const change = this.#queue.all(which, answer.changeId, callId)[0];
         const stock = this.#ledger.ofCall(callId, answer.changeId);
         if (stock) this.#ledger.settle(stock, answer.state);
@@ -512,7 +533,7 @@ export class OutboxCalls {
     const body = { ...stock.address, qty: stock.countedQty };
     const change = {
       ...({ changeId, version: changeId, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
-      ...{ target, conflictKey: target, sku, subsidiaryId, body, asOfSeq, message },
+      ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message },
       ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
     };
     this.#queue.putRejected(change, true);

@@ -207,7 +207,9 @@ export interface OutboxChange extends OutboxEntry {
   versions: Readonly<Record<string, number>>;
   /** Newest event of the order feed when it was handed over. */
   asOfSeq: number;
-  /** Its place in the queue: first by `priority`, then by `queueSeq`, lower first. */
+  /** Whose turn it goes by: its branch as far as it is known; '' for none. */
+  branch: string;
+  /** Its place in the line of its branch: first by `priority`, then by `queueSeq`, lower first. */
   priority: number;
   queueSeq: number;
   /** Of a stock: the quantity as it was sent, and the newest event of the order feed then. */

@@ -45,6 +45,8 @@ export interface AcceptOptions {
   zeroHold?: GuardReason | undefined;
   /** Newest event of the order feed when it was handed over, where that was not now. */
   asOfSeq?: number;
+  /** Whose turn changes go by that name no branch. */
+  branch?: string | undefined;
 }
 
 export interface Acceptance {
@@ -117,9 +119,21 @@ export class OutboxIntake {
         const { key: target, conflictKey, sku, subsidiaryId } = each.target;
         const changeId = lastId - items.length + 1 + i;
         const common = { changeId, version: changeId, kind, source, origin, reference, createdAt, asOfSeq };
-        return this.#take({ ...common, target, conflictKey, sku, subsidiaryId }, each, options);
+        const branch = this.#branchOf(each, options);
+        return this.#take({ ...common, target, conflictKey, sku, subsidiaryId, branch }, each, options);
       });
     });
+  }
+
+  /** Whose turn a change goes by. */
+  #branchOf({ item, target }: Placed, options: AcceptOptions): string {
+    const { branches } = this.#options;
+    const named =
+      'change' in item && 'subsidiaryExternalId' in item.change
+        ? item.change.subsidiaryExternalId
+        : undefined;
+    const ofName = named === undefined ? undefined : (branches.idOf(named) ?? named);
+    return target.subsidiaryId ?? ofName ?? options.branch ?? branches.onlyId ?? '';
   }
 
   /** Targets of the stocks among `items` that would go to zero and are not there yet. Writes nothing. */

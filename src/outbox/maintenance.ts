@@ -134,7 +134,7 @@ export class OutboxMaintenance {
 
   /** How many changes wait for a person. */
   protected forPeople(): { held: number; rejected: number } {
-    return this.#options.stores.read(({ queries }) => queries.counts());
+    return this.#options.stores.read(({ queries }) => queries.forPeople());
   }
 
   /** At once again while `action` says that more waits. */

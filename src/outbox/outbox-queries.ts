@@ -45,14 +45,16 @@ const COLUMNS = `change_id AS changeId, kind, target, body, state, attempts, mes
 const WAITING = "state = 'pending' AND held_guard IS NULL";
 
 // Each from an index of its own: what is settled stays for a month.
+const HELD = "(SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held";
+const REJECTED = "(SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected";
 const COUNTS = `
   SELECT
     (SELECT count(*) FROM outbox WHERE ${WAITING}) AS pending,
-    (SELECT count(*) FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL) AS held,
+    ${HELD},
     (SELECT count(*) FROM outbox WHERE basis = 'needs-read' AND basis <> 'mirror'
       AND state IN ('pending', 'sending') AND held_guard IS NULL) AS needsRead,
     (SELECT count(*) FROM outbox WHERE state = 'sending') AS sending,
-    (SELECT count(*) FROM outbox WHERE state = 'rejected') AS rejected,
+    ${REJECTED},
     (SELECT created_at FROM outbox WHERE change_id = (SELECT min(+change_id) FROM outbox WHERE ${WAITING}))
       AS oldestPendingAt`;
 
@@ -134,6 +136,16 @@ export class OutboxQueries {
       refused: one(refused, settled('rejected'), 'settled_at DESC') ?? null,
       trouble: one(waiting, WAITING, 'change_id') ?? null,
     };
+  }
+
+  /** Changes that wait for a person: cheap, however many others wait. */
+  forPeople(): Pick<OutboxCounts, 'held' | 'rejected'> {
+    return (
+      this.#sql.row<{ held: number; rejected: number }>(`SELECT ${HELD}, ${REJECTED}`) ?? {
+        held: 0,
+        rejected: 0,
+      }
+    );
   }
 
   counts(): OutboxCounts {

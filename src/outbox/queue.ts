@@ -23,7 +23,7 @@ const COLUMNS = `change_id AS changeId, kind, target, conflict_key AS conflictKe
   basis, body, version, field_versions AS fieldVersions, state, held_guard AS heldGuard, as_of_seq AS asOfSeq,
   priority, queue_seq AS queueSeq, attempts, sent_qty AS sentQty, sent_as_of_seq AS sentAsOfSeq, message, source, origin,
   reference, created_at AS createdAt, settled_at AS settledAt, replaced, superseded_by AS supersededBy,
-  zeroed_at AS zeroedAt`;
+  zeroed_at AS zeroedAt, branch`;
 
 type Row = Omit<OutboxChange, 'body' | 'versions'> & { body: string; fieldVersions: string | null };
 
@@ -60,9 +60,11 @@ const NEWER = [
 /** What a newer value of the same kind changes; no index of the table contains one of these. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
 /** What must be the same for that; else the two are merged. */
-const SAME_COLUMNS = ['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'zeroed_at'];
+const SAME_COLUMNS = [
+  ...['fields', 'priority', 'basis', 'conflict_key', 'sku', 'subsidiary_id', 'branch', 'zeroed_at'],
+];
 const BOUND_COLUMNS = [
-  ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'origin'],
+  ...['change_id', 'target', 'conflict_key', 'body', 'priority', 'sku', 'subsidiary_id', 'branch', 'origin'],
   ...['reference', 'version', 'zeroed_at', 'as_of_seq', 'created_at', 'queue_seq'],
 ];
 
@@ -82,7 +84,7 @@ export class OutboxQueue {
   }
 
   get(changeId: number): OutboxChange | undefined {
-    return this.all('WHERE change_id = ?', changeId)[0];
+    return this.all('WHERE change_id = +?', changeId)[0];
   }
 
   /** `which`: the end of a SELECT. */
@@ -272,7 +274,8 @@ export class OutboxQueue {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
-         subsidiary_id = @subsidiaryId, body = @body, fields = @fields, priority = @priority, queue_seq = @queueSeq,
+         subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
+         priority = @priority, queue_seq = @queueSeq,
          field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq
        WHERE change_id = @changeId`,
       {
@@ -286,9 +289,9 @@ export class OutboxQueue {
   /** The id of the row that carries the value; undefined when it must be merged into the waiting one. */
   #upsert(change: NewChange): number | undefined {
     const { changeId, kind, target, conflictKey, basis, sku, subsidiaryId, createdAt } = change;
-    const { source, origin, reference, version, zeroedAt, asOfSeq } = change;
+    const { source, origin, reference, version, zeroedAt, asOfSeq, branch } = change;
     const { body, fields, priority } = bodyColumns(change.body);
-    const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, origin];
+    const place = [changeId, target, conflictKey, body, priority, sku, subsidiaryId, branch, origin];
     const { changes, lastInsertRowid } = this.#sql.run(
       this.#upsertText(`'${kind}', '${source}', '${basis}', '${fields}'`),
       ...place,
@@ -332,9 +335,9 @@ export class OutboxQueue {
   #insert(values: Record<string, unknown>): void {
     this.#sql.run(
       `INSERT INTO outbox (change_id, kind, target, conflict_key, body, fields, state, message, created_at, settled_at,
-         priority, queue_seq, basis, sku, subsidiary_id, held_guard, source, origin, reference, version, zeroed_at, as_of_seq)
+         priority, queue_seq, basis, sku, subsidiary_id, branch, held_guard, source, origin, reference, version, zeroed_at, as_of_seq)
        VALUES (@changeId, @kind, @target, @conflictKey, @body, @fields, @state, @message, @createdAt, @settledAt,
-         @priority, @changeId, @basis, @sku, @subsidiaryId, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
+         @priority, @changeId, @basis, @sku, @subsidiaryId, @branch, @heldGuard, @source, @origin, @reference, @version, @zeroedAt,
          @asOfSeq)`,
       values,
     );
@@ -347,7 +350,7 @@ export class OutboxQueue {
       `UPDATE outbox SET body = @body, fields = @fields, priority = @priority, version = @version, source = @source,
          origin = @origin, reference = @reference, message = @message, held_guard = @heldGuard, as_of_seq = @asOfSeq,
          zeroed_at = @zeroedAt, basis = @basis, sku = @sku, subsidiary_id = @subsidiaryId,
-         conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1
+         branch = @branch, conflict_key = @conflictKey, field_versions = @fieldVersions, replaced = replaced + 1
        WHERE change_id = @changeId`,
       {
         ...change,

@@ -57,12 +57,22 @@ const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, 
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;
+/** With a plus: a bare parameter makes SQLite plan the view anew for each stock, which takes fifty times as long. */
+const OF_PLACE = 'WHERE sku = +? AND subsidiary_id = +?';
 /** No newer count of it waits in the queue, none is under way, and the platform did not refuse the last one. */
 const DUE = `
   FROM stock_counts n INDEXED BY stock_counts_dirty
   WHERE n.dirty = 1 AND n.call_id IS NULL AND n.counted_version > n.refused_version
     AND NOT EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_waiting WHERE o.kind = 'stock'
       AND o.target = 'sku:' || n.sku || '@' || n.subsidiary_id AND o.state = 'pending' AND o.held_guard IS NULL)`;
+const nextDirty = (after: string) =>
+  `SELECT min(subsidiary_id) FROM stock_counts INDEXED BY stock_counts_dirty WHERE dirty = 1 ${after}`;
+/** Each found by a step in the index. */
+const DIRTY_BRANCHES = `
+  WITH RECURSIVE dirty_in (branch) AS (
+    SELECT (${nextDirty('')})
+    UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
+  SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
 /**
  * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
@@ -91,12 +101,12 @@ export class StockLedger {
          WHERE excluded.counted_version >= stock_counts.counted_version`,
       { sku, subsidiaryId, qty, asOfSeq, version, changeId, address: JSON.stringify(address) },
     );
-    return this.#stocks('WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId)[0] as LedgerStock;
+    return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
 
   /** Every counted stock of a product. */
   ofSku(sku: string): LedgerStock[] {
-    return this.#stocks('WHERE sku = ? ORDER BY subsidiary_id', sku);
+    return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
   /** By target key: what is left of each last count after the orders that it cannot contain. */
@@ -113,15 +123,16 @@ export class StockLedger {
     return this.#sql.value(text, sku, subsidiaryId) !== undefined;
   }
 
-  /** Stocks to which something happened since they were looked at, and for which no count waits; at most `limit`. */
+  /**
+   * Stocks to which something happened since they were looked at, and for which no count waits; about `limit`, as many
+   * of each branch as of another.
+   */
   dirty(limit: number): LedgerStock[] {
-    const places = this.#sql.rows<Place>(
-      `SELECT n.sku, n.subsidiary_id AS subsidiaryId ${DUE} LIMIT ?`,
-      limit,
-    );
-    return places.flatMap(({ sku, subsidiaryId }) =>
-      this.#stocks('WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId),
-    );
+    const branches = this.#sql.values<string>(DIRTY_BRANCHES);
+    const share = Math.ceil(limit / Math.max(1, branches.length));
+    const text = `SELECT n.sku, n.subsidiary_id AS subsidiaryId ${DUE} AND n.subsidiary_id = +? LIMIT +?`;
+    const places = branches.flatMap((branch) => this.#sql.rows<Place>(text, branch, share));
+    return places.flatMap(({ sku, subsidiaryId }) => this.#stocks(OF_PLACE, sku, subsidiaryId));
   }
 
   /** How many they are, counted no further than `limit`. */
@@ -141,7 +152,7 @@ export class StockLedger {
 
   /** The stock that a call carries for a change. */
   ofCall(callId: number, changeId: number): LedgerStock | undefined {
-    return this.#stocks('WHERE call_id = ? AND change_id = ?', callId, changeId)[0];
+    return this.#stocks('WHERE call_id = +? AND change_id = +?', callId, changeId)[0];
   }
 
   settle(stock: LedgerStock, state: 'done' | 'rejected' | 'retry'): void {
