@@ -47,7 +47,7 @@ const OWN_COLUMNS = [
     'quarantine.seen',
     'quarantine.bytes',
   ],
-  ...'conflict_key fields priority queue_seq basis sku subsidiary_id source version field_versions zeroed_at as_of_seq call_id sent_qty held_back sent_as_of_seq'
+  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at as_of_seq call_id sent_qty held_back sent_as_of_seq'
     .split(' ')
     .map((column) => `outbox.${column}`),
   ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => [
