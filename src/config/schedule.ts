@@ -17,6 +17,16 @@ const SEARCH_MS = 40 * 366 * DAY_MS;
  * shows it twice. Throws `config-invalid` for an expression that can never be due.
  */
 export function cronSchedule(expression: string, timezone: string): Schedule {
+  const name = `${expression} ${timezone}`;
+  const schedule = schedules.get(name) ?? makeSchedule(expression, timezone);
+  schedules.set(name, schedule);
+  return schedule;
+}
+
+/** Those of one configuration are a handful, and each heartbeat asks for one. */
+const schedules = new Map<string, Schedule>();
+
+function makeSchedule(expression: string, timezone: string): Schedule {
   const fields = parse(expression);
   const calendar = zoneCalendar(timezone);
   const rising = (values: readonly number[], unitMs: number) =>

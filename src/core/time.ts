@@ -61,6 +61,7 @@ export interface Schedule {
 const HOUR_MS = 3_600_000;
 /** No zone is further than this from UTC, and none puts its clock twice within so short a time. */
 const REACH_MS = 26 * HOUR_MS;
+const OFFSETS_MAX = 100;
 
 /** The name by which the zone's rules are kept. Throws a RangeError for a zone that is not known. */
 export function canonicalZone(timeZone: string): string {
@@ -80,8 +81,8 @@ export function zoneCalendar(timeZone: string): ZoneCalendar {
 /** The clock face of one time zone, written as the milliseconds that the same face would be in UTC. */
 export class ZoneCalendar {
   readonly #format: Intl.DateTimeFormat;
-  /** An hour in which the clock is not put: asking a zone costs much more than adding. */
-  #known: { hourMs: number; offsetMs: number } | undefined;
+  /** By hours in which the clock is not put: asking a zone costs much more than adding. */
+  readonly #offsets = new Map<number, number>();
 
   constructor(timeZone: string) {
     this.#format = new Intl.DateTimeFormat('en-US', {
@@ -100,12 +101,14 @@ export class ZoneCalendar {
 
   wallMs(instantMs: number): number {
     const hourMs = Math.floor(instantMs / HOUR_MS) * HOUR_MS;
-    if (this.#known?.hourMs !== hourMs) {
-      const offsetMs = this.#asked(hourMs) - hourMs;
-      if (this.#asked(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return this.#asked(instantMs);
-      this.#known = { hourMs, offsetMs };
-    }
-    return Math.trunc(instantMs) + this.#known.offsetMs;
+    const known = this.#offsets.get(hourMs);
+    if (known !== undefined) return Math.trunc(instantMs) + known;
+    const offsetMs = this.#asked(hourMs) - hourMs;
+    if (this.#asked(hourMs + HOUR_MS) - (hourMs + HOUR_MS) !== offsetMs) return this.#asked(instantMs);
+    // A poll asks for a few days around now, so that few hours are wanted at the same time.
+    if (this.#offsets.size >= OFFSETS_MAX) this.#offsets.clear();
+    this.#offsets.set(hourMs, offsetMs);
+    return Math.trunc(instantMs) + offsetMs;
   }
 
   /**

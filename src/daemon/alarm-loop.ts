@@ -33,7 +33,7 @@ export function alarmLoops(
   parts: AlarmParts,
   counters: Pick<Counters, 'alarmMessages' | 'heartbeats'>,
 ): NamedLoop[] {
-  const { config, secrets, clock, log, lookEveryMs = FACTS_EVERY_MS } = options;
+  const { config, secrets, clock, log, lookEveryMs } = options;
   const { mirror, state, platform, branches } = parts;
   const { dailyMax, settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
@@ -85,7 +85,7 @@ export function alarmLoops(
   });
   const heartbeat = heartbeatOf(options, parts, counters, alarmsUp);
   return [
-    loop('standing', lookEveryMs, () => facts.look()),
+    loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => facts.look()),
     ...notifiers,
     ...(heartbeat
       ? [
@@ -94,7 +94,7 @@ export function alarmLoops(
           ),
         ]
       : []),
-    loop('alarms.test', TEST_EVERY_MS, (signal) =>
+    loop('alarms.test', lookEveryMs ?? TEST_EVERY_MS, (signal) =>
       answerWish(state.wishes, ALARM_TEST, { clock, signal }, () =>
         testAlarms({
           ...receiving,

@@ -1,4 +1,4 @@
-import type { Clock } from '../../../src/core/time.ts';
+import { type Clock, isoUtc } from '../../../src/core/time.ts';
 import { PUBLISHED_LIMITS } from '../../../src/demo/sandbox-platform.ts';
 import type { Heartbeat } from '../../../src/health/heartbeat.ts';
 import type { FaultSpec } from '../../../src/sandbox/faults.ts';
@@ -13,12 +13,13 @@ const SECOND_MS = 1_000;
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
-const LOOK_EVERY_MS = 30 * SECOND_MS;
+const WATCH_EVERY_MS = 30 * SECOND_MS;
+const LOOK_EVERY_MS = 2 * MINUTE_MS;
 
 export interface CalmReport {
-  /** What a person was told of alarms, such as `raised orders.stale`. */
+  /** What a person was told of alarms, such as `raised orders.stale`, when, and after which trouble. */
   told: string[];
-  /** What a watcher outside was told was red, each time that it became so. */
+  /** What a watcher outside was told was red, each time that it became so, when, and after which trouble. */
   red: string[];
   /** What went wrong and healed by itself, by name and how often. */
   troubles: Record<string, number>;
@@ -44,7 +45,7 @@ export async function calmDays(seed: number, days: number): Promise<CalmReport> 
   const store = new SimulatedStore({
     ...drawProfile(seed, days),
     ...{
-      poll: '*/2 * * * *',
+      lookEveryMs: LOOK_EVERY_MS,
       limits: PUBLISHED_LIMITS,
       keptDays: 7,
       pageSize: 100,
@@ -61,6 +62,7 @@ export async function calmDays(seed: number, days: number): Promise<CalmReport> 
   const report: CalmReport = { told: [], red: [], troubles: {}, orders: 0 };
   const closing = new AbortController();
   const till = { isOpen: true };
+  const trouble = { last: 'nothing' };
   const isOffAtNight = random.next() < 0.5;
   try {
     await store.open();
@@ -72,11 +74,12 @@ export async function calmDays(seed: number, days: number): Promise<CalmReport> 
     const living = [
       trade(store, world, chanceFor(seed, 23), closing.signal),
       every(world, MINUTE_MS, closing.signal, () => (till.isOpen ? pos.visit({ readShare: 1 }) : undefined)),
-      watch(store, report, closing.signal),
+      watch(store, report, trouble, closing.signal),
     ];
     const endMs = world.monotonicMs() + days * DAY_MS;
     const during = async (name: string, lengthMs: number, begin: () => unknown, end: () => unknown) => {
       report.troubles[name] = (report.troubles[name] ?? 0) + 1;
+      trouble.last = `${name} of ${Math.round(lengthMs / SECOND_MS)} s at ${isoUtc(world.nowMs())}`;
       await begin();
       await world.advance(lengthMs);
       await end();
@@ -158,11 +161,13 @@ async function trade(
   signal: AbortSignal,
 ): Promise<void> {
   const open: string[] = [];
+  // From twenty orders a day to ninety.
+  const busy = 0.12 + 0.38 * random.next();
   while (!signal.aborted) {
     await clock.sleep(untilOpenMs(clock.nowMs()), signal);
     await clock.sleep((2 + 8 * random.next()) * MINUTE_MS, signal);
     if (signal.aborted) return;
-    if (open.length < 8 && random.next() < 0.5) open.push(control.createOrder().internalOrderId);
+    if (open.length < 8 && random.next() < busy) open.push(control.createOrder().internalOrderId);
     for (const orderId of [...open]) {
       if (random.next() < 0.4) control.advanceOrder(orderId);
       if (isOver(control.order(orderId)?.status ?? '')) open.splice(open.indexOf(orderId), 1);
@@ -171,15 +176,25 @@ async function trade(
 }
 
 /** Whoever is told: a receiver of alarms, and a watcher outside that hears only heartbeats. */
-async function watch(store: SimulatedStore, report: CalmReport, signal: AbortSignal): Promise<void> {
+async function watch(
+  store: SimulatedStore,
+  report: CalmReport,
+  trouble: { last: string },
+  signal: AbortSignal,
+): Promise<void> {
+  const circumstances = () => `at ${isoUtc(store.world.nowMs())} after ${trouble.last}`;
   let life: object | undefined;
   let ears: { listen: () => Promise<void>; heartbeat: Heartbeat } | undefined;
   let wasRed = false;
-  await every(store.world, LOOK_EVERY_MS, signal, async () => {
+  await every(store.world, WATCH_EVERY_MS, signal, async () => {
     const { daemon, clock } = store;
     if (!daemon) return;
     if (daemon !== life) {
-      const listen = listener(daemon.parts, clock, (news, key) => void report.told.push(`${news} ${key}`));
+      const listen = listener(
+        daemon.parts,
+        clock,
+        (news, key) => void report.told.push(`${news} ${key} ${circumstances()}`),
+      );
       [life, ears] = [
         daemon,
         { listen, heartbeat: heartbeatTo('http://watcher.test/', daemon.parts, clock) },
@@ -188,7 +203,7 @@ async function watch(store: SimulatedStore, report: CalmReport, signal: AbortSig
     if (!ears) return;
     await ears.listen();
     const pulse = ears.heartbeat.pulse();
-    if (pulse.isRed && !wasRed) report.red.push(pulse.codes.join(' '));
+    if (pulse.isRed && !wasRed) report.red.push(`${pulse.codes.join(' ')} ${circumstances()}`);
     wasRed = pulse.isRed;
   });
 }

@@ -28,6 +28,8 @@ export interface Profile {
   startMs: number;
   holdBack: boolean;
   poll: string;
+  /** How often it looks for what other processes did, and at what no flow notices by itself. */
+  lookEveryMs: number;
   orderEveryMs: number;
   /** Whether the POS hands over by SQL into inbox.db; else by HTTP. By one way alone, since two keep no order. */
   bySql: boolean;
@@ -59,6 +61,8 @@ export function drawProfile(seed: number, days: number): Profile {
     startMs: Math.floor(turnMs - days * DAY_MS * (0.2 + 0.6 * random.next())),
     holdBack: random.next() < 0.5,
     poll: of(['*/2 * * * *', '*/3 * * * *', '*/5 * * * *']),
+    // Other processes put nothing in line.
+    lookEveryMs: 5 * MINUTE_MS,
     orderEveryMs: of([6, 9, 15]) * MINUTE_MS,
     bySql: random.next() < 0.5,
     mishapShare: of([0.3, 0.7, 1]),

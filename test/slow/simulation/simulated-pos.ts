@@ -235,6 +235,7 @@ export class SimulatedPos {
   }
 
   #sayBySql(): void {
+    if (this.#unsaid.size + this.#unsaidPrices.size + this.#unacknowledged.length === 0) return;
     const db = new Database(path.join(this.#store.directory, 'inbox', 'inbox.db'), { timeout: 0 });
     const shelves = [...this.#unsaid];
     try {

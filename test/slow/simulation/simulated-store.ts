@@ -115,8 +115,7 @@ export class SimulatedStore {
       log: silentLog,
       transport: this.network.transport(this.#life),
       holders,
-      // Other processes put nothing in line.
-      lookEveryMs: 300_000,
+      lookEveryMs: this.profile.lookEveryMs,
     };
   }
 
