@@ -10,14 +10,15 @@ import { programVersion } from './installation.ts';
 
 export interface HooksOptions {
   config: Pick<Config, 'hooks'>;
-  secrets: Pick<Secrets, 'hookSecrets'>;
+  secrets: Pick<Secrets, 'hookSecrets' | 'hookUrls'>;
   /** Of this process; a program gets little of it, and nothing secret. */
   env: NodeJS.ProcessEnv;
 }
 
 export function receiverOf({ secrets, env }: Omit<HooksOptions, 'config'>, hook: HookSettings): HookReceiver {
   const secret = secrets.hookSecrets?.[hook.name];
-  return hookReceiver({ hook, secret, env, version: programVersion() });
+  const url = hook.url === '' ? '' : (secrets.hookUrls?.[hook.name] ?? hook.url);
+  return hookReceiver({ hook: { ...hook, url }, secret, env, version: programVersion() });
 }
 
 /** The hook of that name. Throws `not-found`. */

@@ -18,7 +18,8 @@ const HEADER = `# tillsync: configuration of one company.
 # Secrets never stand in this file. Hand over the tokens once with
 #     tillsync auth set < file-with-the-refresh-token
 # or as systemd credentials named refresh-token, access-token, webhook-secret, local-api-key, alarm-url,
-# alarm-token, heartbeat-url, and hook-NAME for each hook that signs.`;
+# alarm-token, heartbeat-url, hook-NAME for each hook that signs, and
+# hook-NAME-url for one whose address is secret.`;
 
 /** The commented sample of the file, from which a set-up makes the first configuration. */
 export function sampleConfig(): string {

@@ -359,7 +359,7 @@ export const FILE = z.object({
   hooks: key(
     value.hooks,
     [],
-    'Who gets each event of an order, one table each. name: names its place in the order feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. statuses: only these; [] for every event. from: where a new hook begins, "now" or "start". timeout: how long one try may take. Try it with: tillsync hooks test NAME',
+    'Who gets each event of an order, one table each. name: names its place in the order feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one; an address that holds a token stands in the secret hook-NAME-url, which takes the place of url. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. statuses: only these; [] for every event. from: where a new hook begins, "now" or "start". timeout: how long one try may take. Try it with: tillsync hooks test NAME',
     {
       example: [
         {

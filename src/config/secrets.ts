@@ -55,6 +55,8 @@ export interface Secrets {
   readonly alarmToken?: string;
   /** By the name of a hook, what signs the events that it sends. */
   readonly hookSecrets?: Readonly<Record<string, string>>;
+  /** By the name of a hook, the address that takes the place of its `url`. */
+  readonly hookUrls?: Readonly<Record<string, string>>;
   /** Takes the place of `alarms.heartbeat_url`. */
   readonly heartbeatUrl?: string;
   /** By which the hub knows this branch. */
@@ -73,8 +75,10 @@ const SINGLE = {
 } as const;
 /** Every secret that can be handed in, by its name as a systemd credential. */
 export const SECRET_NAMES = [...Object.values(SINGLE), 'webhook-secret'];
-/** How the name of a hook's secret begins. */
+/** How the names of a hook's secrets begin. */
 export const HOOK_SECRET = 'hook-';
+/** How the name of the one ends that is its address. */
+const HOOK_URL = '-url';
 
 /** The environment variable that hands in a secret. */
 export function secretVariable(name: string): string {
@@ -155,18 +159,30 @@ export function readSecrets(
     judge(handed.origin, handed.text);
     single[property] = handed.text;
   }
-  for (const property of ['alarmUrl', 'heartbeatUrl'] as const) {
-    const address = single[property];
-    if (address === undefined || isHttpUrl(address)) continue;
+  const judgeAddress = (name: string, address: string | undefined) => {
+    if (address === undefined || isHttpUrl(address)) return;
     const allowed = 'an address that begins with http:// or https://, without user or fragment';
-    fault(`the secret ${SINGLE[property]}`, 'a value that is not shown', allowed);
+    fault(`the secret ${name}`, 'a value that is not shown', allowed);
+  };
+  for (const property of ['alarmUrl', 'heartbeatUrl'] as const) {
+    judgeAddress(SINGLE[property], single[property]);
   }
   const hookSecrets: Record<string, string> = {};
+  const hookUrls: Record<string, string> = {};
   for (const hook of hooks) {
-    const handed = handedIn(`${HOOK_SECRET}${hook}`);
-    if (handed === undefined) continue;
-    judge(handed.origin, handed.text);
-    hookSecrets[hook] = handed.text;
+    const name = `${HOOK_SECRET}${hook}`;
+    const handed = handedIn(name);
+    if (handed) {
+      judge(handed.origin, handed.text);
+      hookSecrets[hook] = handed.text;
+    }
+    // Where a hook has the very name, it is what signs the events of that one.
+    const address = hooks.includes(hook + HOOK_URL) ? undefined : handedIn(name + HOOK_URL);
+    if (address) {
+      judge(address.origin, address.text);
+      judgeAddress(name + HOOK_URL, address.text);
+      hookUrls[hook] = address.text;
+    }
   }
   const { origin = '', text } = handedIn('webhook-secret') ?? {};
   const webhookSecrets = text === undefined ? [] : text.split(/\r?\n/);
@@ -180,6 +196,7 @@ export function readSecrets(
     ...single,
     webhookSecrets: Object.freeze([...new Set(webhookSecrets)]),
     ...(Object.keys(hookSecrets).length > 0 && { hookSecrets: Object.freeze(hookSecrets) }),
+    ...(Object.keys(hookUrls).length > 0 && { hookUrls: Object.freeze(hookUrls) }),
   };
   return { secrets: Object.freeze(secrets), unseen };
 }
@@ -196,7 +213,7 @@ function withoutLineEnd(text: string): string {
 
 /** Those that were handed in, by their names as systemd credentials. */
 export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
-  const { webhookSecrets, hookSecrets = {} } = secrets;
+  const { webhookSecrets, hookSecrets = {}, hookUrls = {} } = secrets;
   const all: [string, string | undefined][] = [
     ...Object.entries(SINGLE).map(([property, name]): [string, string | undefined] => [
       name,
@@ -204,6 +221,7 @@ export function secretsByName(secrets: Secrets): ReadonlyMap<string, string> {
     ]),
     ['webhook-secret', webhookSecrets.join('\n') || undefined],
     ...Object.entries(hookSecrets).map(([name, secret]): [string, string] => [HOOK_SECRET + name, secret]),
+    ...Object.entries(hookUrls).map(([name, url]): [string, string] => [HOOK_SECRET + name + HOOK_URL, url]),
   ];
   return new Map(all.flatMap(([name, secret]) => (secret === undefined ? [] : [[name, secret]])));
 }

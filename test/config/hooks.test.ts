@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { readConfig, readSetup } from '../../src/config/config.ts';
-import { secretValues } from '../../src/config/secrets.ts';
+import { secretsByName, secretValues } from '../../src/config/secrets.ts';
 
 let directory: string;
 beforeEach(() => {
@@ -94,4 +94,24 @@ it('hands each hook its own secret, from a credential or the environment, and sh
   const bad = readSetup({ file, env: { TILLSYNC_HOOK_POS: 'hidden part' } });
   expect(bad).toMatchObject({ faults: [{ origin: 'environment variable TILLSYNC_HOOK_POS' }] });
   expect(JSON.stringify(bad)).not.toContain('hidden');
+});
+
+it('hands each hook its secret address, which no hook of the very name signs with', () => {
+  const hooks = ['pos', 'chat', 'chat-url'].map(
+    (name) => `[[hooks]]\nname = "${name}"\nurl = "https://x.example"`,
+  );
+  const file = fileWith(hooks.join('\n'));
+  const env = {
+    TILLSYNC_HOOK_POS_URL: 'https://x.example/planted-token',
+    TILLSYNC_HOOK_CHAT_URL: 'signs-chat-url',
+  };
+  const setup = readSetup({ file, env });
+  if ('faults' in setup) throw new Error(JSON.stringify(setup.faults));
+  expect(setup.secrets.hookUrls).toEqual({ pos: 'https://x.example/planted-token' });
+  expect(setup.secrets.hookSecrets).toEqual({ 'chat-url': 'signs-chat-url' });
+  expect([...secretsByName(setup.secrets).keys()]).toContain('hook-pos-url');
+  expect(secretValues(setup.secrets)).toContain('https://x.example/planted-token');
+  const bad = readSetup({ file, env: { TILLSYNC_HOOK_POS_URL: 'x.example/planted-token' } });
+  expect(bad).toMatchObject({ faults: [{ origin: 'the secret hook-pos-url' }] });
+  expect(JSON.stringify(bad)).not.toContain('planted');
 });

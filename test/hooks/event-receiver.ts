@@ -7,6 +7,7 @@ export interface Received {
   event: HookEvent;
   body: string;
   headers: IncomingHttpHeaders;
+  path: string;
 }
 
 /** A real receiver of a hook: keeps what comes, answers as a test says. */
@@ -36,7 +37,7 @@ export async function eventReceiver(): Promise<EventReceiver> {
       response.on('close', () => {
         receiver.open -= 1;
       });
-      receiver.received.push({ event, body, headers: request.headers });
+      receiver.received.push({ event, body, headers: request.headers, path: request.url ?? '' });
       const { answer } = receiver;
       if (typeof answer === 'number') response.writeHead(answer).end();
       else answer(response, event);

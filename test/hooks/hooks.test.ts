@@ -1,7 +1,8 @@
 import { createHmac } from 'node:crypto';
-import { rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
@@ -70,6 +71,22 @@ describe('a hook', () => {
     expect(status(daemon, 'pos')).toMatchObject({ waiting: 0, failures: 0, lastFailure: null });
   });
 
+  it('is sent to its secret address, of which neither status nor failure says more than the host', async () => {
+    const receiver = await eventReceiver();
+    receiver.answer = 500;
+    const { origin } = new URL(receiver.url);
+    const { rig, announce, status } = storeWith([hook('chat', { url: origin })], {
+      secrets: { hookUrls: { chat: `${origin}/planted-token` } },
+    });
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, order(1));
+    await receiver.until(1);
+    await until(() => status(daemon, 'chat').failures === 1);
+    expect(receiver.received[0]?.path).toBe('/planted-token');
+    expect(JSON.stringify(status(daemon, 'chat'))).not.toContain('planted');
+  });
+
   it('goes on where it was after a restart, and sends nothing twice', async () => {
     const receiver = await eventReceiver();
     const { rig, announce } = storeWith([hook('pos', { url: receiver.url })]);
@@ -86,6 +103,42 @@ describe('a hook', () => {
     expect(new Set(receiver.seqs()).size).toBe(3);
     expect(receiver.received.map(({ event }) => event.order?.code)).toEqual([1, 2, 3]);
     expect(receiver.received[0]?.headers).not.toHaveProperty('x-tillsync-signature');
+  });
+
+  it('whose answer no note was made of, for the machine died between the two, gets that event again and no other', async () => {
+    const receiver = await eventReceiver();
+    const { rig, announce } = storeWith([hook('pos', { url: receiver.url })]);
+    const atAnswer = mkdtempSync(path.join(tmpdir(), 'tillsync-at-answer-'));
+    onTestFinished(() => rmSync(atAnswer, { recursive: true, force: true }));
+    const life = (self: string) => ({ holders: { self, isAlive: (holder: string) => holder === self } });
+    const first = await rig.daemon(undefined, life('first'));
+    await rig.clock.advance(MINUTE_MS);
+    await announce(first, order(1));
+    await receiver.until(1);
+    await until(() => rig.rows('SELECT 1 FROM hooks WHERE last_ok_at IS NOT NULL').length === 1);
+    // What the disk has when the second event is taken, before anything is written of that.
+    receiver.answer = (response) => {
+      cpSync(rig.directory, atAnswer, {
+        recursive: true,
+        filter: (file) => !/-shm$|local\.sock$/.test(file),
+      });
+      response.writeHead(200).end();
+      receiver.answer = 200;
+    };
+    await announce(first, order(2));
+    await receiver.until(2);
+    await rig.run(first.stop());
+    rmSync(rig.directory, { recursive: true });
+    cpSync(atAnswer, rig.directory, { recursive: true });
+
+    const second = await rig.daemon(undefined, life('second'));
+    await rig.clock.advance(MINUTE_MS);
+    await announce(second, order(3));
+    await receiver.until(4);
+    await rig.clock.advance(10 * MINUTE_MS);
+    expect(receiver.received.map(({ event }) => event.order?.code)).toEqual([1, 2, 2, 3]);
+    const [, taken, again] = receiver.received;
+    expect(again?.body).toBe(taken?.body);
   });
 
   it.each([400, 404, 410, 429, 500, 302])(
