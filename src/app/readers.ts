@@ -54,11 +54,17 @@ export function ordersStaleAfterMs({ config, lastPollOkMs }: OrdersStaleOptions)
 export type ProductName = { productId: string } | { sku: string } | { externalId: string };
 
 /** Catalogue and outbox of a mirror that was opened for looking only. */
-export function readStores(mirror: Mirror, config: Pick<Config, 'branches'>, clock: Clock): MirrorStores {
+export function readStores(
+  mirror: Mirror,
+  config: Pick<Config, 'branches' | 'link'>,
+  clock: Clock,
+): MirrorStores {
   return new MirrorStores({ mirror, branches: configuredBranches(config), clock });
 }
 
-export function configuredBranches({ branches }: Pick<Config, 'branches'>): Branch[] {
+/** A branch of a hub is its own only one, by the name that the hub gave it. */
+export function configuredBranches({ branches, link }: Pick<Config, 'branches' | 'link'>): Branch[] {
+  if (link.hub !== '') return [{ subsidiaryId: null, externalId: link.branch }];
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
 }
 

@@ -2,6 +2,7 @@ import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
+import type { BranchProducts } from './branch-catalog.ts';
 import {
   type Branch,
   type CatalogLookup,
@@ -71,6 +72,16 @@ function statements(db: Database.Database) {
         AND NOT EXISTS (SELECT 1 FROM branch_products b WHERE b.product_id = products.product_id)`),
     dropMappings: db.prepare<[string]>(`
       DELETE FROM integrations WHERE sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+    dropStocksOf: db.prepare<string[]>(`
+      DELETE FROM stocks WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+    dropMappingsOf: db.prepare<string[]>(`
+      DELETE FROM integrations WHERE subsidiary_id = ? AND sku IN (SELECT sku FROM skus WHERE product_id = ?)`),
+    setVanished: db.prepare<(string | null)[]>('UPDATE products SET vanished_at = ? WHERE product_id = ?'),
+    idsBetween: db
+      .prepare<[{ after: string; to: string | null }], string>(`
+        SELECT product_id FROM products
+        WHERE product_id > @after AND (@to IS NULL OR product_id <= @to) AND vanished_at IS NULL`)
+      .pluck(),
     putSweep: db.prepare(`
       INSERT INTO sweeps (branch, subsidiary_id, started_at, completed_at, completed_ms, as_of_seq, pages, products)
       VALUES (@branch, @subsidiaryId, @startedAt, @completedAt, @completedMs, @asOfSeq, @pages, @products)
@@ -147,7 +158,13 @@ export class CatalogStore {
       let vanished = 0;
       for (const { productId } of this.unlisted(branch, seen)) {
         this.#sql.dropListing.run(key, productId);
-        if (this.#sql.markVanished.run(at, at, productId).changes === 0) continue;
+        if (this.#sql.markVanished.run(at, at, productId).changes === 0) {
+          // Other branches still have it.
+          if (subsidiaryId === null) continue;
+          this.#sql.dropStocksOf.run(subsidiaryId, productId);
+          this.#sql.dropMappingsOf.run(subsidiaryId, productId);
+          continue;
+        }
         this.#sql.dropMappings.run(productId);
         vanished += 1;
       }
@@ -165,6 +182,31 @@ export class CatalogStore {
       this.#sql.moveOrdered.run({ subsidiaryId });
       return vanished;
     });
+  }
+
+  /**
+   * At a branch: products as its hub has them. What the branch does not have, or no longer, vanishes as it does in a
+   * sweep.
+   */
+  takeDown({ products, gone, range }: BranchProducts): void {
+    const lost = new Set(gone);
+    if (range) for (const id of this.#sql.idsBetween.all(range)) lost.add(id);
+    const nowMs = this.#clock.nowMs();
+    for (const { productId: id, vanishedAt, updatedAt: at, skus, ...rest } of products) {
+      lost.delete(id);
+      const record = { ...rest, id, children: skus };
+      // Nothing is pushed from a branch, so what the hub says is never older.
+      this.#writer.write(
+        { ...record, raw: JSON.stringify(record) },
+        { mark: 0, asOfSeq: 0, nowMs, at, speaksFor: 'all' },
+      );
+      if (vanishedAt !== null) this.#sql.setVanished.run(vanishedAt, id);
+    }
+    const at = isoUtc(nowMs);
+    for (const id of lost) {
+      this.#sql.markVanished.run(at, at, id);
+      this.#sql.dropMappings.run(id);
+    }
   }
 
   /** The last completed sweep of each branch. */

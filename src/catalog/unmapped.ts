@@ -38,7 +38,7 @@ const IS_MAPPED = `EXISTS (SELECT 1 FROM integrations i WHERE i.sku = k.sku AND 
  * The id that stocks have of the branch. One that is configured by its external id alone has the only id that no other
  * branch has; null: nobody can tell.
  */
-function internalId(
+export function subsidiaryOf(
   db: Database.Database,
   { subsidiaryId }: Branch,
   branches: readonly Branch[],
@@ -57,7 +57,7 @@ export function branchMappings(db: Database.Database, branches: readonly Branch[
       `SELECT count(DISTINCT p.product_id) AS shown,
          count(DISTINCT CASE WHEN NOT ${IS_MAPPED} THEN p.product_id END) AS unmapped
        ${SHOWN}`,
-      internalId(db, branch, branches),
+      subsidiaryOf(db, branch, branches),
     );
     if (!counts || counts.shown === 0) return [];
     const { shown, unmapped } = counts;
@@ -81,7 +81,7 @@ export function unmappedSkus(
       .rows<Omit<UnmappedSku, 'branch'>>(
         `SELECT k.sku, p.product_id AS productId, p.name, p.category, s.barcode
          ${SHOWN} AND NOT ${IS_MAPPED} ORDER BY p.name, p.product_id, k.sku`,
-        internalId(db, branch, all),
+        subsidiaryOf(db, branch, all),
       )
       .map((row) => ({ branch: branch.externalId ?? branch.subsidiaryId ?? '', ...row })),
   );

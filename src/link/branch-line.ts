@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import * as z from 'zod';
+import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { SentOrder } from '../orders/branch-feed.ts';
@@ -11,6 +12,7 @@ import { mergeOrder } from '../orders/order-rows.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import type { ChangeBody } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
+import type { Stores } from '../outbox/stores.ts';
 import { type DownMessage, RESULT, type Result, UP_ITEMS_MAX, type UpItem } from './link.ts';
 
 /** Where a branch is. */
@@ -75,11 +77,12 @@ function isReading(value: unknown): boolean {
  * nothing counts until a snapshot begins.
  */
 export function applyDown(
-  db: Database.Database,
+  stores: Stores,
   messages: readonly DownMessage[],
   spellings: OrderSpellings,
   nowMs: number,
 ): Applied {
+  const { db } = stores;
   let { epoch, mark } = branchPlace(db);
   const applied: Applied = { orders: 0, hasGap: false };
   for (const message of messages) {
@@ -91,7 +94,7 @@ export function applyDown(
       applied.hasGap = true;
       continue;
     } else if (message.n <= mark) continue;
-    if (applyOne(db, message, spellings, nowMs)) applied.orders += 1;
+    if (applyOne(stores, message, spellings, nowMs)) applied.orders += 1;
     ({ epoch, n: mark } = message);
   }
   sqlOf(db).run('UPDATE link SET epoch = ?, mark = ?', epoch, mark);
@@ -99,12 +102,8 @@ export function applyDown(
 }
 
 /** Whether it was an order. What cannot be applied is kept for a person and does not hold up what follows. */
-function applyOne(
-  db: Database.Database,
-  message: DownMessage,
-  spellings: OrderSpellings,
-  nowMs: number,
-): boolean {
+function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpellings, nowMs: number): boolean {
+  const { db } = stores;
   const apply = db.transaction(() => {
     if (message.kind === 'order') {
       const { source, reading, raw, observedAt }: SentOrder = ORDER.parse(JSON.parse(message.body));
@@ -112,6 +111,8 @@ function applyOne(
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
       forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
+    } else if (message.kind === 'catalog') {
+      stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
     } else if (message.kind === 'result') applyResult(db, RESULT.parse(JSON.parse(message.body)), nowMs);
     return message.kind === 'order';
   });
@@ -122,7 +123,8 @@ function applyOne(
     const { code = '' } = error as { code?: string };
     if (code.startsWith('SQLITE_') && !/^SQLITE_(CONSTRAINT|MISMATCH|TOOBIG)/.test(code)) throw error;
     const reason = `Entry ${message.n} of the hub (${message.kind}) could not be applied.`;
-    quarantine(db, { source: 'webhook', receivedAtMs: nowMs, reason, payload: message.body });
+    const source = message.kind === 'catalog' ? 'catalog' : 'webhook';
+    quarantine(db, { source, receivedAtMs: nowMs, reason, payload: message.body });
     return false;
   }
 }

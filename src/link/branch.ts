@@ -27,6 +27,8 @@ const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
 const PRUNED_AT_ONCE = 1_000;
+/** Characters of what is taken in by one transaction, by about one message more at the most. */
+const PART_LENGTH = 500_000;
 
 export interface BranchOptions {
   link: BranchLink;
@@ -91,11 +93,16 @@ export class BranchFollower {
     }
   }
 
-  /** One transaction for all of them. */
+  /** Each part of them in one transaction. */
   async take(messages: readonly DownMessage[]): Promise<void> {
-    const { mirror, spellings, clock, onOrders, log } = this.#options;
-    if (messages.length === 0) return;
-    const { orders, hasGap } = await mirror.write((db) => applyDown(db, messages, spellings, clock.nowMs()));
+    for (const part of parts(messages)) await this.#takePart(part);
+  }
+
+  async #takePart(messages: readonly DownMessage[]): Promise<void> {
+    const { stores, spellings, clock, onOrders, log } = this.#options;
+    const { orders, hasGap } = await stores.write((own) =>
+      applyDown(own, messages, spellings, clock.nowMs()),
+    );
     if (hasGap && !this.#wantsSnapshot) {
       log.info({}, 'the feed of the hub has a gap here; a snapshot is asked for');
       this.#up.wake();
@@ -192,6 +199,21 @@ export class BranchFollower {
       stores.write(({ decisions }) => decisions.prune(clock.nowMs() - outboxKeptMs, PRUNED_AT_ONCE));
     while ((await prune()) === PRUNED_AT_ONCE);
   }
+}
+
+/** Pages of the catalogue are long: the POS's own changes wait for a few of them at most. */
+function parts(messages: readonly DownMessage[]): DownMessage[][] {
+  const found: DownMessage[][] = [];
+  let room = 0;
+  for (const message of messages) {
+    if (room <= 0) {
+      found.push([]);
+      room = PART_LENGTH;
+    }
+    found.at(-1)?.push(message);
+    room -= message.body.length;
+  }
+  return found;
 }
 
 /** Throws `link-refused` or `link-down` for a refusal, and `link-down` for what is no answer. */

@@ -1,15 +1,16 @@
 import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
+import { branchKey } from '../catalog/catalog-store.ts';
 import type { Branch } from '../catalog/product.ts';
+import { subsidiaryOf } from '../catalog/unmapped.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { addToFeed, type SentOrder } from '../orders/branch-feed.ts';
-import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
-import { orderById } from '../orders/order-queries.ts';
+import { addToFeed } from '../orders/branch-feed.ts';
 import { type HandedOver, readChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Stores } from '../outbox/stores.ts';
-import type { DownMessage, Hello, Result, UpItem } from './link.ts';
+import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
+import type { Hello, Result, UpItem } from './link.ts';
 
 /** A branch with a tillsync of its own, as the hub's configuration has it. */
 export interface FeedBranch extends Branch {
@@ -20,11 +21,11 @@ export interface FeedBranch extends Branch {
 const DAY_MS = 86_400_000;
 /** What is said again when the server has lost it; a branch that was away for longer gets a snapshot. */
 export const FEED_KEPT_MS = 7 * DAY_MS;
-/** Orders of a snapshot: open ones, and what changed within so long. */
-const SNAPSHOT_MS = 60 * DAY_MS;
 /** So long a snapshot may be on its way before another one is made. */
 const SNAPSHOT_AGAIN_MS = 600_000;
 const PRUNED_AT_ONCE = 5_000;
+/** No poll goes back so far: of an order that has not come by then the hub will not hear. */
+const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /**
  * The hub's part of the mirror: what goes down to the branches and how far what came up was taken in. Each function
@@ -32,7 +33,8 @@ const PRUNED_AT_ONCE = 5_000;
  */
 
 /** Brings the branches to what the configuration says. A number is never given twice, so none is forgotten. */
-export function beginHub(db: Database.Database, branches: readonly FeedBranch[]): void {
+export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
+  const at = isoUtc(nowMs);
   sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
   sqlOf(db).run('DELETE FROM feed_stores');
   for (const { name, mayPrice, externalId, subsidiaryId } of branches) {
@@ -46,13 +48,52 @@ export function beginHub(db: Database.Database, branches: readonly FeedBranch[])
       if (storeId !== null) sqlOf(db).run(route, storeId, name);
     }
   }
+  // A snapshot goes over the orders of its branch alone; no other store needs that.
+  sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
+  nameInCatalog(db, branches);
   const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
     JOIN feed_stores s ON s.store_id = o.store_external_id ORDER BY o.seq`;
   for (const { orderId, branch } of sqlOf(db).rows<{ orderId: string; branch: string }>(nowKnown)) {
-    sendWhole(db, branch, orderId);
+    sendWhole(db, branch, orderId, at);
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
   }
   sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+}
+
+interface NameInCatalog {
+  branch: string;
+  key: string | null;
+  subsidiaryId: string | null;
+}
+
+/** Branches that the catalogue names otherwise than was known; null: the configuration does not have them any more. */
+function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameInCatalog[] {
+  const sql = 'SELECT branch, catalog_key AS key, subsidiary_id AS subsidiaryId FROM feed_branches';
+  return sqlOf(db)
+    .rows<NameInCatalog>(sql)
+    .flatMap((before) => {
+      const found = branches.find(({ name }) => name === before.branch);
+      const key = found ? branchKey(found) : null;
+      const subsidiaryId = found ? subsidiaryOf(db, found, branches) : null;
+      const isSame = key === before.key && subsidiaryId === before.subsidiaryId;
+      return isSame ? [] : { branch: before.branch, key, subsidiaryId };
+    });
+}
+
+export function areNamesNew(db: Database.Database, branches: readonly FeedBranch[]): boolean {
+  return newNames(db, branches).length > 0;
+}
+
+/** Notes how the catalogue names each branch. Where that has changed, the branch hears of every product anew. */
+export function nameInCatalog(db: Database.Database, branches: readonly FeedBranch[]): void {
+  for (const { branch, key, subsidiaryId } of newNames(db, branches)) {
+    const name = 'UPDATE feed_branches SET catalog_key = ?, subsidiary_id = ? WHERE branch = ?';
+    sqlOf(db).run(name, key, subsidiaryId, branch);
+    const all = `INSERT INTO catalog_news (branch, product_id)
+      SELECT branch, product_id FROM feed_branches, products WHERE branch = ? AND catalog_key IS NOT NULL
+        AND line IS NOT NULL`;
+    sqlOf(db).run(all, branch);
+  }
 }
 
 /** Orders that name no branch: how many, and the first few names. */
@@ -92,8 +133,8 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
 }
 
 /** The next entries to be published, in the order in which they were written. */
-export function unpublished(db: Database.Database, limit: number): (DownMessage & { feedId: number })[] {
-  const sql = `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, body
+export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
+  const sql = `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, order_id AS orderId, body
     FROM feed INDEXED BY feed_unpublished WHERE published = 0 ORDER BY feed_id LIMIT ?`;
   return sqlOf(db).rows(sql, limit);
 }
@@ -114,6 +155,7 @@ export function noteStream(db: Database.Database, stream: string, nowMs: number)
 /** Forgets what is published and older than it is said again. True: there is more. */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
+  sqlOf(db).run('DELETE FROM waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
   const sql = `DELETE FROM feed WHERE feed_id IN
     (SELECT feed_id FROM feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
   return sqlOf(db).run(sql, isoUtc(nowMs - FEED_KEPT_MS)).changes === PRUNED_AT_ONCE;
@@ -173,7 +215,7 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
   if (hello.epoch === epoch && hello.mark > row.lastN) {
     // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.
     beginEpoch(db);
-    writeSnapshot(db, branch, nowMs);
+    beginSnapshot(db, branch, nowMs);
     return;
   }
   const isOtherEpoch = hello.epoch !== epoch;
@@ -184,45 +226,13 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) writeSnapshot(db, branch, nowMs);
+  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) beginSnapshot(db, branch, nowMs);
 }
 
 /** The numbers of the feed are of another life from now on: each branch then needs a snapshot. */
 export function beginEpoch(db: Database.Database): void {
   sqlOf(db).run('UPDATE hub SET epoch = ?', randomUUID());
   sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL');
-}
-
-/** All that a branch needs to go on without what came before. */
-function writeSnapshot(db: Database.Database, branch: string, nowMs: number): void {
-  const at = isoUtc(nowMs);
-  addToFeed(db, branch, 'snapshot-begin', {}, { at });
-  const begin = 'UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = ? WHERE branch = ?';
-  sqlOf(db).run(begin, at, branch);
-  const orders = `SELECT order_id FROM orders
-    WHERE store_external_id IN (SELECT store_id FROM feed_stores WHERE branch = ?) AND (${IS_OPEN} OR updated_at >= ?)
-    ORDER BY seq`;
-  for (const orderId of sqlOf(db).values<string>(orders, branch, isoUtc(nowMs - SNAPSHOT_MS))) {
-    sendWhole(db, branch, orderId);
-  }
-  const results = `SELECT u.branch_change_id AS change, o.state, o.message FROM handed_up u JOIN outbox o USING (change_id)
-    WHERE u.branch = ? AND o.state IN ('done', 'rejected', 'superseded') ORDER BY u.branch_change_id`;
-  for (const result of sqlOf(db).rows<Result>(results, branch))
-    addToFeed(db, branch, 'result', result, { at });
-  addToFeed(db, branch, 'snapshot-end', {}, { at });
-}
-
-/** An order as it stands here. Its word is final, as a poll's is: the steps that led to it are not told again. */
-function sendWhole(db: Database.Database, branch: string, orderId: string): void {
-  const order = orderById(db, orderId);
-  const raw = sqlOf(db).value<string>('SELECT payload FROM orders WHERE order_id = ?', orderId);
-  if (order === undefined || raw === undefined) return;
-  const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
-  const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
-  addToFeed(db, branch, 'order', { source: 'poll', observedAt, reading, raw } satisfies SentOrder, {
-    at: observedAt,
-    orderId,
-  });
 }
 
 export interface TakeUpOptions {
@@ -266,20 +276,39 @@ export function takeUp(stores: Stores, options: TakeUpOptions): { upTo: number }
     addToFeed(db, branch.name, 'result', { change: changes[i]?.changeId, state, message }, { at });
   }
   const acks = items.flatMap(({ kind, value }) => (kind === 'ack' ? [String(value)] : []));
-  stores.reservations.acknowledge(
-    acks.filter((orderId) => !isOfOthers(db, orderId, branch.name)),
-    'branch',
-  );
+  for (const orderId of acks) {
+    const wait =
+      'INSERT INTO waiting_acks (order_id, branch, acked_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+    sqlOf(db).run(wait, orderId.trim(), branch.name, at);
+  }
+  if (acks.length > 0) bookWaiting(stores);
   const upTo = items.at(-1)?.u ?? row.upTo;
   sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch.name);
   return { upTo };
 }
 
-/** Whether the hub has the order, and not for this branch: it books no order of another one. */
-function isOfOthers(db: Database.Database, orderId: string, branch: string): boolean {
-  const sql = `SELECT EXISTS (SELECT 1 FROM orders WHERE order_id = ? AND (store_external_id IS NULL
-    OR store_external_id NOT IN (SELECT store_id FROM feed_stores WHERE branch = ?)))`;
-  return sqlOf(db).value<number>(sql, orderId.trim(), branch) === 1;
+/**
+ * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another
+ * branch is not booked; one that belongs to nobody yet waits on.
+ */
+export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservations'>): void {
+  const heard = sqlOf(db).rows<{ orderId: string; branch: string; owner: string }>(
+    `SELECT w.order_id AS orderId, w.branch, s.branch AS owner FROM waiting_acks w
+     JOIN orders o USING (order_id) JOIN feed_stores s ON s.store_id = o.store_external_id`,
+  );
+  const own = heard.filter(({ branch, owner }) => branch === owner);
+  reservations.acknowledge(
+    own.map(({ orderId }) => orderId),
+    'branch',
+  );
+  for (const { orderId, branch } of heard) {
+    sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);
+  }
+}
+
+/** Whether an acknowledgement waits for its order, which has come. */
+export function hasWaitingAcks(db: Database.Database): boolean {
+  return sqlOf(db).row('SELECT 1 FROM waiting_acks JOIN orders USING (order_id)') !== undefined;
 }
 
 /** A change that went over one that waited takes its place, and whoever handed that one over is told. */

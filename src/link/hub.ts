@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import type { FreshnessBoard, FreshnessSubject } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -5,11 +6,16 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
+import { addPage, composed, hasPage } from './feed-pages.ts';
 import {
+  areNamesNew,
   beginHub,
+  bookWaiting,
   type FeedBranch,
   hasSettled,
+  hasWaitingAcks,
   isNews,
+  nameInCatalog,
   notePublished,
   noteStream,
   pruneFeed,
@@ -21,7 +27,15 @@ import {
   upToOf,
 } from './hub-feed.ts';
 import type { HubRows } from './hub-state.ts';
-import { CHANGES, HELLO, type HelloAnswer, type HubLink, JOIN, type Question } from './link.ts';
+import {
+  CHANGES,
+  type DownMessage,
+  HELLO,
+  type HelloAnswer,
+  type HubLink,
+  JOIN,
+  type Question,
+} from './link.ts';
 
 const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
@@ -31,7 +45,7 @@ const PRUNE_EVERY_MS = 3_600_000;
 export const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
 
-const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook'];
+const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'catalog.sweep'];
 
 export interface HubOptions {
   link: HubLink;
@@ -61,7 +75,7 @@ export class Hub {
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
     const { mirror, branches, clock, log } = this.#options;
-    await mirror.write((db) => beginHub(db, branches));
+    await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
     while (!signal.aborted) {
       try {
         await this.#connected(signal, beat);
@@ -101,6 +115,7 @@ export class Hub {
   /** Makes sure that the server has what it needs, and says again what it has lost. */
   async #check(): Promise<void> {
     const { link, branches, mirror, clock, log } = this.#options;
+    await this.catchUp();
     const stream = await link.prepare(branches.map(({ name }) => name));
     if (await mirror.write((db) => noteStream(db, stream, clock.nowMs()))) {
       log.info({}, 'the nats-server keeps messages in a new place; the last days are said again');
@@ -114,20 +129,35 @@ export class Hub {
     }
   }
 
+  /** Sees to what orders and the catalogue tell of branches by now. */
+  async catchUp(): Promise<void> {
+    const { branches, mirror, stores } = this.#options;
+    if (mirror.read(hasWaitingAcks)) await stores.write(bookWaiting);
+    // Only a branch without an internal id in the configuration has to be guessed.
+    const isGuessed = branches.some(({ subsidiaryId }) => subsidiaryId === null);
+    if (isGuessed && mirror.read((db) => areNamesNew(db, branches))) {
+      await mirror.write((db) => nameInCatalog(db, branches));
+    }
+  }
+
   /** Publishes what waits, in parts; true: there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const messages = mirror.read((db) => unpublished(db, IN_FLIGHT));
-    if (messages.length === 0) return false;
+    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT));
+    if (entries.length === 0) {
+      return mirror.read(hasPage) && (await mirror.write((db) => addPage(db, clock.nowMs())));
+    }
+    const messages: DownMessage[] = [];
+    for (const entry of entries) {
+      messages.push(mirror.read((db) => composed(db, entry)));
+      // A callback that comes in the meantime does not wait for all of them.
+      await setImmediate();
+    }
     await link.publish(messages);
-    await mirror.write((db) =>
-      notePublished(
-        db,
-        messages.map(({ feedId }) => feedId),
-      ),
-    );
-    return messages.length === IN_FLIGHT;
+    const feedIds = entries.map(({ feedId }) => feedId);
+    await mirror.write((db) => notePublished(db, feedIds));
+    return true;
   }
 
   /** The answer to a branch's question. Never throws. */

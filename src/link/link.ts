@@ -72,7 +72,7 @@ export const HELLO = z.object({
 export type Hello = z.infer<typeof HELLO>;
 
 const freshness = z.object({
-  subject: z.enum(['orders.poll', 'orders.webhook']),
+  subject: z.enum(['orders.poll', 'orders.webhook', 'catalog.sweep']),
   lastOkAt: text.nullable(),
   lastTryAt: text.nullable(),
   state: z.enum(['unknown', 'ok', 'waiting', 'degraded', 'failing', 'blocked', 'locked-out', 'off']),

@@ -14,14 +14,15 @@ export interface SentOrder {
   raw: string;
 }
 
-export type FeedKind = 'order' | 'forget' | 'result' | 'snapshot-begin' | 'snapshot-end';
+export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
  * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch. `storeId`:
  * by which the order names it. An order of no known branch is noted and goes to nobody.
  */
-export function feedOrder(db: Database.Database, storeId: string | null, order: SentOrder): void {
+export function feedOrder(db: Database.Database, storeId: string | null, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
+  const order = merged();
   const branch = sqlOf(db).value<string>('SELECT branch FROM feed_stores WHERE store_id = ?', storeId);
   const { orderId } = order.reading;
   if (branch !== undefined) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
@@ -31,17 +32,27 @@ export function feedOrder(db: Database.Database, storeId: string | null, order: 
   }
 }
 
-/** Gives it the next number of the branch; nothing where the branch is not known. Within the caller's transaction. */
+/**
+ * Gives it the next number of the branch; nothing where the branch is not known. Within the caller's transaction. `body`:
+ * null where it is made when it leaves.
+ */
 export function addToFeed(
   db: Database.Database,
   branch: string,
   kind: FeedKind,
-  body: object,
+  body: object | null,
   { at, orderId = null }: { at: string; orderId?: string | null },
 ): void {
   const sql = `INSERT INTO feed (branch, n, kind, order_id, body, written_at)
     SELECT branch, last_n + 1, ?, ?, ?, ? FROM feed_branches WHERE branch = ?`;
-  const { changes } = sqlOf(db).run(sql, kind, orderId, JSON.stringify(body), at, branch);
+  const { changes } = sqlOf(db).run(
+    sql,
+    kind,
+    orderId,
+    body === null ? '' : JSON.stringify(body),
+    at,
+    branch,
+  );
   if (changes === 0) return;
   sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
@@ -53,7 +64,8 @@ export function forgetInFeed(
   spellings: OrderSpellings,
   at: string,
 ): void {
-  const kept = "SELECT feed_id AS feedId, branch, body FROM feed WHERE order_id = ? AND kind = 'order'";
+  const kept =
+    "SELECT feed_id AS feedId, branch, body FROM feed WHERE order_id = ? AND kind = 'order' AND body <> ''";
   const rows = sqlOf(db).rows<{ feedId: number; branch: string; body: string }>(kept, orderId);
   for (const { feedId, body } of rows) {
     const { observedAt, ...sent } = JSON.parse(body) as SentOrder;
@@ -73,7 +85,17 @@ export function isFeeding(db: Database.Database): boolean {
 
 /** A store that is no hub any more feeds nobody. */
 export function endFeeding(db: Database.Database): void {
-  for (const table of ['hub', 'feed', 'feed_branches', 'feed_stores', 'unassigned_orders', 'handed_up']) {
+  sqlOf(db).run('DROP INDEX IF EXISTS orders_by_store');
+  for (const table of [
+    'hub',
+    'feed',
+    'feed_branches',
+    'feed_stores',
+    'unassigned_orders',
+    'handed_up',
+    'catalog_news',
+    'waiting_acks',
+  ]) {
     sqlOf(db).run(`DELETE FROM ${table}`);
   }
 }

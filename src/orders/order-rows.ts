@@ -146,6 +146,19 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
   sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
+function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
+  const items: OrderItem[] = [];
+  for (const { line, ...item } of sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId)) {
+    items[line - 1] = { ...item, modifiers: [] };
+  }
+  const modifiers = sqlOf(db).rows<OrderModifier & { line: number; modifier: number }>(MODIFIERS, orderId);
+  for (const { line, modifier, ...rest } of modifiers) {
+    const item = items[line - 1];
+    if (item) item.modifiers[modifier - 1] = rest;
+  }
+  return items;
+}
+
 /** Whether the mirror has just these items of the order. */
 export function hasItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): boolean {
   const rows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId);
@@ -306,7 +319,12 @@ export function mergeOrder(
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items);
-    feedOrder(db, values[STORE_AT] as string | null, { source, observedAt, reading, raw });
+    // Whole, so that a branch that does not have the order yet needs no more than this.
+    feedOrder(db, values[STORE_AT] as string | null, () => {
+      const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
+      const all = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
+      return { source, observedAt, reading: all, raw };
+    });
   } else if (outcome === 'confirmed') {
     noteConfirmed(db, observation, known, pollDigest);
   } else if (outcome === 'held') {

@@ -18,6 +18,7 @@ import { InProcessServer } from '../../src/link/in-process.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
@@ -111,8 +112,10 @@ export class HubStore extends Store {
       [hub]
       nats = "nats://127.0.0.1:4222"
       [[branches]]
+      subsidiary_id = "sub-1"
       external_id = "B1"
       [[branches]]
+      subsidiary_id = "sub-2"
       external_id = "B2"
       may_price = true`);
   }
@@ -125,7 +128,7 @@ export class HubStore extends Store {
       ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
     });
-    await mirror.write((db) => beginHub(db, branches));
+    await mirror.write((db) => beginHub(db, branches, this.clock.nowMs()));
     for (const { name } of branches) {
       const key = `U${name.padEnd(55, 'A')}`;
       if (state.hub.hasJoined(name)) continue;
@@ -139,7 +142,24 @@ export class HubStore extends Store {
   async publish(): Promise<void> {
     const place = await this.#link.prepare([]);
     await this.parts.mirror.write((db) => noteStream(db, place, this.clock.nowMs()));
+    await this.hub.catchUp();
     while (await this.hub.publish());
+  }
+
+  /** A whole sweep of every branch: its list has what has a stock there, with the stocks of all. */
+  async sweep(records: readonly ProductRecord[]): Promise<void> {
+    const { stores, branches } = this.parts;
+    for (const branch of branches) {
+      const mark = stores.read(({ catalog }) => catalog.readMark());
+      const list = records.filter(({ children }) =>
+        children.some(({ stocks }) => stocks.some((stock) => stock.subsidiaryId === branch.subsidiaryId)),
+      );
+      const seen = new Set(list.map(({ id }) => id));
+      await stores.write(({ catalog }) => {
+        catalog.applyPage(branch, list, mark);
+        catalog.completeSweep({ branch, mark, startedAtMs: this.clock.nowMs(), pages: 1, seen });
+      });
+    }
   }
 
   /** An order as a callback brings it. */

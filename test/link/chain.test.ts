@@ -106,6 +106,54 @@ describe('what goes down', () => {
     expect(ids.map(({ order_id }) => order_id)).toEqual([1, 2, 3, 4, 5, 6].map(idOf));
   });
 
+  it('is in a snapshot all that the hub has: open orders first, then the newest that ended', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches, settle } = chain;
+    await hub.order(1, 'B1', 'refund');
+    await hub.order(2, 'B1');
+    await clock.advance(100 * 86_400_000);
+    for (const [number, status] of [
+      [3, 'dispatched'],
+      [4, 'pending'],
+      [5, 'cancel'],
+    ] as const) {
+      await hub.order(number, 'B1', status);
+    }
+    await settle();
+    expectSame(chain, branches[0]);
+    const came = branches[0].rows<{ order_id: string }>('SELECT order_id FROM order_events ORDER BY seq');
+    const all = hub.rows<{ order_id: string; ended_at: string | null }>(
+      'SELECT order_id, ended_at FROM orders ORDER BY seq',
+    );
+    const open = all.filter(({ ended_at }) => ended_at === null);
+    const ended = all.filter(({ ended_at }) => ended_at !== null).reverse();
+    expect(ended).toHaveLength(3);
+    expect(came.map(({ order_id }) => order_id)).toEqual([...open, ...ended].map(({ order_id }) => order_id));
+  });
+
+  it('goes on while a long snapshot is on its way, and an order that moves on is told once', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await Promise.all(Array.from({ length: 520 }, (_, i) => hub.order(i + 1, 'B1')));
+    const [branch] = branches;
+    await hub.publish();
+    await branch.follower.hello();
+    // The first page is written, and none of it has left.
+    await hub.hub.publish();
+    await hub.hub.publish();
+    await hub.order(7, 'B1', 'payment-approved');
+    await hub.order(515, 'B1', 'payment-approved');
+    await hub.order(515, 'B1', 'dispatched');
+    const [written] = hub.rows<{ n: number }>('SELECT count(*) AS n FROM feed WHERE n > 521');
+    expect(written?.n).toBe(503);
+    await settle();
+    expectSame(chain, branch);
+    expect(branch.rows('SELECT * FROM held_notifications')).toEqual([]);
+    const steps = 'SELECT status FROM order_events WHERE order_id = ? ORDER BY seq';
+    expect(branch.rows(steps, idOf(7))).toEqual([{ status: 'payment-approved' }]);
+    expect(branch.rows(steps, idOf(515))).toEqual([{ status: 'payment-approved' }, { status: 'dispatched' }]);
+  });
+
   it('of an order that names no branch goes to nobody until its branch is known', async () => {
     const { hub, branches, settle } = await openChain();
     await settle();
@@ -162,10 +210,10 @@ describe('what goes up', () => {
     for (let qty = 0; qty < 50; qty++) await branch.count(`P${qty % 2}`, qty, `count-${qty}`);
     await settle();
     const got = hub.rows(`SELECT json_extract(body, '$.externalId') AS id, json_extract(body, '$.qty') AS qty,
-      json_extract(body, '$.subsidiaryExternalId') AS branch, state FROM outbox ORDER BY id`);
+      json_extract(body, '$.subsidiaryId') AS branch, state FROM outbox ORDER BY id`);
     expect(got).toEqual([
-      { id: 'P0', qty: 48, branch: 'B1', state: 'pending' },
-      { id: 'P1', qty: 49, branch: 'B1', state: 'pending' },
+      { id: 'P0', qty: 48, branch: 'sub-1', state: 'pending' },
+      { id: 'P1', qty: 49, branch: 'sub-1', state: 'pending' },
     ]);
   });
 
@@ -279,6 +327,24 @@ describe('what goes up', () => {
     });
   });
 
+  it('waits with an acknowledgement for its order, and drops it when the order is of another branch', async () => {
+    const { hub, branches, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    await branch.parts.stores.write(({ reservations }) =>
+      reservations.acknowledge([idOf(1), idOf(2), idOf(3)], 'inbox'),
+    );
+    await settle();
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
+    await hub.order(1, 'B1');
+    await hub.order(2, 'B2');
+    await settle();
+    expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
+      { order_id: idOf(1), source: 'branch' },
+    ]);
+    expect(hub.rows('SELECT order_id FROM waiting_acks')).toEqual([{ order_id: idOf(3) }]);
+  });
+
   it('is heard from one machine alone: the older of two with one key is told', async () => {
     const { branches, clock, server, settle } = await openChain();
     await settle();
@@ -374,7 +440,7 @@ describe('whatever happens in between', () => {
       await settle();
       for (const branch of branches) expectSame(chain, branch);
       const newest = hub.rows<{ key: string; qty: number }>(
-        `SELECT json_extract(body, '$.subsidiaryExternalId') || ' ' || json_extract(body, '$.externalId') AS key,
+        `SELECT replace(json_extract(body, '$.subsidiaryId'), 'sub-', 'B') || ' ' || json_extract(body, '$.externalId') AS key,
            json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'`,
       );
       expect(new Map(newest.map(({ key, qty }) => [key, qty]))).toEqual(counted);

@@ -122,7 +122,7 @@ async function outcomeOf(check: Check): Promise<Outcome> {
 
 /** What only a tillsync with a platform of its own has: a branch leaves it to its hub. */
 const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
-  CHECK_IDS.filter((id) => /^(tokens|catalog|platform|webhook)/.test(id)).map((id) => [
+  CHECK_IDS.filter((id) => /^(tokens|platform|webhook)/.test(id)).map((id) => [
     id,
     () => skipped('Only the hub calls the platform.'),
   ]),

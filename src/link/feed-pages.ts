@@ -1,0 +1,191 @@
+import type Database from 'better-sqlite3';
+import {
+  newestRev,
+  nextChanges,
+  nextRange,
+  type ProductsNamed,
+  productsFor,
+} from '../catalog/branch-catalog.ts';
+import { isoUtc } from '../core/time.ts';
+import { sqlOf } from '../db/sqlite.ts';
+import { addToFeed, type SentOrder } from '../orders/branch-feed.ts';
+import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
+import { orderById } from '../orders/order-queries.ts';
+import type { DownMessage, Result } from './link.ts';
+
+/*
+ * What a hub puts into its feeds by pages, once nothing else waits to go down: snapshots, and changes of the catalogue.
+ * An entry only names what it brings, which is read when it leaves: as it is then, so that nothing of it is kept twice.
+ * Each function works within the caller's transaction.
+ */
+
+/** What a snapshot brings, in this order: what a POS needs first comes first. */
+const STAGES = ['open', 'results', 'catalog', 'ended'] as const;
+type Stage = (typeof STAGES)[number];
+
+/** Orders that are looked at for one page; results of one page. */
+const LOOKED_AT = 500;
+/** Branches whose changes of the catalogue make one page, so that an order never waits behind many. */
+const CHANGED_AT_ONCE = 4;
+
+/** Begins to write all that a branch needs to go on without what came before. */
+export function beginSnapshot(db: Database.Database, branch: string, nowMs: number): void {
+  const at = isoUtc(nowMs);
+  addToFeed(db, branch, 'snapshot-begin', {}, { at });
+  // What happens to an order from now on goes down whole by itself.
+  sqlOf(db).run(
+    `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
+       snapshot_seq = coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0), catalog_rev = @rev
+     WHERE branch = @branch`,
+    { at, branch, rev: newestRev(db) },
+  );
+}
+
+interface Snapshot {
+  branch: string;
+  stage: Stage;
+  seq: number;
+  after: number | string;
+}
+
+/** Puts the next page into the feeds; false: there is nothing to put. */
+export function addPage(db: Database.Database, nowMs: number): boolean {
+  const at = isoUtc(nowMs);
+  // All branches get their open orders before one of them gets what ended long ago.
+  const snapshot = sqlOf(db).row<Snapshot>(
+    `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
+     WHERE snapshot_stage IS NOT NULL
+     ORDER BY instr('${STAGES.join(' ')}', snapshot_stage), branch LIMIT 1`,
+  );
+  if (!snapshot) return addChanges(db, at);
+  const { branch, stage } = snapshot;
+  const after = { open: addOrders, ended: addOrders, results: addResults, catalog: addRange }[stage](
+    db,
+    snapshot,
+    at,
+  );
+  const next = after === null ? STAGES[STAGES.indexOf(stage) + 1] : stage;
+  if (next === undefined) addToFeed(db, branch, 'snapshot-end', {}, { at });
+  const begin = { open: 0, results: 0, catalog: '', ended: snapshot.seq + 1 };
+  sqlOf(db).run(
+    'UPDATE feed_branches SET snapshot_stage = ?, snapshot_after = ? WHERE branch = ?',
+    ...[next ?? null, after ?? (next ? begin[next] : null), branch],
+  );
+  return true;
+}
+
+/** Whether there is something to put. */
+export function hasPage(db: Database.Database): boolean {
+  const underWay =
+    'SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot WHERE snapshot_stage IS NOT NULL';
+  return sqlOf(db).row(underWay) !== undefined || changedBranches(db).length > 0;
+}
+
+/** Open orders from the oldest to the newest, then all others from the newest to the oldest. */
+function addOrders(
+  db: Database.Database,
+  { branch, stage, seq, after }: Snapshot,
+  at: string,
+): number | null {
+  const isOpen = stage === 'open';
+  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open FROM orders INDEXED BY orders_by_store
+    WHERE store_external_id = @store AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
+    LIMIT ${LOOKED_AT}`;
+  const stores = sqlOf(db).values<string>('SELECT store_id FROM feed_stores WHERE branch = ?', branch);
+  const found = stores.flatMap((store) =>
+    sqlOf(db).rows<{ orderId: string; seq: number; open: number }>(part, { store, after, seq }),
+  );
+  const page = found.sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
+  for (const { orderId, open } of page) {
+    if ((open === 1) === isOpen) sendWhole(db, branch, orderId, at);
+  }
+  return page.at(-1)?.seq ?? null;
+}
+
+function addResults(db: Database.Database, { branch, after }: Snapshot, at: string): number | null {
+  const ended = `SELECT u.change_id AS changeId, u.branch_change_id AS change, o.state, o.message
+    FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
+    WHERE u.branch = ? AND u.change_id > ? ORDER BY u.change_id LIMIT ${LOOKED_AT}`;
+  const page = sqlOf(db).rows<Result & { changeId: number }>(ended, branch, after);
+  for (const { changeId: _, ...result } of page) {
+    const isOver = ['done', 'rejected', 'superseded'].includes(result.state);
+    if (isOver) addToFeed(db, branch, 'result', result, { at });
+  }
+  return page.at(-1)?.changeId ?? null;
+}
+
+function addRange(db: Database.Database, { branch, after }: Snapshot, at: string): string | null {
+  const range = nextRange(db, String(after));
+  addToFeed(db, branch, 'catalog', range, { at });
+  return range.to;
+}
+
+interface Changed {
+  branch: string;
+  rev: number;
+}
+
+/** Branches that do not know yet how the catalogue has changed, those first that are farthest behind. */
+function changedBranches(db: Database.Database): Changed[] {
+  return sqlOf(db).rows<Changed>(
+    `SELECT branch, catalog_rev AS rev FROM feed_branches b
+     WHERE line IS NOT NULL AND catalog_key IS NOT NULL AND (
+       EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
+       OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))
+     ORDER BY catalog_rev, branch LIMIT ${CHANGED_AT_ONCE}`,
+  );
+}
+
+function addChanges(db: Database.Database, at: string): boolean {
+  const changed = changedBranches(db);
+  for (const { branch, rev } of changed) {
+    const named = nextChanges(db, branch, rev);
+    if (!named) continue;
+    addToFeed(db, branch, 'catalog', named, { at });
+    sqlOf(db).run('UPDATE feed_branches SET catalog_rev = ? WHERE branch = ?', named.toRev, branch);
+  }
+  return changed.length > 0;
+}
+
+/** An order as it stands when it leaves. Its word is final, as a poll's is: the steps that led to it are not told again. */
+export function sendWhole(db: Database.Database, branch: string, orderId: string, at: string): void {
+  addToFeed(db, branch, 'order', null, { at, orderId });
+}
+
+export interface FeedEntry extends DownMessage {
+  feedId: number;
+  orderId: string | null;
+}
+
+/** The entry with what it brings. */
+export function composed(db: Database.Database, { feedId, orderId, ...entry }: FeedEntry): DownMessage {
+  if (entry.kind === 'catalog') return { ...entry, body: JSON.stringify(productsOf(db, entry)) };
+  if (entry.kind !== 'order' || entry.body !== '') return entry;
+  const order = orderId === null ? undefined : wholeOrder(db, entry.branch, orderId, feedId);
+  // Its number is due all the same.
+  return order ? { ...entry, body: JSON.stringify(order) } : { ...entry, kind: 'overtaken', body: '{}' };
+}
+
+function productsOf(db: Database.Database, { branch, body }: DownMessage) {
+  const sql = 'SELECT subsidiary_id AS subsidiaryId, catalog_key AS key FROM feed_branches WHERE branch = ?';
+  const row = sqlOf(db).row<{ subsidiaryId: string | null; key: string | null }>(sql, branch);
+  const { subsidiaryId = null, key } = row ?? {};
+  return productsFor(db, { branch, subsidiaryId, key: key ?? '' }, JSON.parse(body) as ProductsNamed);
+}
+
+/** Undefined where a later entry brings a newer step of it, and with it the whole order. */
+function wholeOrder(
+  db: Database.Database,
+  branch: string,
+  orderId: string,
+  feedId: number,
+): SentOrder | undefined {
+  const later = "SELECT 1 FROM feed WHERE order_id = ? AND branch = ? AND kind = 'order' AND feed_id > ?";
+  if (sqlOf(db).row(later, orderId, branch, feedId) !== undefined) return undefined;
+  const order = orderById(db, orderId);
+  const raw = sqlOf(db).value<string>('SELECT payload FROM orders WHERE order_id = ?', orderId);
+  if (order === undefined || raw === undefined) return undefined;
+  const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
+  const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
+  return { source: 'poll', observedAt, reading, raw };
+}
