@@ -51,7 +51,7 @@ CREATE INDEX feed_unpublished ON feed (feed_id) WHERE published = 0;
 
 -- The ids of one branch are looked up for each product that goes down to it.
 DROP INDEX integrations_by_sku;
-CREATE INDEX integrations_by_sku ON integrations (sku, subsidiary_id);
+CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
 
 -- Only what a POS sees is news: a sweep that confirms what is known writes none. Readers parse triggers too: no word in
 -- them is younger than SQLite 3.22.
