@@ -39,9 +39,12 @@ function cellText(cell: CsvCell, decimal: DecimalSign): string {
   return decimal === 'comma' ? String(number).replace('.', ',') : String(number);
 }
 
-/** A spreadsheet takes a text that begins so for a formula, and customers write texts; the quote keeps it a text. */
+/**
+ * A spreadsheet takes a text that begins so for a formula, also with the wide signs of East Asian keyboards, and
+ * customers write texts; the quote keeps it a text.
+ */
 function harmless(text: string): string {
-  return /^[\s\0]*[=+\-@＝＋－＠]|^[\t\r\n]/.test(text) ? `'${text}` : text;
+  return /^[\s\0]*[=+\-@\uff1d\uff0b\uff0d\uff20]|^[\t\r\n]/.test(text) ? `'${text}` : text;
 }
 
 function quoted(cell: string, separator: string): string {

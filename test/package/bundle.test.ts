@@ -48,6 +48,13 @@ describe('the bundled program', () => {
     expect(readFileSync(path.join(directory, 'main.cjs'), 'utf8')).not.toContain('zod/v4/locales/fr');
   });
 
+  it('has no letter beyond Latin-1: one is enough, and Node holds the whole program in twice the memory', () => {
+    for (const file of ['main.cjs', 'import-worker.cjs', 'inbox-child.cjs']) {
+      const text = readFileSync(path.join(directory, file), 'utf8');
+      expect([...text].filter((letter) => letter > '\u00ff')).toEqual([]);
+    }
+  });
+
   it('goes with the whole licence text of every part, those of Node and of SQLite among them', () => {
     const packages = shippedPackages(ROOT, thisTarget(), inputs);
     const all = licences(ROOT, packages);
