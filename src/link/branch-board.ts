@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import * as z from 'zod';
-import { asTyped } from '../core/errors.ts';
+import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
@@ -62,8 +62,9 @@ function causes(
   nowMs: number,
 ): Cause[] {
   const { branch, status, joinedAt, seenAt, behindSince, held } = found;
+  const { tillsync } = typedWords();
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
-  const invite = asTyped(`{tillsync} branch invite ${branch}`);
+  const invite = `${tillsync} branch invite ${branch}`;
   if (joinedAt === null) {
     const message =
       status === 'invited' ? 'It was invited and has not joined yet.' : 'It was not invited yet.';
@@ -81,17 +82,17 @@ function causes(
     all.push({ level, reason: 'absent', message, command: 'sudo tillsync doctor', commandAt: 'branch' });
   } else if (ageMs(behindSince) >= BEHIND_AFTER_MS) {
     const message = 'It is connected and does not take what the hub has for it.';
-    all.push({ level, reason: 'behind', message, command: asTyped(`{tillsync} branch doctor ${branch}`) });
+    all.push({ level, reason: 'behind', message, command: `${tillsync} branch doctor ${branch}` });
   }
   if (held > 0) {
-    const command = asTyped('{tillsync} outbox list --state held');
+    const command = `${tillsync} outbox list --state held`;
     all.push({ level: 'amber', reason: 'outbox.held', message: sentence('outbox.held'), command });
   }
   const { verdict = null } = said ?? {};
   if (verdict !== null && verdict.level !== 'green') {
     const reason = isFinding(verdict.finding) ? verdict.finding : 'other';
     const message = reason === 'other' ? 'Its own page tells of something that is wrong.' : sentence(reason);
-    const command = asTyped(`{tillsync} branch doctor ${branch}`);
+    const command = `${tillsync} branch doctor ${branch}`;
     all.push({ level: verdict.level, reason, message, command });
   }
   return all.sort((a, b) => rank(a.level) - rank(b.level));

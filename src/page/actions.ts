@@ -8,7 +8,7 @@ import {
   type ProductsAnswer,
 } from './api.ts';
 import type { Caller } from './calls.ts';
-import type { Decision, OutboxTab, Stage, Store } from './state.ts';
+import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
 import { type Language, speechOf } from './words/language.ts';
 
 /** What a person can do on the page. */
@@ -38,6 +38,10 @@ export function pageActions(around: Around) {
       const expanded = new Set(store.state.expanded);
       if (!expanded.delete(stage)) expanded.add(stage);
       store.set({ expanded });
+    },
+    /** Each may be left as it is. */
+    findBranches(wish: Partial<Pick<PageState['branches'], 'text' | 'level' | 'isWhole'>>): void {
+      store.set({ branches: { ...store.state.branches, ...wish } });
     },
     showOrder: (orderId: string) => void showOrder(around, orderId),
     askDrop: (change: Change) => store.set({ dialog: { kind: 'drop', change } }),

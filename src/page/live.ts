@@ -2,6 +2,7 @@ import {
   type Api,
   ApiFault,
   type BoardAnswer,
+  type BranchesAnswer,
   followOrders,
   type StatusAnswer,
   type TrendsAnswer,
@@ -89,6 +90,9 @@ export class Live {
     const status = await api.get<StatusAnswer>('/status');
     store.set({ status, link: 'live', nowMs: Date.parse(status.at) });
     onStatus();
+    if (status.role !== 'hub') return;
+    const { branches: all } = await api.get<BranchesAnswer>('/branches');
+    store.set({ branches: { ...store.state.branches, all } });
   }
 
   async #trends(): Promise<void> {

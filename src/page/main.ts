@@ -3,7 +3,7 @@ import { type Actions, pageActions } from './actions.ts';
 import { Api } from './api.ts';
 import { Caller, rememberedCalls } from './calls.ts';
 import { Live } from './live.ts';
-import { NO_BOARD, Store } from './state.ts';
+import { NO_BOARD, NO_BRANCHES, Store } from './state.ts';
 import { syncDialog } from './views/order-view.ts';
 import { pageView } from './views/page-view.ts';
 import { drawTab } from './views/tab-view.ts';
@@ -30,6 +30,7 @@ const store = new Store(
     status: null,
     board: NO_BOARD,
     expanded: new Set(),
+    branches: NO_BRANCHES,
     trends: [],
     outbox: { tab: 'waiting', changes: null, before: null, deciding: new Set() },
     catalog: { text: '', products: null, next: null, fault: null },

@@ -1,6 +1,6 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
-import type { Change, OrderAnswer, StatusAnswer } from './api.ts';
+import type { Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
 /** Where an order is on its way, for the board's columns. */
@@ -90,6 +90,46 @@ export function boardOf(orders: readonly BoardOrder[], before: Board): Board {
   };
 }
 
+/** Those first that need somebody most, as the daemon has them. */
+export const BRANCH_LEVELS = [
+  'red',
+  'amber',
+  'never-joined',
+  'green',
+] as const satisfies readonly Branch['level'][];
+
+interface Branches {
+  /** null: this is no hub, or they were not read yet. */
+  all: readonly Branch[] | null;
+  /** What somebody looks for; empty: anything. */
+  text: string;
+  level: Branch['level'] | null;
+  /** All rows are shown. */
+  isWhole: boolean;
+}
+
+export const NO_BRANCHES: Branches = { all: null, text: '', level: null, isWhole: false };
+
+/** The branches that somebody looks for, by their name or by what is told of them. */
+export function branchesShown(
+  { all, text, level }: Branches,
+  messageOf: (branch: Branch) => string,
+): Branch[] {
+  const wanted = text.trim().toLowerCase();
+  return (all ?? []).filter(
+    (branch) =>
+      (level === null || branch.level === level) &&
+      `${branch.branch}\n${messageOf(branch)}`.toLowerCase().includes(wanted),
+  );
+}
+
+/** A branch tells of itself twice a minute: what is younger was taken meanwhile, as far as anybody knows. */
+const ON_ITS_WAY_MS = 60_000;
+
+export function isLate({ behindSince }: Branch, nowMs: number): boolean {
+  return behindSince !== null && nowMs - Date.parse(behindSince) >= ON_ITS_WAY_MS;
+}
+
 export const OUTBOX_TABS = ['waiting', 'held', 'rejected'] as const;
 export type OutboxTab = (typeof OUTBOX_TABS)[number];
 export type Decision = 'retry' | 'drop' | 'release';
@@ -114,6 +154,7 @@ export interface PageState {
   board: Board;
   /** Columns that show all their orders. */
   expanded: ReadonlySet<Stage>;
+  branches: Branches;
   trends: readonly TrendHour[];
   outbox: {
     tab: OutboxTab;

@@ -6,6 +6,7 @@ import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
 import { LANGUAGES, type Speech } from '../words/language.ts';
 import { boardView, type IconName, icon } from './board-view.ts';
+import { branchesView } from './branches-view.ts';
 import { catalogView, outboxView } from './lists-view.ts';
 import { dialogView } from './order-view.ts';
 import { trendsView } from './trends-view.ts';
@@ -21,7 +22,7 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
       ${
         state.link === 'locked'
           ? nothing
-          : html`${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
+          : html`${branchesView(state, actions)} ${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
       <div class="pair">${outboxView(state, actions)} ${catalogView(state, actions)}</div>`
       }
     </main>
@@ -92,6 +93,13 @@ const LOOK: Record<FreshnessState, IconName> = {
 /** How fresh every flow is. */
 function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
+  const isBranch = status?.role === 'branch';
+  /** A branch has what its hub tells it of, and no platform of its own. */
+  const isShown = (subject: FreshnessSubject) => {
+    const { state = 'unknown' } = known.get(subject) ?? {};
+    if (isBranch) return subject === 'hub.link' || (subject !== 'auth' && state !== 'unknown');
+    return subject !== 'hub.link' || known.has(subject);
+  };
   const flow = (subject: FreshnessSubject) => {
     const freshness: Freshness | undefined = known.get(subject);
     const state = freshness?.state ?? 'unknown';
@@ -102,7 +110,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const reason = isKnown && freshness?.message ? speech.reason(freshness.message) : undefined;
     return html`
       <li class="flow flow-${look}">
-        <h3>${icon(look)}${speech.say(`flow.${subject}`)}</h3>
+        <h3>${icon(look)}${speech.say(isBranch && subject === 'hub.link' ? 'flow.hub' : `flow.${subject}`)}</h3>
         <p class="when">
           ${lastOkAt === null ? speech.say('flow.never') : html`<time datetime=${lastOkAt} title=${speech.format.moment(lastOkAt)}>${speech.format.ago(lastOkAt, nowMs)}</time>`}
         </p>
@@ -114,7 +122,7 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
   return html`
     <section class="flows" aria-labelledby="flows">
       <h2 id="flows">${speech.say('flows.title')}</h2>
-      <ul>${SHOWN.filter((subject) => subject !== 'hub.link' || known.has(subject)).map(flow)}</ul>
+      <ul>${SHOWN.filter(isShown).map(flow)}</ul>
     </section>
   `;
 }

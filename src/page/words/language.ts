@@ -78,6 +78,8 @@ export interface Speech {
   say(key: WordKey, values?: Readonly<Record<string, string | number>>): string;
   /** What is wrong and what to do, in this language. */
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
+  /** What is wrong with a branch: the code of a finding, or the hub's own words. */
+  branch(reason: string | null, message: string): { text: string; language: Language };
   /** What the daemon says of a single case, and the language it is in: words of others stay as they came. */
   reason(text: string): { text: string; language: Language };
 }
@@ -99,6 +101,10 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
   const say: Speech['say'] = (key, values = {}) => withValues(WORDS[language][key], values);
+  const reason: Speech['reason'] = (text) => {
+    const spanish = language === 'es' ? inSpanish(text) : undefined;
+    return spanish === undefined ? { text, language: 'en' } : { text: spanish, language: 'es' };
+  };
   return {
     language,
     format: formatFor(region ?? language),
@@ -109,10 +115,13 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
       const told = known.message.replace(': {count}', count === null ? '' : `: ${count}`);
       return { message: told, remedy: remedy === '' ? '' : withValues(known.remedy, { ...commands }) };
     },
-    reason(text) {
-      const spanish = language === 'es' ? inSpanish(text) : undefined;
-      return spanish === undefined ? { text, language: 'en' } : { text: spanish, language: 'es' };
+    branch(code, message) {
+      if (language === 'en' || code === null || !Object.hasOwn(SPANISH_FINDINGS, code))
+        return reason(message);
+      const told = SPANISH_FINDINGS[code as FindingCode].message.replace(': {count}', '');
+      return { text: told, language: 'es' };
     },
+    reason,
   };
 }
 

@@ -5,6 +5,7 @@ import { type Browser, type BrowserContextOptions, chromium, type Page } from 'p
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
+import { InProcessServer } from '../../../src/link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 
@@ -48,10 +49,14 @@ export interface PageStoreOptions {
   /** What the shop is called. */
   name?: string;
   currency?: string;
+  /** Names of branches with a tillsync of their own: the store is their hub then. */
+  branches?: readonly string[];
+  /** The store is this branch of a hub that is not there. */
+  branch?: string;
 }
 
 export async function openStore(options: PageStoreOptions = {}): Promise<PageStore> {
-  const { localApiKey, host, accessTokenLifetimeMs, name, currency } = options;
+  const { localApiKey, host, accessTokenLifetimeMs, name, currency, branches, branch } = options;
   const place = await openWorkplace(7, accessTokenLifetimeMs === undefined ? {} : { accessTokenLifetimeMs });
   const { refreshToken } = place;
   const { local } = place.config;
@@ -59,14 +64,26 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
     ...place.config,
     local: { ...local, host: host ?? local.host },
     shop: { name: name ?? '', currency: currency ?? '' },
+    ...(branches && {
+      hub: { nats: 'nats://127.0.0.1:4222', publicUrl: '' },
+      branches: branches.map((externalId) => ({ externalId })),
+    }),
   };
+  if (branch !== undefined)
+    Object.assign(config, { link: { hub: 'nats://127.0.0.1:4222', branch, caFile: '' } });
+  // Whether the server runs is not what the page is looked at for.
+  const server = new InProcessServer();
+  const link = { ...(branches && { hub: server.hub() }), ...(branch && { branch: server.branch(branch) }) };
   const secrets = {
     refreshToken,
     webhookSecrets: [SECRET],
     ...(localApiKey === undefined ? {} : { localApiKey }),
   };
   const start = () =>
-    startDaemon({ config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog });
+    startDaemon({
+      ...{ config, secrets, clock: systemClock, random: seededRandom(1), log: silentLog },
+      link,
+    });
   let daemon: Daemon | undefined = await start();
   return {
     place,

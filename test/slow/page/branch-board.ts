@@ -1,0 +1,56 @@
+import { systemClock } from '../../../src/core/system-clock.ts';
+import type { FindingCode } from '../../../src/health/finding.ts';
+import type { BranchReport } from '../../../src/link/hub-state.ts';
+import type { PageStore } from './browser-rig.ts';
+
+const ago = (minutes: number) => new Date(systemClock.nowMs() - minutes * 60_000).toISOString();
+
+/** How a branch of the picture fares; left out: all is well. */
+export interface Fares {
+  /** Minutes since it was heard of. */
+  seen?: number;
+  /** Entries of its feed that it lacks, and minutes since the first was written. */
+  behind?: number;
+  behindFor?: number;
+  waiting?: number;
+  oldest?: number;
+  rejected?: number;
+  quarantined?: number;
+  finding?: FindingCode;
+  level?: 'amber' | 'red';
+}
+
+/** Has the hub know of its branches what these said; those that are not named are well, `null` never joined. */
+export async function letFare(
+  { daemon }: PageStore,
+  names: readonly string[],
+  fares: Readonly<Record<string, Fares | null>> = {},
+): Promise<void> {
+  const { state, mirror } = daemon.parts;
+  for (const branch of names) {
+    const how = fares[branch];
+    if (how === null) continue;
+    const { seen = 0, behind = 0, behindFor = 0, waiting = 0, oldest, finding, level = 'amber' } = how ?? {};
+    if (!state.hub.hasJoined(branch)) {
+      state.hub.invite(branch, `U${branch}`, systemClock.nowMs() + 60_000);
+      state.hub.join(branch, `U${branch}`, systemClock.nowMs());
+    }
+    await mirror.write((db) => {
+      db.prepare('DELETE FROM feed WHERE branch = ?').run(branch);
+      const numbered = `INSERT INTO feed_branches (branch, last_n) VALUES (?, ?)
+        ON CONFLICT (branch) DO UPDATE SET last_n = excluded.last_n`;
+      db.prepare(numbered).run(branch, behind);
+      for (let n = 1; n <= behind; n++) {
+        const sql = `INSERT INTO feed (branch, n, kind, body, written_at, published) VALUES (?, ?, 'order', '{}', ?, 1)`;
+        db.prepare(sql).run(branch, n, ago(behindFor));
+      }
+    });
+    const report: BranchReport = {
+      ...{ mark: 0, waiting, rejected: how?.rejected ?? 0, quarantined: how?.quarantined ?? 0 },
+      oldestWaitingAt: oldest === undefined ? null : ago(oldest),
+      verdict: { level: finding === undefined ? 'green' : level, finding: finding ?? null },
+      version: '0.1.0',
+    };
+    state.hub.saw(branch, report, systemClock.nowMs() - seen * 60_000);
+  }
+}
