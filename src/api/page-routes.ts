@@ -89,8 +89,9 @@ export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPlu
 }
 
 const DIRECTORY = new URL('../page/', import.meta.url);
+const TROUBLESHOOTING = '../../docs/troubleshooting.md';
 /** Parts that a browser cannot use as they are written; each becomes one file. */
-const BUNDLED = ['main.ts', 'main.css'];
+const BUNDLED = ['main.ts', 'main.css', 'help.css'];
 
 /** The status page's files by name: as the package carries them, or in a checkout made from their sources. */
 export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint8Array>> {
@@ -100,6 +101,7 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
   }
   if (files.has('main.js')) return files;
   for (const [name, content] of (await bundlePage()).files) files.set(name, content);
+  files.set('help.html', Buffer.from(await helpPage()));
   return files;
 }
 
@@ -108,7 +110,7 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
  * `not-found` where the tool for it is missing.
  */
 export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; inputs: string[] }> {
-  const esbuild = await bundler();
+  const esbuild = await tool<typeof import('esbuild')>('es', 'build');
   try {
     const { outputFiles, metafile } = await esbuild.build({
       entryPoints: BUNDLED.map((name) => fileURLToPath(new URL(name, DIRECTORY))),
@@ -131,9 +133,53 @@ export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; in
   }
 }
 
+/**
+ * docs/troubleshooting.md for the browser. What is said of a code can be linked with it: `help.html#orders.stale`.
+ * Other documents are not served, so links to them are left as words.
+ */
+async function helpPage(): Promise<string> {
+  const { Marked } = await tool<typeof import('marked')>('mar', 'ked');
+  const marked = new Marked({
+    renderer: {
+      heading({ tokens, depth, text }) {
+        const id = text
+          .toLowerCase()
+          .replace(/[^\w\s-]/g, '')
+          .replaceAll(' ', '-');
+        return `<h${depth} id="${id}">${this.parser.parseInline(tokens)}</h${depth}>\n`;
+      },
+      paragraph({ tokens, text }) {
+        const code = /^Code `([\w.-]+)`/.exec(text)?.[1];
+        return `<p${code ? ` id="${code}"` : ''}>${this.parser.parseInline(tokens)}</p>\n`;
+      },
+      link({ href, tokens }) {
+        const words = this.parser.parseInline(tokens);
+        return href.startsWith('#') ? `<a href="${href}">${words}</a>` : words;
+      },
+    },
+  });
+  const text = await readFile(new URL(TROUBLESHOOTING, DIRECTORY), 'utf8');
+  return `<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8" />
+    <meta name="viewport" content="width=device-width, initial-scale=1" />
+    <title>tillsync: Troubleshooting</title>
+    <link rel="icon" href="/page/icon.svg" type="image/svg+xml" />
+    <link rel="stylesheet" href="/page/help.css" />
+  </head>
+  <body>
+    <main>
+${await marked.parse(text)}
+    </main>
+  </body>
+</html>
+`;
+}
+
 /** Loaded by a name that is not written out: the package, which needs none, then does not carry it. */
-async function bundler(): Promise<typeof import('esbuild')> {
-  const name: string = ['es', 'build'].join('');
+async function tool<T>(...partsOfName: string[]): Promise<T> {
+  const name = partsOfName.join('');
   try {
     return await import(name);
   } catch (cause) {

@@ -5,13 +5,14 @@ import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { expect, it, onTestFinished } from 'vitest';
 import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
+import { FINDING_SENTENCES } from '../../src/health/finding.ts';
 
 const FIRST_PAINT_MAX_BYTES = 100_000;
 
 it('makes the page from its sources, small and whole', async () => {
   const files = await pageFiles();
   const icons = ['green', 'amber', 'red'].flatMap((level) => [`icon-${level}.svg`, `icon-${level}-new.svg`]);
-  const expected = [...icons, 'icon.svg', 'index.html', 'main.css', 'main.js'];
+  const expected = [...icons, 'icon.svg', 'index.html', 'main.css', 'main.js', 'help.html', 'help.css'];
   expect([...files.keys()].sort()).toEqual(expected.sort());
   const text = (name: string) => Buffer.from(files.get(name) ?? '').toString();
   const named = [...text('index.html').matchAll(/(?:src|href)="\/page\/([^"]+)"/g)].map(([, name]) => name);
@@ -22,8 +23,18 @@ it('makes the page from its sources, small and whole', async () => {
     (name) => text(name).match(/https?:\/\/[^"'`\s)]+/g) ?? [],
   );
   expect(addresses.filter((address) => !address.startsWith('http://www.w3.org/'))).toEqual([]);
-  const sent = [...files.values()].reduce((sum, content) => sum + gzipSync(content).length, 0);
+  const first = [...files].filter(([name]) => !name.startsWith('help.'));
+  const sent = first.reduce((sum, [, content]) => sum + gzipSync(content).length, 0);
   expect(sent).toBeLessThan(FIRST_PAINT_MAX_BYTES);
+});
+
+it('has a place for each finding in its help, and leads nowhere that is not served', async () => {
+  const help = Buffer.from((await pageFiles()).get('help.html') ?? '').toString();
+  const places = new Set([...help.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id));
+  expect(Object.keys(FINDING_SENTENCES).filter((code) => !places.has(code))).toEqual([]);
+  const links = [...help.matchAll(/<a href="([^"]+)"/g)].map(([, href = '']) => href);
+  expect(links.length).toBeGreaterThan(3);
+  expect(links.filter((href) => !places.has(href.slice(1)))).toEqual([]);
 });
 
 it('knows what went into it, for the licences', async () => {

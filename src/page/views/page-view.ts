@@ -173,7 +173,7 @@ function mainFinding(
           : html` <span class="since" aria-live="off">${speech.say('verdict.since', { when: speech.format.near(finding.since, nowMs) })}</span>`
       }
     </p>
-    <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${withCommands(remedy, commands)} ${jump(finding, speech, actions)}</p>
+    <p class="remedy"><strong>${speech.say('verdict.todo')}:</strong> ${withCommands(remedy, commands)} ${jump(finding, speech, actions)} ${help(finding, speech)}</p>
     ${detail(finding, speech)}
   `;
 }
@@ -192,7 +192,7 @@ function otherFindings(
         const { message, remedy } = speech.finding(finding, commands);
         return html`<li class="also-${finding.level}">
           ${icon(finding.level)}
-          <div>${message} <span class="remedy">${withCommands(remedy, commands)}</span> ${jump(finding, speech, actions)}${detail(finding, speech)}</div>
+          <div>${message} <span class="remedy">${withCommands(remedy, commands)}</span> ${jump(finding, speech, actions)} ${help(finding, speech)}${detail(finding, speech)}</div>
         </li>`;
       })}
     </ul>
@@ -210,6 +210,11 @@ function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResu
   const tab = TAB_OF[code];
   if (tab === undefined) return nothing;
   return html`<button type="button" class="jump" @click=${() => actions.showChanges(tab, true)}>${speech.say('verdict.show')}</button>`;
+}
+
+/** What the document for troubleshooting says of it. */
+function help({ code }: Finding, speech: Speech): TemplateResult {
+  return html`<a class="help" href="/page/help.html#${code}" target="_blank">${speech.say('verdict.help')}</a>`;
 }
 
 function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof nothing {
