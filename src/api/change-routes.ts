@@ -10,7 +10,7 @@ import type { Outbox } from '../outbox/outbox.ts';
 import { originOf } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { changesAnswer, ITEMS_MAX, type itemResult, productItems, stockItems } from './schemas.ts';
-import { errorBody, statusOf } from './server.ts';
+import { errorBody, sendRetryAfter, statusOf } from './server.ts';
 
 /** The formats a body may come in, by content type. */
 const BODY_FORMATS: Readonly<Record<string, FileFormat>> = {
@@ -87,7 +87,7 @@ async function takeItems(
   outbox: Outbox,
   items: readonly FileChange[],
   origin: string,
-): Promise<{ text: string; status: number }> {
+): Promise<{ text: string; status: number; error?: TillsyncError }> {
   const zeros = await outbox.zeroHold(readable(items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
@@ -110,7 +110,7 @@ async function takeItems(
       if (start === 0) throw error;
       const why = error.code === 'internal' ? 'The request could not be handled to its end.' : error.message;
       const message = `${why} The items before index ${start} were taken, the others not.`;
-      return answer(statusOf(error.code), { error: { ...errorBody(error).error, message } });
+      return { ...answer(statusOf(error.code), { error: { ...errorBody(error).error, message } }), error };
     }
     await setImmediate();
   }
@@ -167,7 +167,8 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
       // One after the other, so that of two values for a target the one that came last stays.
       const taking = turn.then(() => takeItems(parts.outbox, items, origin));
       turn = taking.catch(() => {});
-      const { text, status } = await taking;
+      const { text, status, error } = await taking;
+      if (error) sendRetryAfter(reply, status, error);
       reply.code(status);
       return text;
     } finally {

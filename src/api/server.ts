@@ -56,13 +56,19 @@ export function errorBody({ code, message, hint }: TillsyncError): z.output<type
 /** Answers with the error. What is ours alone (`internal`, a failing disk) is told by code, its details by the log. */
 export function sendError(reply: FastifyReply, thrown: unknown, log: Log): FastifyReply {
   const { status, error } = refusalOf(thrown);
-  if (status === 429 || status === 503) reply.header('retry-after', String(RETRY_AFTER_S));
+  sendRetryAfter(reply, status, error);
   if (error.code === 'internal') {
     log.error({ err: thrown }, 'a local request could not be handled');
     return reply.code(500).send(errorBody(hidden));
   }
   if (status >= 500) log.warn({ err: thrown }, 'a local request could not be answered now');
   return reply.code(status).send(errorBody(error));
+}
+
+/** When the one who asked had better ask again. */
+export function sendRetryAfter(reply: FastifyReply, status: number, { retryAfterMs }: TillsyncError): void {
+  const seconds = retryAfterMs === undefined ? RETRY_AFTER_S : Math.ceil(retryAfterMs / 1000);
+  if (status === 429 || status === 503) reply.header('retry-after', String(seconds));
 }
 
 const hidden = new TillsyncError('internal', 'The request could not be handled.', {

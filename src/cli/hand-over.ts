@@ -76,6 +76,14 @@ export async function handOver(
     origin: file === undefined ? cli.who : `${cli.who}, ${file}`,
     hold,
     onProgress: (done, total) => progress.count('changes queued', done, total),
+    makeRoom: async ({ message }, taken) => {
+      progress.note(`${message} The rest follows then.`);
+      await settled(
+        cli,
+        tools,
+        taken.filter(({ state }) => state === 'pending').map(({ changeId }) => changeId),
+      );
+    },
   });
   const counts: Counts = { pending: 0, held: 0, rejected: 0, done: 0, dropped: 0 };
   const problems: Problem[] = [];

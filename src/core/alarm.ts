@@ -29,6 +29,7 @@ export type AlarmKey =
   | 'hub.unassigned'
   | 'outbox.rejected'
   | 'outbox.held'
+  | 'outbox.full'
   | 'inbox.damaged'
   | 'inbox.locked'
   | 'hooks.lagging';

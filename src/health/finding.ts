@@ -135,6 +135,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
       'The connection between the hub and its branches is down. What waits stays and follows by itself.',
     remedy: 'Check the nats-server and the network between, then run: {tillsync} doctor',
   },
+  'outbox.full': {
+    level: 'amber',
+    message: 'So many changes of a branch wait that more of them stay in the inbox.',
+    remedy: 'They follow by themselves. Have the POS hand over what changed, and not its whole stock.',
+  },
   'outbox.stuck': {
     level: 'amber',
     message: 'Stock and price changes have waited too long to be sent: {count}.',

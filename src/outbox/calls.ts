@@ -5,7 +5,7 @@ import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts'
 import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';
-import { OutboxQueue } from './queue.ts';
+import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { type LedgerStock, lessSafety, SafetyStock, StockLedger, stockTarget } from './stock-ledger.ts';
 import { alternate, fillCall, Turns } from './turns.ts';
@@ -220,20 +220,6 @@ const LOOK_MAX = 2_000;
 /** Stocks without a waiting count that one call looks at; what waits is counted no further either. */
 const STOCKS_AT_ONCE = 500;
 
-// INDEXED BY and a plus before parameters, for what the queue needs them for: a plan of its own for each value takes much
-// longer than the look.
-const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
-const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
-  AND (basis = 'mirror' OR @sendAsIs)`;
-/** Branches of which something may leave, each found by a step in the index. */
-const nextBranch = (after: string) =>
-  `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = @priority ${after}`;
-const BRANCHES = `
-  WITH RECURSIVE waiting (branch) AS (
-    SELECT (${nextBranch('')})
-    UNION ALL SELECT (${nextBranch('AND branch > waiting.branch')}) FROM waiting WHERE branch IS NOT NULL)
-  SELECT branch FROM waiting WHERE branch IS NOT NULL`;
-
 /**
  * Takes changes out of the queue for one call, and stocks that orders have moved, and settles the call: the outbox and
  * the mirror then change in one transaction.
@@ -331,7 +317,7 @@ export class OutboxCalls {
       const isOfLane = ({ wantedQty }: LedgerStock) => (wantedQty === 0) === (priority === PRIORITY_SOLD_OUT);
       const moved = Map.groupBy(stocks.filter(isOfLane), ({ subsidiaryId }) => subsidiaryId);
       const which = { kind, priority, sendAsIs: Number(rules.sendAsIs) };
-      const branches = new Set([...this.#sql.values<string>(BRANCHES, which), ...moved.keys()]);
+      const branches = new Set([...this.#queue.branches(which), ...moved.keys()]);
       const readAtOnce = Math.ceil(places / Math.max(1, branches.size));
       return this.#turnsOf(kind, priority).of([...branches].sort(), (branch) => {
         // By turns too: a new safety stock may move thousands.

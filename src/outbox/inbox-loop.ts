@@ -24,6 +24,8 @@ export interface InboxTaken {
   more: boolean;
   /** What happened to the file and is not over yet, for a person; null: nothing. */
   trouble: string | null;
+  /** Why what follows stays in the inbox for now, for a person; null: nothing does. */
+  full: TillsyncError | null;
 }
 
 export interface InboxLoopOptions extends InboxPlace {
@@ -78,7 +80,8 @@ export class InboxLoop {
         lockedSinceMs = undefined;
         this.#tell('inbox.locked', null);
         this.#tell('inbox.damaged', taken.trouble);
-        if (!taken.more) await clock.sleep(lookEveryMs, signal);
+        this.#tell('outbox.full', taken.full?.message ?? null);
+        if (!taken.more || taken.full) await clock.sleep(lookEveryMs, signal);
       } catch (error) {
         if (signal.aborted) return;
         if (hasCode(error, 'storage-busy')) {
@@ -108,23 +111,24 @@ export class InboxLoop {
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
       this.#isTidy = true;
       const trouble = this.#troubleOf(keptFiles);
-      return { taken: 0, rejected: 0, acknowledged: 0, unheard: [], more: false, trouble };
+      return { taken: 0, rejected: 0, acknowledged: 0, unheard: [], more: false, trouble, full: null };
     }
     this.#lost = null;
     // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
-    const { accepted, acks } = await stores.write(({ inbox, reservations }) => {
+    const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
       if (holdBack) reservations.begin(true);
       return inbox.takeIn(batch, guards);
     });
-    for (const { table, id, tooLong } of rows) {
+    const gone = [...taken.changes, ...taken.acks];
+    for (const { table, id, tooLong } of gone) {
       if (tooLong) log.warn({ table, id, ...tooLong }, 'a row of the inbox is too long and was not taken');
     }
     await this.#inbox.ask({
       do: 'remove',
-      rows: rows.map(({ table, id, key, keyHex, tooLong }) => ({ table, id, key, keyHex, tooLong })),
+      rows: gone.map(({ table, id, key, keyHex, tooLong }) => ({ table, id, key, keyHex, tooLong })),
     });
-    if (waiting.rows < COUNTED_MAX && waiting.rows <= rows.length) onWaiting({ rows: 0, oldest: null });
-    await stores.write(({ inbox }) => inbox.forget(batch));
+    if (waiting.rows < COUNTED_MAX && waiting.rows <= gone.length) onWaiting({ rows: 0, oldest: null });
+    await stores.write(({ inbox }) => inbox.forget(taken));
     return {
       taken: accepted.length,
       rejected: accepted.filter(({ state }) => state === 'rejected').length,
@@ -132,6 +136,7 @@ export class InboxLoop {
       unheard: acks.flatMap(({ orderId, state }) => (state === 'unheard' ? [orderId] : [])),
       more: batch.more,
       trouble: this.#troubleOf(keptFiles),
+      full,
     };
   }
 

@@ -1,8 +1,9 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory, CatalogLookup, CatalogMapping } from '../catalog/product.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { valueKeys } from './batch.ts';
+import { PRIORITY_OTHERS, priorityOf, valueKeys } from './batch.ts';
 import { MirrorValues } from './calls.ts';
 import {
   type Change,
@@ -23,6 +24,7 @@ import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import type { AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
+import { comeBackMs, WAITING_MAX } from './turns.ts';
 
 export interface OutboxIntakeOptions {
   db: Database.Database;
@@ -47,6 +49,11 @@ export interface AcceptOptions {
   asOfSeq?: number;
   /** Whose turn changes go by that name no branch. */
   branch?: string | undefined;
+  /**
+   * What becomes of changes of which the branch has as many waiting as may: `refuse` throws `rate-limited`, and nothing
+   * was taken; `stop` takes what comes before. Left out: they are taken.
+   */
+  whenFull?: 'refuse' | 'stop';
 }
 
 export interface Acceptance {
@@ -99,15 +106,16 @@ export class OutboxIntake {
     return resolveChange(change, { ...this.#options, alreadyRead });
   }
 
-  /** One acceptance for each item, in order; a bad one takes nothing from its neighbours. */
+  /** One acceptance for each item that is taken, in order; a bad one takes nothing from its neighbours. */
   accept(items: readonly HandedOver[], options: AcceptOptions): Acceptance[] {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
       this.#queue.begin();
+      const all = items.map((item) => this.#placed(item));
+      const placed = options.whenFull === undefined ? all : all.slice(0, this.#fitting(all, options));
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
-      const lastId = this.#sql.value(takeVersions, items.length) ?? items.length;
+      const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#newestSeq(), zeroHold, guards } = options;
-      const placed = items.map((item) => this.#placed(item));
       const fresh = this.#freshZeros(placed);
       const hold = fresh.size === 0 ? undefined : (zeroHold ?? this.holdFor(fresh.size, guards));
       for (const each of [...fresh.values()].flat()) {
@@ -117,7 +125,7 @@ export class OutboxIntake {
       return placed.map((each, i) => {
         const { kind, reference = null } = each.item;
         const { key: target, conflictKey, sku, subsidiaryId } = each.target;
-        const changeId = lastId - items.length + 1 + i;
+        const changeId = lastId - placed.length + 1 + i;
         const common = { changeId, version: changeId, kind, source, origin, reference, createdAt, asOfSeq };
         const branch = this.#branchOf(each, options);
         return this.#take({ ...common, target, conflictKey, sku, subsidiaryId, branch }, each, options);
@@ -125,8 +133,50 @@ export class OutboxIntake {
     });
   }
 
+  /** Why no more changes of a branch are taken for now, and when to come back. */
+  fullLineOf(item: HandedOver, options: Pick<AcceptOptions, 'branch'> = {}): TillsyncError {
+    return this.#fullLine(this.#branchOf(this.#placed(item), options));
+  }
+
+  #fullLine(branch: string): TillsyncError {
+    const which = { kind: 'stock', priority: PRIORITY_OTHERS, sendAsIs: 1 } as const;
+    const retryAfterMs = comeBackMs(this.#queue.branches(which).length);
+    const ofBranch = branch === '' ? '' : ` of branch ${branch}`;
+    return new TillsyncError(
+      'rate-limited',
+      `${WAITING_MAX} changes${ofBranch} wait to be sent, and no more are taken before some of them have left.`,
+      {
+        hint: `Hand over what was not taken again in ${retryAfterMs / 1000} seconds. What is sold out is always taken.`,
+        retryAfterMs,
+      },
+    );
+  }
+
+  /** How many of them, from the first on, the lines of their branches have room for. */
+  #fitting(placed: readonly Placed[], options: AcceptOptions): number {
+    const rooms = new Map<string, number>();
+    const added = new Set<string>();
+    for (const [i, each] of placed.entries()) {
+      const { item, resolution, target } = each;
+      const isWaitingNow = 'change' in item && resolution?.state !== 'rejected';
+      if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
+      const branch = this.#branchOf(each, options);
+      const room = rooms.get(branch) ?? this.#queue.roomOf(branch);
+      rooms.set(branch, room);
+      // Enough for all of them, whatever they are for.
+      if (room >= placed.length) continue;
+      const key = `${item.kind} ${target.key}`;
+      if (added.has(key) || this.#queue.isWaiting(item.kind, target.key)) continue;
+      if (room === 0 && options.whenFull === 'refuse') throw this.#fullLine(branch);
+      if (room === 0) return i;
+      added.add(key);
+      rooms.set(branch, room - 1);
+    }
+    return placed.length;
+  }
+
   /** Whose turn a change goes by. */
-  #branchOf({ item, target }: Placed, options: AcceptOptions): string {
+  #branchOf({ item, target }: Placed, options: Pick<AcceptOptions, 'branch'>): string {
     const { branches } = this.#options;
     const named =
       'change' in item && 'subsidiaryExternalId' in item.change
@@ -235,6 +285,13 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
   return body as unknown as ChangeBody;
 }
 
+interface InboxTakenIn {
+  accepted: Acceptance[];
+  acks: AckResult[];
+  taken: Pick<InboxBatch, 'changes' | 'acks'>;
+  full: TillsyncError | null;
+}
+
 /** A key of which the inbox row was deleted long ago without our noting it. */
 const FORGET_AFTER_MS = 30 * 24 * 3_600_000;
 
@@ -260,26 +317,38 @@ export class InboxIntake {
     this.#reservations = reservations;
   }
 
-  /** First the counts, then the acknowledgements that say that these counts include them. */
-  takeIn(batch: InboxBatch, guards: GuardSettings): { accepted: Acceptance[]; acks: AckResult[] } {
+  /**
+   * First the counts, then the acknowledgements that say that these counts include them. Where the line of a branch is
+   * full, what follows stays in the inbox: `taken` is what is to be removed there, `full` says why the rest is not.
+   */
+  takeIn(batch: InboxBatch, guards: GuardSettings): InboxTakenIn {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';
       const isNew = ({ key }: { key: string }) => this.#sql.run(note, key, at).changes > 0;
       const changes = batch.changes.filter(isNew);
-      const accepted = this.#intake.accept(changes.map(handedOver), { source: 'inbox', guards });
+      const items = changes.map(handedOver);
+      const accepted = this.#intake.accept(items, { source: 'inbox', guards, whenFull: 'stop' });
+      const left = changes.slice(accepted.length);
+      const [first] = left;
+      if (first) {
+        for (const { key } of left) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
+        const taken = { changes: batch.changes.slice(0, batch.changes.indexOf(first)), acks: [] };
+        const full = this.#intake.fullLineOf(items[accepted.length] as HandedOver);
+        return { accepted, acks: [], taken, full };
+      }
       // An order has no id as long as that, so there is none to acknowledge.
       const acked = batch.acks.filter(isNew).filter(({ tooLong }) => tooLong === null);
       const acks = this.#reservations.acknowledge(
         acked.map(({ orderId }) => orderId),
         'inbox',
       );
-      return { accepted, acks };
+      return { accepted, acks, taken: batch, full: null };
     });
   }
 
   /** To be called when the inbox no longer has the rows of the batch. */
-  forget(batch: InboxBatch): void {
+  forget(batch: Pick<InboxBatch, 'changes' | 'acks'>): void {
     this.#sql.transaction(() => {
       const forget = 'DELETE FROM inbox_copied WHERE inbox_key = ?';
       for (const { key } of [...batch.changes, ...batch.acks]) this.#sql.run(forget, key);

@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import { counted } from '../core/errors.ts';
+import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
 import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
@@ -40,7 +40,8 @@ export class Outbox {
   }
 
   /**
-   * Takes changes in one durable transaction; one acceptance for each, in order. `origin`: who hands them over; `all`
+   * Takes changes in one durable transaction; one acceptance for each, in order. Throws `rate-limited`, and takes nothing,
+   * where a branch has as many waiting as may. `origin`: who hands them over; `all`
    * and `zeros`: why a guard rail holds all of them, or their stocks that go to zero.
    */
   async take(
@@ -52,7 +53,7 @@ export class Outbox {
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
       const { origin, all: hold, zeros: zeroHold } = how;
-      return intake.accept(items, { source, origin, guards, hold, zeroHold });
+      return intake.accept(items, { source, origin, guards, hold, zeroHold, whenFull: 'refuse' });
     });
     this.queued();
     return accepted;
@@ -61,7 +62,7 @@ export class Outbox {
   /**
    * Takes many changes of one hand-over in transactions of 500, so that nobody waits long for the disk; the guard
    * rails judge it as a whole. When the disk refuses on the way, what was taken stays taken. `hold`: why all of it is
-   * held.
+   * held; `makeRoom` is called where the line of a branch is full, with what was taken since it was called last.
    */
   async takeMany(
     items: readonly HandedOver[],
@@ -70,13 +71,22 @@ export class Outbox {
       origin?: string;
       hold?: GuardReason | undefined;
       onProgress?: (done: number, total: number) => void;
+      makeRoom?: (full: TillsyncError, taken: readonly Acceptance[]) => Promise<void>;
     } = {},
   ): Promise<Acceptance[]> {
-    const { hold: all, onProgress, ...more } = how;
+    const { hold: all, onProgress, makeRoom, ...more } = how;
     const zeros = items.length > PART ? await this.zeroHold(items) : undefined;
     const accepted: Acceptance[] = [];
-    for (let start = 0; start < items.length; start += PART) {
-      accepted.push(...(await this.take(items.slice(start, start + PART), source, { ...more, all, zeros })));
+    let waitedFor = 0;
+    while (accepted.length < items.length) {
+      const part = items.slice(accepted.length, accepted.length + PART);
+      try {
+        accepted.push(...(await this.take(part, source, { ...more, all, zeros })));
+      } catch (error) {
+        if (!hasCode(error, 'rate-limited') || !makeRoom || waitedFor === accepted.length) throw error;
+        await makeRoom(error, accepted.slice(waitedFor));
+        waitedFor = accepted.length;
+      }
       onProgress?.(accepted.length, items.length);
     }
     return accepted;

@@ -4,13 +4,15 @@ import {
   hasSharedFields,
   mergeBodies,
   mergeVersioned,
+  PRIORITY_OTHERS,
   priorityOf,
   type Versioned,
   valueKeys,
   withoutNewer,
   withoutOverruled,
 } from './batch.ts';
-import type { ChangeBody, OutboxChange, Target } from './change.ts';
+import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
+import { WAITING_MAX } from './turns.ts';
 
 /** A change that is handed over now: what is not in it follows. */
 export type NewChange = Omit<
@@ -57,6 +59,23 @@ const NEWER = [
   .join(' UNION ALL ')
   .concat(' ORDER BY version');
 
+// INDEXED BY and a plus before parameters, for what the queue needs them for: a plan of its own for each value takes much
+// longer than the look.
+export const FROM_QUEUE = 'outbox INDEXED BY outbox_line';
+export const MAY_LEAVE = `kind = +@kind AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read'
+  AND (basis = 'mirror' OR @sendAsIs)`;
+/** Branches of which something may leave, each found by a step in the index. */
+const nextBranch = (after: string) =>
+  `SELECT min(branch) FROM ${FROM_QUEUE} WHERE ${MAY_LEAVE} AND priority = @priority ${after}`;
+const BRANCHES = `
+  WITH RECURSIVE waiting (branch) AS (
+    SELECT (${nextBranch('')})
+    UNION ALL SELECT (${nextBranch('AND branch > waiting.branch')}) FROM waiting WHERE branch IS NOT NULL)
+  SELECT branch FROM waiting WHERE branch IS NOT NULL`;
+const waitingOf = (kind: ChangeKind) => `
+  (SELECT count(*) FROM (SELECT 1 FROM ${FROM_QUEUE} WHERE kind = '${kind}' AND priority = ${PRIORITY_OTHERS}
+    AND branch = +@branch AND state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read' LIMIT ${WAITING_MAX}))`;
+
 /** What a newer value of the same kind changes; no index of the table contains one of these. */
 const REPLACED_COLUMNS = ['version', 'body', 'source', 'origin', 'reference', 'as_of_seq'];
 /** What must be the same for that; else the two are merged. */
@@ -90,6 +109,22 @@ export class OutboxQueue {
   /** `which`: the end of a SELECT. */
   all(which: string, ...params: unknown[]): OutboxChange[] {
     return this.#rows(`SELECT ${COLUMNS} FROM outbox ${which}`, ...params);
+  }
+
+  /** Branches of which something may leave, in their order. */
+  branches(which: { kind: ChangeKind; priority: number; sendAsIs: number }): string[] {
+    return this.#sql.values<string>(BRANCHES, which);
+  }
+
+  /** How many more changes the line of a branch has room for; what is sold out needs none. */
+  roomOf(branch: string): number {
+    const waiting = `SELECT ${waitingOf('stock')} + ${waitingOf('product')}`;
+    return Math.max(0, WAITING_MAX - (this.#sql.value<number>(waiting, { branch }) ?? 0));
+  }
+
+  /** Whether a value for the target takes the place of one that waits, and is not sold out. */
+  isWaiting(kind: ChangeKind, target: string): boolean {
+    return this.#sql.value(`${WAITING_ID} AND priority = ${PRIORITY_OTHERS}`, kind, target) !== undefined;
   }
 
   /**

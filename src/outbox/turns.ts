@@ -1,5 +1,14 @@
 /** Of a hundred places of a call, so many are the most that sold-out stocks take while others wait. */
 const SOLD_OUT_OF_100 = 80;
+/** Changes of one branch that wait at most, but for what is sold out; whoever hands over more comes back later. */
+export const WAITING_MAX = 20_000;
+const COME_BACK_MS_PER_BRANCH = 5_000;
+const COME_BACK_MS_MAX = 300_000;
+
+/** When to come back with more for a line that is full: when it has got some five hundred places, by turns. */
+export function comeBackMs(branchesWaiting: number): number {
+  return Math.min(COME_BACK_MS_MAX, COME_BACK_MS_PER_BRANCH * Math.max(1, branchesWaiting));
+}
 
 /**
  * Gives what waits branch by branch: in each round every branch that has something gets one turn, so one that hands over
