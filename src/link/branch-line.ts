@@ -10,6 +10,7 @@ import type { OrderReading } from '../orders/order.ts';
 import { quarantine } from '../orders/order-queries.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
+import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
 import type { ChangeBody } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
@@ -167,11 +168,29 @@ function handUpAgain(db: Database.Database, nowMs: number): void {
 }
 
 /**
+ * The hub took nothing of what is under way, since as many changes of this branch wait there as may. It waits here
+ * again, under newer values, and goes up on a new line: an answer that comes late must not be taken for it.
+ */
+export function takeBack(db: Database.Database, nowMs: number): void {
+  const queue = new OutboxQueue(db);
+  queue.begin();
+  const back = queue.all('WHERE change_id IN (SELECT change_id FROM up_items) ORDER BY version DESC');
+  const why = 'Many changes of this branch wait at the hub; it is handed up later.';
+  for (const change of back) queue.putBack(change, why, isoUtc(nowMs));
+  sqlOf(db).run(
+    `INSERT INTO up_acks (order_id) SELECT json_extract(body, '$.value') FROM up_items WHERE kind = 'ack'
+     ON CONFLICT DO NOTHING`,
+  );
+  sqlOf(db).run('DELETE FROM up_items');
+  sqlOf(db).run('UPDATE link SET line = ?, last_u = 0', randomUUID());
+}
+
+/**
  * What is to go up now: what is under way already, else the changes that have waited longest, and behind them, once no
  * change waits any more, acknowledgements. A change that has a number is on its way: newer values get a number of
- * their own.
+ * their own. `onlySoldOut`: the hub takes nothing else for now.
  */
-export function nextUp(db: Database.Database): UpItem[] {
+export function nextUp(db: Database.Database, onlySoldOut = false): UpItem[] {
   const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
   const underWay = () =>
     sqlOf(db)
@@ -195,14 +214,16 @@ export function nextUp(db: Database.Database): UpItem[] {
     reference: string | null;
   }>(
     `SELECT change_id AS changeId, kind, body, reference FROM outbox
-     WHERE state = 'pending' AND held_guard IS NULL ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`,
+     WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
+     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`,
+    onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS,
   );
   for (const { changeId, kind, body, reference } of waiting) {
     put(kind, changeId, { reference, value: JSON.parse(body) as ChangeBody });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);
   }
-  const room = UP_ITEMS_MAX - waiting.length;
+  const room = onlySoldOut ? 0 : UP_ITEMS_MAX - waiting.length;
   const acks = sqlOf(db).values<string>('SELECT order_id FROM up_acks ORDER BY order_id LIMIT ?', room);
   for (const orderId of acks) {
     put('ack', null, { reference: null, value: orderId });

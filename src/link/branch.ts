@@ -9,7 +9,16 @@ import type { Mirror } from '../orders/mirror.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
-import { applyDown, beginLine, beginLink, branchPlace, nextUp, noteUp, waitingUp } from './branch-line.ts';
+import {
+  applyDown,
+  beginLine,
+  beginLink,
+  branchPlace,
+  nextUp,
+  noteUp,
+  takeBack,
+  waitingUp,
+} from './branch-line.ts';
 import { LinkFreshness, refusalOf } from './hub.ts';
 import {
   type BranchLink,
@@ -57,6 +66,8 @@ export class BranchFollower {
   #isRefused = false;
   #following = new AbortController();
   #wantsSnapshot = false;
+  /** Until then the hub takes nothing but what is sold out. */
+  #fullUntilMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: BranchOptions) {
     this.#options = options;
@@ -175,15 +186,25 @@ export class BranchFollower {
 
   /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */
   async handUpOnce(): Promise<boolean> {
-    const { mirror, log } = this.#options;
+    const { mirror, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
-    const items = await mirror.write(nextUp);
+    const isFull = clock.monotonicMs() < this.#fullUntilMs;
+    const items = await mirror.write((db) => nextUp(db, isFull));
     if (items.length === 0) return false;
     const { line } = mirror.read(branchPlace);
-    const { upTo } = await this.#ask('changes', { instance: this.#instance, line, items }, CHANGES_ANSWER);
+    const question = { instance: this.#instance, line, items };
+    const { upTo, comeBackMs } = await this.#ask('changes', question, CHANGES_ANSWER);
     await mirror.write((db) => noteUp(db, upTo));
-    mirror.freshnessBoard.ok('outbox.push');
-    log.info({ items: items.length }, 'handed changes and acknowledgements up to the hub');
+    log.info({ items: items.length, upTo, comeBackMs }, 'handed changes and acknowledgements up to the hub');
+    if (comeBackMs === undefined) {
+      mirror.freshnessBoard.ok('outbox.push');
+      return true;
+    }
+    this.#fullUntilMs = clock.monotonicMs() + comeBackMs;
+    await mirror.write((db) => takeBack(db, clock.nowMs()));
+    const why = 'As many changes of this branch wait at the hub as may. More go up as these leave.';
+    mirror.freshnessBoard.report('outbox.push', 'waiting', why);
+    await this.hello();
     return true;
   }
 

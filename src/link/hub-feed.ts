@@ -8,6 +8,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed } from '../orders/branch-feed.ts';
 import { type HandedOver, readChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
 import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
 import type { Hello, Result, UpItem } from './link.ts';
@@ -247,44 +248,52 @@ export interface TakeUpOptions {
 
 /**
  * Takes in what a branch handed up, each item once and in its order; counts before the acknowledgements that say that
- * they include an order. Undefined where the items do not follow on what was taken in before.
+ * they include an order. `comeBackMs`: as many changes of the branch wait as may, so what follows `upTo` was not taken.
+ * Undefined where the items do not follow on what was taken in before.
  */
-export function takeUp(stores: Stores, options: TakeUpOptions): { upTo: number } | undefined {
+export function takeUp(
+  stores: Stores,
+  options: TakeUpOptions,
+): { upTo: number; comeBackMs?: number } | undefined {
   const { branch, line, guards, holdBack, at } = options;
-  const { db } = stores;
+  const { db, intake } = stores;
   const row = branchRow(db, branch.name);
   if (!row || row.line !== line) return undefined;
   const items = options.items.filter(({ u }) => u > row.upTo);
   if (items.some(({ u }, i) => u !== row.upTo + 1 + i)) return undefined;
   if (holdBack) stores.reservations.begin(true);
-  const changes: { changeId: number; item: HandedOver }[] = [];
-  for (const up of items) {
-    if (up.kind === 'ack' || up.changeId === null) continue;
-    const item = changeOf(up, branch);
-    if ('refused' in item) {
-      const result: Result = { change: up.changeId, state: 'rejected', message: item.refused };
+  const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(up, branch) }));
+  const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
+  const turn = { branch: branch.subsidiaryId ?? branch.name };
+  const accepted = intake.accept(changes, { source: 'branch', guards, whenFull: 'stop', ...turn });
+  const left = changes[accepted.length];
+  const end = read.findIndex(({ item }) => left !== undefined && item === left);
+  const taken = end < 0 ? read : read.slice(0, end);
+  const results = accepted.values();
+  const acks: string[] = [];
+  for (const { up, item } of taken) {
+    const { changeId: change } = up;
+    if (item === null) acks.push(String(up.value));
+    else if (change === null) continue;
+    else if ('refused' in item) {
+      const result: Result = { change, state: 'rejected', message: item.refused };
       addToFeed(db, branch.name, 'result', result, { at });
-    } else changes.push({ changeId: up.changeId, item });
+    } else {
+      const { changeId, state, message } = results.next().value as Acceptance;
+      noteHandedUp(db, branch.name, changeId, change, at);
+      if (state !== 'pending') addToFeed(db, branch.name, 'result', { change, state, message }, { at });
+    }
   }
-  const accepted = stores.intake.accept(
-    changes.map(({ item }) => item),
-    { source: 'branch', guards },
-  );
-  for (const [i, { changeId, state, message }] of accepted.entries()) {
-    noteHandedUp(db, branch.name, changeId, changes[i]?.changeId ?? 0, at);
-    if (state === 'pending') continue;
-    addToFeed(db, branch.name, 'result', { change: changes[i]?.changeId, state, message }, { at });
-  }
-  const acks = items.flatMap(({ kind, value }) => (kind === 'ack' ? [String(value)] : []));
   for (const orderId of acks) {
     const wait =
       'INSERT INTO waiting_acks (order_id, branch, acked_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(wait, orderId.trim(), branch.name, at);
   }
   if (acks.length > 0) bookWaiting(stores);
-  const upTo = items.at(-1)?.u ?? row.upTo;
+  const upTo = taken.at(-1)?.up.u ?? row.upTo;
   sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch.name);
-  return { upTo };
+  const comeBackMs = left && intake.fullLineOf(left, turn).retryAfterMs;
+  return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
 
 /**

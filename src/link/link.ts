@@ -107,7 +107,11 @@ export const CHANGES = z.object({
   items: z.array(UP_ITEM).max(UP_ITEMS_MAX),
 });
 
-export const CHANGES_ANSWER = z.object({ upTo: z.number().int().min(0) });
+export const CHANGES_ANSWER = z.object({
+  upTo: z.number().int().min(0),
+  /** As many changes of the branch wait at the hub as may: what follows `upTo` was not taken, and may come then. */
+  comeBackMs: z.number().int().min(0).optional(),
+});
 
 /** In place of an answer; `code` says what follows from it, `message` is for a person. */
 export const REFUSAL = z.object({

@@ -141,10 +141,9 @@ export class OutboxIntake {
   #fullLine(branch: string): TillsyncError {
     const which = { kind: 'stock', priority: PRIORITY_OTHERS, sendAsIs: 1 } as const;
     const retryAfterMs = comeBackMs(this.#queue.branches(which).length);
-    const ofBranch = branch === '' ? '' : ` of branch ${branch}`;
     return new TillsyncError(
       'rate-limited',
-      `${WAITING_MAX} changes${ofBranch} wait to be sent, and no more are taken before some of them have left.`,
+      `Of branch ${branch || '-'} ${WAITING_MAX} changes wait to be sent, and no more are taken before some of them have left.`,
       {
         hint: `Hand over what was not taken again in ${retryAfterMs / 1000} seconds. What is sold out is always taken.`,
         retryAfterMs,

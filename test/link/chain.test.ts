@@ -5,6 +5,8 @@ import type { DownMessage } from '../../src/link/link.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
+import { WAITING_MAX } from '../../src/outbox/turns.ts';
+import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
 
@@ -234,6 +236,56 @@ describe('what goes up', () => {
     expect(branch.rows('SELECT reference, state FROM outbox ORDER BY change_id')).toEqual([
       { reference: 'first', state: 'superseded' },
       { reference: 'second', state: 'sending' },
+    ]);
+  });
+
+  it('waits at the branch while the hub has as many of it as may wait; sold out goes up all the same', async () => {
+    const { branches, hub, clock, settle } = await openChain();
+    await settle();
+    const [branch, other] = branches;
+    await hub.parts.mirror.write((db) => fillLine(db, 'B1', WAITING_MAX - 2));
+    for (let i = 0; i < 5; i++) await branch.count(`P${i}`, 5, `count-${i}`);
+    await branch.parts.outbox.acknowledge(['o1'], 'http');
+    await branch.follower.handUpOnce();
+    const mine = () =>
+      hub.rows<{ id: string; qty: number }>(`SELECT json_extract(body, '$.externalId') AS id,
+        json_extract(body, '$.qty') AS qty FROM outbox WHERE reference LIKE 'B1: %' ORDER BY id`);
+    expect(mine()).toEqual([
+      { id: 'P0', qty: 5 },
+      { id: 'P1', qty: 5 },
+    ]);
+    const waiting = () =>
+      branch.rows<{ n: number }>("SELECT count(*) AS n FROM outbox WHERE state = 'pending'");
+    expect(waiting()).toEqual([{ n: 3 }]);
+    expect(branch.rows("SELECT state FROM freshness WHERE subject = 'outbox.push'")).toEqual([
+      { state: 'waiting' },
+    ]);
+
+    // Newer values join what waits, another branch has its own line, and only what is sold out goes on.
+    await branch.count('P2', 7, 'newer');
+    await branch.count('P3', 0, 'sold out');
+    await other.count('Q1', 1, 'other');
+    await settle();
+    expect(mine()).toContainEqual({ id: 'P3', qty: 0 });
+    expect(hub.rows("SELECT 1 FROM outbox WHERE reference = 'B2: other'")).toHaveLength(1);
+    expect(hub.rows('SELECT 1 FROM order_acks')).toEqual([]);
+    expect(waiting()).toEqual([{ n: 2 }]);
+
+    await hub.parts.mirror.write((db) =>
+      db.prepare("UPDATE outbox SET state = 'done', settled_at = created_at WHERE reference IS NULL").run(),
+    );
+    await clock.advance(5_000);
+    await settle();
+    expect(mine()).toEqual([
+      { id: 'P0', qty: 5 },
+      { id: 'P1', qty: 5 },
+      { id: 'P2', qty: 7 },
+      { id: 'P3', qty: 0 },
+      { id: 'P4', qty: 5 },
+    ]);
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: 'o1' }]);
+    expect(branch.rows("SELECT state FROM freshness WHERE subject = 'outbox.push'")).toEqual([
+      { state: 'ok' },
     ]);
   });
 

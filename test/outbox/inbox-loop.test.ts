@@ -12,6 +12,7 @@ const NOTHING: InboxTaken = {
   unheard: [],
   more: false,
   trouble: null,
+  full: null,
 };
 const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (process 812).', {
   hint: 'Close it.',
@@ -69,10 +70,12 @@ it('a lock is told after half a minute, once, with who holds it, and is over whe
   expect(await told([NOTHING, ...times(55, LOCKED), NOTHING])).toEqual([
     'inbox.locked down',
     'inbox.damaged down',
+    'outbox.full down',
   ]);
   expect(await told([NOTHING, ...times(200, LOCKED), NOTHING])).toEqual([
     'inbox.locked down',
     'inbox.damaged down',
+    'outbox.full down',
     'error: the inbox cannot be used; everything else goes on',
     'inbox.locked up: The inbox is locked by php (process 812). Close it.',
     'inbox.locked down',
@@ -85,6 +88,7 @@ it('trouble that stays is told once, and no line of what was taken repeats it', 
     'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
     'inbox.locked down',
     'inbox.damaged up: It was damaged and made anew.',
+    'outbox.full down',
     'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
     'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
     'inbox.damaged down',
