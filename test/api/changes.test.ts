@@ -46,6 +46,27 @@ describe('handing changes over', () => {
     ]);
   });
 
+  it('says when to come back where the line of a branch is full, and what of it was taken', async () => {
+    const { post, state } = await open();
+    const details = { hint: 'Again in 20 seconds.', retryAfterMs: 20_000 };
+    const full = new TillsyncError('rate-limited', '20000 changes wait.', details);
+    const items = Array.from({ length: 501 }, (_, i) => ({ externalId: `A${i}`, qty: 1 }));
+    state.take = async () => Promise.reject(full);
+    const none = await post('/v1/stock', items);
+    expect([none.status, none.headers['retry-after']]).toEqual([429, '20']);
+    expect(none.body).toMatchObject({ error: { code: 'rate-limited', message: '20000 changes wait.' } });
+    state.take = async (taken) => {
+      if (taken.length < 500) throw full;
+      return taken.map((_, i) => ({ changeId: i + 1, state: 'pending', message: null, candidates: [] }));
+    };
+    const some = await post('/v1/stock', items);
+    expect([some.status, some.headers['retry-after']]).toEqual([429, '20']);
+    expect(some.body.results).toHaveLength(500);
+    expect(some.body.error.message).toBe(
+      '20000 changes wait. The items before index 500 were taken, the others not.',
+    );
+  });
+
   it('takes product changes, and passes on what is held or rejected and why', async () => {
     const { post, state } = await open();
     const candidate = {

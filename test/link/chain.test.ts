@@ -241,11 +241,12 @@ describe('what goes up', () => {
 
   it('waits at the branch while the hub has as many of it as may wait; sold out goes up all the same', async () => {
     const { branches, hub, clock, settle } = await openChain();
+    await hub.order(1, 'B1');
     await settle();
     const [branch, other] = branches;
-    await hub.parts.mirror.write((db) => fillLine(db, 'B1', WAITING_MAX - 2));
+    await hub.parts.mirror.write((db) => fillLine(db, 'sub-1', WAITING_MAX - 2));
     for (let i = 0; i < 5; i++) await branch.count(`P${i}`, 5, `count-${i}`);
-    await branch.parts.outbox.acknowledge(['o1'], 'http');
+    await branch.parts.outbox.acknowledge([idOf(1)], 'http');
     await branch.follower.handUpOnce();
     const mine = () =>
       hub.rows<{ id: string; qty: number }>(`SELECT json_extract(body, '$.externalId') AS id,
@@ -283,7 +284,7 @@ describe('what goes up', () => {
       { id: 'P3', qty: 0 },
       { id: 'P4', qty: 5 },
     ]);
-    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: 'o1' }]);
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
     expect(branch.rows("SELECT state FROM freshness WHERE subject = 'outbox.push'")).toEqual([
       { state: 'ok' },
     ]);

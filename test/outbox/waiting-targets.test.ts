@@ -9,9 +9,11 @@ import { Outbox } from '../../src/outbox/outbox.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
+import { WAITING_MAX } from '../../src/outbox/turns.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
+import { fillLine } from './waiting-line.ts';
 
 const COFFEE = product('p1', 'Coffee', [{ sku: '1', stocks: { s1: ['C', 50], s2: ['C', 50] } }]);
 const TEA = product('p2', 'Tea', [{ sku: '2', stocks: { s1: ['T', 50] } }]);
@@ -216,4 +218,24 @@ describe('a count that says what the mirror has', () => {
     await outbox.take([stock('C', 50, { subsidiaryId: 's1' })], 'inbox');
     expect(await send()).toEqual(new Map([['C@s1', 50]]));
   });
+});
+
+it('many changes go into a full line part by part, as those before them leave', async () => {
+  await sweep(COFFEE);
+  await stores.write(({ db }) => fillLine(db, 's1', WAITING_MAX - 500));
+  const many = Array.from({ length: 1_200 }, (_, i) => stock(`N${i}`, 1, { subsidiaryId: 's1' }));
+  await stores.write(({ db }) => db.prepare('DELETE FROM sweeps').run());
+  await expect(outbox.takeMany(many, 'cli')).rejects.toMatchObject({ code: 'rate-limited' });
+  const made: number[] = [];
+  const accepted = await outbox.takeMany(many, 'cli', {
+    makeRoom: async (_full, taken) => {
+      made.push(taken.length);
+      const ids = taken.map(({ changeId }) => changeId).join();
+      await stores.write(({ db }) =>
+        db.exec(`UPDATE outbox SET state = 'done', settled_at = created_at WHERE change_id IN (${ids})`),
+      );
+    },
+  });
+  expect(accepted).toHaveLength(1_200);
+  expect(made).toEqual([500, 500]);
 });
