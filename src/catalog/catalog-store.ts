@@ -251,8 +251,14 @@ function selectMappings(where: (column: string) => string): string {
     (field) => `
       SELECT sku, product_id AS productId, subsidiary_id AS subsidiaryId, '${field}' AS field,
         ${COLUMNS[field]} AS externalId
-      FROM integrations WHERE ${where(COLUMNS[field])}`,
+      FROM integrations WHERE ${where(COLUMNS[field])} AND (@within IS NULL OR subsidiary_id = @within)`,
   ).join(' UNION ALL ');
+}
+
+/** `within`: the branch whose mappings alone count; null: those of all. */
+interface MappingQuery {
+  name: string;
+  within: string | null;
 }
 
 /** The mirror's answers to the resolution of changes. A vanished product is one the mirror does not know. */
@@ -260,8 +266,8 @@ export class MirrorCatalog implements CatalogLookup {
   readonly #branches: readonly string[];
   readonly #sweeps: Database.Statement<[], { branch: string; startedAt: string }>;
   readonly #product: Database.Statement<[string], string>;
-  readonly #ofSku: Database.Statement<[{ name: string }], CatalogMapping>;
-  readonly #byExternalId: Database.Statement<[{ name: string }], CatalogMapping>;
+  readonly #ofSku: Database.Statement<[MappingQuery], CatalogMapping>;
+  readonly #byExternalId: Database.Statement<[MappingQuery], CatalogMapping>;
   #isComplete = false;
 
   constructor({ db, branches }: { db: Database.Database; branches: readonly Branch[] }) {
@@ -293,12 +299,12 @@ export class MirrorCatalog implements CatalogLookup {
     return this.#product.get(sku);
   }
 
-  mappingsOf(sku: string): CatalogMapping[] {
-    return this.#ofSku.all({ name: sku }).sort(byPlace);
+  mappingsOf(sku: string, within: string | null = null): CatalogMapping[] {
+    return this.#ofSku.all({ name: sku, within }).sort(byPlace);
   }
 
-  byExternalId(externalId: string): CatalogMapping[] {
-    return this.#byExternalId.all({ name: externalId }).sort(byPlace);
+  byExternalId(externalId: string, within: string | null = null): CatalogMapping[] {
+    return this.#byExternalId.all({ name: externalId, within }).sort(byPlace);
   }
 }
 

@@ -21,10 +21,10 @@ export interface CatalogLookup {
   readonly isComplete: boolean;
   /** The product of a sku; undefined when the mirror does not know it. */
   productOf(sku: string): string | undefined;
-  /** All mappings of a sku, every branch and field. */
-  mappingsOf(sku: string): CatalogMapping[];
-  /** All mappings in which any field equals `externalId`. */
-  byExternalId(externalId: string): CatalogMapping[];
+  /** All mappings of a sku, every field, in every branch or in this one. */
+  mappingsOf(sku: string, subsidiaryId?: string): CatalogMapping[];
+  /** All mappings in which any field equals `externalId`, in every branch or in this one. */
+  byExternalId(externalId: string, subsidiaryId?: string): CatalogMapping[];
 }
 
 /** The branches of the configuration; either id may be unknown, not both. */

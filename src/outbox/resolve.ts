@@ -108,8 +108,17 @@ export function resolveStock(
   const { sku, externalId } = change;
   const branch = namedBranch(change, branches);
   if ('state' in branch) return branch;
-  const mappings =
-    externalId === undefined ? catalog.mappingsOf(sku ?? '') : catalog.byExternalId(externalId);
+  const mappingsIn = (within?: string) =>
+    externalId === undefined
+      ? catalog.mappingsOf(sku ?? '', within)
+      : catalog.byExternalId(externalId, within);
+  if (branch.id !== undefined) {
+    // Hundreds of branches may share an externalId: those of the others matter only when this one has none.
+    const inBranch = mappingsIn(branch.id);
+    const places = sku === undefined ? inBranch : inBranch.filter((each) => each.sku === sku);
+    if (places.length > 0) return ofPlaces(change, branch, places, inBranch, catalog);
+  }
+  const mappings = mappingsIn();
   if (mappings.length === 0) return unknownStock(change, branch, catalog, alreadyRead);
   // A branch whose internal id nobody knows cannot be compared with the mappings.
   if (branch.id === undefined && branch.externalId !== undefined) return asIs(change, branch, mappings);
@@ -119,21 +128,12 @@ export function resolveStock(
     const why = `externalId ${externalId} is no mapping of sku ${sku}; it belongs to`;
     return rejectedAmong('contradiction', why, mappings);
   }
-  let places = ofSku;
   if (branch.id !== undefined) {
-    places = ofSku.filter((each) => each.subsidiaryId === branch.id);
-    if (places.length === 0 && !alreadyRead) return { state: 'needs-read', query: queryOf(change) };
-    if (places.length === 0) {
-      return rejectedAmong('not-in-branch', `${nameOf(change)} is not in branch ${branch.id}; it is`, ofSku);
-    }
-  } else if (countPlaces(ofSku) > 1 && branches.onlyId !== undefined) {
-    const own = ofSku.filter((each) => each.subsidiaryId === branches.onlyId);
-    if (own.length > 0) places = own;
+    if (!alreadyRead) return { state: 'needs-read', query: queryOf(change) };
+    return rejectedAmong('not-in-branch', `${nameOf(change)} is not in branch ${branch.id}; it is`, ofSku);
   }
-  if (countPlaces(places) > 1) {
-    return rejectedAmong('ambiguous', `${nameOf(change)} is sold in several places. Say which one:`, places);
-  }
-  return ofStock(change, branch, places, mappings, catalog);
+  const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.onlyId) : [];
+  return ofPlaces(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
 }
 
 function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranch | Rejection {
@@ -146,21 +146,28 @@ function namedBranch(change: StockChange, branches: BranchDirectory): NamedBranc
   return { id: id ?? ofExternalId, externalId };
 }
 
-/** The change for one stock entry, of which `places` are the mappings, named so that the platform can mean no other. */
-function ofStock(
+/**
+ * The change for one stock entry, of which `places` are the mappings, named so that the platform can mean no other.
+ * `mappings`: all that have the externalId, at least in the branch that is named.
+ */
+function ofPlaces(
   change: StockChange,
   branch: NamedBranch,
   places: readonly CatalogMapping[],
   mappings: readonly CatalogMapping[],
   catalog: CatalogLookup,
 ): Resolution {
+  if (countPlaces(places) > 1) {
+    return rejectedAmong('ambiguous', `${nameOf(change)} is sold in several places. Say which one:`, places);
+  }
   const { sku, subsidiaryId } = places[0] as CatalogMapping;
   const names =
     change.externalId === undefined
       ? MAPPING_FIELDS.flatMap((field) => places.filter((each) => each.field === field))
       : places.slice(0, 1);
   for (const { externalId } of names) {
-    const all = externalId === change.externalId ? mappings : catalog.byExternalId(externalId);
+    const all =
+      externalId === change.externalId ? mappings : catalog.byExternalId(externalId, branch.id);
     if (all.some((each) => each.subsidiaryId === subsidiaryId && each.sku !== sku)) continue;
     const needsBranch = branch.id !== undefined || all.some((each) => each.subsidiaryId !== subsidiaryId);
     const address: Address = needsBranch ? { externalId, subsidiaryId } : { externalId };

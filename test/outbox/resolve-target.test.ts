@@ -18,11 +18,13 @@ function catalogOf(rows: Row[], isComplete = true): CatalogLookup {
     externalId,
     field,
   }));
+  const isIn = (each: CatalogMapping, within?: string) => within === undefined || each.subsidiaryId === within;
   return {
     isComplete,
     productOf: (sku) => all.find((each) => each.sku === sku)?.productId,
-    mappingsOf: (sku) => all.filter((each) => each.sku === sku),
-    byExternalId: (externalId) => all.filter((each) => each.externalId === externalId),
+    mappingsOf: (sku, within) => all.filter((each) => each.sku === sku && isIn(each, within)),
+    byExternalId: (externalId, within) =>
+      all.filter((each) => each.externalId === externalId && isIn(each, within)),
   };
 }
 
