@@ -166,8 +166,7 @@ function ofPlaces(
       ? MAPPING_FIELDS.flatMap((field) => places.filter((each) => each.field === field))
       : places.slice(0, 1);
   for (const { externalId } of names) {
-    const all =
-      externalId === change.externalId ? mappings : catalog.byExternalId(externalId, branch.id);
+    const all = externalId === change.externalId ? mappings : catalog.byExternalId(externalId, branch.id);
     if (all.some((each) => each.subsidiaryId === subsidiaryId && each.sku !== sku)) continue;
     const needsBranch = branch.id !== undefined || all.some((each) => each.subsidiaryId !== subsidiaryId);
     const address: Address = needsBranch ? { externalId, subsidiaryId } : { externalId };

@@ -18,7 +18,8 @@ function catalogOf(rows: Row[], isComplete = true): CatalogLookup {
     externalId,
     field,
   }));
-  const isIn = (each: CatalogMapping, within?: string) => within === undefined || each.subsidiaryId === within;
+  const isIn = (each: CatalogMapping, within?: string) =>
+    within === undefined || each.subsidiaryId === within;
   return {
     isComplete,
     productOf: (sku) => all.find((each) => each.sku === sku)?.productId,
