@@ -1,11 +1,11 @@
 import Database from 'better-sqlite3';
 import type { ShippedPackage } from './licences.ts';
 import type { PackageFacts } from './read-package.ts';
-import type { Target } from './target.ts';
 
 export interface BillOptions {
   facts: PackageFacts;
-  target: Target;
+  /** As Debian calls it. */
+  architecture: string;
   packages: readonly ShippedPackage[];
   date: Date;
 }
@@ -17,9 +17,9 @@ const NO_PARTS = ['node', 'modules', 'napi'];
  * What is in the package, as CycloneDX 1.5 for those who look for known weaknesses: the packages of npm, and what
  * Node and the native SQLite were compiled with, which no list of npm names.
  */
-export function billOfMaterials({ facts, target, packages, date }: BillOptions): string {
+export function billOfMaterials({ facts, architecture, packages, date }: BillOptions): string {
   const { name, version, description, maintainer } = facts;
-  const whole = `pkg:deb/${name}@${version}?arch=${target.debian}`;
+  const whole = `pkg:deb/${name}@${version}?arch=${architecture}`;
   const components = packages.map((shipped) => {
     const purl = `pkg:npm/${shipped.name.replace('@', '%40')}@${shipped.version}`;
     return {
@@ -29,7 +29,7 @@ export function billOfMaterials({ facts, target, packages, date }: BillOptions):
       version: shipped.version,
       purl,
       licenses: [{ expression: shipped.license }],
-      ...(shipped.name === `node-${target.platform}` ? { components: partsOfNode() } : {}),
+      ...(shipped.name.startsWith('node-linux-') ? { components: partsOfNode() } : {}),
       ...(shipped.name === 'better-sqlite3' ? { components: [part('sqlite', sqliteVersion(), purl)] } : {}),
     };
   });

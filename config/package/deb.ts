@@ -1,18 +1,30 @@
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { chmodSync, cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { promisify } from 'node:util';
 import type { PackageFacts } from './read-package.ts';
-import type { Target } from './target.ts';
 
 export interface DebOptions {
   /** The laid out tree; gets the control files. */
   stage: string;
-  /** Directory of the maintainer scripts. */
+  /** Directory of the maintainer scripts, and of `triggers` where there are some. */
   scripts: string;
   facts: PackageFacts;
-  target: Target;
+  /** As Debian calls it; `all` for what runs on each. */
+  architecture: string;
+  depends: string;
+  /** Lines below the description. */
+  about: string;
   /** The file to write. */
   output: string;
   /** Seconds since the epoch that every file is dated to at most. */
@@ -22,17 +34,11 @@ export interface DebOptions {
 }
 
 const SCRIPTS = ['postinst', 'prerm', 'postrm'];
+const TRIGGERS = 'triggers';
 
 /** Adds the control files and packs the tree; the same tree and epoch give the same bytes. */
-export async function buildDeb({
-  stage,
-  scripts,
-  facts,
-  target,
-  output,
-  epoch,
-  compression,
-}: DebOptions): Promise<void> {
+export async function buildDeb(options: DebOptions): Promise<void> {
+  const { stage, scripts, output, epoch, compression } = options;
   const files = readdirSync(stage, { recursive: true, encoding: 'utf8' })
     .filter((name) => statSync(path.join(stage, name)).isFile())
     .sort();
@@ -47,12 +53,16 @@ export async function buildDeb({
   // Whatever the umask of who builds.
   chmodSync(control, 0o755);
   const kib = files.reduce((sum, name) => sum + Math.ceil(statSync(path.join(stage, name)).size / 1024), 0);
-  writeFileSync(path.join(control, 'control'), controlFile(facts, target, kib));
+  writeFileSync(path.join(control, 'control'), controlFile(options, kib));
   const sums = files.map((name) => `${md5(stage, name)}  ${name}\n`);
   writeFileSync(path.join(control, 'md5sums'), sums.join(''));
   for (const name of SCRIPTS) {
     cpSync(path.join(scripts, name), path.join(control, name));
     chmodSync(path.join(control, name), 0o755);
+  }
+  if (existsSync(path.join(scripts, TRIGGERS))) {
+    cpSync(path.join(scripts, TRIGGERS), path.join(control, TRIGGERS));
+    chmodSync(path.join(control, TRIGGERS), 0o644);
   }
   for (const name of ['control', 'md5sums']) chmodSync(path.join(control, name), 0o644);
   // One thread: the packed bytes depend on how the work is split.
@@ -69,22 +79,17 @@ function md5(stage: string, name: string): string {
     .digest('hex');
 }
 
-function controlFile(
-  { name, version, description, maintainer }: PackageFacts,
-  { debian }: Target,
-  kib: number,
-): string {
+function controlFile({ facts, architecture, depends, about }: DebOptions, kib: number): string {
+  const { name, version, description, maintainer } = facts;
   return `Package: ${name}
 Version: ${version}
-Architecture: ${debian}
+Architecture: ${architecture}
 Maintainer: ${maintainer}
 Installed-Size: ${kib}
-Depends: libc6 (>= 2.28), libgcc-s1, libstdc++6 (>= 9), passwd
+Depends: ${depends}
 Section: net
 Priority: optional
 Description: ${description}
- A service that polls the ordering platform, receives its callbacks and keeps
- a local SQLite mirror that the point of sale reads at any time. It carries its
- own Node.
+${about.replaceAll(/^/gm, ' ')}
 `;
 }

@@ -108,8 +108,10 @@ function gpg(...words: string[]): string {
 
 /** Writes the list of one architecture, plain and packed; gives its lines for the Release file. */
 function writePackages(directory: string, architecture: string): string[] {
-  const stanzas = namesIn(path.join(directory, POOL), `_${architecture}.deb`).map((name) => {
-    const file = path.join(directory, POOL, name);
+  const pool = path.join(directory, POOL);
+  const names = [`_${architecture}.deb`, '_all.deb'].flatMap((ending) => namesIn(pool, ending));
+  const stanzas = names.map((name) => {
+    const file = path.join(pool, name);
     const bytes = readFileSync(file);
     const control = execFileSync('dpkg-deb', ['--field', file], { encoding: 'utf8' }).trimEnd();
     return `${control}\nFilename: ${POOL}/${name}\nSize: ${bytes.length}\nSHA256: ${sha256(bytes)}\n`;

@@ -17,7 +17,6 @@ export interface StagedTreeOptions {
   /** An empty directory that becomes the machine's root at install. */
   stage: string;
   facts: PackageFacts;
-  target: Target;
   /** Of the man page and the bill of materials. */
   date: Date;
 }
@@ -34,17 +33,10 @@ tillsync: copyright-not-using-common-license-for-gpl
 const PLAIN = 0o644;
 const PROGRAM = 0o755;
 
-/** Lays out every file of the package, each with its mode. Gives the bill of materials. */
-export async function stageTree({ root, stage, facts, target, date }: StagedTreeOptions): Promise<string> {
-  const put = (place: string, content: string | Uint8Array, mode = PLAIN) => {
-    const file = path.join(stage, place);
-    mkdirSync(path.dirname(file), { recursive: true });
-    writeFileSync(file, content);
-    chmodSync(file, mode);
-  };
-  const copy = (source: string, place: string, mode = PLAIN) =>
-    put(place, readFileSync(path.join(root, source)), mode);
-
+/** Lays out every file of `tillsync`, each with its mode. Gives the bill of materials. */
+export async function stageTree(options: StagedTreeOptions & { target: Target }): Promise<string> {
+  const { root, stage, facts, target, date } = options;
+  const { put, copy } = tools(options);
   const home = path.join(stage, HOME);
   const program = await bundle({ root, directory: home, target });
   // As a browser takes it, in place of its sources.
@@ -86,7 +78,29 @@ export async function stageTree({ root, stage, facts, target, date }: StagedTree
       copy(`test/recipes/${folder}/${name}`, `usr/share/doc/tillsync/recipes/${folder}/${name}`);
     }
   }
-  return billOfMaterials({ facts, target, packages, date });
+  return billOfMaterials({ facts, architecture: target.debian, packages, date });
+}
+
+/** The same of `tillsync-hub`: the unit of the nats-server beside a hub. */
+export function stageHubTree(options: StagedTreeOptions): string {
+  const { root, facts, date } = options;
+  const { put, copy } = tools(options);
+  copy('systemd/tillsync-nats.service', 'lib/systemd/system/tillsync-nats.service');
+  put('usr/share/doc/tillsync-hub/copyright', licences(root, []));
+  put('usr/share/doc/tillsync-hub/changelog.gz', zipped(facts.changelog));
+  return billOfMaterials({ facts, architecture: 'all', packages: [], date });
+}
+
+function tools({ root, stage }: StagedTreeOptions) {
+  const put = (place: string, content: string | Uint8Array, mode = PLAIN) => {
+    const file = path.join(stage, place);
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, content);
+    chmodSync(file, mode);
+  };
+  const copy = (source: string, place: string, mode = PLAIN) =>
+    put(place, readFileSync(path.join(root, source)), mode);
+  return { put, copy };
 }
 
 /** Programs and the sample lie elsewhere in the package than in the repository. */

@@ -39,7 +39,7 @@ const invite = command({
       }
       const { newKey } = await import('../link/nats.ts');
       const { invitationText } = await import('../link/server-config.ts');
-      const { readPem } = await import('../link/server-file.ts');
+      const { readPem } = await import('../link/server-look.ts');
       const { seed, publicKey } = await newKey();
       const expiresAtMs = call.cli.clock.nowMs() + INVITATION_MS;
       const url = config.hub.publicUrl || config.hub.nats;

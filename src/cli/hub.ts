@@ -1,6 +1,6 @@
 import path from 'node:path';
 import { isHub } from '../config/roles.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { ServerConfigPlace } from '../link/hub-state.ts';
 import { type CommandTools, command, group } from './command.ts';
 
@@ -15,26 +15,30 @@ export function requireHub(config: CommandTools['config']): void {
 const serverConfigCommand = command({
   description: "Write the configuration of the nats-server beside the hub, with every branch's rights",
   examples: [
-    'hub server-config /var/lib/tillsync/nats/server.conf',
-    'hub server-config /var/lib/tillsync/nats/server.conf --tls-cert /etc/tillsync/hub.pem --tls-key /etc/tillsync/hub.key',
+    'hub server-config',
+    'hub server-config --tls-cert /etc/tillsync/hub.pem --tls-key /etc/tillsync/hub.key',
   ],
-  argument: ['<file>', 'where to write it; the daemon keeps it in step with the branches from then on'],
+  argument: [
+    '[file]',
+    'where to write it: where it was the last time, at first in nats/server.conf of the storage directory; the daemon keeps it in step with the branches from then on',
+  ],
   options: {
     '--tls-cert <file>': 'PEM file of the certificate, for branches on other machines',
     '--tls-key <file>': 'PEM file of its key',
     '--tls-ca <file>': 'PEM file of the authority that signed it, where machines do not know it',
   },
-  more: '\nThe server is started with: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
+  more: '\nThe server is tillsync-nats.service of the package tillsync-hub, or: nats-server -c FILE\nIt keeps what it holds beside the file, in jetstream/, encrypted.',
   run: (call) => {
     // Written as the daemon's user, which may stand elsewhere.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
-    const file = absolute(call.argument);
     return withHub(call, async ({ parts, config, call: _call }) => {
       if ((tlsCert === undefined) !== (tlsKey === undefined)) {
         throw new TillsyncError('usage', '--tls-cert and --tls-key belong together.');
       }
       const before = parts.state.hub.serverConfig();
+      const usual = path.join(config.storage.directory, 'nats/server.conf');
+      const file = call.argument === undefined ? (before?.file ?? usual) : absolute(call.argument);
       const tls =
         tlsCert === undefined || tlsKey === undefined
           ? (before?.tls ?? null)
@@ -52,8 +56,15 @@ const serverConfigCommand = command({
           },
         );
       }
-      const { hubKeys, readPem, writeServerFile } = await import('../link/server-file.ts');
-      for (const pem of tls ? [tls.certFile, tls.keyFile, tls.caFile] : []) if (pem) readPem(pem);
+      const { readUnit } = await import('../support/doctor/machine.ts');
+      const { hubKeys, PACKAGED_SERVER, writeServerFile } = await import('../link/server-file.ts');
+      if (tls !== null) {
+        const { lookAtCertificate, readPem } = await import('../link/server-look.ts');
+        if (tls.caFile !== null) readPem(tls.caFile);
+        const { publicUrl } = config.hub;
+        const { fault } = lookAtCertificate(tls, publicUrl, call.cli.clock.nowMs());
+        if (fault !== null) throw new TillsyncError('usage', fault);
+      }
       await hubKeys(parts.state.hub);
       const place: ServerConfigPlace = {
         file,
@@ -63,9 +74,13 @@ const serverConfigCommand = command({
       parts.state.hub.noteServerConfig(place);
       const changed = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
       const start = `nats-server -c ${file}`;
+      const isPackaged = file === PACKAGED_SERVER.file && (await readUnit(PACKAGED_SERVER.unit)) !== null;
+      const typed = isPackaged ? 'sudo systemctl enable --now tillsync-nats\n  {restart}' : start;
       return {
         json: { file, changed, start, tls: tls !== null },
-        text: `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${start}\n`,
+        text: asTyped(
+          `${file} ${changed ? 'is written' : 'is as it has to be'}. Start the server with:\n  ${typed}\n`,
+        ),
       };
     });
   },

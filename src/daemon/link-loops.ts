@@ -151,7 +151,7 @@ async function natsBranchLink({ link }: Config, seed: string | undefined): Promi
     });
   }
   const { NatsBranchLink } = await import('../link/nats.ts');
-  const { readPem } = await import('../link/server-file.ts');
+  const { readPem } = await import('../link/server-look.ts');
   const ca = link.caFile === '' ? null : readPem(link.caFile);
   const tls = /^tls:/i.test(link.hub) ? { ca, serverName: null } : null;
   return new NatsBranchLink({ url: link.hub, branch: link.branch, seed, tls });

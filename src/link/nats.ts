@@ -32,6 +32,8 @@ export interface LinkTls {
   ca: string | null;
   /** Whose certificate the server has, where the address names it otherwise. */
   serverName: string | null;
+  /** Only where nothing is told that others may not hear: whatever certificate the server shows is taken. */
+  takesAny?: boolean;
 }
 
 /** One connection, made when it is needed first and again whenever it is gone. */
@@ -67,22 +69,18 @@ export class NatsWire {
           tls: {
             ...(tls.ca !== null && { ca: tls.ca }),
             ...(tls.serverName !== null && { servername: tls.serverName }),
+            ...(tls.takesAny === true && { rejectUnauthorized: false }),
           },
         }),
       });
     } catch (cause) {
       throw down(cause, `The nats-server at ${url} cannot be reached`);
     }
-    const version = made.info?.version ?? '0';
-    if (isOlder(version)) {
+    try {
+      refuseOld(url, made.info?.version ?? '0');
+    } catch (error) {
       await made.close();
-      throw new TillsyncError(
-        'config-invalid',
-        `The nats-server at ${url} is ${version}, which is too old.`,
-        {
-          hint: `Install nats-server ${SERVER_MIN.join('.')} or later; Debian 13 has it.`,
-        },
-      );
+      throw error;
     }
     this.#connection = made;
     return made;
@@ -96,13 +94,14 @@ export class NatsWire {
   }
 }
 
-function isOlder(version: string): boolean {
+/** Throws `config-invalid` for a version that is too old. */
+export function refuseOld(url: string, version: string): void {
   const parts = version.split('.').map((part) => Number.parseInt(part, 10));
-  for (const [i, least] of SERVER_MIN.entries()) {
-    const part = parts[i] ?? 0;
-    if (part !== least) return !(part > least);
-  }
-  return false;
+  const differs = SERVER_MIN.findIndex((least, i) => parts[i] !== least);
+  if (differs === -1 || (parts[differs] ?? 0) > (SERVER_MIN[differs] ?? 0)) return;
+  throw new TillsyncError('config-invalid', `The nats-server at ${url} is ${version}, which is too old.`, {
+    hint: `Install nats-server ${SERVER_MIN.join('.')} or later: sudo apt install tillsync-hub. Debian 13 has it; for Debian 12 see docs/chain.md.`,
+  });
 }
 
 function down(cause: unknown, what: string): TillsyncError {

@@ -3,11 +3,18 @@ import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } 
 import { dirname } from 'node:path';
 import { TillsyncError } from '../core/errors.ts';
 import { syncPath } from '../db/sqlite.ts';
-import type { HubKeys, HubRows } from './hub-state.ts';
+import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import { type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
 import { serverConfig } from './server-config.ts';
+import { lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
 const MODE = 0o600;
+
+/** The unit of the package `tillsync-hub`, and the file that it starts the server with. */
+export const PACKAGED_SERVER = {
+  unit: 'tillsync-nats.service',
+  file: '/var/lib/tillsync/nats/server.conf',
+} as const;
 
 /** `[hub]` of the configuration. */
 export interface HubAddresses {
@@ -31,25 +38,13 @@ export async function ownAccess(
 ): Promise<NatsOptions> {
   const keys = await hubKeys(rows);
   const tls = rows.serverConfig()?.tls ?? null;
-  const serverName = hostOf(publicUrl || nats);
-  const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName };
+  const { host, isName } = placeOf(publicUrl || nats);
+  // No certificate is asked for an address of numbers by name.
+  const serverName = isName ? host : null;
+  // So that a server with a certificate that is out of date can be told to read the new one.
+  const takesAny = user === 'system';
+  const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
   return { url: nats, seed: keys[user], user, tls: how };
-}
-
-/** null for an address of numbers, which no certificate is asked for by name. */
-function hostOf(url: string): string | null {
-  const { hostname } = new URL(url.replace(/^\w+:/, 'http:'));
-  return /^[\d.]+$|^\[/.test(hostname) ? null : hostname;
-}
-
-/** Throws `config-invalid` for a file that cannot be read. */
-export function readPem(file: string): string {
-  try {
-    return readFileSync(file, 'utf8');
-  } catch (cause) {
-    const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
-    throw new TillsyncError('config-invalid', `${file} cannot be read (${why}).`, { cause });
-  }
 }
 
 /** The server's configuration as it has to be now; undefined while nobody said where it is to be written. */
@@ -61,10 +56,9 @@ async function wantedText(
   const place = rows.serverConfig();
   if (!place) return undefined;
   const keys = await hubKeys(rows);
-  const { port } = new URL(nats.replace(/^\w+:/, 'http:'));
   const isOpen = place.tls !== null && publicUrl !== '';
   return serverConfig({
-    listen: `${isOpen ? '0.0.0.0' : '127.0.0.1'}:${port || '4222'}`,
+    listen: `${isOpen ? '0.0.0.0' : '127.0.0.1'}:${placeOf(nats).port}`,
     storeDirectory: place.storeDirectory,
     storageKey: keys.storage,
     tls: place.tls,
@@ -105,12 +99,13 @@ export async function writeServerFile(
   }
 }
 
-/** Keeps the server's configuration in step with the branches that come and go. */
+/** Keeps the server in step with the branches that come and go, and with a certificate that was renewed. */
 export class ServerKeeper {
   readonly #rows: HubRows;
   readonly #addresses: HubAddresses;
-  /** The server may not have read what is in the file: also at the start, for nobody knows. */
+  /** The server may not have read what is in its files: also at the start, for nobody knows. */
   #isBehind = true;
+  #certificate = '';
 
   constructor(rows: HubRows, addresses: HubAddresses) {
     this.#rows = rows;
@@ -120,8 +115,22 @@ export class ServerKeeper {
   /** Throws `config-invalid`, and `link-down` while the server cannot be told: call it again. */
   async look(nowMs: number): Promise<void> {
     if (await writeServerFile(this.#rows, this.#addresses, nowMs)) this.#isBehind = true;
-    if (!this.#isBehind || this.#rows.serverConfig() === undefined) return;
+    const place = this.#rows.serverConfig();
+    if (place === undefined) return;
+    const certificate = stampOf(place.tls);
+    if (certificate !== this.#certificate) this.#isBehind = true;
+    if (!this.#isBehind) return;
+    // It goes on with the one it has rather than with one that no branch takes.
+    const fault = place.tls && lookAtCertificate(place.tls, this.#addresses.publicUrl, nowMs).fault;
+    if (fault) throw new TillsyncError('config-invalid', fault);
     await reloadServer(await ownAccess(this.#rows, this.#addresses, 'system'));
+    this.#certificate = certificate;
     this.#isBehind = false;
   }
+}
+
+/** Another one when a file was exchanged; a link, such as that of an ACME client, is followed. */
+function stampOf(tls: ServerConfigPlace['tls']): string {
+  const files = tls === null ? [] : [tls.certFile, tls.keyFile];
+  return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? '').join(' ');
 }

@@ -66,7 +66,7 @@ describe('the bundled program', () => {
       expect(all.includes(`${name} ${version} (`), name).toBe(true);
     }
     const { components } = JSON.parse(
-      billOfMaterials({ facts: readPackage(ROOT), target: thisTarget(), packages, date: new Date(0) }),
+      billOfMaterials({ facts: readPackage(ROOT), architecture: 'amd64', packages, date: new Date(0) }),
     );
     expect(components.map(({ name }: { name: string }) => name)).toEqual(packages.map(({ name }) => name));
     expect(packages.length).toBeGreaterThan(40);

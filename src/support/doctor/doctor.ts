@@ -10,6 +10,7 @@ import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
+import { PACKAGED_SERVER } from '../../link/server-file.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import {
@@ -27,6 +28,7 @@ import {
   well,
 } from './check.ts';
 import { databaseOutcome, diskOutcome, filesOutcome, readersNow } from './files.ts';
+import { certificateOutcome, lookAt, type Seen, serverOutcome, wayOutcome } from './hub.ts';
 import {
   apiOutcome,
   askDaemon,
@@ -102,7 +104,7 @@ export async function* examine(options: DoctorOptions): AsyncGenerator<CheckResu
   };
   try {
     for (const id of CHECK_IDS) {
-      if (!wanted.has(id) || (id === 'hub' && !(config && hasLink(config)))) continue;
+      if (!wanted.has(id) || !concerns(id, config)) continue;
       onCheck(id);
       const outcome = await outcomeOf(checks[id] ?? (() => skipped(why)));
       yield { id, title: CHECK_TITLES[id], ...outcome };
@@ -128,8 +130,10 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
   ]),
 );
 
-function hasLink(config: Config): boolean {
-  return isBranch(config) || isHub(config);
+/** Whether a check is one of a store like this. */
+function concerns(id: CheckId, config: Config | undefined): boolean {
+  if (id === 'hub.server' || id === 'hub.certificate') return config !== undefined && isHub(config);
+  return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
 /** The checks with a configuration. What several of them need is read when the first one asks for it. */
@@ -218,6 +222,7 @@ class Examination {
           lastOkAt: link.lastOkAt,
         });
       }),
+      ...this.#ofHub(),
       alarms: this.#withStored(
         ({ verdict }) =>
           outcomeOfFindings(verdict, 'alarms') ?? well('The status page tells of nothing else.'),
@@ -226,6 +231,41 @@ class Examination {
         const target = heartbeatTarget({ config: this.#config, secrets: this.#o.setup.secrets });
         return heartbeatOutcome(target ? new URL(target.url).host : null, stored, clock);
       }),
+    };
+  }
+
+  /** The nats-server between a hub and its branches, as seen from here. */
+  #ofHub(): Partial<Record<CheckId, Check>> {
+    const { clock, signal, offline } = this.#o;
+    const config = this.#config;
+    const { nats, publicUrl } = config.hub;
+    let own: Promise<Seen> | undefined;
+    const ownServer = ({ state }: Parts) => {
+      own ??= lookAt(nats, { caFile: state.hub.serverConfig()?.tls?.caFile, calledAs: publicUrl }, signal);
+      return own;
+    };
+    return {
+      'hub.server': this.#withParts(async (parts) => {
+        const unit = await readUnit(PACKAGED_SERVER.unit);
+        return serverOutcome(nats, parts.state.hub.serverConfig(), await ownServer(parts), unit);
+      }),
+      'hub.certificate': this.#withParts(async (parts) => {
+        const place = parts.state.hub.serverConfig();
+        if (place === undefined) return skipped('The nats-server has no configuration yet.');
+        return certificateOutcome(publicUrl, place.tls, await ownServer(parts), clock.nowMs());
+      }),
+      'hub.way': async () => {
+        if (offline) return skipped('Not tried: --offline.');
+        if (isBranch(config)) return wayOutcome(config, await lookAt(config.link.hub, config.link, signal));
+        if (publicUrl === '')
+          return skipped('hub.public_url is empty: only branches on this machine can join.');
+        return this.#withParts(async ({ state }) =>
+          wayOutcome(
+            config,
+            await lookAt(publicUrl, { caFile: state.hub.serverConfig()?.tls?.caFile }, signal),
+          ),
+        )();
+      },
     };
   }
 

@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 export type Suite = 'bookworm' | 'trixie';
@@ -46,6 +46,31 @@ export function cleanDebian(
   }
   renameSync(unfinished, root);
   return root;
+}
+
+/** The file of a package as Debian's mirror has it, fetched once and kept; undefined where that cannot be had. */
+export function debianPackage(suite: Suite, name: string): string | undefined {
+  const place = path.join(KEPT_IN, 'packages', suite);
+  const find = () => readdirSync(place).find((file) => file.startsWith(`${name}_`));
+  mkdirSync(path.join(place, 'lists/partial'), { recursive: true });
+  const keyring = '/usr/share/keyrings/debian-archive-keyring.gpg';
+  writeFileSync(path.join(place, 'sources'), `deb [signed-by=${keyring}] ${MIRROR} ${suite} main\n`);
+  writeFileSync(path.join(place, 'status'), '');
+  // Nothing of this machine's own apt but its keys.
+  const settings = [
+    `Dir::Etc::SourceList=${place}/sources`,
+    'Dir::Etc::SourceParts=/dev/null',
+    'Dir::Etc::Preferences=/dev/null',
+    'Dir::Etc::PreferencesParts=/dev/null',
+    `Dir::State::Lists=${place}/lists`,
+    `Dir::State::Status=${place}/status`,
+    `Dir::Cache=${place}`,
+    'APT::Sandbox::User=root',
+  ].flatMap((setting) => ['-o', setting]);
+  const apt = (...words: string[]) => spawnSync('apt-get', ['-qq', ...settings, ...words], { cwd: place });
+  if (find() === undefined && apt('update').status === 0) apt('download', name);
+  const found = find();
+  return found === undefined ? undefined : path.join(place, found);
 }
 
 /** One whose services run. */

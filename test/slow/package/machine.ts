@@ -135,10 +135,19 @@ export class Machine {
 
 /** The package that `npm run package` wrote. */
 export function builtPackage(architecture = 'amd64'): string {
+  return built('tillsync', architecture);
+}
+
+/** The one that brings the unit of the nats-server beside a hub. */
+export function builtHubPackage(): string {
+  return built('tillsync-hub', 'all');
+}
+
+function built(name: string, architecture: string): string {
   const { version } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8')) as {
     version: string;
   };
-  return path.join(ROOT, 'dist', `tillsync_${version}_${architecture}.deb`);
+  return path.join(ROOT, 'dist', `${name}_${version}_${architecture}.deb`);
 }
 
 /** A copy of the package under another version, after `change` has worked on its unpacked files. */
@@ -148,7 +157,8 @@ export function laterPackage(deb: string, version: string, change: (tree: string
   execFileSync('dpkg-deb', ['-R', deb, tree]);
   execFileSync('sed', ['-i', `s/^Version: .*/Version: ${version}/`, path.join(tree, 'DEBIAN/control')]);
   change(tree);
-  const later = path.join(place, `tillsync_${version}_amd64.deb`);
+  const [name, , kind] = path.basename(deb).split('_');
+  const later = path.join(place, `${name}_${version}_${kind}`);
   execFileSync('dpkg-deb', ['--root-owner-group', '-Znone', '--build', tree, later], { stdio: 'ignore' });
   rmSync(tree, { recursive: true });
   return later;

@@ -1,0 +1,155 @@
+import { createPrivateKey, X509Certificate } from 'node:crypto';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { connect as connectSecure } from 'node:tls';
+import * as z from 'zod';
+import { TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import { refuseOld } from './nats.ts';
+
+const TIMEOUT_MS = 5_000;
+const GREETING_MAX = 64 * 1024;
+
+/** What a nats-server shows to whoever connects, before it asks for a key. */
+export interface ServerSeen {
+  version: string;
+  /** `server_name` of its configuration. */
+  name: string;
+  /** null: it speaks in clear text. */
+  certificate: {
+    /** SHA-256. */
+    fingerprint: string;
+    /** Why a branch would not take it; null: it would. */
+    fault: string | null;
+  } | null;
+}
+
+const INFO = z.object({
+  version: z.string(),
+  server_name: z.string().default(''),
+  tls_required: z.boolean().default(false),
+});
+
+/** Where `nats://…` or `tls://…` leads; `isName`: the host is no address of numbers. */
+export function placeOf(url: string): { host: string; port: number; isName: boolean } {
+  const { hostname, port } = new URL(url.replace(/^\w+:/, 'http:'));
+  const host = hostname.replace(/^\[(.*)\]$/, '$1');
+  return { host, port: Number(port || 4222), isName: !/^[\d.]+$|:/.test(host) };
+}
+
+/** Throws `config-invalid` for a file that cannot be read. */
+export function readPem(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch (cause) {
+    const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
+    throw new TillsyncError('config-invalid', `${file} cannot be read (${why}).`, { cause });
+  }
+}
+
+/**
+ * Connects and listens to what the server says of itself. `ca`: PEM; null: the authorities that this machine knows;
+ * `calledAs`: the address that its certificate is for. Throws `link-down` when nothing answers, `link-refused` for what
+ * is no nats-server, `config-invalid` for an old one.
+ */
+export async function lookAtServer(
+  url: string,
+  { ca, calledAs }: { ca: string | null; calledAs: string },
+  signal: AbortSignal,
+): Promise<ServerSeen> {
+  const { host, port } = placeOf(url);
+  const socket = connect({ host, port });
+  // One that breaks later is told by what waits for it.
+  socket.on('error', () => {});
+  const ends = AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]);
+  try {
+    await once(socket, 'connect', { signal: ends });
+    const info = INFO.safeParse(await greeting(socket, ends));
+    if (!info.success) throw new TillsyncError('link-refused', `What answers at ${url} is no nats-server.`);
+    const { version, server_name: name, tls_required: isSecure } = info.data;
+    refuseOld(url, version);
+    if (!isSecure) return { version, name, certificate: null };
+    const called = placeOf(calledAs);
+    const secure = connectSecure({
+      ...{ socket, host: called.host, rejectUnauthorized: false },
+      ...(called.isName && { servername: called.host }),
+      ...(ca !== null && { ca }),
+    });
+    await once(secure, 'secureConnect', { signal: ends });
+    const fingerprint = secure.getPeerX509Certificate()?.fingerprint256 ?? '';
+    const fault = secure.authorized ? null : String(secure.authorizationError);
+    return { version, name, certificate: { fingerprint, fault } };
+  } catch (cause) {
+    if (cause instanceof TillsyncError) throw cause;
+    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
+    const why = code === 'ABORT_ERR' ? 'no answer in time' : code;
+    throw new TillsyncError('link-down', `Nothing answers at ${url} (${why}).`, { cause });
+  } finally {
+    socket.destroy();
+  }
+}
+
+/** The first line, `INFO {…}`; undefined for anything else. */
+async function greeting(socket: Socket, signal: AbortSignal): Promise<unknown> {
+  let text = '';
+  while (!text.includes('\n') && text.length < GREETING_MAX) {
+    const [part] = (await once(socket, 'data', { signal })) as [Buffer];
+    text += part.toString('latin1');
+    if (!'INFO '.startsWith(text.slice(0, 5))) return undefined;
+  }
+  // What follows belongs to TLS.
+  socket.pause();
+  try {
+    return JSON.parse(text.slice('INFO '.length));
+  } catch {
+    return undefined;
+  }
+}
+
+/** A certificate as it lies in its file. */
+export interface CertificateSeen {
+  /** A sentence: why no branch would take it; null: one would. */
+  fault: string | null;
+  /** Milliseconds since the epoch. */
+  validToMs: number;
+  /** SHA-256. */
+  fingerprint: string;
+}
+
+/**
+ * Looks at a certificate (PEM, the server's own first) and its key as a branch that calls `publicUrl` would (empty: by no name). Throws
+ * `config-invalid` for files that cannot be read.
+ */
+export function lookAtCertificate(
+  { certFile, keyFile }: { certFile: string; keyFile: string },
+  publicUrl: string,
+  nowMs: number,
+): CertificateSeen {
+  const [certificate, key] = [readPem(certFile), readPem(keyFile)];
+  let read: X509Certificate;
+  let fits: boolean;
+  try {
+    read = new X509Certificate(certificate);
+    fits = read.checkPrivateKey(createPrivateKey(key));
+  } catch {
+    const fault = `${certFile} and ${keyFile} are no PEM files of a certificate and of a key without a password.`;
+    return { fault, validToMs: 0, fingerprint: '' };
+  }
+  const validToMs = Date.parse(read.validTo);
+  return { fault: faultOf(), validToMs, fingerprint: read.fingerprint256 };
+
+  function faultOf(): string | null {
+    if (!fits) return `The key in ${keyFile} does not belong to the certificate in ${certFile}.`;
+    const to = publicUrl === '' ? undefined : placeOf(publicUrl);
+    if (to && (to.isName ? read.checkHost(to.host) : read.checkIP(to.host)) === undefined) {
+      const names = read.subjectAltName ?? 'no name at all';
+      return `hub.public_url says ${to.host}, and the certificate in ${certFile} is for ${names}.`;
+    }
+    if (validToMs <= nowMs) return `The certificate in ${certFile} ended at ${isoUtc(validToMs)}.`;
+    const validFromMs = Date.parse(read.validFrom);
+    return validFromMs > nowMs
+      ? `The certificate in ${certFile} is not valid before ${isoUtc(validFromMs)}.`
+      : null;
+  }
+}

@@ -1,0 +1,152 @@
+import { existsSync } from 'node:fs';
+import type { Config } from '../../config/config-type.ts';
+import { isBranch } from '../../config/roles.ts';
+import { asTillsyncError } from '../../core/errors.ts';
+import { isoUtc } from '../../core/time.ts';
+import type { ServerConfigPlace } from '../../link/hub-state.ts';
+import { PACKAGED_SERVER } from '../../link/server-file.ts';
+import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
+import { failed, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
+import type { ServiceUnit } from './machine.ts';
+
+const DAY_MS = 86_400_000;
+/** Authorities that renew by themselves do so a month before; what is left by then was not renewed. */
+const RENEWED_BEFORE_MS = 14 * DAY_MS;
+
+const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
+const START = 'sudo systemctl enable --now tillsync-nats';
+
+/** What was found at an address: a server, or why there is none. */
+export type Seen = ServerSeen | { error: unknown };
+
+/** `caFile`: none or empty for an authority that this machine knows; `calledAs`: another address that it has. */
+export async function lookAt(
+  url: string,
+  { caFile, calledAs }: { caFile?: string | null | undefined; calledAs?: string },
+  signal: AbortSignal,
+): Promise<Seen> {
+  try {
+    return await lookAtServer(
+      url,
+      { ca: caFile ? readPem(caFile) : null, calledAs: calledAs || url },
+      signal,
+    );
+  } catch (error) {
+    return { error };
+  }
+}
+
+/** The nats-server beside a hub: whether it runs, and is the one that the hub wrote the configuration for. */
+export function serverOutcome(
+  nats: string,
+  place: ServerConfigPlace | undefined,
+  seen: Seen,
+  unit: ServiceUnit | null,
+): Outcome {
+  if (place === undefined) {
+    return failed('The configuration of the nats-server was not written yet.', NOT_WRITTEN);
+  }
+  const { file } = place;
+  const facts = { file, unit };
+  if (!existsSync(file))
+    return failed(`The configuration of the nats-server, ${file}, is gone.`, NOT_WRITTEN, facts);
+  const isPackaged = unit !== null && file === PACKAGED_SERVER.file;
+  const start = isPackaged
+    ? `${START}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
+    : `nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`;
+  if ('error' in seen) {
+    const { code, message } = asTillsyncError(seen.error);
+    if (code === 'config-invalid') return outcomeOfError(seen.error);
+    const stop =
+      code === 'link-refused' ? 'End the other program, or give hub.nats another port, then: ' : '';
+    return failed(`The nats-server does not run. ${message}`, `${stop}Start it with: ${start}`, facts);
+  }
+  const { version, name } = seen;
+  if (name !== 'tillsync') {
+    const message = `Another nats-server (${version}) answers at ${nats}, not the one of ${file}.`;
+    return failed(
+      message,
+      `End it and start the right one: sudo systemctl disable --now nats-server && ${START}`,
+      facts,
+    );
+  }
+  if (isPackaged && unit.unitFileState === 'disabled') {
+    return warned(
+      'nats-server runs, but does not start with the machine.',
+      `Have it start with: ${START}`,
+      facts,
+    );
+  }
+  return well(`nats-server ${version} answers at ${nats}.`, { ...facts, version });
+}
+
+/** The certificate that the server shows to branches. */
+export function certificateOutcome(
+  publicUrl: string,
+  tls: ServerConfigPlace['tls'],
+  seen: Seen,
+  nowMs: number,
+): Outcome {
+  if (tls === null) {
+    if (publicUrl === '') return skipped('hub.public_url is empty: only branches on this machine can join.');
+    return failed(
+      'The server has no certificate, so no branch on another machine can join.',
+      'Hand it one with: {tillsync} hub server-config --tls-cert FILE --tls-key FILE',
+    );
+  }
+  const { fault, validToMs, fingerprint } = lookAtCertificate(tls, publicUrl, nowMs);
+  const facts = { file: tls.certFile, validTo: isoUtc(validToMs) };
+  const renew = `Put a new one into ${tls.certFile} and ${tls.keyFile}; the server reads it by itself.`;
+  if (fault !== null) return failed(fault, renew, facts);
+  const shown = 'error' in seen ? null : seen.certificate;
+  if (shown !== null && shown.fingerprint !== fingerprint) {
+    const message = `The server still shows another certificate than that in ${tls.certFile}.`;
+    return failed(message, 'Have it read its files again: sudo systemctl reload tillsync-nats', facts);
+  }
+  if (shown?.fault) {
+    const remedy = `Branches need all that leads to an authority they know: put the whole chain into ${tls.certFile}, or name your own authority with: {tillsync} hub server-config --tls-cert ${tls.certFile} --tls-key ${tls.keyFile} --tls-ca FILE`;
+    return failed(`The certificate in ${tls.certFile} is not trusted (${shown.fault}).`, remedy, facts);
+  }
+  const leftMs = validToMs - nowMs;
+  const until = `until ${isoUtc(validToMs).slice(0, 10)}`;
+  if (leftMs < RENEWED_BEFORE_MS) {
+    const days = Math.floor(leftMs / DAY_MS);
+    return warned(
+      `The certificate in ${tls.certFile} is good for ${days} more days, ${until}.`,
+      renew,
+      facts,
+    );
+  }
+  return well(`The certificate is good ${until}.`, facts);
+}
+
+/** Whether the server is reached where branches reach it: from the hub, or from a branch. */
+export function wayOutcome(config: Pick<Config, 'hub' | 'link'>, seen: Seen): Outcome {
+  const url = isBranch(config) ? config.link.hub : config.hub.publicUrl;
+  if ('error' in seen) {
+    const { message } = asTillsyncError(seen.error);
+    if (isBranch(config)) {
+      const remedy =
+        'Check the connection of this machine, and with whoever runs the hub its firewall and its server.';
+      return failed(message, remedy, { url });
+    }
+    const port = new URL(url.replace(/^\w+:/, 'http:')).port || '4222';
+    return warned(
+      `${message} Some routers lead no machine of theirs back to itself; then this says nothing.`,
+      `Open the port in the firewall and in the router, such as: sudo ufw allow ${port}/tcp; then try it from elsewhere.`,
+      { url },
+    );
+  }
+  const { version, certificate } = seen;
+  if (certificate?.fault) {
+    const remedy = isBranch(config)
+      ? 'Have the certificate of the hub renewed; where its authority changed, join again: {tillsync} init --join INVITATION'
+      : 'See what is wrong with the certificate.';
+    return failed(
+      `The server at ${url} shows a certificate that is not trusted (${certificate.fault}).`,
+      remedy,
+      { url },
+    );
+  }
+  return well(`nats-server ${version} is reached at ${url}.`, { url, version });
+}
