@@ -71,6 +71,8 @@ export class WebhookWatch {
 const GIVE_WAY_MS = 500;
 /** A difference between the clocks that slow correction cannot explain. */
 const CLOCK_JUMP_MS = 2_000;
+/** From the moment at which a poll was due: a line or a platform that is gone for some minutes comes back by itself. */
+const CUT_MS_MAX = 8 * 60_000;
 
 export interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
@@ -86,7 +88,7 @@ export interface OrderLoopOptions {
   log: Log;
   /** How often a poll reaches back to the oldest open order. */
   wideEveryMs: number;
-  /** After this long without a complete poll, a person is told. */
+  /** After this long without a complete poll a person is told, and later where polls are seldom due. */
   staleAfterMs: number;
   /** Sign of life, for the watchdog. */
   beat: () => void;
@@ -102,6 +104,8 @@ export class OrderLoop {
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
   #lastOkMonoMs: number;
+  /** Since the last good poll; more is told. */
+  #patienceMs: number;
   #dueMs = 0;
   #wallAheadMs = 0;
 
@@ -109,6 +113,7 @@ export class OrderLoop {
     this.#options = options;
     this.#waker = new Waker(options.clock);
     this.#lastOkMonoMs = options.clock.monotonicMs();
+    this.#patienceMs = options.staleAfterMs;
   }
 
   /** A hint that something is missing: polls as soon as the rate budget allows. */
@@ -146,7 +151,7 @@ export class OrderLoop {
   }
 
   async #once(signal: AbortSignal): Promise<void> {
-    const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
+    const { poll, schedule, clock, random, log, watch, wideEveryMs, staleAfterMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
     const patient = patientSignal(signal, clock);
     try {
@@ -167,6 +172,7 @@ export class OrderLoop {
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       watch.polled(report.createdIds);
       this.#setDue(schedule.nextAfter(clock.nowMs()));
+      this.#patienceMs = Math.max(staleAfterMs, this.#dueMs - clock.nowMs() + CUT_MS_MAX);
       this.#lookAgain(report, wide);
       this.#logReport(report);
     } catch (error) {
@@ -214,9 +220,9 @@ export class OrderLoop {
   }
 
   #tellIfStale(why: string): void {
-    const { log, alarms, clock, staleAfterMs } = this.#options;
+    const { log, alarms, clock } = this.#options;
     const silentMs = clock.monotonicMs() - this.#lastOkMonoMs;
-    if (silentMs < staleAfterMs) return;
+    if (silentMs < this.#patienceMs) return;
     try {
       alarms.raise('orders.stale', `No complete order poll for ${formatDuration(silentMs)}: ${why}`);
     } catch (storageError) {

@@ -1,5 +1,5 @@
 import { freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, counted, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
@@ -72,6 +72,8 @@ const GARBLED_FOR_MS = 6 * 60_000;
 export class OrderPoll {
   readonly #options: OrderPollOptions;
   #garbledSinceMonoMs: number | undefined;
+  /** False until the disk has taken a poll, since an earlier run may have left the alarm up. */
+  #isStoring = false;
 
   constructor(options: OrderPollOptions) {
     this.#options = options;
@@ -103,7 +105,11 @@ export class OrderPoll {
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       if (!isWrongWindow) {
         await whenFree(clock, () => this.#settle(report));
-        if (request.window === undefined) await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
+        if (request.window === undefined) {
+          await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
+          if (!this.#isStoring) mirror.alarms.lower('storage.failing');
+          this.#isStoring = true;
+        }
       }
       return { report, isWrongWindow };
     } catch (error) {
@@ -250,6 +256,10 @@ export class OrderPoll {
       const nowMs = clock.monotonicMs();
       this.#garbledSinceMonoMs ??= nowMs;
       if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.raise('orders.unreadable', message);
+    }
+    if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed')) {
+      this.#isStoring = false;
+      alarms.raise('storage.failing', `Polls keep nothing: ${message}`);
     }
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message);
   }

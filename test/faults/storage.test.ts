@@ -1,6 +1,8 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, mkdirSync, openSync, readdirSync, renameSync, statSync, writeSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { request } from 'undici';
@@ -229,6 +231,36 @@ it('databases that another process locks for ten seconds do not hold up the even
   expect(codes().length).toBe(statuses.filter((status) => status === 200).length);
   await polled(new Date().toISOString());
 });
+
+it('a disk that dies under the running service is told to the watcher outside, and nothing is confirmed', async () => {
+  const heard: string[] = [];
+  const watcher = createServer((request, response) => {
+    heard.push(request.url ?? '');
+    response.end('OK');
+  });
+  watcher.listen(0, '127.0.0.1');
+  await once(watcher, 'listening');
+  try {
+    const { port } = watcher.address() as AddressInfo;
+    place = await openFaultPlace({ poll: '* * * * * *' });
+    place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
+    const disk = mountFailingDisk(place);
+    const daemon = await place.run();
+    await polled();
+    expect(await notify(place, sampleNotification(1))).toBe(200);
+    await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
+    disk.die();
+    // As an alarm of the platform would have it, of which nothing is kept either.
+    await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
+    for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
+    expect((await ask(daemon, '/healthz')).status).not.toBe(500);
+    expect(daemon.log()).not.toContain('uncaught');
+    expect(await daemon.end('SIGTERM')).not.toBeNull();
+  } finally {
+    watcher.closeAllConnections();
+    watcher.close();
+  }
+}, 180_000);
 
 it('a mirror with overwritten pages is told, confirms nothing, and is built anew within the limits once moved away', async () => {
   place = await openFaultPlace({ poll: '* * * * * *' });

@@ -6,9 +6,7 @@ import type { PollReport, PollRequest } from '../../src/orders/order-poll.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
 const TWO_MINUTES_MS = 120_000;
-const everyTwoMinutes = {
-  nextAfter: (afterMs: number) => (Math.floor(afterMs / TWO_MINUTES_MS) + 1) * TWO_MINUTES_MS,
-};
+const every = (ms: number) => ({ nextAfter: (afterMs: number) => (Math.floor(afterMs / ms) + 1) * ms });
 const report: PollReport = {
   window: { startDate: '2026-01-13', endDate: '2026-01-16' },
   pages: 1,
@@ -23,7 +21,7 @@ const report: PollReport = {
   codes: null,
 };
 
-function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
+function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TWO_MINUTES_MS) {
   const clock = new FakeClock();
   const calls: { atMs: number; wide: boolean }[] = [];
   const alarms: string[] = [];
@@ -37,7 +35,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>) {
         return poll(request ?? {});
       },
     },
-    schedule: everyTwoMinutes,
+    schedule: every(everyMs),
     watch: { polled() {} },
     newGaps: () => gaps.shift() ?? [],
     mayCall: () => usable.yes,
@@ -112,6 +110,29 @@ describe('OrderLoop', () => {
     expect(calls.length - before).toBeGreaterThanOrEqual(2);
     await stop();
   });
+
+  it.each([2, 5, 60])(
+    'polling every %i minutes, tells nobody of a line that is cut for six',
+    async (minutes) => {
+      const line = { isCut: false };
+      const poll = async () => {
+        if (line.isCut) throw new TillsyncError('platform-unreachable', 'The line is cut.');
+        return report;
+      };
+      const { clock, alarms, stop } = setUp(poll, minutes * 60_000);
+      // Just before a poll is due.
+      await clock.advance(every(minutes * 60_000).nextAfter(clock.nowMs()) - clock.nowMs() - 1_000);
+      line.isCut = true;
+      await clock.advance(6 * 60_000);
+      line.isCut = false;
+      await clock.advance(10 * 60_000);
+      expect(alarms).toEqual([]);
+      line.isCut = true;
+      await clock.advance((minutes + 11) * 60_000);
+      expect(alarms).toContain('orders.stale');
+      await stop();
+    },
+  );
 
   it('stops asking while only a person can bring tokens, and goes on by itself when they are there', async () => {
     let locked = false;

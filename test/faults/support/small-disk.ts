@@ -34,7 +34,7 @@ export function mountSmallDisk(place: Workplace, megabytes: number): SmallDisk {
 }
 
 /** An ext4 of its own that turns read-only at the first fault, as it does on a disk that fails. */
-export function mountFailingDisk(place: Workplace): { fail(): void; repair(): void } {
+export function mountFailingDisk(place: Workplace): { fail(): void; die(): void; repair(): void } {
   const directory = place.storage;
   const image = path.join(tmpdir(), `tillsync-image-${process.pid}`);
   execFileSync('truncate', ['-s', '32M', image]);
@@ -51,6 +51,12 @@ export function mountFailingDisk(place: Workplace): { fail(): void; repair(): vo
   return {
     fail: () =>
       writeFileSync(`/sys/fs/ext4/${path.basename(device)}/trigger_fs_error`, 'a fault of the disk'),
+    /** Nothing is read from the device any more, and nothing written to it; only what is in memory is still there. */
+    die() {
+      execFileSync('truncate', ['-s', '0', image]);
+      execFileSync('blockdev', ['--flushbufs', device]);
+      writeFileSync('/proc/sys/vm/drop_caches', '1');
+    },
     repair() {
       unmount();
       execFileSync('sh', ['-c', `fsck.ext4 -fp ${device} > /dev/null || [ $? -eq 1 ]`]);
