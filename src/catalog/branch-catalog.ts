@@ -63,67 +63,76 @@ export function productsFor(
   { branch, subsidiaryId, key }: CatalogBranch,
   named: ProductsNamed,
 ): BranchProducts {
-  const sql = sqlOf(db);
   const isRange = 'after' in named;
   const ids = isRange
-    ? sql.values<string>(
+    ? sqlOf(db).values<string>(
         `SELECT product_id FROM products WHERE product_id > @after AND (@to IS NULL OR product_id <= @to)
          ORDER BY product_id`,
         { ...named },
       )
-    : sql.values<string>(
+    : sqlOf(db).values<string>(
         `SELECT DISTINCT product_id FROM catalog_news WHERE branch IN ('', @branch) AND rev > @fromRev AND rev <= @toRev
          ORDER BY product_id`,
         { ...named, branch },
       );
-  const products: MirroredProduct[] = [];
-  const gone: string[] = [];
-  for (const id of ids) {
-    const found = productOf(db, id, subsidiaryId, key);
-    if (found) products.push(found);
-    else if (!isRange) gone.push(id);
-  }
+  const products = productsSeen(db, ids, subsidiaryId, key);
+  const seen = new Set(products.map(({ productId }) => productId));
+  const gone = isRange ? [] : ids.filter((id) => !seen.has(id));
   return { products, gone, ...(isRange && { range: named }) };
 }
 
+/** As SQLite has what is true or false. */
 type Row<T> = Omit<T, 'show'> & { show: number | null };
 type Sku = MirroredProduct['skus'][number];
+type Stock = Sku['stocks'][number];
+type Mapping = Sku['integrations'][number];
 
-/** Undefined where the branch neither lists it nor has a stock or an id of it. */
-function productOf(
+/** Those of the products that the branch lists, or has a stock or an id of. */
+function productsSeen(
   db: Database.Database,
-  productId: string,
+  ids: readonly string[],
   subsidiaryId: string | null,
   key: string,
-): MirroredProduct | undefined {
+): MirroredProduct[] {
   const sql = sqlOf(db);
-  const head = sql.row<Row<Omit<MirroredProduct, 'skus'>> & { listed: number }>(
+  const named = JSON.stringify(ids);
+  const heads = sql.rows<Row<Omit<MirroredProduct, 'skus'>> & { listed: number }>(
     `SELECT product_id AS productId, name, category, show, vanished_at AS vanishedAt, updated_at AS updatedAt,
        EXISTS (SELECT 1 FROM branch_products b WHERE b.branch = ? AND b.product_id = p.product_id) AS listed
-     FROM products p WHERE product_id = ?`,
-    ...[key, productId],
+     FROM json_each(?) j CROSS JOIN products p ON p.product_id = j.value`,
+    ...[key, named],
   );
-  if (!head) return undefined;
-  const skus = sql.rows<Row<Omit<Sku, 'stocks' | 'integrations'>>>(
-    `SELECT sku, barcode, price, with_discount AS withDiscount, discount, show FROM skus
-     WHERE product_id = ? ORDER BY sku`,
-    productId,
+  const skus = sql.rows<Row<Omit<Sku, 'stocks' | 'integrations'>> & { productId: string }>(
+    `SELECT product_id AS productId, sku, barcode, price, with_discount AS withDiscount, discount, show
+     FROM json_each(?) j CROSS JOIN skus s ON s.product_id = j.value ORDER BY sku`,
+    named,
   );
-  const whole = skus.map(({ show, ...sku }) => ({
-    ...{ ...sku, show: fromBit(show) },
-    stocks: sql
-      .rows<Row<Sku['stocks'][number]>>(
-        `SELECT subsidiary_id AS subsidiaryId, qty, show FROM stocks WHERE sku = ? AND subsidiary_id = ?`,
-        ...[sku.sku, subsidiaryId],
-      )
-      .map((stock) => ({ ...stock, show: fromBit(stock.show) })),
-    integrations: sql.rows<Sku['integrations'][number]>(
-      `SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA, product_code_pos_b AS productCodePosB,
-         ext_id AS extId FROM integrations WHERE sku = ? AND subsidiary_id = ? ORDER BY rowid`,
-      ...[sku.sku, subsidiaryId],
-    ),
-  }));
-  const { listed, show, ...rest } = head;
-  const has = whole.some(({ stocks, integrations }) => stocks.length + integrations.length > 0);
-  return has || listed === 1 ? { ...rest, show: fromBit(show), skus: whole } : undefined;
+  const place = [JSON.stringify(skus.map(({ sku }) => sku)), subsidiaryId];
+  const stocks = sql.rows<Row<Stock> & { sku: string }>(
+    `SELECT k.sku, subsidiary_id AS subsidiaryId, qty, show
+     FROM json_each(?) j CROSS JOIN stocks k ON k.sku = j.value AND k.subsidiary_id = ?`,
+    ...place,
+  );
+  const mappings = sql.rows<Mapping & { sku: string }>(
+    `SELECT i.sku, subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
+       product_code_pos_b AS productCodePosB, ext_id AS extId
+     FROM json_each(?) j CROSS JOIN integrations i ON i.sku = j.value AND i.subsidiary_id = ? ORDER BY i.rowid`,
+    ...place,
+  );
+  const stocksOf = Map.groupBy(stocks, ({ sku }) => sku);
+  const mappingsOf = Map.groupBy(mappings, ({ sku }) => sku);
+  const skusOf = Map.groupBy(skus, ({ productId }) => productId);
+  return heads.flatMap(({ listed, ...head }) => {
+    const own = (skusOf.get(head.productId) ?? []).map(({ productId: _, ...sku }) => ({
+      ...withShow(sku),
+      stocks: (stocksOf.get(sku.sku) ?? []).map(({ sku: _of, ...stock }) => withShow(stock)),
+      integrations: (mappingsOf.get(sku.sku) ?? []).map(({ sku: _of, ...mapping }) => mapping),
+    }));
+    const has = own.some(({ stocks: here, integrations }) => here.length + integrations.length > 0);
+    return has || listed === 1 ? { ...withShow(head), skus: own } : [];
+  });
+}
+
+function withShow<T extends { show: number | null }>(row: T): Omit<T, 'show'> & { show: boolean | null } {
+  return { ...row, show: fromBit(row.show) };
 }

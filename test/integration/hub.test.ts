@@ -194,6 +194,54 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     expect(outboxOf(branch('B1').storage, 'count-2')?.message).toMatch(/nobody-knows/);
   });
 
+  it('brings a branch the catalogue of its own, and what changes of it', async () => {
+    const file = (storage: string) => path.join(storage, 'mirror.db');
+    const seen = (storage: string, subsidiaryId: string) => [
+      rows(
+        file(storage),
+        `SELECT p.product_id, name, category, p.show, sku, price, barcode, s.show FROM products p JOIN skus s USING (product_id)
+         WHERE sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}') ORDER BY sku`,
+      ),
+      rows(
+        file(storage),
+        `SELECT sku, qty, show FROM stocks WHERE subsidiary_id = '${subsidiaryId}' ORDER BY sku`,
+      ),
+      rows(
+        file(storage),
+        `SELECT sku, ext_id, product_id_pos_a, product_code_pos_b FROM integrations
+         WHERE subsidiary_id = '${subsidiaryId}' ORDER BY sku`,
+      ),
+    ];
+    for (const [name, id] of [
+      ['B1', 'sub-1'],
+      ['B2', 'sub-2'],
+    ] as const) {
+      const { storage } = branch(name);
+      await until(
+        `${name} has its catalogue`,
+        () => JSON.stringify(seen(storage, id)) === JSON.stringify(seen(hub.storage, id)),
+        30_000,
+      );
+      expect(seen(storage, id)[0]).not.toHaveLength(0);
+      const others = `SELECT subsidiary_id FROM stocks WHERE subsidiary_id <> '${id}' UNION ALL
+        SELECT subsidiary_id FROM integrations WHERE subsidiary_id <> '${id}'`;
+      expect(rows(file(storage), others)).toEqual([]);
+    }
+    // The count of the test before is what the branch reads of its own stock by now.
+    const { sku } = product('sub-1');
+    expect(rows(file(branch('B1').storage), `SELECT qty FROM stocks WHERE sku = '${sku}'`)).toEqual([
+      { qty: 37 },
+    ]);
+    insert('B1', 'INSERT INTO stock_changes (sku, qty, reference) VALUES (?, 38, ?)', String(sku), 'by-sku');
+    await until('the count by sku is done', () => outboxOf(branch('B1').storage, 'by-sku')?.state === 'done');
+    expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(38);
+    const listed = await runCommand(branch('B1').env, ['catalog', 'unmapped', '--json']);
+    expect(JSON.parse(listed.stdout)).toHaveProperty('products');
+    const shown = await runCommand(branch('B1').env, ['product', 'show', '--sku', String(sku), '--json']);
+    expect(shown.stdout).toContain('sub-1');
+    expect(shown.stdout).not.toContain('sub-2');
+  }, 60_000);
+
   it('takes prices only from a branch that may set them', async () => {
     const price = 'INSERT INTO product_changes (sku, price, reference) VALUES (?, ?, ?)';
     insert('B1', price, product('sub-1').sku, 1990, 'price-1');
