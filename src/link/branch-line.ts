@@ -14,7 +14,16 @@ import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
 import type { ChangeBody } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
-import { type DownMessage, RESULT, type Result, UP_ITEMS_MAX, type UpItem } from './link.ts';
+import {
+  type DownMessage,
+  type HelloAnswer,
+  RESULT,
+  type Result,
+  SNAPSHOT,
+  SNAPSHOT_END,
+  UP_ITEMS_MAX,
+  type UpItem,
+} from './link.ts';
 
 /** Where a branch is. */
 export interface BranchPlace {
@@ -29,9 +38,11 @@ export interface BranchPlace {
  * caller's transaction.
  */
 
-/** Begins a line where there is none yet. */
-export function beginLink(db: Database.Database): void {
-  sqlOf(db).run('INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
+/** Begins a line where there is none yet; gives it then. */
+export function beginLink(db: Database.Database): string | undefined {
+  const line = randomUUID();
+  const begin = 'INSERT INTO link (one, line) VALUES (1, ?) ON CONFLICT DO NOTHING';
+  return sqlOf(db).run(begin, line).changes === 0 ? undefined : line;
 }
 
 export function branchPlace(db: Database.Database): BranchPlace {
@@ -39,8 +50,22 @@ export function branchPlace(db: Database.Database): BranchPlace {
   return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
 }
 
-/** The hub has more of this line than was ever handed up from here: this mirror is an older copy, so it begins anew. */
-export function beginLine(db: Database.Database): void {
+/** Whether the hub's word fits what was handed up from here; else this mirror, or the hub's, is an older copy. */
+export function isAgreed(
+  db: Database.Database,
+  { upTo, isLineKnown }: HelloAnswer,
+  isOwnLine: boolean,
+): boolean {
+  const { lastU } = branchPlace(db);
+  const firstU = sqlOf(db).value<number | null>('SELECT min(u) FROM up_items') ?? lastU + 1;
+  return (isLineKnown || isOwnLine) && upTo >= firstU - 1 && upTo <= lastU;
+}
+
+/**
+ * Numbers what is under way anew. `isCopy`: what was handed up and what came down may not be what this mirror says, so
+ * it hears the hub anew, from a snapshot. Gives the line.
+ */
+export function beginLine(db: Database.Database, isCopy: boolean): string {
   const items = sqlOf(db).rows<{ kind: string; changeId: number | null; body: string }>(
     'SELECT kind, change_id AS changeId, body FROM up_items ORDER BY u',
   );
@@ -49,7 +74,15 @@ export function beginLine(db: Database.Database): void {
     const again = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
     sqlOf(db).run(again, i + 1, kind, changeId, body);
   }
-  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', randomUUID(), items.length);
+  const line = randomUUID();
+  sqlOf(db).run('UPDATE link SET line = ?, last_u = ?', line, items.length);
+  if (isCopy) sqlOf(db).run('UPDATE link SET epoch = NULL, mark = 0');
+  return line;
+}
+
+/** Whether something has a number and is not known to have arrived. */
+export function isUnderWay(db: Database.Database): boolean {
+  return sqlOf(db).row('SELECT 1 FROM up_items') !== undefined;
 }
 
 export interface Applied {
@@ -63,6 +96,7 @@ const ORDER = z.object({
   observedAt: z.string(),
   raw: z.string(),
   reading: z.custom<OrderReading>((value) => isReading(value)),
+  isWhole: z.literal(true).exactOptional(),
 });
 
 const FORGET = z.object({ orderId: z.string().min(1) });
@@ -85,13 +119,14 @@ export function applyDown(
 ): Applied {
   const { db } = stores;
   let { epoch, mark } = branchPlace(db);
+  const { line } = branchPlace(db);
   const applied: Applied = { orders: 0, hasGap: false };
   for (const message of messages) {
-    const isSnapshot = message.kind === 'snapshot-begin' && (message.epoch !== epoch || message.n > mark);
-    if (isSnapshot) {
-      if (message.epoch !== epoch) handUpAgain(db, nowMs);
-      applied.hasGap = false;
-    } else if (message.epoch !== epoch || message.n > mark + 1) {
+    const isSnapshot =
+      message.kind === 'snapshot-begin' &&
+      (message.epoch === epoch ? message.n > mark : isForLine(message, line));
+    if (isSnapshot) applied.hasGap = false;
+    else if (message.epoch !== epoch || message.n > mark + 1) {
       applied.hasGap = true;
       continue;
     } else if (message.n <= mark) continue;
@@ -102,18 +137,29 @@ export function applyDown(
   return applied;
 }
 
+/** An earlier one, said again, begins before what is here. */
+function isForLine({ body }: DownMessage, line: string): boolean {
+  const snapshot = SNAPSHOT.safeParse(JSON.parse(body));
+  return snapshot.success && (snapshot.data.line ?? line) === line;
+}
+
 /** Whether it was an order. What cannot be applied is kept for a person and does not hold up what follows. */
 function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpellings, nowMs: number): boolean {
   const { db } = stores;
   const apply = db.transaction(() => {
     if (message.kind === 'order') {
-      const { source, reading, raw, observedAt }: SentOrder = ORDER.parse(JSON.parse(message.body));
+      const { source, reading, raw, observedAt, isWhole }: SentOrder = ORDER.parse(JSON.parse(message.body));
+      const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
+      // A hub that was restored knows less than it has said before.
+      if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
       forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
     } else if (message.kind === 'catalog') {
       stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
+    } else if (message.kind === 'snapshot-end') {
+      handUpAgain(db, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
     } else if (message.kind === 'result') applyResult(db, RESULT.parse(JSON.parse(message.body)), nowMs);
     return message.kind === 'order';
   });
@@ -151,14 +197,16 @@ function applyResult(db: Database.Database, { change, state, message }: Result, 
   if (row && state !== 'superseded') queue.outlive(row, at);
 }
 
-/** The hub begins a new life: what has no final word, and what the POS has booked, it may never have heard. */
-function handUpAgain(db: Database.Database, nowMs: number): void {
+/** Behind a snapshot: what still has no final word, and what the POS has booked, the hub may never have heard. */
+function handUpAgain(db: Database.Database, underWay: readonly number[], nowMs: number): void {
   const queue = new OutboxQueue(db);
   queue.begin();
+  const isAtHub = new Set(underWay);
   const under =
     "WHERE state = 'sending' AND change_id NOT IN (SELECT change_id FROM up_items WHERE change_id NOT NULL)";
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
-    queue.putBack(sent, 'The hub began anew; it is handed up again.', isoUtc(nowMs));
+    if (isAtHub.has(sent.changeId)) continue;
+    queue.putBack(sent, 'The hub did not say what became of it; it is handed up again.', isoUtc(nowMs));
   }
   sqlOf(db).run(
     `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks

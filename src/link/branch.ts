@@ -14,6 +14,8 @@ import {
   beginLine,
   beginLink,
   branchPlace,
+  isAgreed,
+  isUnderWay,
   nextUp,
   noteUp,
   takeBack,
@@ -38,6 +40,8 @@ const LOOK_EVERY_MS = 500;
 const PRUNED_AT_ONCE = 1_000;
 /** Characters of what is taken in by one transaction, by about one message more at the most. */
 const PART_LENGTH = 500_000;
+/** Longer than a message that was given and not taken is kept back. */
+const IDLES_MAX = 3;
 
 export interface BranchOptions {
   link: BranchLink;
@@ -68,6 +72,15 @@ export class BranchFollower {
   #wantsSnapshot = false;
   /** Until then the hub takes nothing but what is sold out. */
   #fullUntilMs = Number.NEGATIVE_INFINITY;
+  /**
+   * Of this process: numbers are given on it alone. On a line that it found another machine with a copy of the mirror
+   * may give the same ones.
+   */
+  #ownLine: string | undefined;
+  /** Up to this number the feed was given to the server, as the hub said last. */
+  #published = 0;
+  /** How many times running the server had nothing more though something is missing. */
+  #idles = 0;
 
   constructor(options: BranchOptions) {
     this.#options = options;
@@ -80,10 +93,15 @@ export class BranchFollower {
     this.#up.wake();
   }
 
+  /** Begins what a new mirror lacks. */
+  async begin(): Promise<void> {
+    this.#ownLine = (await this.#options.mirror.write(beginLink)) ?? this.#ownLine;
+  }
+
   /** Follows the feed until the signal. */
   async follow(signal: AbortSignal, beat: () => void): Promise<void> {
-    const { link, mirror, clock, log } = this.#options;
-    await mirror.write(beginLink);
+    const { link, clock, log } = this.#options;
+    await this.begin();
     while (!signal.aborted) {
       try {
         this.#following = new AbortController();
@@ -106,6 +124,8 @@ export class BranchFollower {
 
   /** Each part of them in one transaction. */
   async take(messages: readonly DownMessage[]): Promise<void> {
+    if (messages.length === 0) return this.#idle();
+    this.#idles = 0;
     for (const part of parts(messages)) await this.#takePart(part);
   }
 
@@ -122,10 +142,19 @@ export class BranchFollower {
     if (orders > 0) onOrders();
   }
 
+  /** The end of a feed is missing where the server has nothing more: another machine took it, or it was lost. */
+  #idle(): void {
+    const { mark } = this.#options.mirror.read(branchPlace);
+    this.#idles = mark < this.#published ? this.#idles + 1 : 0;
+    if (this.#idles < IDLES_MAX || this.#wantsSnapshot) return;
+    this.#wantsSnapshot = true;
+    this.#up.wake();
+  }
+
   /** Says hello and hands up until the signal. */
   async handUp(signal: AbortSignal, beat: () => void): Promise<void> {
-    const { clock, log, mirror } = this.#options;
-    await mirror.write(beginLink);
+    const { clock, log } = this.#options;
+    await this.begin();
     let helloMs = Number.NEGATIVE_INFINITY;
     let isDown = false;
     while (!signal.aborted) {
@@ -164,30 +193,41 @@ export class BranchFollower {
 
   /** Tells the hub where this branch is, and hears how the hub fares. Throws `link-…`. */
   async hello(): Promise<void> {
-    const { mirror, stores, verdict, version } = this.#options;
-    const { epoch, mark, line, lastU } = mirror.read(branchPlace);
+    const { mirror, stores, verdict, version, log } = this.#options;
+    const { epoch, mark, line } = mirror.read(branchPlace);
     const { level, findings } = verdict();
     const question: Hello = {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
-      ...{ epoch, mark, line, ...mirror.read(waitingUp) },
+      ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
       verdict: { level, finding: findings[0]?.code ?? null },
     };
-    const { upTo, freshness } = await this.#ask('hello', question, HELLO_ANSWER);
+    const answer = await this.#ask('hello', question, HELLO_ANSWER);
     this.#isStart = false;
     this.#isRefused = false;
     this.#freshness.ok();
-    for (const each of freshness) mirror.adoptFreshness(each);
-    if (upTo > lastU) await mirror.write(beginLine);
-    else await mirror.write((db) => noteUp(db, upTo));
-    if (upTo > lastU) await this.hello();
+    this.#published = answer.published;
+    for (const each of answer.freshness) mirror.adoptFreshness(each);
+    if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
+      await mirror.write((db) => noteUp(db, answer.upTo));
+    } else {
+      log.warn({}, 'the mirror of this branch or that of the hub is an older copy; a snapshot is asked for');
+      await this.#beginLine(true);
+    }
+  }
+
+  async #beginLine(isCopy: boolean): Promise<void> {
+    this.#ownLine = await this.#options.mirror.write((db) => beginLine(db, isCopy));
+    await this.hello();
   }
 
   /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */
   async handUpOnce(): Promise<boolean> {
     const { mirror, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
+    const isOwnLine = mirror.read(branchPlace).line === this.#ownLine;
+    if (!isOwnLine && !mirror.read(isUnderWay)) await this.#beginLine(false);
     const isFull = clock.monotonicMs() < this.#fullUntilMs;
     const items = await mirror.write((db) => nextUp(db, isFull));
     if (items.length === 0) return false;

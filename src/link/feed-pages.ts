@@ -28,10 +28,10 @@ const LOOKED_AT = 500;
 /** Branches whose changes of the catalogue make one page, so that an order never waits behind many. */
 const CHANGED_AT_ONCE = 4;
 
-/** Begins to write all that a branch needs to go on without what came before. */
-export function beginSnapshot(db: Database.Database, branch: string, nowMs: number): void {
+/** Begins to write all that a branch needs to go on without what came before; `line`: of the mirror that asked. */
+export function beginSnapshot(db: Database.Database, branch: string, line: string, nowMs: number): void {
   const at = isoUtc(nowMs);
-  addToFeed(db, branch, 'snapshot-begin', {}, { at });
+  addToFeed(db, branch, 'snapshot-begin', { line }, { at });
   // What happens to an order from now on goes down whole by itself.
   sqlOf(db).run(
     `UPDATE feed_branches SET snapshot_n = last_n, snapshot_at = @at, snapshot_stage = 'open', snapshot_after = 0,
@@ -65,13 +65,22 @@ export function addPage(db: Database.Database, nowMs: number): boolean {
     at,
   );
   const next = after === null ? STAGES[STAGES.indexOf(stage) + 1] : stage;
-  if (next === undefined) addToFeed(db, branch, 'snapshot-end', {}, { at });
+  if (next === undefined) addToFeed(db, branch, 'snapshot-end', { underWay: underWay(db, branch) }, { at });
   const begin = { open: 0, results: 0, catalog: '', ended: snapshot.seq + 1 };
   sqlOf(db).run(
     'UPDATE feed_branches SET snapshot_stage = ?, snapshot_after = ? WHERE branch = ?',
     ...[next ?? null, after ?? (next ? begin[next] : null), branch],
   );
   return true;
+}
+
+/** Changes of the branch that the hub sends by itself. */
+function underWay(db: Database.Database, branch: string): number[] {
+  return sqlOf(db).values<number>(
+    `SELECT u.branch_change_id FROM handed_up u INDEXED BY handed_up_by_branch JOIN outbox o USING (change_id)
+     WHERE u.branch = ? AND o.state IN ('pending', 'sending') AND o.held_guard IS NULL`,
+    branch,
+  );
 }
 
 /** Whether there is something to put. */
@@ -88,16 +97,19 @@ function addOrders(
   at: string,
 ): number | null {
   const isOpen = stage === 'open';
-  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open FROM orders INDEXED BY orders_by_store
+  const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders INDEXED BY orders_by_store
     WHERE store_external_id = @store AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
     LIMIT ${LOOKED_AT}`;
   const stores = sqlOf(db).values<string>('SELECT store_id FROM feed_stores WHERE branch = ?', branch);
   const found = stores.flatMap((store) =>
-    sqlOf(db).rows<{ orderId: string; seq: number; open: number }>(part, { store, after, seq }),
+    sqlOf(db).rows<{ orderId: string; seq: number; open: number; forgotten: number }>(part, { store, after, seq }),
   );
   const page = found.sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
-  for (const { orderId, open } of page) {
-    if ((open === 1) === isOpen) sendWhole(db, branch, orderId, at);
+  for (const { orderId, open, forgotten } of page) {
+    if ((open === 1) !== isOpen) continue;
+    sendWhole(db, branch, orderId, at);
+    // The branch may have the customer in what it heard of the order before.
+    if (forgotten === 1) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
   }
   return page.at(-1)?.seq ?? null;
 }
@@ -187,5 +199,5 @@ function wholeOrder(
   if (order === undefined || raw === undefined) return undefined;
   const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
   const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
-  return { source: 'poll', observedAt, reading, raw };
+  return { source: 'poll', observedAt, reading, raw, isWhole: true };
 }

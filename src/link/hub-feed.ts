@@ -11,7 +11,7 @@ import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
 import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
-import type { Hello, Result, UpItem } from './link.ts';
+import type { Hello, HelloAnswer, Result, UpItem } from './link.ts';
 
 /** A branch with a tillsync of its own, as the hub's configuration has it. */
 export interface FeedBranch extends Branch {
@@ -200,9 +200,22 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
   );
 }
 
-/** How far the branch's line was taken in; undefined for a branch that is not there. */
-export function upToOf(db: Database.Database, branch: string): number | undefined {
-  return branchRow(db, branch)?.upTo;
+/** How far the branch's line was taken in, and whether it is `line`. */
+export function lineOf(
+  db: Database.Database,
+  branch: string,
+  line: string,
+): Pick<HelloAnswer, 'upTo' | 'isLineKnown'> {
+  const row = branchRow(db, branch);
+  return { upTo: row?.line === line ? row.upTo : 0, isLineKnown: row?.line === line };
+}
+
+/** Up to this number the server was given the branch's feed. */
+export function publishedTo(db: Database.Database, branch: string): number {
+  const sql = `SELECT coalesce(
+    (SELECT min(n) - 1 FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch = @branch),
+    (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
+  return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
 /** Takes note of where a branch is, and writes it a snapshot where it cannot go on without one. */
@@ -210,13 +223,17 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
   const row = branchRow(db, branch);
   if (!row) return;
   if (row.line !== hello.line) {
+    // It begins one of its own then, and asks again.
+    if (!hello.isOwnLine) return;
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
   }
+  // Its numbers of changes may mean others than those that were handed up under them before; it hands them up again.
+  if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
   if (hello.epoch === epoch && hello.mark > row.lastN) {
     // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.
     beginEpoch(db);
-    beginSnapshot(db, branch, nowMs);
+    beginSnapshot(db, branch, hello.line, nowMs);
     return;
   }
   const isOtherEpoch = hello.epoch !== epoch;
@@ -227,7 +244,9 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) beginSnapshot(db, branch, nowMs);
+  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) {
+    beginSnapshot(db, branch, hello.line, nowMs);
+  }
 }
 
 /** The numbers of the feed are of another life from now on: each branch then needs a snapshot. */

@@ -20,7 +20,7 @@ export interface ServerConfigPlace {
 /** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror. */
 export type BranchReport = Pick<
   Hello,
-  'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
+  'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 >;
 
 export interface InvitedBranch {

@@ -15,16 +15,17 @@ import {
   hasSettled,
   hasWaitingAcks,
   isNews,
+  lineOf,
   nameInCatalog,
   notePublished,
   noteStream,
   pruneFeed,
+  publishedTo,
   sendSettled,
   takeHello,
   takeUp,
   unassigned,
   unpublished,
-  upToOf,
 } from './hub-feed.ts';
 import type { HubRows } from './hub-state.ts';
 import {
@@ -66,11 +67,13 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   /** Of each branch the process that is heard. */
-  readonly #instances = new Map<string, string>();
+  readonly #instances: Map<string, string>;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+    const heard = options.rows.branches().map(({ branch, report }) => [branch, report?.instance] as const);
+    this.#instances = new Map(heard.filter((each): each is [string, string] => each[1] !== undefined));
   }
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -197,15 +200,29 @@ export class Hub {
     if (hello.isStart || !this.#instances.has(branch)) this.#instances.set(branch, hello.instance);
     const replaced = this.#replaced(branch, hello.instance);
     if (replaced !== undefined) return replaced;
+    const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     if (mirror.read((db) => isNews(db, branch, hello))) {
       await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
     }
     const { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
-    const report = { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version };
+    const report = {
+      instance: hello.instance,
+      mark,
+      waiting,
+      oldestWaitingAt,
+      rejected,
+      quarantined,
+      verdict,
+      version,
+    };
     rows.saw(branch, report, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
-    const upTo = mirror.read((db) => upToOf(db, branch)) ?? 0;
-    return JSON.stringify({ upTo, freshness: freshness as HelloAnswer['freshness'] } satisfies HelloAnswer);
+    return JSON.stringify({
+      ...mirror.read((db) => lineOf(db, branch, hello.line)),
+      isLineKnown,
+      published: mirror.read((db) => publishedTo(db, branch)),
+      freshness: freshness as HelloAnswer['freshness'],
+    } satisfies HelloAnswer);
   }
 
   async #changes(branch: FeedBranch, asked: unknown): Promise<string> {

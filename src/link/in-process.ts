@@ -20,6 +20,8 @@ export class InProcessServer {
   lostAnswers = 0;
   /** The next so many messages are stored, and the hub does not hear of it. */
   lostAcknowledgements = 0;
+  /** That the next so many parts were taken is not heard here: they are given again. */
+  lostTakes = 0;
 
   /** Everything that was kept is gone, as when the server's files were deleted. */
   lose(): void {
@@ -74,8 +76,15 @@ export class InProcessServer {
           const messages = this.#kept.get(name)?.slice(from, from + 200) ?? [];
           if (messages.length > 0) {
             await take(messages);
+            if (this.lostTakes > 0) {
+              this.lostTakes -= 1;
+              throw down();
+            }
             this.#taken.set(name, from + messages.length);
-          } else await this.#more(signal);
+          } else {
+            await take([]);
+            if (!signal.aborted) await this.#more(signal);
+          }
         }
       },
       ask: async (question, body) => {

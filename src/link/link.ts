@@ -56,6 +56,8 @@ export const HELLO = z.object({
   /** Whether it met a gap in the feed. */
   wantsSnapshot: z.boolean(),
   line: text,
+  /** Whether this process began it: only then the hub takes a line that it does not know. */
+  isOwnLine: z.boolean().default(true),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
   /** Changes that were refused and that nobody has looked after yet. */
@@ -82,10 +84,20 @@ const freshness = z.object({
 export const HELLO_ANSWER = z.object({
   /** Up to this number of its line the hub has what the branch handed up. */
   upTo: z.number().int().min(0),
+  /** False: the hub has heard another line since, so this mirror is an older copy, or one of two. */
+  isLineKnown: z.boolean().default(true),
+  /** Up to this number the branch's feed was given to the server. */
+  published: z.number().int().min(0).default(0),
   /** How the hub's own orders come in. */
   freshness: z.array(freshness),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
+
+/** A snapshot that begins. `line`: of the branch that asked for it; one that hears the hub anew waits for its own. */
+export const SNAPSHOT = z.object({ line: text.optional() });
+
+/** Its end. `underWay`: changes of the branch that the hub has and that wait for no person. */
+export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).default([]) });
 
 export const UP_ITEM = z.object({
   /** Number on the line, rising without a gap. */

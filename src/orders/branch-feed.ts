@@ -12,6 +12,8 @@ export interface SentOrder {
   reading: OrderReading;
   /** JSON text as received. */
   raw: string;
+  /** The order as the hub has it, not a step of it. */
+  isWhole?: true;
 }
 
 export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';

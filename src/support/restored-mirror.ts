@@ -136,6 +136,7 @@ export interface PrepareOptions {
   clock: Clock;
 }
 
+// A branch hands up again what has no final word, so what is held here of it concerns nobody.
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;
@@ -145,6 +146,7 @@ const DISTRUST_CATALOGUE = `
   DELETE FROM stock_counts;
   UPDATE hub SET epoch = lower(hex(randomblob(16)));
   UPDATE feed_branches SET snapshot_at = NULL;
+  DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));
   INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)
     ON CONFLICT DO NOTHING;
   DELETE FROM up_items;

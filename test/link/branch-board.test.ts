@@ -96,7 +96,15 @@ describe('the board of branches', () => {
     chain.hub.parts.state.hub.saw(
       'B1',
       {
-        ...{ mark: 0, waiting: 4, oldestWaitingAt: null, rejected: 2, quarantined: 1, version: '9' },
+        ...{
+          instance: 'one',
+          mark: 0,
+          waiting: 4,
+          oldestWaitingAt: null,
+          rejected: 2,
+          quarantined: 1,
+          version: '9',
+        },
         verdict: { level: 'amber', finding: 'toString' },
       },
       chain.clock.nowMs(),

@@ -11,7 +11,6 @@ import { silentLog } from '../../src/core/log.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
-import { beginLink } from '../../src/link/branch-line.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { beginHub, noteStream } from '../../src/link/hub-feed.ts';
 import { InProcessServer } from '../../src/link/in-process.ts';
@@ -211,7 +210,7 @@ export class BranchStore extends Store {
       },
       ...{ clock: this.clock, log: silentLog },
     });
-    await mirror.write(beginLink);
+    await this.follower.begin();
   }
 
   /** Takes what the server has for this branch. */

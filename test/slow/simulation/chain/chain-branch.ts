@@ -1,0 +1,63 @@
+import type { Parts } from '../../../../src/app/parts.ts';
+import { silentLog } from '../../../../src/core/log.ts';
+import { BranchFollower } from '../../../../src/link/branch.ts';
+import type { BranchLink } from '../../../../src/link/link.ts';
+import { compileSpellings } from '../../../../src/orders/spellings.ts';
+import type { HandedOver } from '../../../../src/outbox/change.ts';
+import { ChainStore } from './chain-store.ts';
+import type { ChainWorld, Place } from './chain-world.ts';
+
+const SPELLINGS = compileSpellings({});
+
+/** A branch, or another machine with its key. */
+export class SimulatedBranch extends ChainStore {
+  readonly place: Place;
+  readonly name: string;
+  follower!: BranchFollower;
+  #link!: BranchLink;
+
+  constructor(world: ChainWorld, place: Place, directory = place.name) {
+    const nobody = () => Promise.reject(new Error('A branch calls nobody.'));
+    super(world, directory, {
+      config: `[link]\nhub = "nats://127.0.0.1:4222"\nbranch = "${place.name}"`,
+      transport: { send: nobody, close: async () => {} },
+    });
+    this.place = place;
+    this.name = place.name;
+  }
+
+  protected async begin({ mirror, stores }: Parts): Promise<void> {
+    const { clock, server } = this.world;
+    this.#link = server.branch(this.name);
+    this.follower = new BranchFollower({
+      ...{ link: this.#link, mirror, stores, spellings: SPELLINGS, version: '0', outboxKeptMs: 0 },
+      ...{ onOrders: () => {}, clock, log: silentLog },
+      verdict: () => ({ level: 'green', findings: [] }),
+    });
+    await this.follower.begin();
+  }
+
+  /** Takes all that the server has for this branch. */
+  async follow(): Promise<void> {
+    const over = new AbortController();
+    await this.#link.follow(async (messages) => {
+      await this.follower.take(messages);
+      if (messages.length === 0) over.abort();
+    }, over.signal);
+  }
+
+  /** As the loop does: hello first, then what waits. */
+  async handUp(): Promise<void> {
+    await this.follower.hello();
+    while (await this.follower.handUpOnce());
+  }
+
+  /** The POS hands over, by whatever way in: counts first, then the orders that they include. */
+  async take(items: readonly HandedOver[], orderIds: readonly string[]): Promise<void> {
+    const { guard: guards } = this.config;
+    await this.parts.stores.write(({ intake, reservations }) => {
+      intake.accept(items, { source: 'inbox', guards });
+      reservations.acknowledge(orderIds, 'inbox');
+    });
+  }
+}

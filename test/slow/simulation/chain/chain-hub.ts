@@ -1,0 +1,171 @@
+import path from 'node:path';
+import type { Parts } from '../../../../src/app/parts.ts';
+import { TillsyncError } from '../../../../src/core/errors.ts';
+import { silentLog } from '../../../../src/core/log.ts';
+import { feedBranches } from '../../../../src/daemon/link-loops.ts';
+import { Hub } from '../../../../src/link/hub.ts';
+import { beginHub, noteStream, pruneFeed } from '../../../../src/link/hub-feed.ts';
+import type { HubLink } from '../../../../src/link/link.ts';
+import { addToFeed } from '../../../../src/orders/branch-feed.ts';
+import { FEED_JUMP } from '../../../../src/orders/order.ts';
+import { readSentOrder } from '../../../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../../../src/orders/spellings.ts';
+import type { ChangeKind } from '../../../../src/outbox/change.ts';
+import { ProductReads } from '../../../../src/outbox/product-reads.ts';
+import { PushCall, PushFreshness, PushLoop } from '../../../../src/outbox/sender.ts';
+import type { Transport } from '../../../../src/platform/transport.ts';
+import { prepareRestoredMirror } from '../../../../src/support/restored-mirror.ts';
+import { chanceFor } from '../profile.ts';
+import { ChainStore } from './chain-store.ts';
+import type { ChainWorld } from './chain-world.ts';
+
+const SPELLINGS = compileSpellings({});
+const CALL_MAX = 100;
+
+/** The hub, with the platform at one end and the server at the other. */
+export class SimulatedHub extends ChainStore {
+  readonly #holdBack: boolean;
+  hub!: Hub;
+  #link!: HubLink;
+  #reads!: ProductReads;
+  #pushes!: Record<ChangeKind, PushLoop>;
+
+  constructor(world: ChainWorld, transport: Transport, refreshToken: string, holdBack: boolean) {
+    const branches = world.places.filter(({ isKnown }) => isKnown);
+    const config = `
+      [platform]
+      base_url = "http://platform.test"
+      [hub]
+      nats = "nats://127.0.0.1:4222"
+      [stock]
+      hold_back_unbooked = ${holdBack}
+      ${branches
+        .map(({ subsidiaryId, externalId, mayPrice }) =>
+          [
+            '[[branches]]',
+            `subsidiary_id = "${subsidiaryId}"`,
+            externalId === null ? '' : `external_id = "${externalId}"`,
+            `may_price = ${mayPrice}`,
+          ].join('\n'),
+        )
+        .join('\n')}`;
+    super(world, 'hub', { config, transport, refreshToken });
+    this.#holdBack = holdBack;
+  }
+
+  protected async begin({ mirror, stores, state, platform }: Parts): Promise<void> {
+    const { clock, server, seed } = this.world;
+    const { guard: guards, stock } = this.config;
+    this.#link = server.hub();
+    const branches = feedBranches(this.config);
+    this.hub = new Hub({
+      ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards },
+      ...{ holdBack: this.#holdBack, onQueued: () => {}, clock, log: silentLog },
+    });
+    await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
+    for (const { name } of branches) {
+      if (state.hub.hasJoined(name)) continue;
+      const key = `U${name.padEnd(55, 'A')}`;
+      state.hub.invite(name, key, clock.nowMs() + 1_000);
+      state.hub.join(name, key, clock.nowMs());
+    }
+    await this.#link.answer((branch, question, body) => this.hub.answer(branch, question, body));
+    const freshness = new PushFreshness(mirror.freshnessBoard);
+    const { skipUnchanged, trustForMs: trustMs, platformDeducts } = stock;
+    const push = (kind: ChangeKind) =>
+      new PushLoop({
+        ...{ kind, platform, stores, freshness, clock, log: silentLog },
+        random: chanceFor(seed, 10),
+        rules: { holdBack: this.#holdBack, skipUnchanged, trustMs, platformDeducts },
+        ...{ hasBranches: true, lastPollOkMs: () => mirror.lastPollOkMs(), status: () => 'sends' },
+        ...{ lingerMs: 0, beat: () => {} },
+      });
+    this.#reads = new ProductReads({ stores, platform, onQueued: () => {} });
+    this.#pushes = { stock: push('stock'), product: push('product') };
+    await stores.write(({ calls }) => calls.reclaim());
+  }
+
+  override async close(): Promise<void> {
+    if (this.isOpen) await this.#link.close();
+    await super.close();
+  }
+
+  async sweep(): Promise<void> {
+    for (const branch of this.parts.branches) await this.world.run(this.parts.catalogSweep.sweep(branch));
+  }
+
+  /** A callback of the platform. */
+  async callback(body: string): Promise<void> {
+    const reading = readSentOrder(JSON.parse(body), body, SPELLINGS);
+    if ('unreadable' in reading) throw new Error(reading.unreadable);
+    const observedAtMs = this.world.clock.nowMs();
+    const observation = { source: 'webhook', observedAtMs, raw: body, reading } as const;
+    await this.parts.mirror.keep([{ kind: 'order', observation }]);
+  }
+
+  async poll(): Promise<void> {
+    await this.world.run(this.parts.orderPoll.poll());
+  }
+
+  /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
+  async publish(): Promise<void> {
+    const { mirror } = this.parts;
+    const { clock } = this.world;
+    const place = await this.#link.prepare([]);
+    await mirror.write((db) => noteStream(db, place, clock.nowMs()));
+    await this.hub.catchUp();
+    while (await this.hub.publish());
+    await mirror.write((db) => pruneFeed(db, clock.nowMs()));
+  }
+
+  /** One call of each kind; `dies`: after the platform had it and before that was written. Whether one was made. */
+  async push(dies = false): Promise<boolean> {
+    const { platform } = this.parts;
+    while (await this.world.run(this.#reads.step({})));
+    let hasSent = false;
+    for (const kind of ['stock', 'product'] as const) {
+      if (this.#pushes[kind].outlook().waiting === 0) continue;
+      const { callId, items } = await this.#pushes[kind].claim(CALL_MAX);
+      if (callId === null) continue;
+      hasSent = true;
+      const call = new PushCall(platform, kind, { endpoint: 'batch', call: {} });
+      const { answers, trouble } = await this.world.run(call.run(items));
+      if (dies) return true;
+      await this.#pushes[kind].settle(callId, answers);
+      if (trouble !== undefined && !(trouble instanceof TillsyncError)) throw trouble;
+      if (trouble !== undefined) return false;
+    }
+    return hasSent;
+  }
+
+  /** Puts what no branch can read into the feed of one. */
+  async poison(branch: string, body: object): Promise<void> {
+    const at = new Date(this.world.clock.nowMs()).toISOString();
+    await this.parts.mirror.write((db) => addToFeed(db, branch, 'order', body, { at }));
+  }
+
+  /** As `tillsync restore` makes a backup of earlier fit to be used, and as a person decides what it holds. */
+  async restore(file: string): Promise<void> {
+    const newest = this.parts.mirror.newestSeq();
+    await this.close();
+    prepareRestored(file, newest, this.world);
+    this.replaceMirror(file);
+    await this.open();
+    await this.parts.stores.write(({ queries, decisions }) => {
+      for (const { changeId } of queries.list({ state: 'held', limit: 1_000 })) decisions.drop(changeId);
+    });
+    await this.poll();
+    await this.sweep();
+  }
+
+  get backupFile(): string {
+    return path.join(this.world.directory, 'hub-backup.db');
+  }
+}
+
+export function prepareRestored(file: string, newestSeq: number, { clock }: ChainWorld): void {
+  prepareRestoredMirror(file, {
+    ...{ continueAfterSeq: newestSeq + FEED_JUMP, audited: [], clock },
+    deed: { who: 'a person', action: 'restore', subject: 'a backup', detail: '' },
+  });
+}

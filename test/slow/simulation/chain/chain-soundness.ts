@@ -1,0 +1,122 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { SimulatedBranch } from './chain-branch.ts';
+import type { ChainDays } from './chain-days.ts';
+import type { ChainWorld } from './chain-world.ts';
+
+/** What a POS sees of an order; the hub's word is the platform's. */
+const SHOWN = `SELECT order_id, code, status, store_external_id, amount, delivery_fee, customer_email,
+    (SELECT group_concat(product_external_id || ':' || quantity, ' ') FROM order_items i WHERE i.order_id = o.order_id) AS items
+  FROM orders o WHERE store_external_id = ? ORDER BY order_id`;
+
+/** A sentence for everything that is not as it must be, once all has come to rest. */
+export function chainFaults(world: ChainWorld, days: ChainDays): string[] {
+  const { hub, branches, sandbox } = world;
+  const violations = sandbox.control.violations();
+  return [
+    ...branches.flatMap((branch) => [
+      ...orderFaults(world, branch),
+      ...foreignFaults(world, branch),
+      ...outboxFaults(branch),
+      ...stockFaults(world, branch),
+      ...posFaults(world, branch),
+      ...forgottenFaults(branch, days),
+    ]),
+    ...(violations.length === 0 ? [] : [`the hub broke a limit of the platform ${violations.length} times`]),
+    ...waitingFaults(
+      hub.rows<{ n: number }>("SELECT count(*) AS n FROM outbox WHERE state IN ('pending', 'sending')"),
+    ),
+  ];
+}
+
+function waitingFaults([found]: { n: number }[]): string[] {
+  return found && found.n > 0 ? [`at the hub ${found.n} changes are still under way`] : [];
+}
+
+const nameOf = ({ place }: SimulatedBranch) => place.externalId ?? place.subsidiaryId;
+
+/** 0 lost, 0 doubled. Whether the hub itself has all of the platform's is the simulation of one store's to say. */
+function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch): string[] {
+  const faults: string[] = [];
+  const here = branch.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch));
+  const atHub = hub.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch));
+  const byId = new Map(here.map((order) => [order.order_id, JSON.stringify(order)]));
+  for (const order of atHub) {
+    const shown = byId.get(order.order_id);
+    if (shown === undefined) faults.push(`${branch.name}: order ${order.order_id} is lost`);
+    else if (shown !== JSON.stringify(order)) {
+      faults.push(`${branch.name}: shows ${shown} where the hub has ${JSON.stringify(order)}`);
+    }
+  }
+  const events = 'SELECT order_id AS id, count(*) AS n FROM order_events GROUP BY order_id';
+  for (const { id, n } of branch.rows<{ id: string; n: number }>(events)) {
+    const most = states.get(id) ?? 0;
+    if (n > most) faults.push(`${branch.name}: order ${id} has ${n} events, of ${most} states`);
+  }
+  return faults;
+}
+
+/** No byte of another branch's order. */
+function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): string[] {
+  const bytes = readdirSync(branch.directory)
+    .filter((name) => !name.endsWith('-shm') && name !== 'inbox')
+    .map((name) => readFileSync(path.join(branch.directory, name)));
+  return sandbox.control.orders().flatMap(({ internalOrderId: id, store }) => {
+    if (store.externalId === nameOf(branch) || !bytes.some((file) => file.includes(id))) return [];
+    return [`${branch.name}: has bytes of order ${id} of ${store.externalId} (${hub.directory})`];
+  });
+}
+
+/** A final word for every change, and the right one. */
+function outboxFaults(branch: SimulatedBranch): string[] {
+  const sql = 'SELECT change_id AS id, kind, body, state, message, reference FROM outbox';
+  return branch
+    .rows<{
+      id: number;
+      kind: string;
+      body: string;
+      state: string;
+      message: string | null;
+      reference: string;
+    }>(sql)
+    .flatMap(({ id, kind, body, state, message, reference }) => {
+      const told = `${branch.name}: change ${id} (${reference}, ${body}) is ${state}: ${message}`;
+      if (state === 'pending' || state === 'sending') return [told];
+      const mustFail = body.includes('nobody') || (kind === 'product' && !branch.place.mayPrice);
+      if (mustFail ? state === 'done' : state === 'rejected') return [told];
+      return [];
+    });
+}
+
+/** What the platform sells is what the POS has. */
+function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
+  const { shelf } = world.posOf(branch.name);
+  const short = new Set(world.sandbox.control.oversells().map(({ sku }) => sku));
+  return world.stocksOf(branch.place).flatMap(({ id, sku, qty }) => {
+    const wanted = shelf.get(id);
+    if (wanted === qty || short.has(sku)) return [];
+    return [`${branch.name}: the platform sells ${qty} of ${id}, in the store are ${wanted}`];
+  });
+}
+
+/** A POS that reads by `seq` has seen every order, as it is now. */
+function posFaults({ hub, posOf }: ChainWorld, branch: SimulatedBranch): string[] {
+  const pos = posOf(branch.name);
+  const unseen = hub.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch)).flatMap((order) => {
+    const seen = pos.orders.get(order.order_id);
+    if (seen === order.status) return [];
+    return [`${branch.name}: the POS has order ${order.order_id} as ${seen}, the hub as ${order.status}`];
+  });
+  return [...unseen, ...pos.faults];
+}
+
+function forgottenFaults(branch: SimulatedBranch, { forgotten }: ChainDays): string[] {
+  return [...forgotten].flatMap((id) => {
+    const sql = `SELECT customer_email AS email FROM orders WHERE order_id = ? AND customer_email NOT NULL
+      UNION ALL SELECT payload FROM order_payloads WHERE order_id = ? AND instr(payload, '@example.com') > 0
+      UNION ALL SELECT payload FROM orders WHERE order_id = ? AND instr(payload, '@example.com') > 0`;
+    return branch.rows(sql, id, id, id).length === 0
+      ? []
+      : [`${branch.name}: still knows the customer of ${id}`];
+  });
+}

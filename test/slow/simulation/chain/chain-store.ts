@@ -1,0 +1,118 @@
+import { copyFileSync, existsSync, mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { openParts, type Parts } from '../../../../src/app/parts.ts';
+import { readConfig } from '../../../../src/config/config.ts';
+import type { Config } from '../../../../src/config/config-type.ts';
+import { configError } from '../../../../src/config/source.ts';
+import { silentLog } from '../../../../src/core/log.ts';
+import type { Transport } from '../../../../src/platform/transport.ts';
+import { chanceFor } from '../profile.ts';
+import type { ChainWorld } from './chain-world.ts';
+
+function configOf(text: string): Config {
+  const read = readConfig({ file: 'chain.toml', env: {}, text });
+  if ('faults' in read) throw configError(read.faults);
+  return read.config;
+}
+
+/** A tillsync of the chain on real files in memory, without its listeners: steps of its loops are the simulation's. */
+export abstract class ChainStore {
+  readonly world: ChainWorld;
+  readonly directory: string;
+  readonly config: Config;
+  readonly #secrets: { refreshToken?: string };
+  readonly #transport: Transport;
+  #parts: Parts | undefined;
+
+  constructor(
+    world: ChainWorld,
+    name: string,
+    how: { config: string; transport: Transport; refreshToken?: string },
+  ) {
+    this.world = world;
+    this.directory = path.join(world.directory, name);
+    mkdirSync(this.directory);
+    this.config = configOf(`${how.config}\n[storage]\ndirectory = ${JSON.stringify(this.directory)}`);
+    this.#transport = how.transport;
+    this.#secrets = how.refreshToken === undefined ? {} : { refreshToken: how.refreshToken };
+  }
+
+  get isOpen(): boolean {
+    return this.#parts !== undefined;
+  }
+
+  get parts(): Parts {
+    if (!this.#parts) throw new Error('not started');
+    return this.#parts;
+  }
+
+  async open(): Promise<void> {
+    this.#parts = await openParts({
+      config: this.config,
+      secrets: { webhookSecrets: [], ...this.#secrets },
+      clock: this.world.clock,
+      random: chanceFor(this.world.seed, 9),
+      log: silentLog,
+      transport: this.#transport,
+    });
+    await this.begin(this.#parts);
+  }
+
+  protected abstract begin(parts: Parts): Promise<void>;
+
+  async close(): Promise<void> {
+    const parts = this.#parts;
+    this.#parts = undefined;
+    await parts?.close();
+  }
+
+  get mirrorFile(): string {
+    return path.join(this.directory, 'mirror.db');
+  }
+
+  /** What a backup would hold of the mirror now. */
+  copyMirror(to: string): void {
+    rmSync(to, { force: true });
+    this.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
+  }
+
+  /** Only while it is closed; `from` undefined: the mirror is gone. */
+  replaceMirror(from?: string): void {
+    for (const end of ['', '-wal', '-shm']) rmSync(`${this.mirrorFile}${end}`, { force: true });
+    if (from !== undefined) copyFileSync(from, this.mirrorFile);
+  }
+
+  /** All files as they are, while it is closed: a snapshot of the machine. */
+  filesTo(directory: string): void {
+    rmSync(directory, { recursive: true, force: true });
+    mkdirSync(directory);
+    for (const name of ['mirror.db', 'mirror.db-wal', 'state.db', 'state.db-wal']) {
+      const from = path.join(this.directory, name);
+      if (existsSync(from)) copyFileSync(from, path.join(directory, name));
+    }
+  }
+
+  /** Of a closed store. */
+  filesFrom(directory: string): void {
+    for (const name of ['mirror.db', 'state.db']) {
+      for (const end of ['', '-wal', '-shm']) {
+        const to = path.join(this.directory, `${name}${end}`);
+        rmSync(to, { force: true });
+        const from = path.join(directory, `${name}${end}`);
+        if (existsSync(from)) copyFileSync(from, to);
+      }
+    }
+  }
+
+  /** What a POS, or somebody else beside the daemon, reads. */
+  rows<T>(sql: string, ...values: unknown[]): T[] {
+    if (this.#parts) return this.#parts.mirror.read((db) => db.prepare<unknown[], T>(sql).all(...values));
+    const db = new Database(this.mirrorFile, { readonly: true });
+    try {
+      return db.prepare<unknown[], T>(sql).all(...values);
+    } finally {
+      db.close();
+    }
+  }
+}

@@ -1,0 +1,36 @@
+import { describe, expect, it } from 'vitest';
+import { simulateChain } from './chain-days.ts';
+
+/**
+ * As many seeds as fit into `TILLSYNC_CHAIN_SECONDS` (60), or `TILLSYNC_SEEDS` of them, from `TILLSYNC_SEED` on; others
+ * each day unless told.
+ */
+const SECONDS = Number(process.env.TILLSYNC_CHAIN_SECONDS ?? 60);
+const COUNT = Number(process.env.TILLSYNC_SEEDS ?? Number.POSITIVE_INFINITY);
+const FIRST = Number(
+  process.env.TILLSYNC_SEED ?? 1 + (Math.floor(Date.now() / 86_400_000) % 10_000) * 10_000,
+);
+const SHOWN_MAX = 5;
+
+describe('a company of three branches, with what goes wrong in its days', () => {
+  it('ends with nothing lost, doubled or in the wrong place', { timeout: 86_400_000 }, async () => {
+    const beganMs = performance.now();
+    const isOver = () => COUNT === Number.POSITIVE_INFINITY && performance.now() - beganMs > SECONDS * 1_000;
+    const failed: string[] = [];
+    let done = 0;
+    while (done < COUNT && !isOver() && failed.length < SHOWN_MAX) {
+      const seed = FIRST + done;
+      const { faults, steps } = await simulateChain(seed).catch((error: Error) => ({
+        faults: [error.stack ?? error.message],
+        steps: [] as string[],
+      }));
+      if (faults.length > 0) {
+        failed.push(`TILLSYNC_SEED=${seed} TILLSYNC_SEEDS=1\n${faults.join('\n')}\n${steps.join(', ')}`);
+      }
+      done += 1;
+    }
+    const seconds = (performance.now() - beganMs) / 1_000;
+    console.log(`chain: ${done} seeds from ${FIRST} in ${seconds.toFixed(0)} s`);
+    expect(failed.join('\n\n')).toBe('');
+  });
+});
