@@ -206,7 +206,15 @@ function handUpAgain(db: Database.Database, underWay: readonly number[], nowMs: 
     "WHERE state = 'sending' AND change_id NOT IN (SELECT change_id FROM up_items WHERE change_id NOT NULL)";
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
-    queue.putBack(sent, 'The hub did not say what became of it; it is handed up again.', isoUtc(nowMs));
+    const { changeId, target: key, conflictKey } = sent;
+    const rest = queue.restOf(sent, { key, conflictKey });
+    if ('overruledBy' in rest) {
+      const message = `Replaced by change ${rest.overruledBy}.`;
+      applyResult(db, { change: changeId, state: 'superseded', message }, nowMs);
+    } else {
+      const message = 'The hub did not say what became of it; it is handed up again.';
+      queue.putBack({ ...sent, body: rest.body }, message, isoUtc(nowMs));
+    }
   }
   sqlOf(db).run(
     `INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks

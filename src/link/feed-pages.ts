@@ -102,7 +102,11 @@ function addOrders(
     LIMIT ${LOOKED_AT}`;
   const stores = sqlOf(db).values<string>('SELECT store_id FROM feed_stores WHERE branch = ?', branch);
   const found = stores.flatMap((store) =>
-    sqlOf(db).rows<{ orderId: string; seq: number; open: number; forgotten: number }>(part, { store, after, seq }),
+    sqlOf(db).rows<{ orderId: string; seq: number; open: number; forgotten: number }>(part, {
+      store,
+      after,
+      seq,
+    }),
   );
   const page = found.sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
   for (const { orderId, open, forgotten } of page) {

@@ -100,8 +100,9 @@ function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
 }
 
 /** A POS that reads by `seq` has seen every order, as it is now. */
-function posFaults({ hub, posOf }: ChainWorld, branch: SimulatedBranch): string[] {
-  const pos = posOf(branch.name);
+function posFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
+  const { hub } = world;
+  const pos = world.posOf(branch.name);
   const unseen = hub.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch)).flatMap((order) => {
     const seen = pos.orders.get(order.order_id);
     if (seen === order.status) return [];
