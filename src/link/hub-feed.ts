@@ -226,9 +226,9 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
     // It begins one of its own then, and asks again.
     if (!hello.isOwnLine) return;
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
+    // Its numbers of changes may mean others than those that were handed up under them before.
+    if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
-  // Its numbers of changes may mean others than those that were handed up under them before; it hands them up again.
-  if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
   if (hello.epoch === epoch && hello.mark > row.lastN) {
     // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.

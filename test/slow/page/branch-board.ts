@@ -46,7 +46,13 @@ export async function letFare(
       }
     });
     const report: BranchReport = {
-      ...{ mark: 0, waiting, rejected: how?.rejected ?? 0, quarantined: how?.quarantined ?? 0 },
+      ...{
+        instance: branch,
+        mark: 0,
+        waiting,
+        rejected: how?.rejected ?? 0,
+        quarantined: how?.quarantined ?? 0,
+      },
       oldestWaitingAt: oldest === undefined ? null : ago(oldest),
       verdict: { level: finding === undefined ? 'green' : level, finding: finding ?? null },
       version: '0.1.0',
