@@ -225,9 +225,9 @@ function handUpAgain(db: Database.Database, underWay: readonly number[], nowMs: 
 
 /**
  * The hub took nothing of what is under way, since as many changes of this branch wait there as may. It waits here
- * again, under newer values, and goes up on a new line: an answer that comes late must not be taken for it.
+ * again, under newer values, and goes up on a new line, which it gives: an answer that comes late must not be taken for it.
  */
-export function takeBack(db: Database.Database, nowMs: number): void {
+export function takeBack(db: Database.Database, nowMs: number): string {
   const queue = new OutboxQueue(db);
   queue.begin();
   const back = queue.all('WHERE change_id IN (SELECT change_id FROM up_items) ORDER BY version DESC');
@@ -238,7 +238,7 @@ export function takeBack(db: Database.Database, nowMs: number): void {
      ON CONFLICT DO NOTHING`,
   );
   sqlOf(db).run('DELETE FROM up_items');
-  sqlOf(db).run('UPDATE link SET line = ?, last_u = 0', randomUUID());
+  return beginLine(db, false);
 }
 
 /**

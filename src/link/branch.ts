@@ -241,7 +241,7 @@ export class BranchFollower {
       return true;
     }
     this.#fullUntilMs = clock.monotonicMs() + comeBackMs;
-    await mirror.write((db) => takeBack(db, clock.nowMs()));
+    this.#ownLine = await mirror.write((db) => takeBack(db, clock.nowMs()));
     const why = 'As many changes of this branch wait at the hub as may. More go up as these leave.';
     mirror.freshnessBoard.report('outbox.push', 'waiting', why);
     await this.hello();
