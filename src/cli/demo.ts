@@ -1,27 +1,36 @@
 import { TillsyncError } from '../core/errors.ts';
 import { silentLog } from '../core/log.ts';
-import type { DemoSummary, DemoView } from '../demo/demo.ts';
+import { formatDuration } from '../core/time.ts';
+import type { BranchesDemoSummary } from '../demo/branches-demo.ts';
+import type { DemoOptions, DemoSummary, DemoView } from '../demo/demo.ts';
 import type { SandboxPlatform } from '../demo/sandbox-platform.ts';
 import { aborted, EXIT, writeJson } from './cli.ts';
 import { choice, command, parsed, whole, withDefault } from './command.ts';
 import { duration } from './options.ts';
 import { Progress } from './progress.ts';
-import { fields } from './table.ts';
+import { fields, table } from './table.ts';
 
 /** Where nobody looks on, a line every few seconds is enough. */
 const PLAIN_EVERY_MS = 5_000;
+/** More than a laptop holds in one process. */
+const BRANCHES_MAX = 50;
 
 export const demo = command({
   description: 'Show tillsync at work against a small platform on this machine',
-  examples: ['demo', 'demo --seconds 20'],
-  options: { '--seconds <n>': whole('end by itself after about this long', 1) },
-  async run({ cli, options: { seconds } }) {
-    const { runDemo } = await import('../demo/demo.ts');
+  examples: ['demo', 'demo --seconds 20', 'demo --branches 5'],
+  options: {
+    '--seconds <n>': whole('end by itself after about this long', 1),
+    '--branches <n>': whole('a hub and so many branches with a tillsync each; needs a nats-server', 1),
+  },
+  async run({ cli, options: { seconds, branches } }) {
     const { clock, random, signal, stderr } = cli;
     const progress = new Progress(cli);
+    if (branches !== undefined && branches > BRANCHES_MAX) {
+      throw new TillsyncError('usage', `--branches: found ${branches}; allowed: 1 to ${BRANCHES_MAX}.`);
+    }
     progress.note('A small platform and tillsync start on this machine. Ctrl-C ends it with a summary.');
     let nextMs = Number.NEGATIVE_INFINITY;
-    const summary = await runDemo({
+    const options: DemoOptions = {
       ...{ clock, random, signal },
       ...(seconds !== undefined && { durationMs: seconds * 1000 }),
       onView: (view) => {
@@ -31,7 +40,15 @@ export const demo = command({
         progress.step(viewText(view));
       },
       onEvent: (text) => progress.note(text),
-    }).finally(() => progress.end());
+    };
+    if (branches !== undefined) {
+      const { runBranchesDemo } = await import('../demo/branches-demo.ts');
+      const summary = await runBranchesDemo({ ...options, branches }).finally(() => progress.end());
+      const exit = areGood(summary) ? EXIT.done : EXIT.failed;
+      return { json: summary, text: branchesText(summary), exit };
+    }
+    const { runDemo } = await import('../demo/demo.ts');
+    const summary = await runDemo(options).finally(() => progress.end());
     return {
       json: summary,
       text: summaryText(summary),
@@ -40,8 +57,9 @@ export const demo = command({
   },
 });
 
-function viewText({ atPlatform, inMirror, callbacks, polls, refreshes }: DemoView): string {
-  return `orders: ${atPlatform} at the platform, ${inMirror} in the mirror | ${callbacks} callbacks, ${polls} polls, ${refreshes} token refreshes`;
+function viewText({ atPlatform, inMirror, inBranches, callbacks, polls, refreshes }: DemoView): string {
+  const mirrors = inBranches === undefined ? 'in the mirror' : `at the hub, ${inBranches} in the branches`;
+  return `orders: ${atPlatform} at the platform, ${inMirror} ${mirrors} | ${callbacks} callbacks, ${polls} polls, ${refreshes} token refreshes`;
 }
 
 function isGood({ differences, pos, violations, deadTokenUses }: DemoSummary): boolean {
@@ -76,6 +94,47 @@ function summaryText(summary: DemoSummary): string {
     ? 'Mirror and platform are equal, order by order and stock by stock, and no rule was broken.\n'
     : `Not equal, or a rule was broken:\n${differences.join('')}`;
   return `\n${table}\n${verdict}`;
+}
+
+function areGood({ differences, branches, violations, deadTokenUses }: BranchesDemoSummary): boolean {
+  const areEqual = branches.every(
+    (each) => each.differences.length === 0 && each.stocksEqual === each.stocks,
+  );
+  return areEqual && differences.length === 0 && violations === 0 && deadTokenUses === 0;
+}
+
+function branchesText(summary: BranchesDemoSummary): string {
+  const { branches, away, traffic } = summary;
+  const of = table(
+    branches,
+    {
+      ...{ BRANCH: 'branch', 'AT PLATFORM': 'atPlatform', 'IN ITS MIRROR': 'inMirror', EQUAL: 'equal' },
+      ...{ BOOKED: 'booked', 'SOLD OVER THE COUNTER': 'soldOverTheCounter' },
+      'STOCKS EQUAL': ({ stocksEqual, stocks }) => `${stocksEqual} of ${stocks}`,
+    },
+    ['AT PLATFORM', 'IN ITS MIRROR', 'EQUAL', 'BOOKED', 'SOLD OVER THE COUNTER', 'STOCKS EQUAL'],
+  );
+  const more = fields({
+    'orders at the platform, and equal at the hub': `${summary.atPlatform}, ${summary.equal}`,
+    'status changes': traffic.advanced,
+    'callbacks sent, order polls': `${summary.callbacks}, ${summary.polls}`,
+    'off the net':
+      away === null
+        ? 'nobody: it ended before'
+        : `${away.branch} for ${formatDuration(away.awayMs)}; ${away.missedEvents} steps waited for it and ` +
+          `${away.keptChanges} changes at it; caught up in ${formatDuration(away.caughtUpMs)}`,
+    'limits broken': summary.violations,
+    'dead refresh tokens used': summary.deadTokenUses,
+  });
+  const differences = [
+    ...summary.differences.map((text) => `hub: ${text}`),
+    ...branches.flatMap((each) => each.differences.map((text) => `${each.branch}: ${text}`)),
+  ];
+  const told = differences.slice(0, 20).map((text) => `  ${text}\n`);
+  const verdict = areGood(summary)
+    ? 'The mirror of each branch and the platform are equal, order by order and stock by stock, and no rule was broken.\n'
+    : `Not equal, or a rule was broken:\n${told.join('')}`;
+  return `\n${of}\n${more}\n${verdict}`;
 }
 
 /** As the platform publishes it. */

@@ -5,11 +5,20 @@ import { takesNothing } from '../orders/order.ts';
 import type { OrderSnapshot } from '../sandbox/orders.ts';
 
 const TICK_MS = 400;
-const BRANCH = { subsidiaryId: 'sub-1', externalId: 'B1' };
+
+/** Where a POS stands. */
+export interface PosBranch {
+  subsidiaryId: string;
+  externalId: string;
+}
+
+const FIRST_BRANCH: PosBranch = { subsidiaryId: 'sub-1', externalId: 'B1' };
 
 export interface DemoPosOptions {
   /** Of the local API; asked anew for each call, since a restart may change it. */
   localUrl: () => string;
+  /** The first one of the demo unless told. */
+  branch?: PosBranch;
   clock: Clock;
   random: Random;
   onEvent?: (text: string) => void;
@@ -36,6 +45,7 @@ interface Shelf {
  */
 export class DemoPos {
   readonly #options: DemoPosOptions;
+  readonly #branch: PosBranch;
   readonly #shelves = new Map<string, Shelf>();
   readonly #booked = new Set<string>();
   #seq = 0;
@@ -44,6 +54,7 @@ export class DemoPos {
 
   constructor(options: DemoPosOptions) {
     this.#options = options;
+    this.#branch = options.branch ?? FIRST_BRANCH;
   }
 
   /** Trades until the signal. */
@@ -78,7 +89,7 @@ export class DemoPos {
   }
 
   async #stockTake(): Promise<void> {
-    const { subsidiaryId } = BRANCH;
+    const { subsidiaryId } = this.#branch;
     const isHere = (each: { subsidiaryId: string }) => each.subsidiaryId === subsidiaryId;
     const path = `/v1/products?branch=${subsidiaryId}&limit=200`;
     const { products } = await this.#get<{ products: MirroredProduct[] }>(path);
@@ -99,7 +110,7 @@ export class DemoPos {
     const orderIds: string[] = [];
     for (const { order } of events) {
       if (!order || this.#booked.has(order.orderId) || takesNothing(order.status)) continue;
-      const isHere = order.storeExternalId === BRANCH.externalId;
+      const isHere = order.storeExternalId === this.#branch.externalId;
       for (const { productExternalId, quantity } of isHere ? order.items : []) {
         const shelf = productExternalId === null ? undefined : this.#shelves.get(productExternalId);
         if (!shelf) continue;

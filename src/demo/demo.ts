@@ -24,7 +24,7 @@ import { DEMO_LIMITS, demoConfig, freePort } from './sandbox-platform.ts';
 
 /** What the end of a demo needs: a last poll and a comparison. */
 const CLOSING_MS = DEMO_LIMITS.ordersIntervalMs + 3_000;
-const VIEW_EVERY_MS = 500;
+export const VIEW_EVERY_MS = 500;
 const PUSH_DEADLINE_MS = 10_000;
 const PUSH_ENDPOINTS = ['product.put', 'product.stock.put', 'product.batch', 'product.stock.batch'] as const;
 
@@ -44,6 +44,8 @@ export interface DemoOptions {
 export interface DemoView {
   atPlatform: number;
   inMirror: number;
+  /** In those of all branches together. */
+  inBranches?: number;
   /** Notifications the platform sent, and those it lost on purpose. */
   callbacks: number;
   polls: number;
@@ -64,11 +66,11 @@ export interface DemoSummary extends Comparison, DemoView {
 
 /** Runs the whole daemon against the platform in small, restarts it in the middle, and compares both sides. */
 export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
-  const { clock, random, signal, durationMs } = options;
+  const { clock, random, signal } = options;
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-demo-'));
   const sandbox = await startSandbox({ clock, random, limits: DEMO_LIMITS, accessTokenLifetimeMs: 20_000 });
   const ends = new AbortController();
-  const trafficMs = durationMs === undefined ? undefined : Math.max(durationMs - CLOSING_MS, durationMs / 2);
+  const trafficMs = trafficMsOf(options, CLOSING_MS);
   if (trafficMs !== undefined) void clock.sleep(trafficMs, signal).then(() => ends.abort());
   signal.addEventListener('abort', () => ends.abort(), { once: true });
   const { refreshToken } = sandbox.issueTokens();
@@ -105,8 +107,13 @@ export async function runDemo(options: DemoOptions): Promise<DemoSummary> {
   }
 }
 
+/** How long the shop is busy, so that all ends in time; undefined: until the signal. */
+export function trafficMsOf({ durationMs }: DemoOptions, closingMs: number): number | undefined {
+  return durationMs === undefined ? undefined : Math.max(durationMs - closingMs, durationMs / 2);
+}
+
 /** Orders come in and move on at a platform whose webhook loses, repeats and delays them. */
-function playTraffic(
+export function playTraffic(
   { clock, random, onEvent }: DemoOptions,
   { control }: Sandbox,
   signal: AbortSignal,
@@ -165,8 +172,12 @@ async function lastWord(
     if (pending + sending + needsRead === 0) break;
     await clock.sleep(100);
   }
-  const equal = shelves.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty);
-  return { ...did, stocks: shelves.length, stocksEqual: equal.length };
+  return { ...did, stocks: shelves.length, stocksEqual: shelvesEqual(control, shelves) };
+}
+
+/** How many of the POS's stocks the platform has as they are. */
+export function shelvesEqual(control: SandboxControl, shelves: DemoPosSummary['shelves']): number {
+  return shelves.filter(({ sku, subsidiaryId, qty }) => control.stockOf(sku, subsidiaryId) === qty).length;
 }
 
 function sumUp({ control }: Sandbox, daemon: Daemon): Omit<DemoSummary, 'traffic' | 'restarts' | 'pos'> {
@@ -179,7 +190,7 @@ function sumUp({ control }: Sandbox, daemon: Daemon): Omit<DemoSummary, 'traffic
   };
 }
 
-function figures(control: SandboxControl) {
+export function figures(control: SandboxControl) {
   return {
     callbacks: control.deliveries().length,
     polls: control.calls('order.all').length,
@@ -187,6 +198,6 @@ function figures(control: SandboxControl) {
   };
 }
 
-function rowsOf(daemon: Daemon): MirroredRow[] {
+export function rowsOf(daemon: Daemon): MirroredRow[] {
   return daemon.parts.mirror.read((db) => db.prepare<[], MirroredRow>(MIRRORED_ROWS).all());
 }

@@ -9,6 +9,7 @@ import type { PlatformLimits } from '../platform/platform.ts';
 import { seededRandom } from '../sandbox/draws.ts';
 import { startSandbox } from '../sandbox/server.ts';
 import type { OrderShape } from '../sandbox/settings.ts';
+import type { PosBranch } from './demo-pos.ts';
 
 /** A port of this machine's loopback address that is free now. */
 export async function freePort(): Promise<number> {
@@ -35,11 +36,27 @@ export interface DemoPlace {
   webhookPort: number;
   /** 0, when not given: a free one at every start. */
   localPort?: number;
+  /** Three that share this tillsync unless told. */
+  branches?: readonly Partial<PosBranch>[];
+  /** Of the nats-server, where each branch has a tillsync of its own. */
+  nats?: string;
 }
 
+const THREE_BRANCHES = [
+  { subsidiaryId: 'sub-1', externalId: 'B1' },
+  { subsidiaryId: 'sub-2', externalId: 'B2' },
+  { subsidiaryId: 'sub-3' },
+];
+
 /** A store's configuration for the sandbox at `baseUrl`. */
-export function demoConfig({ baseUrl, directory, webhookPort, localPort = 0 }: DemoPlace): Config {
-  const text = `
+export function demoConfig(place: DemoPlace): Config {
+  const { baseUrl, directory, webhookPort, localPort = 0, branches = THREE_BRANCHES, nats = '' } = place;
+  const listed = branches.map(
+    ({ subsidiaryId, externalId }) => `[[branches]]
+    subsidiary_id = "${subsidiaryId}"
+    ${externalId === undefined ? '' : `external_id = "${externalId}"`}`,
+  );
+  return parsed(`
     [platform]
     base_url = "${baseUrl}"
     timeout = "10s"
@@ -51,14 +68,9 @@ export function demoConfig({ baseUrl, directory, webhookPort, localPort = 0 }: D
     [orders]
     poll = "*/4 * * * * *"
     timezone = "America/Santiago"
-    [[branches]]
-    subsidiary_id = "sub-1"
-    external_id = "B1"
-    [[branches]]
-    subsidiary_id = "sub-2"
-    external_id = "B2"
-    [[branches]]
-    subsidiary_id = "sub-3"
+    ${listed.join('\n    ')}
+    [hub]
+    nats = "${nats}"
     [stock]
     hold_back_unbooked = true
     [local]
@@ -67,7 +79,33 @@ export function demoConfig({ baseUrl, directory, webhookPort, localPort = 0 }: D
     endpoint_interval = "${DEMO_LIMITS.endpointIntervalMs}ms"
     orders_interval = "${DEMO_LIMITS.ordersIntervalMs}ms"
     [log]
-    level = "silent"`;
+    level = "silent"`);
+}
+
+/** The configuration of one branch whose hub is at `hub`. */
+export function demoBranchConfig(place: {
+  directory: string;
+  hub: string;
+  branch: string;
+  localPort: number;
+}): Config {
+  return parsed(`
+    [storage]
+    directory = ${JSON.stringify(place.directory)}
+    [link]
+    hub = "${place.hub}"
+    branch = "${place.branch}"
+    [orders]
+    timezone = "America/Santiago"
+    [shop]
+    name = "${place.branch}"
+    [local]
+    listen = "127.0.0.1:${place.localPort}"
+    [log]
+    level = "silent"`);
+}
+
+function parsed(text: string): Config {
   const read = readConfig({ file: 'demo.toml', env: {}, text });
   if ('faults' in read) throw configError(read.faults);
   return read.config;
