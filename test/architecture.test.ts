@@ -37,6 +37,7 @@ const RULES = [
   'core/json-records.ts',
   'platform/platform.ts',
   'catalog/product.ts',
+  'catalog/cover.ts',
   'orders/order.ts',
   'orders/mirrored-order.ts',
   'orders/merge.ts',

@@ -1,6 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { isStored } from '../db/sqlite.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { BranchProducts } from './branch-catalog.ts';
 import {
@@ -32,6 +33,8 @@ export interface CompletedSweep {
   pages: number;
   /** Ids of every product that the pages listed. */
   seen: ReadonlySet<string>;
+  /** Until when its values were read, where that was before its end: those of other lists spoke for it. */
+  readUntilMs?: number;
 }
 
 export interface SweepRow {
@@ -96,6 +99,9 @@ function statements(db: Database.Database) {
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
         AND EXISTS (SELECT 1 FROM marks WHERE name = 'ledger.holds' AND value = 1)`),
+    stock: db.prepare<[string, string | null], { qty: number | string | null }>(
+      'SELECT qty FROM stocks WHERE sku = ? AND subsidiary_id = ?',
+    ),
     mark: db.prepare<[], ReadMark>(`
       SELECT (SELECT value FROM marks WHERE name = 'push') AS push,
         coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS orderSeq`),
@@ -149,7 +155,7 @@ export class CatalogStore {
    * Ends a sweep that was whole and consistent: products that the branch lists no more, and no other branch
    * either, are marked as vanished. Returns how many were.
    */
-  completeSweep({ branch, mark, startedAtMs, pages, seen }: CompletedSweep): number {
+  completeSweep({ branch, mark, startedAtMs, pages, seen, readUntilMs }: CompletedSweep): number {
     return this.#transaction(() => {
       const key = branchKey(branch);
       const { subsidiaryId } = branch;
@@ -168,12 +174,13 @@ export class CatalogStore {
         this.#sql.dropMappings.run(productId);
         vanished += 1;
       }
+      if (readUntilMs !== undefined) this.#list(key, seen);
       this.#sql.putSweep.run({
         branch: key,
         subsidiaryId,
         startedAt: isoUtc(startedAtMs),
         completedAt: at,
-        completedMs: Math.floor(nowMs),
+        completedMs: Math.floor(readUntilMs ?? nowMs),
         asOfSeq: mark.orderSeq,
         pages,
         products: seen.size,
@@ -212,6 +219,23 @@ export class CatalogStore {
   /** The last completed sweep of each branch. */
   sweeps(): SweepRow[] {
     return this.#sql.sweeps.all();
+  }
+
+  /** Whether the record has other quantities in the branch than are mirrored. */
+  differsIn({ subsidiaryId }: Branch, { children }: ProductRecord): boolean {
+    return children.some(({ sku, stocks }) =>
+      stocks.some((stock) => {
+        if (stock.subsidiaryId !== subsidiaryId) return false;
+        const mirrored = this.#sql.stock.get(sku, subsidiaryId);
+        return mirrored === undefined || !isStored(mirrored.qty, stock.qty);
+      }),
+    );
+  }
+
+  /** Notes what a branch lists of which other lists have told. */
+  #list(key: string, seen: ReadonlySet<string>): void {
+    const listed = new Set(this.#sql.listed.all(key).map(({ productId }) => productId));
+    for (const productId of seen) if (!listed.has(productId)) this.#sql.putListing.run(key, productId, null);
   }
 
   #applyListed(branch: Branch, record: ProductRecord, mark: ReadMark): boolean {

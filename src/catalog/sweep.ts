@@ -7,7 +7,14 @@ import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductPage, ProductRecord } from '../platform/schemas.ts';
-import type { CatalogStore, CompletedSweep, ReadMark, Unlisted } from './catalog-store.ts';
+import {
+  branchKey,
+  type CatalogStore,
+  type CompletedSweep,
+  type ReadMark,
+  type Unlisted,
+} from './catalog-store.ts';
+import { Cover } from './cover.ts';
 import type { Branch } from './product.ts';
 
 export type { ReadMark } from './catalog-store.ts';
@@ -48,6 +55,16 @@ export interface SweepRequest extends CallOptions {
   onBusy?: () => void;
 }
 
+/** What a sweep of all branches has read so far. */
+export interface SweepSoFar {
+  cover: Cover;
+  /** Of the first list. */
+  mark: ReadMark;
+  startedAtMs: number;
+  /** When the last whole list had been read. */
+  readUntilMs: number;
+}
+
 export interface SweepReport {
   branch: Branch;
   products: number;
@@ -76,16 +93,59 @@ export class CatalogSweep {
   readonly #branch: Branch;
   readonly #target: SweepTarget;
   readonly #request: SweepRequest;
+  readonly #soFar: SweepSoFar | undefined;
 
-  constructor(options: SweepOptions, branch: Branch, target: SweepTarget, request: SweepRequest = {}) {
+  /** `soFar`: of a sweep of all branches, of which this is one. */
+  constructor(
+    options: SweepOptions,
+    branch: Branch,
+    target: SweepTarget,
+    request: SweepRequest = {},
+    soFar?: SweepSoFar,
+  ) {
     this.#o = options;
     this.#branch = branch;
     this.#target = target;
     this.#request = request;
+    this.#soFar = soFar;
   }
 
   /** Errors: those of Platform.productList; `platform-garbled` when the list never held still. */
   async run(): Promise<SweepReport> {
+    const told = await this.#confirm();
+    if (told) return told;
+    const report = await this.#whole();
+    if (this.#soFar) this.#soFar.readUntilMs = this.#o.clock.nowMs();
+    return report;
+  }
+
+  /**
+   * One page, of the newest products: where it and the number of products say what the lists of other branches have said
+   * of this one, no more of it is read. Undefined: its list has to be read whole.
+   */
+  async #confirm(): Promise<SweepReport | undefined> {
+    const branch = this.#branch;
+    const soFar = this.#soFar;
+    if (!soFar?.cover.mayHave(branch)) return undefined;
+    const { cover, mark, startedAtMs, readUntilMs } = soFar;
+    const { answer, mark: pageMark } = await this.#page(1, this.#o.pageSize, 'desc');
+    const { docs, unreadable, totalDocs } = answer;
+    const differs = (record: ProductRecord) =>
+      this.#o.stores.read(({ catalog }) => catalog.differsIn(branch, record));
+    if (unreadable.length > 0 || !cover.confirms(branch, docs, differs)) return undefined;
+    for (const record of docs) cover.add(branch, record);
+    const { written } = await this.#target.page(docs, pageMark);
+    const seen = cover.of(branch);
+    const missing = this.#o.stores.read(({ catalog }) => catalog.unlisted(branch, seen));
+    if (seen.size !== totalDocs || docs.some(({ id }) => !seen.has(id)) || missing.length > ASK_MAX) {
+      return undefined;
+    }
+    const vanished = await this.#target.end({ branch, mark, startedAtMs, pages: 1, seen, readUntilMs });
+    this.#request.onProgress?.(seen.size, totalDocs);
+    return { branch, products: seen.size, pages: 1, written, vanished, unreadable: 0, restarts: 0 };
+  }
+
+  async #whole(): Promise<SweepReport> {
     const branch = this.#branch;
     let before: ReadonlySet<string> | undefined;
     let written = 0;
@@ -143,11 +203,11 @@ export class CatalogSweep {
     return pass;
   }
 
-  async #page(page: number, limit: number) {
+  async #page(page: number, limit: number, order: 'asc' | 'desc' = 'asc') {
     const { subsidiaryId, externalId } = this.#branch;
     const address = subsidiaryId === null ? { externalId: externalId ?? '' } : { subsidiaryId };
     const ask = async (used: number) => {
-      const query = { ...address, page, limit: used, order: 'asc', orderBy: 'CreatedDate' } as const;
+      const query = { ...address, page, limit: used, order, orderBy: 'CreatedDate' } as const;
       return { used, ...(await this.#ask((how) => this.#o.platform.productList(query, how))) };
     };
     try {
@@ -159,9 +219,11 @@ export class CatalogSweep {
   }
 
   async #keepPage(answer: ProductPage, mark: ReadMark, pass: Pass): Promise<void> {
-    for (const { id } of answer.docs) {
+    for (const record of answer.docs) {
+      const { id } = record;
       if (pass.seen.has(id)) pass.isConsistent = false;
       pass.seen.add(id);
+      this.#soFar?.cover.add(this.#branch, record);
     }
     pass.written += (await this.#target.page(answer.docs, mark)).written;
     for (const text of answer.unreadable) {
@@ -229,8 +291,24 @@ export class LeasedSweep {
     this.#o = options;
   }
 
+  /** Begins a sweep of several branches; the largest by the last one come first. */
+  begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
+    const { stores, clock } = this.#o;
+    const { sweeps, mark } = stores.read(({ catalog }) => ({
+      sweeps: catalog.sweeps(),
+      mark: catalog.readMark(),
+    }));
+    const sizes = new Map(sweeps.map(({ branch, products }) => [branch, products]));
+    const sizeOf = (branch: Branch) => sizes.get(branchKey(branch)) ?? 0;
+    const startedAtMs = clock.nowMs();
+    return {
+      largestFirst: branches.toSorted((a, b) => sizeOf(b) - sizeOf(a)),
+      soFar: { cover: new Cover(branches), mark, startedAtMs, readUntilMs: startedAtMs },
+    };
+  }
+
   /** Errors: those of CatalogSweep.run; `lease-lost` when another process took over a sweep that stood still. */
-  async sweep(branch: Branch, request: SweepRequest = {}): Promise<SweepReport> {
+  async sweep(branch: Branch, request: SweepRequest = {}, soFar?: SweepSoFar): Promise<SweepReport> {
     const { leases, clock, stores, quarantine } = this.#o;
     request.onBranch?.(branch);
     const lease = new Lease({ leases, clock, name: LEASE, holdMs: LEASE_HOLD_MS });
@@ -258,7 +336,7 @@ export class LeasedSweep {
       end: (sweep) => write((catalog) => catalog.completeSweep(sweep)),
     };
     try {
-      return await new CatalogSweep(this.#o, branch, target, request).run();
+      return await new CatalogSweep(this.#o, branch, target, request, soFar).run();
     } finally {
       await lease.release();
     }
@@ -266,20 +344,24 @@ export class LeasedSweep {
 }
 
 export interface SweepAllOptions {
-  sweep: Pick<LeasedSweep, 'sweep'>;
+  sweep: Pick<LeasedSweep, 'sweep' | 'begin'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
 }
 
-/** Sweeps every configured branch once and reports how it fared. Throws what stopped it. */
+/**
+ * Sweeps every configured branch once and reports how it fared: the largest first, so that the lists that have to be
+ * read whole are few. Throws what stopped it.
+ */
 export async function sweepAll(
   { sweep, branches, freshness, alarms }: SweepAllOptions,
   request: SweepRequest,
 ): Promise<SweepReport[]> {
-  const reports: SweepReport[] = [];
+  const reports = new Map<Branch, SweepReport>();
   try {
-    for (const branch of branches) reports.push(await sweep.sweep(branch, request));
+    const { largestFirst, soFar } = sweep.begin(branches);
+    for (const branch of largestFirst) reports.set(branch, await sweep.sweep(branch, request, soFar));
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
@@ -291,7 +373,7 @@ export async function sweepAll(
   }
   freshness.ok('catalog.sweep');
   alarms.lower('catalog.incomplete');
-  return reports;
+  return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 
 /** Somebody's wish for a sweep before its time. It is fulfilled by the next one that begins. */

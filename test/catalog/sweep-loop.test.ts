@@ -1,9 +1,16 @@
 import { expect, it } from 'vitest';
+import { Cover } from '../../src/catalog/cover.ts';
+import type { Branch } from '../../src/catalog/product.ts';
 import { SweepWish, sweepLoop } from '../../src/catalog/sweep.ts';
 import { cronSchedule } from '../../src/config/schedule.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+const begin = (branches: readonly Branch[]) => ({
+  largestFirst: [...branches],
+  soFar: { cover: new Cover(branches), mark: { push: 0, orderSeq: 0 }, startedAtMs: 0, readUntilMs: 0 },
+});
 
 const NOON_MS = Date.UTC(2026, 0, 15, 12);
 const HOUR_MS = 3_600_000;
@@ -16,6 +23,7 @@ async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<
   const running = sweepLoop(
     {
       sweep: {
+        begin,
         sweep: async (branch) => {
           sweeps += 1;
           return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
@@ -61,6 +69,7 @@ it('a reading that failed is tried again in minutes, however often somebody wish
   const running = sweepLoop(
     {
       sweep: {
+        begin,
         sweep: async (branch) => {
           tries += 1;
           if (isDown) throw new TillsyncError('platform-failed', 'HTTP 500.');

@@ -1,0 +1,93 @@
+import type { ProductRecord } from '../platform/schemas.ts';
+import type { Branch } from './product.ts';
+
+/** More of a page than this, of a hundred, may not differ: shops sell while the catalogue is read. */
+const DIFFERENT_OF_100 = 20;
+const PRODUCTS_AT_FIRST = 1_024;
+
+/**
+ * What the records that one sweep has read so far say of other branches than those whose lists they stand in. The
+ * platform seems to give each record the stocks of all branches; where it does, the lists of a few branches tell
+ * everything, and of each of the others one page is enough to confirm it.
+ */
+export class Cover {
+  readonly #ids: string[] = [];
+  readonly #places = new Map<string, number>();
+  /** By branch, for each product: 0 where the branch does not have it, else one more than its stocks there. */
+  readonly #counts: ReadonlyMap<string, { of: Uint8Array }>;
+  #saysMore = false;
+
+  constructor(branches: readonly Branch[]) {
+    const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
+    this.#counts = new Map(ids.map((id) => [id, { of: new Uint8Array(PRODUCTS_AT_FIRST) }]));
+  }
+
+  /** Takes in a record of the list of this branch. */
+  add(listedIn: Branch, record: ProductRecord): void {
+    const place = this.#placeOf(record.id);
+    const found = countsIn(record);
+    if (found.size > 1 || !found.has(listedIn.subsidiaryId ?? '')) this.#saysMore = true;
+    for (const [branch, counts] of this.#counts) counts.of[place] = found.get(branch) ?? 0;
+  }
+
+  /** Whether it is worth asking: records have named other branches, and this one can be found in them. */
+  mayHave({ subsidiaryId }: Branch): boolean {
+    return this.#saysMore && subsidiaryId !== null && this.#counts.has(subsidiaryId);
+  }
+
+  has(productId: string): boolean {
+    return this.#places.has(productId);
+  }
+
+  /** Products that the branch has by the records so far. */
+  of({ subsidiaryId }: Branch): Set<string> {
+    const counts = this.#counts.get(subsidiaryId ?? '')?.of ?? [];
+    return new Set(this.#ids.filter((_, place) => (counts[place] ?? 0) > 0));
+  }
+
+  /**
+   * Whether records of the list of a branch say what those of other lists said of it; `differs`: whether the quantities
+   * of one are others than were mirrored.
+   */
+  confirms(
+    { subsidiaryId }: Branch,
+    records: readonly ProductRecord[],
+    differs: (record: ProductRecord) => boolean,
+  ): boolean {
+    const branch = subsidiaryId ?? '';
+    const known = records.filter(({ id }) => this.#places.has(id));
+    const counts = this.#counts.get(branch)?.of;
+    const isSame = known.every(
+      (record) => counts?.[this.#places.get(record.id) ?? -1] === (countsIn(record).get(branch) ?? 0),
+    );
+    return isSame && known.filter(differs).length * 100 <= known.length * DIFFERENT_OF_100;
+  }
+
+  #placeOf(id: string): number {
+    const known = this.#places.get(id);
+    if (known !== undefined) return known;
+    const place = this.#ids.push(id) - 1;
+    this.#places.set(id, place);
+    for (const counts of this.#counts.values()) {
+      if (place < counts.of.length) continue;
+      const larger = new Uint8Array(2 * counts.of.length);
+      larger.set(counts.of);
+      counts.of = larger;
+    }
+    return place;
+  }
+}
+
+/** By branch: one more than its stocks in the record. */
+function countsIn({ children }: ProductRecord): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const { stocks, integrations } of children) {
+    for (const { subsidiaryId } of integrations) {
+      if (!counts.has(subsidiaryId)) counts.set(subsidiaryId, 1);
+    }
+    for (const { subsidiaryId } of stocks) {
+      counts.set(subsidiaryId, Math.min(255, (counts.get(subsidiaryId) ?? 1) + 1));
+    }
+  }
+  return counts;
+}

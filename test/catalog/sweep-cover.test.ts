@@ -1,0 +1,174 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { LeasedSweep, sweepAll } from '../../src/catalog/sweep.ts';
+import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
+import { MirrorStores } from '../../src/outbox/stores.ts';
+import type { ProductRecord } from '../../src/platform/schemas.ts';
+import { product } from '../outbox/outbox-fixture.ts';
+import { tempState } from '../platform/temp-state.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const BRANCHES = Array.from({ length: 6 }, (_, i) => ({ subsidiaryId: `s${i}`, externalId: `B${i}` }));
+const PAGE = 10;
+
+let directory: string;
+let mirror: Mirror;
+let stores: MirrorStores;
+let clock: FakeClock;
+/** Products of the platform: stocks by branch. */
+let shelf: Map<string, Record<string, number>>;
+let calls: string[];
+/** What a record of the list of a branch shows, of all that it could. */
+let shows: (branch: string, stocks: Record<string, number>) => Record<string, number>;
+
+beforeEach(() => {
+  clock = new FakeClock();
+  directory = mkdtempSync(path.join(tmpdir(), 'tillsync-cover-'));
+  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
+  // Each branch sells all 35 products.
+  shelf = new Map(Array.from({ length: 35 }, (_, n) => [`p${n}`, inAll(n)]));
+  calls = [];
+  shows = (_branch, stocks) => stocks;
+});
+afterEach(async () => {
+  await mirror.close();
+  rmSync(directory, { recursive: true, force: true });
+});
+
+const inAll = (qty: number) => Object.fromEntries(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, qty]));
+const record = (id: string, stocks: Record<string, number>): ProductRecord => {
+  const named = Object.entries(stocks).map(([branch, qty]) => [branch, [`${id}-${branch}`, qty]] as const);
+  return product(id, id, [{ sku: id.slice(1), stocks: Object.fromEntries(named) as never }]);
+};
+
+async function sweep() {
+  calls = [];
+  const run = new LeasedSweep({
+    platform: {
+      async productList(query, options) {
+        options?.onSend?.();
+        await clock.advance(1_000);
+        const branch = 'subsidiaryId' in query ? (query.subsidiaryId ?? '') : '';
+        calls.push(`${branch} ${query.order} ${query.page}`);
+        const listed = [...shelf].filter(([, stocks]) => branch in stocks);
+        if (query.order === 'desc') listed.reverse();
+        const start = (query.page - 1) * query.limit;
+        const docs = listed.slice(start, start + query.limit);
+        const totalPages = Math.ceil(listed.length / query.limit);
+        return {
+          docs: docs.map(([id, stocks]) => record(id, shows(branch, stocks))),
+          ...{ unreadable: [], totalDocs: listed.length, limit: query.limit, page: query.page, totalPages },
+          hasNextPage: query.page < totalPages,
+        };
+      },
+      productGet: async (query) => {
+        const id = `p${'sku' in query ? query.sku : ''}`;
+        const stocks = shelf.get(id);
+        return stocks ? record(id, stocks) : null;
+      },
+    },
+    ...{ stores, clock, leases: tempState(clock).leases, quarantine: async () => {}, pageSize: PAGE },
+  });
+  const board = { freshness: { report() {}, ok() {} }, alarms: { raise() {}, lower() {} } };
+  return await sweepAll({ sweep: run, branches: BRANCHES, ...board }, {});
+}
+
+const rows = (sql: string) => mirror.read((db) => db.prepare(sql).raw().all());
+/** Lists that were read whole. */
+const whole = () => calls.filter((call) => call.endsWith('asc 1')).map((call) => call.split(' ')[0]);
+
+/** The mirror has every stock of the platform, and what each branch lists. */
+function expectMirrored() {
+  const stocks = [...shelf].flatMap(([id, of]) =>
+    Object.entries(of).map(([branch, qty]) => [id.slice(1), branch, qty]),
+  );
+  expect(rows('SELECT sku, subsidiary_id, qty FROM stocks ORDER BY sku, subsidiary_id')).toEqual(
+    stocks.sort(),
+  );
+  const listed = [...shelf].flatMap(([id, of]) => Object.keys(of).map((branch) => [branch, id]));
+  expect(rows('SELECT branch, product_id FROM branch_products ORDER BY branch, product_id')).toEqual(
+    listed.sort(),
+  );
+}
+
+describe('a sweep of branches whose records carry the stocks of all', () => {
+  it('reads one list whole, and of each other branch one page', async () => {
+    const reports = await sweep();
+    expect(whole()).toEqual(['s0']);
+    expect(calls).toHaveLength(4 + 5);
+    expect(reports.map(({ branch, products, pages }) => [branch.subsidiaryId, products, pages])).toEqual(
+      BRANCHES.map(({ subsidiaryId }, i) => [subsidiaryId, 35, i === 0 ? 4 : 1]),
+    );
+    expectMirrored();
+    expect(stores.read(({ lookup }) => lookup.isComplete)).toBe(true);
+  });
+
+  it('says of each branch since when its values are known: since the list that told them was read', async () => {
+    const startedMs = clock.nowMs();
+    await sweep();
+    const known = rows(
+      'SELECT branch, completed_ms - ?, as_of_seq FROM sweeps'.replace('?', String(startedMs)),
+    );
+    expect(known).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, 4_000, 0]));
+  });
+
+  it('finds new products of one branch, and those that are gone', async () => {
+    await sweep();
+    shelf.set('p90', { s3: 4 });
+    shelf.delete('p7');
+    const reports = await sweep();
+    expect(whole()).toEqual(['s0']);
+    expect(reports.map(({ vanished }) => vanished).reduce((a, b) => a + b)).toBe(1);
+    expectMirroredBut('p7');
+  });
+
+  it('reads a branch whole too that lists more than the others say of it', async () => {
+    for (let n = 100; n < 130; n++) shelf.set(`p${n}`, { s3: 1 });
+    await sweep();
+    expect(whole()).toEqual(['s0', 's3']);
+    expectMirrored();
+    await sweep();
+    expect(whole()).toEqual(['s3']);
+    expectMirrored();
+  });
+
+  it('takes the quantities that sales have moved meanwhile, and reads whole where many differ', async () => {
+    await sweep();
+    shows = (branch, stocks) => (branch === 's5' ? { ...stocks, s5: (stocks.s5 ?? 0) + 1 } : stocks);
+    await sweep();
+    expect(whole()).toEqual(['s0', 's5']);
+    expect(rows("SELECT DISTINCT qty - CAST(sku AS INTEGER) FROM stocks WHERE subsidiary_id = 's5'")).toEqual(
+      [[1]],
+    );
+  });
+});
+
+function expectMirroredBut(gone: string) {
+  expect(rows('SELECT product_id FROM products WHERE vanished_at NOT NULL')).toEqual([[gone]]);
+  const listed = [...shelf].flatMap(([id, of]) => Object.keys(of).map((branch) => [branch, id]));
+  expect(rows('SELECT branch, product_id FROM branch_products ORDER BY branch, product_id')).toEqual(
+    listed.sort(),
+  );
+}
+
+describe('a sweep of branches whose records carry', () => {
+  it('their own stocks alone reads every list, with no call more', async () => {
+    shows = (branch, stocks) => ({ [branch]: stocks[branch] ?? 0 });
+    await sweep();
+    expect(calls).toHaveLength(6 * 4);
+    expectMirrored();
+  });
+
+  it('less of other branches than their own lists do, reads those whole', async () => {
+    shows = (branch, stocks) => {
+      const { s5, ...others } = stocks;
+      return branch === 's5' ? stocks : (others as Record<string, number>);
+    };
+    await sweep();
+    expect(whole()).toEqual(['s0', 's5']);
+    expectMirrored();
+  });
+});
