@@ -6,6 +6,7 @@ import { forgetCustomer } from '../../src/orders/forget.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { WAITING_MAX } from '../../src/outbox/turns.ts';
+import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
@@ -17,6 +18,19 @@ const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
 /** What the branch shows its POS is what the hub has of it. */
 function expectSame({ hub }: Chain, branch: BranchStore): void {
   expect(branch.orders()).toEqual(hub.orders(branch.name));
+}
+
+/** The catalogue that is sold in the branch, and of its stocks and ids all that the store has. */
+function catalogOf(store: Chain['hub'] | BranchStore, subsidiaryId: string): unknown[][] {
+  const has = `sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}')
+    AND product_id IN (SELECT product_id FROM products WHERE vanished_at IS NULL)`;
+  return [
+    store.rows(`SELECT p.product_id, name, category, p.show, sku, price, s.show FROM products p
+      JOIN skus s USING (product_id) WHERE ${has} ORDER BY sku`),
+    store.rows(`SELECT sku, qty, k.show FROM stocks k JOIN skus s USING (sku)
+      WHERE subsidiary_id = '${subsidiaryId}' AND ${has} ORDER BY sku`),
+    store.rows(`SELECT sku, ext_id FROM integrations WHERE subsidiary_id = '${subsidiaryId}' ORDER BY sku`),
+  ];
 }
 
 describe('what goes down', () => {
@@ -452,6 +466,20 @@ describe('whatever happens in between', () => {
           stages.set(number, stage + 1);
           await hub.order(number, number % 2 === 0 ? 'B2' : 'B1', STATUSES[stage + 1]);
         },
+        async () => {
+          const sold = Array.from({ length: 5 }, (_, i) => i).filter(() => random.next() < 0.8);
+          await hub.sweep(
+            sold.map((i) => {
+              const stocks = Object.fromEntries(
+                ['sub-1', 'sub-2']
+                  .filter(() => random.next() < 0.8)
+                  .map((id) => [id, [`E${i}`, Math.floor(random.next() * 3)] as [string, number]]),
+              );
+              const price = 100 * Math.floor(random.next() * 3);
+              return product(`p${i}`, `Product ${i}`, [{ sku: `1${i}`, price, stocks }]);
+            }),
+          );
+        },
         () => hub.publish(),
         () => pick(branches).follow(),
         () => pick(branches).follower.hello(),
@@ -491,7 +519,11 @@ describe('whatever happens in between', () => {
       await settle();
       await clock.advance(700_000);
       await settle();
-      for (const branch of branches) expectSame(chain, branch);
+      for (const [i, branch] of branches.entries()) {
+        expectSame(chain, branch);
+        expect(catalogOf(branch, `sub-${i + 1}`)).toEqual(catalogOf(hub, `sub-${i + 1}`));
+        expect(branch.rows(`SELECT * FROM stocks WHERE subsidiary_id <> 'sub-${i + 1}'`)).toEqual([]);
+      }
       const newest = hub.rows<{ key: string; qty: number }>(
         `SELECT replace(json_extract(body, '$.subsidiaryId'), 'sub-', 'B') || ' ' || json_extract(body, '$.externalId') AS key,
            json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending'`,
