@@ -1,4 +1,5 @@
 import { statSync } from 'node:fs';
+import { branchMappings } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
@@ -26,7 +27,7 @@ import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-
 import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import type { Parts } from './parts.ts';
-import { mirrorCounts, verdictOn } from './readers.ts';
+import { configuredBranches, mirrorCounts, verdictOn } from './readers.ts';
 import { storagePaths, storageSpace } from './storage.ts';
 
 const FLOW_STATES = [
@@ -114,6 +115,23 @@ function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFam
       Math.max(0, ageMs || 0) / 1000,
     ),
   ];
+}
+
+/** Where most of what a branch shows has an id of the POS. */
+function unmappedFamily(mirror: Mirror, config: Config): MetricFamily {
+  const mappings = mirror.read((db) => branchMappings(db, configuredBranches(config)));
+  return gauge(
+    'tillsync_catalog_unmapped_products',
+    'Products that customers can see in the branch and that have no id of the POS; absent where hardly any has one.',
+    by(
+      'branch',
+      Object.fromEntries(
+        mappings
+          .filter(({ isMapping, unmapped }) => isMapping || unmapped === 0)
+          .map(({ branch, unmapped }) => [branch.externalId ?? branch.subsidiaryId ?? '', unmapped]),
+      ),
+    ),
+  );
 }
 
 function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: Clock): MetricFamily[] {
@@ -286,6 +304,7 @@ export class Metrics {
       ...mirrorFamilies(mirror, clock.nowMs()),
       mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(outbox, clock),
+      unmappedFamily(mirror, config),
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);

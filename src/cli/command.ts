@@ -243,7 +243,11 @@ export interface CommandTools {
   parts: Parts;
   config: Config;
   progress: Progress;
-  /** Notes in the audit what was done here. */
+  /**
+   * Notes in the audit what was done at the platform or in state.db, such as tokens, secrets and polls: another place
+   * than the mirror, so that it is noted after it, in a transaction of its own. What changes the mirror itself is noted in
+   * the transaction that does it.
+   */
   note(deed: Omit<Deed, 'who'>): Promise<void>;
   /** What the parts log to; warnings are for the daemon's log, errors show above the progress line. */
   log: Log;

@@ -275,7 +275,9 @@ Polls and callbacks that come later do not bring the customer back, unless the o
 The platform, the POS and every backup still have what they have.
 `,
   run: (call) =>
-    withParts(call, async ({ parts: { mirror }, config, note }) => {
+    withParts(call, async ({ parts: { mirror }, config }) => {
+      const { Audit } = await import('../db/audit.ts');
+      const { who, clock } = call.cli;
       const { orderId, code, status } = namedOrder(mirror, call.argument, config.orders.timezone);
       const name = `Order ${code ?? orderId}`;
       if (!isEnded(status) && !call.options.open) {
@@ -283,8 +285,8 @@ The platform, the POS and every backup still have what they have.
           hint: `Wait for its end, or forget its customer all the same: {tillsync} order forget ${orderId} --open`,
         });
       }
-      const isNew = (await mirror.forgetCustomers([orderId], true)) > 0;
-      if (isNew) await note({ action: 'order.forget', subject: `order ${orderId}` });
+      const deed = { who, action: 'order.forget', subject: `order ${orderId}` } as const;
+      const isNew = await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note(deed));
       const isClean = await mirror.clean();
       const copies = copiesOf(storagePaths(config.storage.directory).mirror);
       const rest = isClean

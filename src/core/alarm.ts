@@ -20,6 +20,7 @@ export type AlarmKey =
   | 'storage.low'
   | 'mirror.reader-holds-wal'
   | 'mirror.too-large'
+  | 'customers.not-forgotten'
   | 'clock.wrong'
   | 'clock.off'
   | 'mirror.locked'

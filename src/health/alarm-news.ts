@@ -196,18 +196,20 @@ export class AlarmRows {
 
   /** The alarms that the daemon could not write into the mirror. */
   aside(): AlarmUp[] {
-    const sql = 'SELECT key, message, raised_at AS raisedAt FROM alarms_aside ORDER BY key';
+    const sql = 'SELECT key, message, level, raised_at AS raisedAt FROM alarms_aside ORDER BY key';
     return storing(() => sqlOf(this.#db).rows<AlarmUp>(sql));
   }
 
   setAside(alarms: readonly AlarmUp[]): void {
     if (alarms.length === 0 && this.aside().length === 0) return;
-    const insert = 'INSERT INTO alarms_aside (key, message, raised_at) VALUES (?, ?, ?)';
+    const insert = 'INSERT INTO alarms_aside (key, message, level, raised_at) VALUES (?, ?, ?, ?)';
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
         sql.run('DELETE FROM alarms_aside');
-        for (const { key, message, raisedAt } of alarms) sql.run(insert, key, message, raisedAt);
+        for (const { key, message, level = null, raisedAt } of alarms) {
+          sql.run(insert, key, message, level, raisedAt);
+        }
       }),
     );
   }

@@ -226,6 +226,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'The database mirror.db is larger than its limit, and everything in it is still needed.',
     remedy: 'Raise retention.max_bytes, shorten retention.orders, or have the POS acknowledge its orders.',
   },
+  'customers.not-forgotten': {
+    level: 'amber',
+    message: 'Customers whose time is over could not be deleted.',
+    remedy: 'Close the program that reads mirror.db, or repair the disk. tillsync tries again every hour.',
+  },
   quarantine: {
     level: 'amber',
     message: 'Messages that could not be read and were set aside: {count}.',

@@ -1,13 +1,13 @@
 import type Database from 'better-sqlite3';
 import type { Alarms } from '../core/alarm.ts';
-import { asTillsyncError } from '../core/errors.ts';
+import { asTillsyncError, asTyped } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { rest } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { WAL_BYTES_MAX } from '../db/wal.ts';
-import { customersOf, noteToClean } from '../orders/forget.ts';
+import { customersOf, noteToClean, TO_CLEAN } from '../orders/forget.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import {
   type FeedStanding,
@@ -204,6 +204,8 @@ function drop(db: Database.Database, name: FamilyName, cuts: RetentionCuts, keys
 const FIRST_AFTER_MS = 300_000;
 const LOOK_EVERY_MS = 3_600_000;
 const RUN_EVERY_MS = 24 * 3_600_000;
+/** A customer may stay so much longer, for a reader that goes away or a disk that has room again. */
+const LATE_MS = 24 * 3_600_000;
 /** Between two transactions or looks, so that callbacks go first. */
 const PAUSE_MS = 20;
 /** Customers that are forgotten in one transaction of a few milliseconds. */
@@ -237,19 +239,65 @@ export interface RetentionReport {
 export async function retentionLoop(options: RetentionOptions, signal: AbortSignal): Promise<void> {
   const { clock, mirror, settings, log, beat } = options;
   let runDueMs = clock.monotonicMs() + FIRST_AFTER_MS;
+  const customers = new CustomerWatch(options);
   await rest(clock, FIRST_AFTER_MS, signal, beat);
   while (!signal.aborted) {
     try {
       if (clock.monotonicMs() >= runDueMs || mirror.read(usedBytes) > settings.maxBytes) {
         const report = await retentionRun(options, signal);
         if (report.isComplete) runDueMs = clock.monotonicMs() + RUN_EVERY_MS;
+        if (report.isComplete) customers.gone();
+        else if (!signal.aborted) customers.still(asTyped(CUT_SHORT));
         if (Object.keys(report.dropped).length > 0 || report.forgotten > 0)
           log.info({ ...report }, 'what is past its time was deleted');
       }
     } catch (error) {
-      if (!signal.aborted) log.warn({ err: error }, asTillsyncError(error).message);
+      if (signal.aborted) return;
+      const { message } = asTillsyncError(error);
+      log.warn({ err: error }, message);
+      customers.still(message);
     }
     await rest(clock, LOOK_EVERY_MS, signal, beat);
+  }
+}
+
+const CUT_SHORT =
+  'A program reads mirror.db and keeps its log, or another tillsync cleans it. See who reads it with: {tillsync} doctor';
+
+/** Tells when customers, or bytes of them, outlast by a day the time at which they were to go. */
+class CustomerWatch {
+  readonly #o: RetentionOptions;
+  #sinceMonoMs: number | undefined;
+
+  constructor(options: RetentionOptions) {
+    this.#o = options;
+  }
+
+  gone(): void {
+    this.#sinceMonoMs = undefined;
+    this.#o.alarms.lower('customers.not-forgotten');
+  }
+
+  /** A run ended before its end, and why. */
+  still(why: string): void {
+    const { clock, alarms, log } = this.#o;
+    this.#sinceMonoMs ??= clock.monotonicMs();
+    try {
+      if (this.#areLate(clock.monotonicMs() - this.#sinceMonoMs))
+        alarms.raise('customers.not-forgotten', why);
+    } catch (error) {
+      log.debug({ err: error }, 'whether customers are late cannot be read now');
+    }
+  }
+
+  #areLate(failingMs: number): boolean {
+    const { mirror, settings, clock } = this.#o;
+    const { customers } = retentionCuts(settings, clock.nowMs() - LATE_MS, 0);
+    const toClean = 'SELECT value FROM marks WHERE name = ?';
+    return mirror.read((db) => {
+      if (customers !== null && customersOf(db, customers, 1).length > 0) return true;
+      return failingMs >= LATE_MS && (sqlOf(db).value(toClean, TO_CLEAN) ?? 0) > 0;
+    });
   }
 }
 

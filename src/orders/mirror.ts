@@ -372,15 +372,25 @@ export class Mirror implements OrderKeeper {
    * Lets the customers of these orders go from all rows, durably, with what lies of them in quarantine where
    * `alsoQuarantined`; returns how many had one. `clean` then takes what is left of them out of the files.
    */
-  forgetCustomers(orderIds: readonly string[], alsoQuarantined = false): Promise<number> {
+  forgetCustomers(orderIds: readonly string[]): Promise<number> {
     const at = isoUtc(this.#file.clock.nowMs());
     return this.write(
-      (db) =>
-        orderIds.filter((orderId) => {
-          if (alsoQuarantined) forgetQuarantined(db, orderId);
-          return forgetCustomer(db, orderId, this.#spellings, at);
-        }).length,
+      (db) => orderIds.filter((orderId) => forgetCustomer(db, orderId, this.#spellings, at)).length,
     );
+  }
+
+  /**
+   * The same of one order, at a person's wish: also what lies in quarantine and names it. `note` is called in the
+   * transaction in which its customer goes. False: the customer was forgotten before.
+   */
+  forgetCustomer(orderId: string, note: (db: Database.Database) => void): Promise<boolean> {
+    const at = isoUtc(this.#file.clock.nowMs());
+    return this.write((db) => {
+      forgetQuarantined(db, orderId);
+      const isNew = forgetCustomer(db, orderId, this.#spellings, at);
+      if (isNew) note(db);
+      return isNew;
+    });
   }
 
   /**

@@ -244,7 +244,8 @@ it('a disk that dies under the running service is told to the watcher outside, a
     const { port } = watcher.address() as AddressInfo;
     place = await openFaultPlace({ poll: '* * * * * *' });
     place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
-    const disk = mountFailingDisk(place);
+    // With so much room that nothing is red for want of it.
+    const disk = mountFailingDisk(place, '4G');
     const daemon = await place.run();
     await polled();
     expect(await notify(place, sampleNotification(1))).toBe(200);

@@ -2,6 +2,7 @@ import { expect, it } from 'vitest';
 import type { AlarmUp } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { AlarmsUp } from '../../src/health/notifier.ts';
+import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const HELD: AlarmUp = { key: 'outbox.held', message: '1 change.', raisedAt: '2026-01-01T00:00:00.000Z' };
@@ -27,4 +28,19 @@ it('tells of a mirror that cannot be read, and takes no other alarm for over mea
   expect(alarms.read()).toEqual([HELD, failing]);
   fault = undefined;
   expect(alarms.read()).toEqual([HELD]);
+});
+
+it('what the mirror did not take keeps its level beside it', () => {
+  const { alarms } = tempState(new FakeClock());
+  const alarm = {
+    key: 'orders.unbooked',
+    message: 'One waits.',
+    raisedAt: '2026-01-15T12:00:00.000Z',
+  } as const;
+  for (const level of ['red', 'amber', null] as const) {
+    alarms.setAside([{ ...alarm, level }]);
+    expect(alarms.aside()).toEqual([{ ...alarm, level }]);
+  }
+  alarms.setAside([]);
+  expect(alarms.aside()).toEqual([]);
 });

@@ -92,6 +92,7 @@ describe('a scrape', () => {
     expect(scrape).toContain('tillsync_callbacks_total{status="401"} 1');
     expect(scrape).toContain('tillsync_quarantine_entries_by_source{source="webhook"} 1');
     expect(scrape).toContain('tillsync_orders 2');
+    expect(scrape).toMatch(/^tillsync_catalog_unmapped_products\{branch="\S+"\} \d+$/m);
     expect(scrape).toMatch(/tillsync_orders_received_total{source="webhook"} 1/);
     expect(scrape).toContain('tillsync_finding{code="outbox.rejected"} 1');
     expect(scrape).toContain('tillsync_verdict 1');

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { type RetentionOptions, retentionLoop } from '../../src/health/retention.ts';
 import { retentionCuts } from '../../src/health/retention-rules.ts';
-import { openTestMirror } from '../orders/open-test-mirror.ts';
+import { until } from '../hooks/event-receiver.ts';
+import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
@@ -18,11 +19,12 @@ const LOOKS = 5;
 function begin(settings: Partial<typeof SETTINGS> = {}) {
   const { mirror, clock } = openTestMirror();
   const startMs = clock.monotonicMs();
-  const state = { fail: false };
+  const state = { fail: false, holdsLog: false };
   const reads: number[] = [];
   const drops: unknown[] = [];
   const beats: number[] = [];
   const alarms: string[] = [];
+  const lowered: string[] = [];
   const leases = { held: [] as string[], taken: 0 };
   const watched: RetentionOptions['mirror'] = {
     read(action) {
@@ -36,7 +38,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
       drops.push(dropped);
       return dropped;
     },
-    walBytes: () => 0,
+    walBytes: () => (state.holdsLog ? 1024 ** 3 : 0),
     forgetCustomers: (orderIds) => mirror.forgetCustomers(orderIds),
     clean: () => mirror.clean(),
   };
@@ -50,7 +52,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
         renew: () => true,
         release: (name) => void leases.held.splice(leases.held.indexOf(name), 1),
       },
-      alarms: { raise: (key) => alarms.push(key), lower() {} },
+      alarms: { raise: (key) => alarms.push(key), lower: (key) => lowered.push(key) },
       clock,
       log: silentLog,
       beat: () => beats.push(clock.monotonicMs() - startMs),
@@ -60,7 +62,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
   /** Hours in which it looked for what may go, and not only at the size. */
   const runs = () =>
     [...new Set(reads)].filter((hour) => reads.filter((each) => each === hour).length >= LOOKS);
-  return { clock, mirror, state, runs, drops, beats, alarms, leases, stop, ended };
+  return { clock, mirror, state, runs, drops, beats, alarms, lowered, leases, stop, ended };
 }
 
 describe('the loop of retention', () => {
@@ -101,6 +103,28 @@ describe('the loop of retention', () => {
     loop.state.fail = false;
     await loop.clock.advance(2 * HOUR_MS);
     expect(loop.runs()).toEqual([0, 1, 2, 5, 6]);
+    loop.stop.abort();
+    await loop.ended;
+  });
+
+  it('tells after a day of customers that could not go, and no more once they are gone', async () => {
+    const loop = begin({ personalDataMs: 30 * DAY_MS });
+    const ended = sampleNotification(1, { status: 'dispatched' });
+    const observedAtMs = loop.clock.nowMs() - 30.5 * DAY_MS;
+    await loop.mirror.keep([{ kind: 'order', observation: observation('webhook', ended, { observedAtMs }) }]);
+    loop.state.fail = true;
+    await loop.clock.advance(10 * HOUR_MS);
+    expect(loop.alarms).toEqual([]);
+    await loop.clock.advance(10 * HOUR_MS);
+    // Only the run fails, and not the look whether anybody is late.
+    loop.state.fail = false;
+    loop.state.holdsLog = true;
+    await loop.clock.advance(10 * HOUR_MS);
+    expect(new Set(loop.alarms)).toEqual(new Set(['customers.not-forgotten']));
+    loop.state.holdsLog = false;
+    await loop.clock.advance(2 * HOUR_MS);
+    // A thread of its own writes the file anew.
+    await until(() => loop.lowered.includes('customers.not-forgotten'));
     loop.stop.abort();
     await loop.ended;
   });

@@ -1,4 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs';
+import type Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
@@ -168,7 +169,13 @@ describe('a customer who is forgotten', () => {
     await unreadable(JSON.stringify({ user: { email: personOf(1).email, name: personOf(1).first } }));
     await unreadable(JSON.stringify({ odd: idOf(1), name: personOf(1).last }));
     await unreadable(JSON.stringify({ user: personOf(2).email }));
-    await mirror.forgetCustomers([idOf(1)], true);
+    const note = (db: Database.Database) => {
+      throw new Error(`the audit cannot be written in ${db.name}`);
+    };
+    await expect(mirror.forgetCustomer(idOf(1), note)).rejects.toThrow('cannot be written');
+    expect(mirror.quarantineList(10)).toHaveLength(3);
+    expect(await mirror.forgetCustomer(idOf(1), () => {})).toBe(true);
+    expect(await mirror.forgetCustomer(idOf(1), note)).toBe(false);
     await mirror.clean();
     expect(mirror.quarantineList(10)).toHaveLength(1);
     expect(foundIn(path, [1])).toEqual([]);

@@ -34,10 +34,13 @@ export function mountSmallDisk(place: Workplace, megabytes: number): SmallDisk {
 }
 
 /** An ext4 of its own that turns read-only at the first fault, as it does on a disk that fails. */
-export function mountFailingDisk(place: Workplace): { fail(): void; die(): void; repair(): void } {
+export function mountFailingDisk(
+  place: Workplace,
+  size = '32M',
+): { fail(): void; die(): void; repair(): void } {
   const directory = place.storage;
   const image = path.join(tmpdir(), `tillsync-image-${process.pid}`);
-  execFileSync('truncate', ['-s', '32M', image]);
+  execFileSync('truncate', ['-s', size, image]);
   execFileSync('mkfs.ext4', ['-q', '-F', image]);
   const device = execFileSync('losetup', ['-f', '--show', image], { encoding: 'utf8' }).trim();
   const mount = () => execFileSync('mount', ['-o', 'errors=remount-ro', device, directory]);
@@ -51,10 +54,10 @@ export function mountFailingDisk(place: Workplace): { fail(): void; die(): void;
   return {
     fail: () =>
       writeFileSync(`/sys/fs/ext4/${path.basename(device)}/trigger_fs_error`, 'a fault of the disk'),
-    /** Nothing is read from the device any more, and nothing written to it; only what is in memory is still there. */
+    /** The device has no bytes any more: each read and write of it fails. Only what is in memory is still there. */
     die() {
       execFileSync('truncate', ['-s', '0', image]);
-      execFileSync('blockdev', ['--flushbufs', device]);
+      execFileSync('losetup', ['--set-capacity', device]);
       writeFileSync('/proc/sys/vm/drop_caches', '1');
     },
     repair() {
