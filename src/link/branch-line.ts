@@ -24,6 +24,7 @@ import {
   UP_ITEMS_MAX,
   type UpItem,
 } from './link.ts';
+import { QUESTION_LENGTH_MAX } from './question-gate.ts';
 
 /** Where a branch is. */
 export interface BranchPlace {
@@ -274,12 +275,17 @@ export function nextUp(db: Database.Database, onlySoldOut = false): UpItem[] {
      ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`,
     onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS,
   );
+  let length = 0;
+  let isFull = false;
   for (const { changeId, kind, body, reference } of waiting) {
+    length += body.length;
+    isFull = length > QUESTION_LENGTH_MAX / 4 && length > body.length;
+    if (isFull) break;
     put(kind, changeId, { reference, value: JSON.parse(body) as ChangeBody });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);
   }
-  const room = onlySoldOut ? 0 : UP_ITEMS_MAX - waiting.length;
+  const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
   const acks = sqlOf(db).values<string>('SELECT order_id FROM up_acks ORDER BY order_id LIMIT ?', room);
   for (const orderId of acks) {
     put('ack', null, { reference: null, value: orderId });

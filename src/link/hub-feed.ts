@@ -25,6 +25,8 @@ export const FEED_KEPT_MS = 7 * DAY_MS;
 /** So long a snapshot may be on its way before another one is made. */
 const SNAPSHOT_AGAIN_MS = 600_000;
 const PRUNED_AT_ONCE = 5_000;
+/** No id of an order is longer. */
+const ORDER_ID_MAX = 200;
 /** No poll goes back so far: of an order that has not come by then the hub will not hear. */
 const ACKS_WAIT_MS = 60 * DAY_MS;
 
@@ -133,11 +135,22 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   }
 }
 
-/** The next entries to be published, in the order in which they were written. */
+/**
+ * The next entries to be published, those of each branch in the order in which they were written. Where all of them are of
+ * one branch, half the places are for what waits for others behind it.
+ */
 export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
-  const sql = `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, order_id AS orderId, body
-    FROM feed INDEXED BY feed_unpublished WHERE published = 0 ORDER BY feed_id LIMIT ?`;
-  return sqlOf(db).rows(sql, limit);
+  const waiting = (other: string | null, most: number) =>
+    sqlOf(db).rows<FeedEntry>(
+      `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, order_id AS orderId, body
+       FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch IS NOT ? ORDER BY feed_id LIMIT ?`,
+      ...[other, most],
+    );
+  const first = waiting(null, limit);
+  const [{ branch } = { branch: '' }] = first;
+  if (first.length < limit || first.some((each) => each.branch !== branch)) return first;
+  const others = waiting(branch, Math.floor(limit / 2));
+  return [...first.slice(0, limit - others.length), ...others];
 }
 
 export function notePublished(db: Database.Database, feedIds: readonly number[]): void {
@@ -292,8 +305,9 @@ export function takeUp(
   const acks: string[] = [];
   for (const { up, item } of taken) {
     const { changeId: change } = up;
-    if (item === null) acks.push(String(up.value));
-    else if (change === null) continue;
+    if (item === null) {
+      if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) acks.push(up.value);
+    } else if (change === null) continue;
     else if ('refused' in item) {
       const result: Result = { change, state: 'rejected', message: item.refused };
       addToFeed(db, branch.name, 'result', result, { at });

@@ -37,6 +37,7 @@ import {
   JOIN,
   type Question,
 } from './link.ts';
+import { QuestionGate } from './question-gate.ts';
 
 const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
@@ -66,12 +67,14 @@ export interface HubOptions {
 export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
+  readonly #gate: QuestionGate;
   /** Of each branch the process that is heard. */
   readonly #instances: Map<string, string>;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+    this.#gate = new QuestionGate(options.clock);
     const heard = options.rows.branches().map(({ branch, report }) => [branch, report?.instance] as const);
     this.#instances = new Map(heard.filter((each): each is [string, string] => each[1] !== undefined));
   }
@@ -165,9 +168,28 @@ export class Hub {
 
   /** The answer to a branch's question. Never throws. */
   async answer(branch: string, question: Question, body: string): Promise<string> {
+    const { branches, log } = this.#options;
+    const found = branches.find(({ name }) => name === branch);
+    if (!found) return refusal('expired', `The hub has no branch ${branch} in its configuration.`);
+    if (!this.#gate.enter(branch, body.length)) {
+      if (this.#gate.isToTell(branch)) {
+        log.warn({ branch, question, length: body.length }, 'a branch asks more than it may; it has to wait');
+      }
+      return refusal(
+        'busy',
+        `Branch ${branch} asks more than it may; the hub hears it again in a few seconds.`,
+      );
+    }
     try {
-      const found = this.#options.branches.find(({ name }) => name === branch);
-      if (!found) return refusal('expired', `The hub has no branch ${branch} in its configuration.`);
+      return await this.#answer(found, question, body);
+    } finally {
+      this.#gate.leave(branch);
+    }
+  }
+
+  async #answer(found: FeedBranch, question: Question, body: string): Promise<string> {
+    const branch = found.name;
+    try {
       const asked: unknown = JSON.parse(body);
       if (question === 'join') return this.#join(branch, asked);
       if (!this.#options.rows.hasJoined(branch)) {
@@ -176,10 +198,12 @@ export class Hub {
       return question === 'hello' ? await this.#hello(branch, asked) : await this.#changes(found, asked);
     } catch (error) {
       const { code, message } = asTillsyncError(error);
-      this.#options.log.warn(
-        { branch, question, err: error },
-        'a question of a branch could not be answered',
-      );
+      if (this.#gate.isToTell(branch)) {
+        this.#options.log.warn(
+          { branch, question, err: error },
+          'a question of a branch could not be answered',
+        );
+      }
       const isOurs = code.startsWith('storage-') || code === 'aborted';
       return refusal(isOurs ? 'busy' : 'unreadable', isOurs ? message : 'The hub cannot read the question.');
     }
@@ -230,6 +254,11 @@ export class Hub {
     const { instance, line, items } = CHANGES.parse(asked);
     const replaced = this.#replaced(branch.name, instance);
     if (replaced !== undefined) return replaced;
+    const comeBackMs = this.#gate.waitMs(branch.name, items.length);
+    if (comeBackMs > 0) {
+      const { upTo } = stores.read(({ db }) => lineOf(db, branch.name, line));
+      return JSON.stringify({ upTo, comeBackMs });
+    }
     const at = isoUtc(clock.nowMs());
     const taken = await stores.write((own) => takeUp(own, { branch, line, items, guards, holdBack, at }));
     if (!taken)

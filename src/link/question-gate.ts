@@ -1,0 +1,79 @@
+import type { Clock } from '../core/time.ts';
+
+/** No question of a branch is longer: five hundred changes have some hundred thousand characters. */
+export const QUESTION_LENGTH_MAX = 2_000_000;
+/** So many characters of a question count as one more question. */
+const LENGTH_OF_ONE = 50_000;
+/** Questions that a branch may ask at once, and how many more with each second: more than one that is well ever does. */
+const BURST = 60;
+const PER_SECOND = 20;
+/** The same of changes and acknowledgements: the platform takes no more of the whole company. */
+const ITEMS_BURST = 5_000;
+const ITEMS_PER_SECOND = 330;
+const TOLD_EVERY_MS = 60_000;
+
+interface Asker {
+  isAsking: boolean;
+  left: number;
+  itemsLeft: number;
+  filledMs: number;
+  toldMs: number;
+}
+
+/** Keeps a branch that asks without measure from taking the hub's time from the others. */
+export class QuestionGate {
+  readonly #clock: Clock;
+  readonly #askers = new Map<string, Asker>();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Whether the question may be looked at; if so, `leave` is to be called once it is answered. */
+  enter(branch: string, length: number): boolean {
+    const asker = this.#asker(branch);
+    const nowMs = this.#clock.monotonicMs();
+    const seconds = (nowMs - asker.filledMs) / 1_000;
+    asker.left = Math.min(BURST, asker.left + seconds * PER_SECOND);
+    asker.itemsLeft = Math.min(ITEMS_BURST, asker.itemsLeft + seconds * ITEMS_PER_SECOND);
+    asker.filledMs = nowMs;
+    if (asker.isAsking || asker.left < 1 || length > QUESTION_LENGTH_MAX) return false;
+    asker.left -= 1 + length / LENGTH_OF_ONE;
+    asker.isAsking = true;
+    return true;
+  }
+
+  /** Of a question under way: in how many milliseconds so many items may come; 0: now, and then they are counted. */
+  waitMs(branch: string, items: number): number {
+    const asker = this.#asker(branch);
+    const missing = items - asker.itemsLeft;
+    if (missing > 0) return Math.ceil((missing * 1_000) / ITEMS_PER_SECOND);
+    asker.itemsLeft -= items;
+    return 0;
+  }
+
+  leave(branch: string): void {
+    this.#asker(branch).isAsking = false;
+  }
+
+  /** Whether it is time to write into the log of the branch again. */
+  isToTell(branch: string): boolean {
+    const asker = this.#asker(branch);
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs < asker.toldMs + TOLD_EVERY_MS) return false;
+    asker.toldMs = nowMs;
+    return true;
+  }
+
+  #asker(branch: string): Asker {
+    const there = this.#askers.get(branch);
+    if (there) return there;
+    const nowMs = this.#clock.monotonicMs();
+    const asker = {
+      ...{ isAsking: false, left: BURST, itemsLeft: ITEMS_BURST, filledMs: nowMs },
+      toldMs: Number.NEGATIVE_INFINITY,
+    };
+    this.#askers.set(branch, asker);
+    return asker;
+  }
+}

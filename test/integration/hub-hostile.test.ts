@@ -1,0 +1,357 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { jetstreamManager } from '@nats-io/jetstream';
+import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
+import Database from 'better-sqlite3';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { hasNatsServer, type NatsServer, startNatsServer } from '../support/nats-server.ts';
+import {
+  type DaemonProcess,
+  openWorkplace,
+  runCommand,
+  runDaemon,
+  until,
+  type Workplace,
+} from '../support/workplace.ts';
+
+const BRANCHES = `[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"
+[[branches]]
+subsidiary_id = "sub-2"
+external_id = "B2"
+`;
+const LIAR_SECONDS = 4;
+const HONEST_MS_MAX = 5_000;
+const GROWN_MIB_MAX = 150;
+/** As many waiting changes as the hub takes of one branch. */
+const WAITING_MAX = 20_000;
+
+describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hostile-'));
+  const serverFile = path.join(directory, 'nats/server.conf');
+  const storageOf = (name: string) => path.join(directory, name);
+  const running: DaemonProcess[] = [];
+  const envOf = new Map<string, Record<string, string>>();
+  let hub: Workplace;
+  let daemon: DaemonProcess;
+  let server: NatsServer;
+  let port: number;
+  let liar: NatsConnection;
+  let refusals: string[] = [];
+
+  function rows<T>(storage: string, sql: string, file = 'mirror.db'): T[] {
+    const db = new Database(path.join(storage, file), { readonly: true });
+    try {
+      return db.prepare<[], T>(sql).all();
+    } finally {
+      db.close();
+    }
+  }
+
+  /** The liar's question, under its own key. */
+  const ask = async (subject: string, body: string, timeout = 5_000) =>
+    (await liar.request(subject, body, { timeout })).string();
+
+  /** An order for B1, until it is in B1's mirror, in milliseconds. */
+  async function honestMs(): Promise<number> {
+    const beganMs = performance.now();
+    const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    const sql = `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`;
+    await until('the order is at B1', () => rows(storageOf('B1'), sql).length === 1, 30_000);
+    return performance.now() - beganMs;
+  }
+
+  const hubMib = () => {
+    const status = readFileSync(`/proc/${daemon.child.pid}/status`, 'utf8');
+    return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
+  };
+
+  async function join(name: string): Promise<void> {
+    const configFile = path.join(directory, `${name}.toml`);
+    mkdirSync(storageOf(name));
+    const invited = await hub.command('branch', 'invite', name, '--json');
+    const { invitation } = JSON.parse(invited.stdout) as { invitation: string };
+    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
+    const how = ['--directory', storageOf(name), '--local-listen', `127.0.0.1:${await freePort()}`];
+    const joined = await runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
+    expect(joined.code, joined.stderr).toBe(0);
+    const log = '\n[log]\nlevel = "debug"\npretty = false\n';
+    writeFileSync(configFile, `${readFileSync(configFile, 'utf8')}${log}`);
+    envOf.set(name, env);
+  }
+
+  beforeAll(async () => {
+    hub = await openWorkplace(13);
+    port = await freePort();
+    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
+    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${BRANCHES}`);
+    const written = await hub.command('hub', 'server-config', serverFile, '--json');
+    expect(written.code, written.stderr).toBe(0);
+    server = await startNatsServer(serverFile, port);
+    daemon = await hub.run();
+    const { callbackUrl } = hub.config.webhook;
+    hub.sandbox.control.setWebhook({ callbackUrl, secret: 'workplace-secret', active: true });
+    await join('B1');
+    await join('B2');
+    running.push(await runDaemon(envOf.get('B1') ?? {}, new Set(), []));
+    const [{ seed } = { seed: '' }] = rows<{ seed: string }>(
+      storageOf('B2'),
+      'SELECT seed FROM link_key',
+      'state.db',
+    );
+    liar = await connect({
+      servers: `nats://127.0.0.1:${port}`,
+      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
+      inboxPrefix: '_INBOX.B2',
+    });
+    void (async () => {
+      for await (const { error, type } of liar.status() as AsyncIterable<{ type: string; error?: Error }>) {
+        if (type === 'error' && error) refusals.push(error.message);
+      }
+    })();
+    await honestMs();
+  }, 180_000);
+
+  afterAll(async () => {
+    await liar?.close();
+    for (const each of running) each.child.kill('SIGKILL');
+    await server?.kill();
+    await hub?.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+
+  it.each([
+    ['takes messages of another', '$JS.API.CONSUMER.MSG.NEXT.DOWN.B1', '1'],
+    ['reads how another stands', '$JS.API.CONSUMER.INFO.DOWN.B1', ''],
+    ['makes a consumer', '$JS.API.CONSUMER.CREATE.DOWN.mine', '{"stream_name":"DOWN","config":{}}'],
+    ['makes a durable consumer', '$JS.API.CONSUMER.DURABLE.CREATE.DOWN.B1', '{}'],
+    ['ends the consumer of another', '$JS.API.CONSUMER.DELETE.DOWN.B1', ''],
+    ['gets a message by its sequence', '$JS.API.STREAM.MSG.GET.DOWN', '{"seq":1}'],
+    ['gets a message directly', '$JS.API.DIRECT.GET.DOWN', '{"seq":1}'],
+    ['gets the last one of another directly', '$JS.API.DIRECT.GET.DOWN.d.B1', ''],
+    ['purges', '$JS.API.STREAM.PURGE.DOWN', '{}'],
+    ['deletes a message', '$JS.API.STREAM.MSG.DELETE.DOWN', '{"seq":1}'],
+    ['deletes the stream', '$JS.API.STREAM.DELETE.DOWN', ''],
+    ['changes the stream', '$JS.API.STREAM.UPDATE.DOWN', '{"name":"DOWN","subjects":["d.*"],"max_age":1000}'],
+    ['makes a stream', '$JS.API.STREAM.CREATE.MINE', '{"name":"MINE","subjects":["up.>"]}'],
+    ['lists streams', '$JS.API.STREAM.NAMES', ''],
+    ['acknowledges for another', '$JS.ACK.DOWN.B1.1.1.1.1.1', '+ACK'],
+    ['writes into the feed of another', 'd.B1', '{}'],
+    ['writes into its own feed', 'd.B2', '{}'],
+    ['asks in the name of another', 'up.B1.hello', '{}'],
+    ['hands up in the name of another', 'up.B1.changes', '{}'],
+    ['asks another branch', 'ctl.B1.status', '{}'],
+    ['answers another', '_INBOX.B1.x', '{}'],
+    ['answers the hub', '_INBOX.hub.x', '{}'],
+    ['asks the server', '$SYS.REQ.SERVER.PING', ''],
+    ['has the server reload', '$SYS.REQ.SERVER.X.RELOAD', ''],
+  ])('%s: refused', async (_what, subject, body) => {
+    await expect(liar.request(subject, body, { timeout: 2_000 })).rejects.toThrow(/permissions violation/i);
+  });
+
+  it.each([
+    'd.B1',
+    'd.*',
+    '>',
+    '*.>',
+    '_INBOX.>',
+    '_INBOX.B1.>',
+    '_INBOX.hub.>',
+    'up.>',
+    'up.B1.>',
+    'ctl.>',
+    'ctl.B1.>',
+    '$SYS.>',
+    '$JS.>',
+  ])('hears nothing at %s', async (subject) => {
+    const heard = (async () => {
+      for await (const _ of liar.subscribe(subject, { timeout: 2_000 })) return;
+    })();
+    await expect(heard).rejects.toThrow(/permissions violation/i);
+  });
+
+  it('has nothing of the other left behind: the stream and its consumers are as they were', async () => {
+    const [{ keys } = { keys: '{}' }] = rows<{ keys: string }>(
+      hub.storage,
+      'SELECT keys FROM hub',
+      'state.db',
+    );
+    const own = await connect({
+      servers: `nats://127.0.0.1:${port}`,
+      authenticator: nkeyAuthenticator(new TextEncoder().encode((JSON.parse(keys) as { hub: string }).hub)),
+      inboxPrefix: '_INBOX.hub',
+    });
+    try {
+      const { streams, consumers } = await jetstreamManager(own);
+      const names: string[] = [];
+      for await (const { name } of consumers.list('DOWN')) names.push(name);
+      expect(names.sort()).toEqual(['B1', 'B2']);
+      const { config, state } = await streams.info('DOWN');
+      expect(config.max_age).toBe(7 * 86_400 * 1_000_000_000);
+      expect(state.messages).toBeGreaterThan(0);
+    } finally {
+      await own.close();
+    }
+  });
+
+  const hello = (more: object = {}) =>
+    JSON.stringify({
+      ...{ instance: 'liar', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'lie' },
+      ...{ waiting: 0, oldestWaitingAt: null, version: '0' },
+      ...more,
+    });
+  const changes = (items: object[], more: object = {}) =>
+    JSON.stringify({ instance: 'liar', line: 'lie', items, ...more });
+  const stock = (u: number, value: unknown) => ({ u, kind: 'stock', changeId: u, reference: null, value });
+  const liarsRows = () =>
+    rows<{ body: string; reference: string | null }>(
+      hub.storage,
+      "SELECT body, reference FROM outbox WHERE source = 'branch'",
+    );
+
+  it('names another in what it says, and is taken for itself', async () => {
+    await ask('up.B2.hello', hello({ branch: 'B1' }));
+    const before = rows<{ report: string }>(
+      hub.storage,
+      "SELECT report FROM hub_branches WHERE branch = 'B1' AND report LIKE '%liar%'",
+      'state.db',
+    );
+    expect(before).toEqual([]);
+    const forged = changes(
+      [
+        stock(1, { externalId: 'E-1002', qty: 1, subsidiaryId: 'sub-1', branch: 'B1' }),
+        stock(2, { externalId: 'E-1002', qty: 1, subsidiaryExternalId: 'B1' }),
+      ],
+      { branch: 'B1' },
+    );
+    expect(JSON.parse(await ask('up.B2.changes', forged))).toMatchObject({ upTo: 2 });
+    expect(liarsRows()).toEqual([]);
+  });
+
+  it('hands up absurd quantities: none reaches the queue', async () => {
+    const absurd = [
+      '1e308',
+      '-1',
+      '1e999',
+      '-0.5',
+      '"NaN"',
+      'null',
+      '{}',
+      '[1]',
+      '"9"'.repeat(1),
+      '9007199254740993',
+    ];
+    const items = absurd.map((qty, i) =>
+      JSON.stringify(stock(3 + i, { externalId: 'E-1002' })).replace('"E-1002"', `"E-1002","qty":${qty}`),
+    );
+    const body = `{"instance":"liar","line":"lie","items":[${items.join(',')}]}`;
+    expect(JSON.parse(await ask('up.B2.changes', body))).toMatchObject({ upTo: 12 });
+    const taken = rows<{ qty: number }>(
+      hub.storage,
+      "SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE source = 'branch' AND state <> 'rejected'",
+    );
+    expect(taken.filter(({ qty }) => !(qty >= 0 && qty <= 1_000_000))).toEqual([]);
+  });
+
+  it.each([
+    ['no JSON', '{"instance":'],
+    ['no text', '\u0000\uffff'],
+    ['another shape', '[[[[]]]]'],
+    ['deep nesting', '['.repeat(100_000)],
+    ['an epoch of nobody, and a mark beyond all', hello({ epoch: 'x'.repeat(20_000), mark: 1e15 })],
+    ['a prototype', '{"__proto__":{"instance":"x"},"constructor":1}'],
+    ['one below the largest question', JSON.stringify({ filling: 'x'.repeat(1_900_000) })],
+    ['more than a question may have', 'x'.repeat(3_000_000)],
+    ['as much as the server lets through', 'x'.repeat(8 * 1_024 * 1_024 - 100)],
+  ])(
+    'says %s: it gets a refusal, and the others are heard',
+    async (_what, body) => {
+      const answer = JSON.parse(await ask('up.B2.hello', body, 10_000)) as { refused?: { code: string } };
+      expect(answer.refused?.code).toMatch(/^(unreadable|busy)$/);
+      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+    },
+    60_000,
+  );
+
+  it('sends more than the server lets through: the server ends it, and it alone', async () => {
+    await expect(ask('up.B2.hello', 'x'.repeat(9 * 1_024 * 1_024))).rejects.toThrow(/payload/i);
+    expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+  }, 60_000);
+
+  it(`asks thousands of times a second for ${LIAR_SECONDS} s: an honest branch waits no longer, and memory stays bounded`, async () => {
+    const calmMs = Math.max(await honestMs(), await honestMs());
+    const beforeMib = hubMib();
+    const feedBefore = rows<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+    const endMs = performance.now() + LIAR_SECONDS * 1_000;
+    let sent = 0;
+    let u = 12;
+    const questions = [
+      () => hello(),
+      () => changes(Array.from({ length: 500 }, () => stock(++u, { externalId: 'E-1002', qty: u % 50 }))),
+      () => changes([]),
+      () => '{',
+    ];
+    const lying = (async () => {
+      while (performance.now() < endMs) {
+        for (let i = 0; i < 100; i++) {
+          liar.publish(
+            i % 2 ? 'up.B2.hello' : 'up.B2.changes',
+            (questions[i === 0 ? 1 : i % 4 === 1 ? 0 : 3] as () => string)(),
+            {
+              reply: '_INBOX.B2.nobody',
+            },
+          );
+          sent += 1;
+        }
+        await liar.flush().catch(() => {});
+        await setTimeout(1);
+      }
+    })();
+    const waits: number[] = [];
+    while (performance.now() < endMs - 500) waits.push(await honestMs());
+    await lying;
+    const afterMib = hubMib();
+    const feedAfter = rows<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+    console.log(
+      `liar: ${sent} questions in ${LIAR_SECONDS} s; an order at the honest branch ${Math.round(Math.max(...waits))} ms at worst of ${waits.length}, ${Math.round(calmMs)} ms in calm; hub ${Math.round(beforeMib)} MiB, then ${Math.round(afterMib)}; ${feedAfter - feedBefore} entries of the feed`,
+    );
+    expect(sent).toBeGreaterThan(LIAR_SECONDS * 1_000);
+    expect(Math.max(...waits)).toBeLessThan(HONEST_MS_MAX);
+    expect(afterMib - beforeMib).toBeLessThan(GROWN_MIB_MAX);
+    const waiting = "SELECT count(*) AS n FROM outbox WHERE source = 'branch' AND state = 'pending'";
+    expect(rows<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
+    expect(feedAfter - feedBefore).toBeLessThan(5_000 + 330 * (LIAR_SECONDS + 5) + 1_000);
+    // What the hub says of it is one line a minute.
+    expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
+    await until('the liar itself is heard again', async () => {
+      const answer = await ask('up.B2.hello', hello()).catch(() => '{"refused":{}}');
+      return !('refused' in (JSON.parse(answer) as object));
+    });
+  }, 120_000);
+
+  it('finds no other branch in its own bundle and log', async () => {
+    const one = await runDaemon(envOf.get('B2') ?? {}, new Set(), []);
+    running.push(one);
+    hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+    await until(
+      'its order is there',
+      () => rows(storageOf('B2'), 'SELECT 1 FROM orders').length === 1,
+      30_000,
+    );
+    const file = path.join(directory, 'bundle.tar.gz');
+    const made = await runCommand(envOf.get('B2') ?? {}, ['support', 'bundle', '--output', file]);
+    const all = hub.sandbox.control.orders().filter(({ store }) => store.externalId === 'B1');
+    const told = made.stdout + made.stderr + one.log();
+    for (const { internalOrderId } of all) expect(told).not.toContain(internalOrderId);
+    expect(one.log()).not.toMatch(/\bB1\b|sub-1\b/);
+  }, 60_000);
+
+  it('was told at each attempt that it may not', () => {
+    refusals = refusals.filter((why) => !/permissions violation/i.test(why));
+    expect(refusals.filter((why) => !/payload/i.test(why))).toEqual([]);
+  });
+});
