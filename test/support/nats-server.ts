@@ -11,6 +11,7 @@ const PROGRAM = ['/usr/sbin/nats-server', '/usr/local/bin/nats-server', '/usr/bi
 export const hasNatsServer = PROGRAM !== undefined;
 
 export interface NatsServer {
+  pid: number;
   log(): string;
   kill(): Promise<void>;
 }
@@ -32,6 +33,7 @@ export async function startNatsServer(file: string, port: number): Promise<NatsS
     await systemClock.sleep(50);
   }
   return {
+    pid: child.pid ?? 0,
     log: () => text,
     async kill() {
       child.kill('SIGKILL');

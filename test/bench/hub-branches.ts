@@ -1,0 +1,138 @@
+import { copyFileSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { openParts, type Parts } from '../../src/app/parts.ts';
+import { readConfig } from '../../src/config/config.ts';
+import { configError } from '../../src/config/source.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { branchLoops } from '../../src/daemon/link-loops.ts';
+import type { BranchLink } from '../../src/link/link.ts';
+import { NatsBranchLink } from '../../src/link/nats.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+
+/**
+ * Many branches in one process: of each the files, and the loops that follow the hub and hand up, as its daemon runs
+ * them. Not the inbox, the API, the page, hooks and alarms, which have nothing to do with the hub.
+ */
+
+export interface BenchBranch {
+  name: string;
+  seed: string;
+}
+
+/** To this program. `begin` comes first; `stop` and `start` name branches that go away and come back. */
+export type BranchesOrder =
+  | { kind: 'begin'; url: string; directory: string; branches: BenchBranch[] }
+  | { kind: 'stop' | 'start'; names: string[] };
+
+/** A step of an order, as it came down; `atMs`: wall clock when it was in the mirror, on the disk. */
+export type Committed = [branch: string, orderId: string, status: string, atMs: number];
+
+export type BranchesReport = { kind: 'done' } | { kind: 'committed'; committed: Committed[] };
+
+/** A branch that never heard its hub, for copies of it. Found below the directory of the branches. */
+export const TEMPLATE = 'template';
+const FILES = ['mirror.db', 'state.db'];
+const TELL_EVERY_MS = 100;
+
+export function openBranch(directory: string, name: string, url: string): Promise<Parts> {
+  const text = `[storage]
+directory = ${JSON.stringify(directory)}
+[link]
+hub = ${JSON.stringify(url)}
+branch = ${JSON.stringify(name)}`;
+  const read = readConfig({ file: `${name}.toml`, env: {}, text });
+  if ('faults' in read) throw configError(read.faults);
+  return openParts({ ...OWN, config: read.config });
+}
+
+const OWN = { secrets: { webhookSecrets: [] }, clock: systemClock, random: seededRandom(1), log: silentLog };
+
+/** One branch, which can go away and come back. */
+class RunningBranch {
+  readonly #directory: string;
+  readonly #url: string;
+  readonly #branch: BenchBranch;
+  #stopping = new AbortController();
+  #ended: Promise<unknown> = Promise.resolve();
+  #parts: Parts | undefined;
+
+  constructor(directory: string, url: string, branch: BenchBranch) {
+    this.#directory = path.join(directory, branch.name);
+    this.#url = url;
+    this.#branch = branch;
+    mkdirSync(this.#directory);
+    for (const file of FILES) {
+      copyFileSync(path.join(directory, TEMPLATE, file), path.join(this.#directory, file));
+    }
+  }
+
+  async start(): Promise<void> {
+    const { name, seed } = this.#branch;
+    const parts = await openBranch(this.#directory, name, this.#url);
+    this.#parts = parts;
+    this.#stopping = new AbortController();
+    const link = noting(name, new NatsBranchLink({ url: this.#url, branch: name, seed, tls: null }));
+    const options = { ...OWN, config: parts.config, link: { branch: link } };
+    const loops = branchLoops(options, parts, () => {});
+    this.#ended = Promise.all(loops.map(({ run }) => run(this.#stopping.signal, () => {})));
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#ended;
+    await this.#parts?.close();
+  }
+}
+
+let committed: Committed[] = [];
+
+/** Notes what a branch has taken, once it is on the disk. */
+function noting(branch: string, link: BranchLink): BranchLink {
+  return {
+    ask: (question, body) => link.ask(question, body),
+    close: () => link.close(),
+    follow: (take, signal) =>
+      link.follow(async (messages) => {
+        await take(messages);
+        const atMs = Date.now();
+        for (const { kind, body } of messages) {
+          if (kind !== 'order') continue;
+          const { reading } = JSON.parse(body) as {
+            reading: { orderId: string; fields: { status: string } };
+          };
+          committed.push([branch, reading.orderId, reading.fields.status, atMs]);
+        }
+      }, signal),
+  };
+}
+
+function report(told: BranchesReport): void {
+  process.send?.(told);
+}
+
+const running = new Map<string, RunningBranch>();
+
+async function obey(order: BranchesOrder): Promise<void> {
+  if (order.kind === 'begin') {
+    for (const branch of order.branches) {
+      const own = new RunningBranch(order.directory, order.url, branch);
+      running.set(branch.name, own);
+      await own.start();
+    }
+    return;
+  }
+  for (const name of order.names) await running.get(name)?.[order.kind]();
+}
+
+if (process.send) {
+  setInterval(() => {
+    if (committed.length === 0) return;
+    report({ kind: 'committed', committed });
+    committed = [];
+  }, TELL_EVERY_MS);
+  process.on('message', (order: BranchesOrder) => {
+    void obey(order).then(() => report({ kind: 'done' }));
+  });
+  process.on('disconnect', () => process.exit());
+}

@@ -1,0 +1,255 @@
+import { systemClock } from '../../src/core/system-clock.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+import { until } from '../support/workplace.ts';
+import { type BenchOptions, type BenchResult, median } from './bench-result.ts';
+import { BRANCHES, type HubPlace, openHubPlace } from './hub-place.ts';
+import { inDirectory, percentile } from './mirror-samples.ts';
+
+const PER_SECOND = 50;
+/** Of the events, those that are new orders; the others are steps of open ones. */
+const NEW_SHARE = 0.3;
+const AWAY = 50;
+const DOWN_MS = 5_000;
+
+/** The hub's daemon and nats-server, and 500 branches that follow them. */
+export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
+  return inDirectory(async (directory) => {
+    const place = await openHubPlace(directory, options.progress);
+    try {
+      return [
+        ...(await measureEvents(place, options)),
+        await measureRestart(place, options),
+        ...(await measureReturn(place, options)),
+        ...(await measureCommands(place, options)),
+      ];
+    } finally {
+      await place.close();
+    }
+  });
+}
+
+/** One step of one order, from the platform to its branch. Wall clock, ms. */
+interface Step {
+  branch: string;
+  sentMs: number;
+  answeredMs: number;
+}
+
+/** Order events all over the company, at the pace of a large one. */
+async function measureEvents(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult[]> {
+  const seconds = quick ? 60 : 600;
+  progress(`${PER_SECOND} order events a second for ${seconds} s`);
+  const sent = new Map<string, Step[]>();
+  const tookMs: number[] = [];
+  const wholeMs: number[] = [];
+  let [taken, steps, strays] = [0, 0, 0];
+  const branchOf = new Map<string, string>();
+  place.onSent = ({ orderId, status }, { sentMs, answeredMs }) => {
+    const key = `${orderId} ${status}`;
+    sent.set(key, [...(sent.get(key) ?? []), { branch: branchOf.get(orderId) ?? '', sentMs, answeredMs }]);
+    taken += 1;
+  };
+  place.onCommitted = (committed) => {
+    for (const [branch, orderId, status, atMs] of committed) {
+      const step = sent.get(`${orderId} ${status}`)?.shift();
+      if (step?.branch !== branch) strays += 1;
+      else {
+        tookMs.push(Math.max(0, atMs - step.answeredMs));
+        wholeMs.push(atMs - step.sentMs);
+      }
+    }
+  };
+  const memory: { hub: number; server: number }[] = [];
+  const random = seededRandom(43);
+  const open: string[] = [];
+  const beganMs = performance.now();
+  let sampledMs = beganMs;
+  while (performance.now() - beganMs < seconds * 1000) {
+    const dueSteps = ((performance.now() - beganMs) / 1000) * PER_SECOND;
+    for (; steps < dueSteps; steps++) {
+      const at = Math.floor(random.next() * open.length);
+      const orderId = open[at];
+      if (orderId !== undefined && random.next() >= NEW_SHARE) {
+        if (place.sandbox.control.advanceOrder(orderId)) continue;
+        open.splice(at, 1);
+      }
+      const branch = 1 + Math.floor(random.next() * BRANCHES);
+      const order = place.sandbox.control.createOrder({ subsidiaryId: `sub-${branch}` });
+      branchOf.set(order.internalOrderId, `B${branch}`);
+      open.push(order.internalOrderId);
+    }
+    if (performance.now() - sampledMs >= 1_000) {
+      memory.push(place.memory());
+      sampledMs = performance.now();
+    }
+    await systemClock.sleep(5);
+  }
+  await until('the branches have all of it', () => taken === steps && tookMs.length >= taken, 60_000).catch(
+    () => {},
+  );
+  const sums = memory.map(({ hub, server }) => hub + server);
+  const highest = memory[sums.indexOf(Math.max(...sums))] ?? { hub: Number.NaN, server: Number.NaN };
+  const { lost, doubled, foreign } = compareMirrors(place, place.branches);
+  const p99Ms = percentile(tookMs, 0.99);
+  const mebibytes = (value: number) => `${Math.round(value)} MiB`;
+  return [
+    {
+      name: `${PER_SECOND} order events a second to ${BRANCHES} branches: callback answered to branch's mirror on the disk, p99 in s`,
+      ratio: tookMs.length === 0 ? null : p99Ms / 1000,
+      bound: '<= 1.0',
+      detail: `${tookMs.length} of ${steps} in ${seconds} s; ms: p50 ${percentile(tookMs, 0.5)}, p99 ${p99Ms}, most ${Math.max(...tookMs)}; from sending the callback p50 ${percentile(wholeMs, 0.5)}, p99 ${percentile(wholeMs, 0.99)}`,
+    },
+    {
+      name: 'steps of orders lost, doubled or at another branch',
+      ratio: lost + doubled + foreign + strays,
+      bound: '<= 0',
+      detail: `${lost} lost, ${doubled} doubled, ${foreign} foreign of ${steps}, by the mirrors of hub and branches`,
+    },
+    {
+      name: 'resident memory of the hub and nats-server together, MiB',
+      ratio: Math.max(...sums),
+      bound: '<= 400',
+      detail: `at most ${mebibytes(highest.hub)} and ${mebibytes(highest.server)}; median ${mebibytes(median(sums))} together`,
+    },
+  ];
+}
+
+/** Everybody's connection breaks at once. */
+async function measureRestart(place: HubPlace, { progress }: BenchOptions): Promise<BenchResult> {
+  progress(`nats-server is killed and starts again after ${DOWN_MS / 1000} s`);
+  const followingMs = new Map<string, number>();
+  place.onCommitted = (committed) => {
+    for (const [branch, , , atMs] of committed) if (!followingMs.has(branch)) followingMs.set(branch, atMs);
+  };
+  await place.killServer();
+  await systemClock.sleep(DOWN_MS);
+  for (let i = 0; i < BRANCHES; i++) {
+    place.sandbox.control.createOrder({ subsidiaryId: `sub-${i + 1}` });
+  }
+  await place.startServer();
+  const listensMs = Date.now();
+  await until('all follow again', () => followingMs.size === BRANCHES, 180_000).catch(() => {});
+  const tookS = [...followingMs.values()].map((atMs) => Math.max(0, atMs - listensMs) / 1000);
+  return {
+    name: `nats-server killed: s from its start until ${BRANCHES} branches have what came meanwhile`,
+    ratio: followingMs.size === BRANCHES ? Math.max(...tookS) : null,
+    bound: '<= 30',
+    detail: `${followingMs.size} branches; p50 ${percentile(tookS, 0.5).toFixed(1)} s, last ${Math.max(...tookS).toFixed(1)} s`,
+  };
+}
+
+/** Some branches were away while orders came for them. */
+async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult[]> {
+  const events = quick ? 5_000 : 100_000;
+  progress(`${events} events for ${AWAY} branches that are away`);
+  const away = place.branches.slice(0, AWAY);
+  await place.stop(away);
+  const beganMs = performance.now();
+  await postOrders(place, away, events);
+  const acceptedS = (performance.now() - beganMs) / 1000;
+  await until('all of it is published', () => place.unpublished() === 0, 600_000);
+  const publishedS = (performance.now() - beganMs) / 1000;
+  let came = 0;
+  place.onCommitted = (committed) => {
+    came += committed.filter(([branch]) => away.includes(branch)).length;
+  };
+  progress(`${AWAY} branches come back`);
+  const backMs = performance.now();
+  await place.start(away);
+  const startedS = (performance.now() - backMs) / 1000;
+  await until('they have caught up', () => came >= events, 600_000).catch(() => {});
+  const tookS = (performance.now() - backMs) / 1000;
+  const { lost, doubled, foreign } = compareMirrors(place, away);
+  return [
+    {
+      name: `${AWAY} branches back after ${events.toLocaleString('en')} events: events a second until all have caught up`,
+      ratio: came / tookS,
+      bound: '>= 1000',
+      detail: `${came} in ${tookS.toFixed(1)} s, of which ${startedS.toFixed(1)} s to start them one after the other; the hub took the callbacks in ${acceptedS.toFixed(0)} s and had all on the server after ${publishedS.toFixed(0)} s`,
+    },
+    {
+      name: 'the same: lost, doubled or at another branch',
+      ratio: lost + doubled + foreign,
+      bound: '<= 0',
+      detail: `${lost} lost, ${doubled} doubled, ${foreign} foreign`,
+    },
+  ];
+}
+
+const STATUSES = ['pending', 'picker-pending', 'inProcess', 'ready'];
+const SENDERS = 16;
+
+/** As the platform sends them, as fast as the hub takes them. */
+async function postOrders(place: HubPlace, branches: readonly string[], events: number): Promise<void> {
+  const orders = events / STATUSES.length;
+  const createdAt = new Date().toISOString();
+  let next = 0;
+  const send = async () => {
+    while (next < orders) {
+      const number = next++;
+      for (const status of STATUSES) {
+        const store = { externalId: branches[number % branches.length] };
+        const answer = await fetch(place.callbackUrl, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', 'x-webhook-secret': place.secret },
+          body: JSON.stringify(sampleNotification(1_000_000 + number, { store, status, createdAt })),
+        });
+        await answer.arrayBuffer();
+        if (!answer.ok) throw new Error(`The hub answered a callback with ${answer.status}.`);
+      }
+    }
+  };
+  await Promise.all(Array.from({ length: SENDERS }, send));
+}
+
+/** What the commands cost that look at all branches. */
+async function measureCommands(place: HubPlace, { progress }: BenchOptions): Promise<BenchResult[]> {
+  progress('the commands that look at all branches');
+  const bareMs = await place.command('config', 'show');
+  const results: BenchResult[] = [];
+  for (const words of [
+    ['branch', 'list', '--json'],
+    ['status', '--json'],
+  ]) {
+    const ms = await place.command(...words);
+    results.push({
+      name: `tillsync ${words.join(' ')} with ${BRANCHES} branches / a command that opens no database`,
+      ratio: ms / bareMs,
+      bound: '',
+      detail: `${Math.round(ms)} and ${Math.round(bareMs)} ms`,
+    });
+  }
+  return results;
+}
+
+interface Differences {
+  lost: number;
+  doubled: number;
+  foreign: number;
+}
+
+/** The steps of orders in the mirrors of these branches against those that the hub has for them. */
+function compareMirrors(place: HubPlace, branches: readonly string[]): Differences {
+  const found: Differences = { lost: 0, doubled: 0, foreign: 0 };
+  const wanted = new Map<string, Map<string, number>>(branches.map((branch) => [branch, new Map()]));
+  const atHub = `SELECT o.store_external_id AS branch, e.order_id || ' ' || e.status AS step, count(*) AS times
+    FROM order_events e JOIN orders o USING (order_id) GROUP BY 1, 2`;
+  for (const { branch, step, times } of place.hubRows<{ branch: string; step: string; times: number }>(
+    atHub,
+  )) {
+    wanted.get(branch)?.set(step, times);
+  }
+  for (const branch of branches) {
+    const own = wanted.get(branch) ?? new Map<string, number>();
+    const there = "SELECT order_id || ' ' || status AS step, count(*) AS times FROM order_events GROUP BY 1";
+    for (const { step, times } of place.branchRows<{ step: string; times: number }>(branch, there)) {
+      const hubTimes = own.get(step);
+      if (hubTimes === undefined) found.foreign += times;
+      else found.doubled += Math.max(0, times - hubTimes);
+      own.set(step, (hubTimes ?? 0) - times);
+    }
+    for (const left of own.values()) found.lost += Math.max(0, left);
+  }
+  return found;
+}
