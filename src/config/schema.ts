@@ -126,7 +126,11 @@ export const FILE = z.object({
       "Whose calendar the platform's order dates are in.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
     ),
-    lookbackDays: key(value.wholeNumber(0, 365), 1, 'How many days back each poll looks.'),
+    lookbackDays: key(
+      value.wholeNumber(0, 365),
+      1,
+      'How many days back each poll looks; where these have more than 5,000 orders, as in a chain, every tenth minute, and the polls between ask for the running day.',
+    ),
     wideDays: key(
       value.wholeNumber(0, 366),
       30,

@@ -69,6 +69,12 @@ export class WebhookWatch {
 
 /** Enough for a poll that a person waits for to go first; see OrderPoll. */
 const GIVE_WAY_MS = 500;
+/**
+ * Where the look-back has more orders than this, as in a chain, most polls ask for the running day alone, and for the
+ * look-back so often.
+ */
+const MANY_RECORDS = 5_000;
+const LOOKBACK_EVERY_MS = 600_000;
 /** A difference between the clocks that slow correction cannot explain. */
 const CLOCK_JUMP_MS = 2_000;
 /** From the moment at which a poll was due: a line or a platform that is gone for some minutes comes back by itself. */
@@ -103,6 +109,9 @@ export class OrderLoop {
   readonly #waker: Waker;
   #failures = 0;
   #wideDueMs = Number.NEGATIVE_INFINITY;
+  #lookbackDueMs = Number.NEGATIVE_INFINITY;
+  /** Whether the last poll of the look-back alone brought many. */
+  #isMany = false;
   #lastOkMonoMs: number;
   /** Since the last good poll; more is told. */
   #patienceMs: number;
@@ -118,6 +127,7 @@ export class OrderLoop {
 
   /** A hint that something is missing: polls as soon as the rate budget allows. */
   wake(): void {
+    this.#lookbackDueMs = Number.NEGATIVE_INFINITY;
     this.#waker.wake();
   }
 
@@ -153,12 +163,14 @@ export class OrderLoop {
   async #once(signal: AbortSignal): Promise<void> {
     const { poll, schedule, clock, random, log, watch, wideEveryMs, staleAfterMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
+    const runningDay = !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
     const patient = patientSignal(signal, clock);
     try {
       const report = await poll.poll({
         signal: patient.signal,
         onSend: patient.onSend,
         wide,
+        runningDay,
         giveWayMs: GIVE_WAY_MS,
         onWait: (wait) => {
           beat();
@@ -170,6 +182,9 @@ export class OrderLoop {
       this.#failures = 0;
       this.#lastOkMonoMs = clock.monotonicMs();
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
+      if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
+      // A wide one says nothing of it: it may reach back for weeks.
+      if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
       this.#setDue(schedule.nextAfter(clock.nowMs()));
       this.#patienceMs = Math.max(staleAfterMs, this.#dueMs - clock.nowMs() + CUT_MS_MAX);

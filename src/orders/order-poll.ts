@@ -55,6 +55,8 @@ export interface PollRequest extends CallOptions {
   window?: PollWindow;
   /** Reach back to the oldest open order, not only to the look-back. */
   wide?: boolean;
+  /** Ask for no more dates than what was ordered since the last poll can have; the look-back has to be polled seldom. */
+  runningDay?: boolean;
   /** Rests this long once a poll is allowed, so that one that a person waits for goes first. */
   giveWayMs?: number;
   onProgress?: (done: number, total: number) => void;
@@ -100,7 +102,7 @@ export class OrderPoll {
     const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
-      const wanted = () => request.window ?? this.#window(nowMs, request.wide ?? false);
+      const wanted = () => request.window ?? this.#window(nowMs, request);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       if (!isWrongWindow) {
@@ -206,7 +208,7 @@ export class OrderPoll {
     return report;
   }
 
-  #window(nowMs: number, wide: boolean): PollWindow {
+  #window(nowMs: number, { wide = false, runningDay = false }: PollRequest): PollWindow {
     const { mirror, platformSkewMs, settings } = this.#options;
     const platformNowMs = nowMs + (platformSkewMs() ?? 0);
     const reaches = [mirror.lastPollAskedMs(), wide ? mirror.oldestOpenOrderMs() : null]
@@ -217,7 +219,8 @@ export class OrderPoll {
       nowMs,
       platformNowMs,
       timezone: settings.timezone,
-      lookbackDays: settings.lookbackDays,
+      // Without a poll before this one nobody knows since when.
+      lookbackDays: runningDay && reaches.length > 0 ? null : settings.lookbackDays,
       reachBackToMs: reaches.length > 0 ? Math.min(...reaches) : null,
       lookbackDaysMax: Math.max(settings.wideDays, settings.lookbackDays),
     });

@@ -14,8 +14,8 @@ export interface PollWindowInput {
   platformNowMs?: number;
   /** IANA zone of the company's calendar. */
   timezone: string;
-  /** Whole days to look back at least. */
-  lookbackDays: number;
+  /** Whole days to look back at least; null: only so far that nothing ordered since `reachBackToMs` is missed. */
+  lookbackDays: number | null;
   /** A moment of the platform's clock the window must reach back to, such as the last complete poll; null: none. */
   reachBackToMs: number | null;
   /** However far `reachBackToMs` lies back, never more days than this. */
@@ -24,6 +24,8 @@ export interface PollWindowInput {
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
+/** Orders may be heard of so much later than they were made, and clocks may differ by less. */
+const OVERLAP_MS = HOUR_MS;
 /** The calendars of the world that are behind and ahead of UTC the most. */
 const BEHIND_MS_MAX = 12 * HOUR_MS;
 const AHEAD_MS_MAX = 14 * HOUR_MS;
@@ -55,6 +57,11 @@ export function covers(outer: PollWindow, inner: PollWindow): boolean {
 function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platformNowMs'>): PollWindow {
   const { timezone, lookbackDays, lookbackDaysMax } = input;
   const reachMs = Math.min(input.reachBackToMs ?? nowMs, nowMs);
+  const endMs = nowMs + AHEAD_MS_MAX;
+  if (lookbackDays === null) {
+    const startMs = Math.max(reachMs - OVERLAP_MS, nowMs - lookbackDaysMax * DAY_MS);
+    return { startDate: dateIn('UTC', startMs - BEHIND_MS_MAX), endDate: dateIn('UTC', endMs) };
+  }
   const today = dateIn(timezone, nowMs);
   const floor = addDays(today, -lookbackDaysMax);
   // Dates in this form compare as text.
@@ -66,7 +73,7 @@ function windowAt(nowMs: number, input: Omit<PollWindowInput, 'nowMs' | 'platfor
   );
   return {
     startDate: earliest(addDays(start, -1), dateIn('UTC', sinceMs - BEHIND_MS_MAX)),
-    endDate: latest(addDays(today, 1), dateIn('UTC', nowMs + AHEAD_MS_MAX)),
+    endDate: latest(addDays(today, 1), dateIn('UTC', endMs)),
   };
 }
 

@@ -23,7 +23,7 @@ const report: PollReport = {
 
 function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TWO_MINUTES_MS) {
   const clock = new FakeClock();
-  const calls: { atMs: number; wide: boolean }[] = [];
+  const calls: { atMs: number; wide: boolean; runningDay: boolean }[] = [];
   const alarms: string[] = [];
   const errors: string[] = [];
   const usable = { yes: true };
@@ -31,7 +31,8 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
   const loop = new OrderLoop({
     poll: {
       poll: (request) => {
-        calls.push({ atMs: clock.nowMs(), wide: request?.wide ?? false });
+        const { wide = false, runningDay = false } = request ?? {};
+        calls.push({ atMs: clock.nowMs(), wide, runningDay });
         return poll(request ?? {});
       },
     },
@@ -90,6 +91,30 @@ describe('OrderLoop', () => {
     expect(calls).toHaveLength(2);
     await clock.advance(TWO_MINUTES_MS);
     expect(calls.map((call) => call.wide)).toEqual([true, false, true]);
+    await stop();
+  });
+
+  it('asks for the running day alone while the look-back has many orders, and for that every ten minutes', async () => {
+    const { clock, calls, loop, stop } = setUp(async ({ runningDay }) => ({
+      ...report,
+      records: runningDay ? 800 : 6_000,
+    }));
+    await clock.advance(3_600_000 - 1);
+    const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
+    expect(kinds).toBe('wlrrrrlrrrrlrrrrlrrrrlrrrrlrrr');
+    // A hint that something is missing may be of an order of yesterday.
+    const before = calls.length;
+    await clock.advance(10_000);
+    loop.wake();
+    await clock.advance(1_000);
+    expect(calls.slice(before).some(({ wide, runningDay }) => !wide && !runningDay)).toBe(true);
+    await stop();
+  });
+
+  it('asks for the whole look-back each time while it has few, whatever a wide look brought', async () => {
+    const { clock, calls, stop } = setUp(async ({ wide }) => ({ ...report, records: wide ? 90_000 : 4_000 }));
+    await clock.advance(2 * 3_600_000);
+    expect(calls.filter(({ runningDay }) => runningDay)).toEqual([]);
     await stop();
   });
 

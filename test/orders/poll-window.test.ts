@@ -71,6 +71,41 @@ describe('pollWindow', () => {
     );
   });
 
+  it('of the running day holds all that was ordered since the last poll, in whatever calendar, and no day more', () => {
+    const windowOf = (nowMs: number, reachBackToMs: number) =>
+      pollWindow({
+        nowMs,
+        timezone: 'America/Santiago',
+        lookbackDays: null,
+        reachBackToMs,
+        lookbackDaysMax: 30,
+      });
+    // In Chile one o'clock in the afternoon, and nine in the morning.
+    const afternoon = Date.UTC(2026, 2, 10, 16);
+    expect(windowOf(afternoon, afternoon - 120_000)).toEqual({
+      startDate: '2026-03-10',
+      endDate: '2026-03-11',
+    });
+    const morning = Date.UTC(2026, 2, 10, 12);
+    expect(windowOf(morning, morning - 120_000)).toEqual({ startDate: '2026-03-09', endDate: '2026-03-11' });
+    fc.assert(
+      fc.property(
+        moment,
+        fc.constantFrom(...zones),
+        fc.nat(7 * 24 * 60),
+        fc.nat(60),
+        (nowMs, zone, since, late) => {
+          const reachBackToMs = nowMs - since * 60_000;
+          const window = windowOf(nowMs, reachBackToMs);
+          for (const createdMs of [reachBackToMs - late * 60_000, nowMs]) {
+            const date = dateIn(zone, createdMs);
+            expect(date >= window.startDate && date <= window.endDate).toBe(true);
+          }
+        },
+      ),
+    );
+  });
+
   it('says of a moment whether every calendar has it within', () => {
     const window = { startDate: '2026-03-09', endDate: '2026-03-10' };
     expect(liesWithin(window, Date.UTC(2026, 2, 9, 12))).toBe(true);
