@@ -28,6 +28,7 @@ export type AlarmKey =
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
   | 'hub.unassigned'
+  | 'hub.unapplied'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'

@@ -129,6 +129,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
       'Orders name a branch that is not in the configuration. They are in the mirror here, and go to no branch.',
     remedy: 'Add the branch that is named to [[branches]], then run: {restart}',
   },
+  'hub.unapplied': {
+    level: 'amber',
+    message: 'Branches could not take in all that came down to them. It is kept there.',
+    remedy: 'At each branch that is named, look at it with: {tillsync} quarantine list',
+  },
   'hub.link': {
     level: 'amber',
     message:

@@ -46,6 +46,8 @@ const PRUNE_EVERY_MS = 3_600_000;
 /** Down for less is not worth a word: a server that restarts is back sooner. */
 export const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
+/** Branches that a finding names. */
+const NAMED_MAX = 5;
 
 const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'catalog.sweep'];
 
@@ -135,7 +137,21 @@ export class Hub {
     }
   }
 
-  /** Sees to what orders and the catalogue tell of branches by now. */
+  #tellUnapplied(): void {
+    const { alarms } = this.#options.mirror;
+    const found = this.#options.rows
+      .branches()
+      .map(({ branch, report }) => ({ branch, entries: report?.quarantined ?? 0 }))
+      .filter(({ entries }) => entries > 0);
+    if (found.length === 0) alarms.lower('hub.unapplied');
+    else {
+      const named = found.slice(0, NAMED_MAX).map(({ branch, entries }) => `${branch} (${entries})`);
+      if (found.length > NAMED_MAX) named.push(`+${found.length - NAMED_MAX}`);
+      alarms.raise('hub.unapplied', `Branches, and entries in the quarantine of each: ${named.join(', ')}.`);
+    }
+  }
+
+  /** Sees to what orders, the catalogue and the branches themselves tell by now. */
   async catchUp(): Promise<void> {
     const { branches, mirror, stores } = this.#options;
     if (mirror.read(hasWaitingAcks)) await stores.write(bookWaiting);
@@ -144,6 +160,7 @@ export class Hub {
     if (isGuessed && mirror.read((db) => areNamesNew(db, branches))) {
       await mirror.write((db) => nameInCatalog(db, branches));
     }
+    this.#tellUnapplied();
   }
 
   /** Publishes what waits, in parts; true: there may be more. */

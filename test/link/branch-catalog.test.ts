@@ -197,6 +197,13 @@ describe('the catalogue of a branch', () => {
     await branch.follower.hello();
     const [b1] = hub.parts.state.hub.branches();
     expect(b1?.report).toMatchObject({ quarantined: 1 });
+    await hub.hub.catchUp();
+    const told = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.unapplied')?.message;
+    expect(told()).toBe('Branches, and entries in the quarantine of each: B1 (1).');
+    await branch.parts.mirror.write((db) => db.exec('DELETE FROM quarantine'));
+    await branch.follower.hello();
+    await hub.hub.catchUp();
+    expect(told()).toBeUndefined();
   });
 });
 

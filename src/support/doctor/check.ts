@@ -147,7 +147,7 @@ const FINDINGS_OF = {
   outbox: ['outbox.stuck', 'outbox.rejected', 'outbox.held'],
   hooks: ['hooks.lagging'],
   quarantine: ['quarantine'],
-  hub: ['hub.link', 'hub.unassigned'],
+  hub: ['hub.link', 'hub.unassigned', 'hub.unapplied'],
   'platform.limits': ['platform.blocked', 'platform.forbidden'],
   'webhook.registered': ['webhook.mismatch'],
   'webhook.arriving': ['webhook.refused', 'webhook.silent', 'webhook.unreadable', 'orders.webhook'],
