@@ -1,7 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { BoardOrder } from '../../src/orders/mirrored-order.ts';
 import { ORDER_STATUSES } from '../../src/orders/order.ts';
-import { boardOf, byStage, NO_BOARD, stageOf, unseenOrders } from '../../src/page/state.ts';
+import type { Branch } from '../../src/page/api.ts';
+import {
+  boardOf,
+  branchesShown,
+  byStage,
+  isLate,
+  NO_BOARD,
+  stageOf,
+  unseenOrders,
+} from '../../src/page/state.ts';
 import { sampleOrder } from '../api/api-samples.ts';
 
 const sample = (orderId: string, seq: number, status: string): BoardOrder => ({
@@ -18,6 +27,37 @@ describe('the board', () => {
     const next = boardOf([sample('a', 5, 'ready'), sample('b', 4, 'ready'), sample('c', 6, 'ready')], first);
     expect([...next.fresh]).toEqual(['a', 'c']);
     expect(boardOf([sample('a', 1, 'ready')], boardOf([], NO_BOARD)).fresh.size).toBe(1);
+  });
+});
+
+describe('the branches that somebody looks for', () => {
+  const branch = (name: string, level: Branch['level'], message = ''): Branch => ({
+    ...{ branch: name, status: 'joined', level, reason: null, message, command: null, commandAt: 'hub' },
+    ...{ joinedAt: null, expiresAt: null, seenAt: null, behind: 0, behindSince: null, waiting: 0 },
+    ...{ oldestWaitingAt: null, rejected: 0, held: 0, quarantined: 0, version: null },
+  });
+  const all = [
+    branch('Mall-2', 'red', 'Nothing is heard of it.'),
+    branch('mall-1', 'green'),
+    branch('B3', 'green'),
+  ];
+  const found = (text: string, level: Branch['level'] | null = null) =>
+    branchesShown({ all, text, level, isWhole: false }, ({ message }) => message).map(({ branch }) => branch);
+
+  it('are found by a part of their name, by what is told of them, and by their level', () => {
+    expect(found('')).toEqual(['Mall-2', 'mall-1', 'B3']);
+    expect(found(' mall')).toEqual(['Mall-2', 'mall-1']);
+    expect(found('HEARD')).toEqual(['Mall-2']);
+    expect(found('mall', 'green')).toEqual(['mall-1']);
+    expect(branchesShown({ all: null, text: '', level: null, isWhole: false }, () => '')).toEqual([]);
+  });
+
+  it('are late only with what they did not have for a minute', () => {
+    const nowMs = Date.parse('2026-03-01T12:00:00.000Z');
+    const since = (behindSince: string | null) => isLate({ ...branch('B1', 'green'), behindSince }, nowMs);
+    expect(since(null)).toBe(false);
+    expect(since('2026-03-01T11:59:30.000Z')).toBe(false);
+    expect(since('2026-03-01T11:58:30.000Z')).toBe(true);
   });
 });
 

@@ -6,6 +6,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import { DemoPos } from '../../../src/demo/demo-pos.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { ROOT, until } from '../../support/workplace.ts';
+import { letFare } from './branch-board.ts';
 import { launchBrowser, openPage, openStore, type PageStore } from './browser-rig.ts';
 
 /** `npm run pictures`: the README's pictures of the page, of a store at work beside the platform in small. */
@@ -16,6 +17,16 @@ const HOUR_MS = 3_600_000;
 const ORDERS_AN_HOUR = [5, 9, 7, 3, 1, 1, 0, 0, 0, 0, 0, 0, 1, 2, 3, 6, 11, 9, 5, 2];
 const OPEN = ['picker-pending', 'inProcess', 'inProcess', 'ready', 'routed', 'pending'];
 const TRADE_MS = 15_000;
+const BRANCHES = [
+  'apoquindo',
+  'concepcion',
+  'las-condes',
+  'providencia',
+  'talca',
+  'temuco',
+  'valdivia',
+  'vina',
+];
 
 const DESKTOP = { viewport: { width: 1280, height: 760 }, colorScheme: 'light' } as const;
 const PHONE = {
@@ -39,6 +50,21 @@ try {
   await take('page-desktop-red', { ...DESKTOP, viewport: { width: 1280, height: 620 } }, 'red');
 } finally {
   await store.close();
+}
+const hub = await openStore({ name: 'Café Central', currency: 'CLP', branches: BRANCHES });
+try {
+  await letFare(hub, BRANCHES, {
+    'las-condes': { seen: 96, behind: 31, behindFor: 95, waiting: 212, oldest: 94 },
+    temuco: { finding: 'outbox.rejected', rejected: 3 },
+    valdivia: null,
+  });
+  const { page, close } = await openPage(browser, hub.url, { timezoneId: 'America/Santiago', ...DESKTOP });
+  await keep('page-branches', (path) =>
+    page.locator('.branches').screenshot({ path, animations: 'disabled' }),
+  );
+  await close();
+} finally {
+  await hub.close();
   await browser.close();
 }
 
@@ -67,9 +93,14 @@ async function fill({ place, daemon }: PageStore): Promise<void> {
 async function take(name: string, context: BrowserContextOptions, level: string): Promise<void> {
   const { page, close } = await openPage(browser, store.url, { timezoneId: 'America/Santiago', ...context });
   await page.locator(`.verdict-${level}`).waitFor();
-  const file = path.join(PLACE, `${name}.png`);
-  await page.screenshot({ path: file, animations: 'disabled' });
+  await keep(name, (file) => page.screenshot({ path: file, animations: 'disabled' }));
   await close();
+}
+
+/** Takes a picture and makes it small. */
+async function keep(name: string, shoot: (file: string) => Promise<unknown>): Promise<void> {
+  const file = path.join(PLACE, `${name}.png`);
+  await shoot(file);
   if (existsSync(PNGQUANT)) {
     execFileSync(PNGQUANT, ['--force', '--strip', '--quality=60-95', '--output', file, file]);
   }
