@@ -40,6 +40,8 @@ export interface LinkTls {
 export class NatsWire {
   readonly #options: NatsOptions;
   #connection: NatsConnection | undefined;
+  /** Told when the connection was broken and is there again: the server has forgotten what was asked before. */
+  onAgain: () => void = () => {};
 
   constructor(options: NatsOptions) {
     this.#options = options;
@@ -83,7 +85,12 @@ export class NatsWire {
       throw error;
     }
     this.#connection = made;
+    void this.#watch(made);
     return made;
+  }
+
+  async #watch(made: NatsConnection): Promise<void> {
+    for await (const { type } of made.status()) if (type === 'reconnect') this.onAgain();
   }
 
   async close(): Promise<void> {
@@ -241,9 +248,11 @@ export class NatsBranchLink implements BranchLink {
       }
       const stop = () => messages.stop();
       signal.addEventListener('abort', stop, { once: true });
+      this.#wire.onAgain = stop;
       try {
         await this.#takeAll(messages, take);
       } finally {
+        this.#wire.onAgain = () => {};
         signal.removeEventListener('abort', stop);
         messages.stop();
       }
