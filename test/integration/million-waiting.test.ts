@@ -52,5 +52,6 @@ it('with a million changes of 500 branches waiting a call is filled in milliseco
   console.log(
     `fills a call at a million waiting: median ${median.toFixed(1)} ms, worst ${sorted.at(-1)?.toFixed(1)} ms`,
   );
-  expect(median).toBeLessThan(60);
+  // 20 ms where nothing else runs; without an index for turns it is most of a second.
+  expect(median).toBeLessThan(200);
 });
