@@ -1,21 +1,29 @@
 import { branchName } from '../config/roles.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, counted, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
+import type { UnassignedOrder } from '../link/assign.ts';
+import { bundle, doctor, NAME, status } from './ask-branch.ts';
 import { EXIT } from './cli.ts';
 import { type CommandTools, command, group } from './command.ts';
-import { withHub } from './hub.ts';
+import { requireBranch, withHub } from './hub.ts';
 import { table, when } from './table.ts';
 
 const INVITATION_MS = 3_600_000;
+const UNASSIGNED_MAX = 20;
 
-const NAME = ['<name>', 'its external_id in [[branches]], or its subsidiary_id where it has none'] as const;
-
-function requireBranch({ config }: Pick<CommandTools, 'config'>, name: string): void {
-  const names = config.branches.map(branchName);
-  if (names.includes(name)) return;
-  throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {
-    hint: `Branches: ${names.join(', ')}.`,
-  });
+/** Has the server hear of it at once, whether the daemon runs or not. Gives a line of advice where it cannot. */
+async function tellServer(
+  rows: CommandTools['parts']['state']['hub'],
+  { hub }: CommandTools['config'],
+  nowMs: number,
+): Promise<string> {
+  const { ServerKeeper } = await import('../link/server-file.ts');
+  try {
+    await new ServerKeeper(rows, hub).look(nowMs);
+    return '';
+  } catch (error) {
+    return `The nats-server has not heard of it yet, and does when it runs: ${asTillsyncError(error).message}\n`;
+  }
 }
 
 const invite = command({
@@ -24,9 +32,9 @@ const invite = command({
   argument: NAME,
   more: '\nThe line is a secret: whoever has it first is the branch. A branch that is invited again loses its key.',
   run: (call) =>
-    withHub(call, async ({ parts: { state }, config }) => {
+    withHub(call, async ({ parts: { state }, config, note }) => {
       const branch = call.argument;
-      requireBranch({ config }, branch);
+      requireBranch(config, branch);
       const place = state.hub.serverConfig();
       if (!place) {
         throw new TillsyncError(
@@ -47,10 +55,12 @@ const invite = command({
       state.hub.invite(branch, publicKey, expiresAtMs);
       const expiresAt = isoUtc(expiresAtMs);
       const invitation = invitationText({ hub: url, branch, seed, ca, expiresAt });
+      await note({ action: 'branch.invite', subject: `branch ${branch}`, detail: `until ${expiresAt}` });
+      const behind = await tellServer(state.hub, config, call.cli.clock.nowMs());
       return {
         json: { branch, hub: url, invitation, expiresAt },
         text: `${invitation}\n`,
-        below: `At branch ${branch}, before ${expiresAt}:\n  sudo tillsync init --join -\nand paste the line. It is good once.\n`,
+        below: `At branch ${branch}, before ${expiresAt}:\n  sudo tillsync init --join -\nand paste the line. It is good once.\n${behind}`,
       };
     }),
 });
@@ -61,7 +71,9 @@ const list = command({
   run: (call) =>
     withHub(call, async ({ parts: { state, mirror }, config }) => {
       const { newestNumbers } = await import('../link/hub-feed.ts');
+      const { unassignedOrders } = await import('../link/assign.ts');
       const newest = mirror.read(newestNumbers);
+      const unassigned = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
       const invited = new Map(state.hub.branches().map((each) => [each.branch, each]));
       const branches = config.branches.map((own) => {
         const branch = branchName(own);
@@ -78,7 +90,8 @@ const list = command({
       });
       const { timezone } = config.orders;
       return {
-        json: { branches },
+        json: { branches, unassigned },
+        ...(unassigned.length > 0 && { below: unassignedText(unassigned) }),
         text: table(
           branches,
           {
@@ -94,21 +107,69 @@ const list = command({
     }),
 });
 
+function unassignedText(orders: readonly UnassignedOrder[]): string {
+  const lines = orders.map(
+    ({ orderId, store }) => `  ${orderId}  ${store === null ? '-' : `store ${store}`}\n`,
+  );
+  return `Orders of no known branch, which go to nobody (at most ${UNASSIGNED_MAX} are shown):\n${lines.join('')}`;
+}
+
+const assign = command({
+  description:
+    'Say whose the orders are that name no branch of the configuration: they go down to it at once',
+  examples: ['branch assign B1 --store sub-9', 'branch assign B1 --order 64f0c2a9e1'],
+  argument: NAME,
+  options: {
+    '--store <store>': 'all orders that name this store, those of before and those to come',
+    '--order <id>': "this order alone, by the platform's id of it",
+  },
+  more: '\nWhich orders these are: tillsync branch list. A store that [[branches]] names later is of that branch.',
+  run: (call) =>
+    withHub(call, async ({ parts: { mirror, stores }, config }) => {
+      const branch = call.argument;
+      const { store, order } = call.options;
+      requireBranch(config, branch);
+      if ((store === undefined) === (order === undefined)) {
+        throw new TillsyncError('usage', 'Give --store STORE or --order ID.', {
+          hint: 'Which orders name no known branch: {tillsync} branch list',
+        });
+      }
+      const { assignOrder, assignStore, unassignedOrders } = await import('../link/assign.ts');
+      const subject = store === undefined ? `order ${order}` : `store ${store}`;
+      const at = isoUtc(call.cli.clock.nowMs());
+      const orders = await stores.write(({ db, audit }) => {
+        const sent =
+          store === undefined ? Number(assignOrder(db, order ?? '', branch, at)) : assignStore(db, store, branch, at);
+        audit.note({ who: call.cli.who, action: 'branch.assign', subject, detail: `branch ${branch}` });
+        return sent;
+      });
+      const left = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
+      return {
+        json: { branch, store: store ?? null, order: order ?? null, orders, unassigned: left },
+        text: `${subject} is of branch ${branch} now. Going down to it: ${counted(orders, 'order')}.\n`,
+      };
+    }),
+});
+
 const remove = command({
   description: 'Take the key from a branch: it is thrown out at once',
   examples: ['branch remove B1'],
   argument: NAME,
   more: '\nWhat the hub has for it stays, and follows when it is invited again.',
   run: (call) =>
-    withHub(call, async ({ parts: { state } }) => {
+    withHub(call, async ({ parts: { state }, config, note }) => {
       const branch = call.argument;
       const removed = state.hub.remove(branch);
+      if (removed) await note({ action: 'branch.remove', subject: `branch ${branch}` });
       return {
         json: { branch, removed },
         text: removed ? `Branch ${branch} has no key any more.\n` : `Branch ${branch} had no key.\n`,
+        below: removed ? await tellServer(state.hub, config, call.cli.clock.nowMs()) : '',
         exit: removed ? EXIT.done : EXIT.failed,
       };
     }),
 });
 
-export const branch = group('Invite, list and remove the branches of a hub', { invite, list, remove });
+export const branch = group('Invite, list, ask and remove the branches of a hub', {
+  ...{ invite, list, status, doctor, bundle, assign, remove },
+});

@@ -1,11 +1,21 @@
 import { unitOf } from '../app/installation.ts';
 import { configPath } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
-import type { Bundle } from '../support/bundle/bundle.ts';
 import { datedName } from './cli.ts';
 import { command, parsed } from './command.ts';
 import { Progress } from './progress.ts';
 import { table } from './table.ts';
+
+export interface BundleContents {
+  files: readonly { name: string; what: string }[];
+  leftOut: readonly string[];
+}
+
+/** What is in a bundle and what is not, for the person who mails it. */
+export function bundleList(file: string, { files, leftOut }: BundleContents): string {
+  const left = leftOut.map((each) => `  ${each}\n`).join('');
+  return `${table(files, { [`IN ${file}`]: 'name', WHAT: 'what' })}\nLeft out:\n${left}`;
+}
 
 export const bundle = command({
   description:
@@ -51,9 +61,7 @@ export const bundle = command({
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped. Nothing was written.');
     const modifiedMs = clock.nowMs();
     const { files, leftOut } = collected;
-    const columns = { [`IN ${file}`]: 'name', WHAT: 'what' } as const;
-    const left = leftOut.map((each) => `  ${each}\n`).join('');
-    const listed = `${table<Bundle['files'][number]>(files, columns)}\nLeft out:\n${left}`;
+    const listed = bundleList(file, collected);
     if (toStdout) {
       stdout.write(await packBundle(collected, modifiedMs));
       return { below: listed };

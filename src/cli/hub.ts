@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { isHub } from '../config/roles.ts';
+import { branchName, isHub } from '../config/roles.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { ServerConfigPlace } from '../link/hub-state.ts';
 import { type CommandTools, command, group } from './command.ts';
@@ -9,6 +9,15 @@ export function requireHub(config: CommandTools['config']): void {
   if (isHub(config)) return;
   throw new TillsyncError('config-invalid', 'This tillsync is no hub: hub.nats is empty.', {
     hint: 'Set nats in [hub] of the configuration, such as nats = "nats://127.0.0.1:4222".',
+  });
+}
+
+/** Throws `not-found` for a branch that the configuration does not name. */
+export function requireBranch({ branches }: CommandTools['config'], name: string): void {
+  const names = branches.map(branchName);
+  if (names.includes(name)) return;
+  throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {
+    hint: `Branches: ${names.join(', ')}.`,
   });
 }
 
@@ -72,7 +81,7 @@ const serverConfigCommand = command({
         tls,
       };
       parts.state.hub.noteServerConfig(place);
-      const changed = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
+      const { changed } = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
       const start = `nats-server -c ${file}`;
       const isPackaged = file === PACKAGED_SERVER.file && (await readUnit(PACKAGED_SERVER.unit)) !== null;
       const typed = isPackaged ? 'sudo systemctl enable --now tillsync-nats\n  {restart}' : start;

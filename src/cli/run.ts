@@ -1,6 +1,7 @@
 import { flushCompileCache } from 'node:module';
 import { loadSetup } from '../config/config.ts';
 import { secretValues } from '../config/secrets.ts';
+import { configPath } from '../config/source.ts';
 import { inheritedSocket, serviceManager, watchdogLoop } from '../daemon/service.ts';
 import { aborted, EXIT } from './cli.ts';
 import { becomeOwner, command, sourceOf } from './command.ts';
@@ -32,6 +33,7 @@ export const run = command({
     const callbackSocketFd = inheritedSocket(env, process.pid);
     const daemon = await startDaemon({
       ...{ config, secrets, clock, random, log, callbackSocketFd },
+      configFile: configPath(call.options.config, env),
       onSecret: registerSecret,
     });
     manager.tell({ READY: '1', STATUS: `Running; status at ${daemon.localUrl}` });

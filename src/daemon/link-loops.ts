@@ -10,10 +10,13 @@ import type { BranchLink, HubLink } from '../link/link.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import type { NamedLoop } from './outgoing.ts';
+import { supportAnswers } from './support-answers.ts';
 
 export interface LinkOptions {
   /** Another way between hub and branches than nats-server, for tests in one process. */
   link?: { hub?: HubLink; branch?: BranchLink };
+  /** The file of the configuration; without it a branch answers none of the hub's questions. */
+  configFile?: string;
 }
 
 type Options = PartsOptions & LinkOptions;
@@ -80,18 +83,22 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
 async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
-  return new NatsHubLink(await ownAccess(state.hub, config.hub, 'hub'));
+  return new NatsHubLink(await ownAccess(state.hub, config.hub, '@hub'));
 }
 
 /** What a branch has in place of everything that calls the platform. */
 export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox } = parts;
+  const asked = new AbortController();
   const made = (async () => {
     const { BranchFollower } = await import('../link/branch.ts');
     const link =
       options.link?.branch ?? (await natsBranchLink(config, secrets.linkSeed ?? state.linkKey.read()));
     const version = programVersion();
+    if (options.configFile !== undefined) {
+      link.answer(supportAnswers({ config, configFile: options.configFile, signal: asked.signal }));
+    }
     const outboxKeptMs = config.retention.outboxMs;
     const spellings = compileSpellings(config.orders.fields);
     return {
@@ -137,6 +144,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
           await follower.handUp(signal, beat);
         } finally {
           unsubscribe();
+          asked.abort();
           await link.close();
         }
       },

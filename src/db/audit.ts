@@ -5,6 +5,10 @@ import { type Sql, sqlOf } from './sqlite.ts';
 /** What is noted; programs may branch on it, so a name stays. */
 export type AuditAction =
   | 'auth.set'
+  | 'backup'
+  | 'branch.assign'
+  | 'branch.invite'
+  | 'branch.remove'
   | 'config.changed'
   | 'events.replay'
   | 'hooks.skip'

@@ -127,7 +127,8 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     level: 'amber',
     message:
       'Orders name a branch that is not in the configuration. They are in the mirror here, and go to no branch.',
-    remedy: 'Add the branch that is named to [[branches]], then run: {restart}',
+    remedy:
+      'Add the branch that is named to [[branches]], then run: {restart}. Or say whose they are: {tillsync} branch assign NAME --store STORE',
   },
   'hub.unapplied': {
     level: 'amber',

@@ -108,7 +108,13 @@ function addOrders(
       seq,
     }),
   );
-  const page = found.sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
+  const assigned = sqlOf(db).rows<(typeof found)[number]>(
+    `SELECT order_id AS orderId, o.seq, ${IS_OPEN} AS open, o.forgotten_at NOT NULL AS forgotten
+     FROM unassigned_orders u JOIN orders o USING (order_id)
+     WHERE u.branch = @branch AND ${isOpen ? 'o.seq > @after' : 'o.seq < @after'} AND o.seq <= @seq`,
+    { branch, after, seq },
+  );
+  const page = [...found, ...assigned].sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
   for (const { orderId, open, forgotten } of page) {
     if ((open === 1) !== isOpen) continue;
     sendWhole(db, branch, orderId, at);

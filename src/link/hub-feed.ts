@@ -37,9 +37,11 @@ const ACKS_WAIT_MS = 60 * DAY_MS;
 
 /** Brings the branches to what the configuration says. A number is never given twice, so none is forgotten. */
 export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
-  const at = isoUtc(nowMs);
   sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
-  sqlOf(db).run('DELETE FROM feed_stores');
+  const names = JSON.stringify(branches.map(({ name }) => name));
+  const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
+  sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = 0 OR ${isGone}`, names);
+  sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, names);
   for (const { name, mayPrice, externalId, subsidiaryId } of branches) {
     sqlOf(db).run(
       `INSERT INTO feed_branches (branch, may_price) VALUES (?, ?)
@@ -47,20 +49,29 @@ export function beginHub(db: Database.Database, branches: readonly FeedBranch[],
       ...[name, Number(mayPrice)],
     );
     for (const storeId of [externalId, subsidiaryId]) {
-      const route = 'INSERT INTO feed_stores (store_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
+      // What the configuration says goes over what a person assigned before.
+      const route = `INSERT INTO feed_stores (store_id, branch) VALUES (?, ?)
+        ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 0 WHERE by_hand = 1`;
       if (storeId !== null) sqlOf(db).run(route, storeId, name);
     }
   }
   // A snapshot goes over the orders of its branch alone; no other store needs that.
   sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
   nameInCatalog(db, branches);
+  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+  sendNowKnown(db, isoUtc(nowMs));
+}
+
+/** Orders that were nobody's and name a store that is known by now go down. Gives how many. */
+export function sendNowKnown(db: Database.Database, at: string): number {
   const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
-    JOIN feed_stores s ON s.store_id = o.store_external_id ORDER BY o.seq`;
-  for (const { orderId, branch } of sqlOf(db).rows<{ orderId: string; branch: string }>(nowKnown)) {
+    JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
+  const found = sqlOf(db).rows<{ orderId: string; branch: string }>(nowKnown);
+  for (const { orderId, branch } of found) {
     sendWhole(db, branch, orderId, at);
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
   }
-  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+  return found.length;
 }
 
 interface NameInCatalog {
@@ -97,13 +108,6 @@ export function nameInCatalog(db: Database.Database, branches: readonly FeedBran
         AND line IS NOT NULL`;
     sqlOf(db).run(all, branch);
   }
-}
-
-/** Orders that name no branch: how many, and the first few names. */
-export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
-  const orders = sqlOf(db).value<number>('SELECT count(*) FROM unassigned_orders') ?? 0;
-  const names = `SELECT DISTINCT store_external_id FROM unassigned_orders JOIN orders USING (order_id) LIMIT 5`;
-  return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };
 }
 
 /** So many ends of changes go down in one transaction. */
@@ -329,14 +333,17 @@ export function takeUp(
   return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
 
+/** Acknowledgements that wait, of orders that the hub has heard of and that are somebody's. */
+const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
+  LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE coalesce(u.branch, s.branch) IS NOT NULL`;
+
 /**
  * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another
  * branch is not booked; one that belongs to nobody yet waits on.
  */
 export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservations'>): void {
   const heard = sqlOf(db).rows<{ orderId: string; branch: string; owner: string }>(
-    `SELECT w.order_id AS orderId, w.branch, s.branch AS owner FROM waiting_acks w
-     JOIN orders o USING (order_id) JOIN feed_stores s ON s.store_id = o.store_external_id`,
+    `SELECT w.order_id AS orderId, w.branch, coalesce(u.branch, s.branch) AS owner ${HEARD}`,
   );
   const own = heard.filter(({ branch, owner }) => branch === owner);
   reservations.acknowledge(
@@ -350,7 +357,7 @@ export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservati
 
 /** Whether an acknowledgement waits for its order, which has come. */
 export function hasWaitingAcks(db: Database.Database): boolean {
-  return sqlOf(db).row('SELECT 1 FROM waiting_acks JOIN orders USING (order_id)') !== undefined;
+  return sqlOf(db).row(`SELECT 1 ${HEARD}`) !== undefined;
 }
 
 /** A change that went over one that waited takes its place, and whoever handed that one over is told. */

@@ -90,6 +90,8 @@ export class HubRows {
   /** The branch's own key in place of that of its invitation; a sentence when the invitation is worth nothing. */
   join(branch: string, publicKey: string, nowMs: number): string | undefined {
     const row = this.branches().find((each) => each.branch === branch);
+    // It asks again when it missed the answer.
+    if (row?.publicKey === publicKey && row.expiresAt === null) return undefined;
     if (!row || row.expiresAt === null) return `The invitation of branch ${branch} was used already.`;
     if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${branch} has expired.`;
     const sql = `UPDATE hub_branches SET public_key = ?, expires_at = NULL, joined_at = ? WHERE branch = ?`;

@@ -6,6 +6,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
+import { unassigned } from './assign.ts';
 import { addPage, composed, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
@@ -24,7 +25,6 @@ import {
   sendSettled,
   takeHello,
   takeUp,
-  unassigned,
   unpublished,
 } from './hub-feed.ts';
 import type { HubRows } from './hub-state.ts';

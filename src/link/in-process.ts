@@ -1,5 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
-import type { BranchLink, DownMessage, HubLink, Question } from './link.ts';
+import type { BranchLink, DownMessage, HubLink, Question, SupportHandler } from './link.ts';
 
 type Handler = (branch: string, question: Question, body: string) => Promise<string>;
 
@@ -15,6 +15,7 @@ export class InProcessServer {
   readonly #taken = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
   #handler: Handler | undefined;
+  readonly #support = new Map<string, SupportHandler>();
   isDown = false;
   /** The answers of the next so many questions are lost after they were acted on. */
   lostAnswers = 0;
@@ -61,6 +62,11 @@ export class InProcessServer {
       answer: async (handler) => {
         this.#handler = handler;
       },
+      ask: async (branch, question, body) => {
+        const handler = this.#support.get(branch);
+        if (this.isDown || !handler) throw down();
+        return handler(question, body);
+      },
       close: async () => {
         this.#handler = undefined;
       },
@@ -96,7 +102,12 @@ export class InProcessServer {
         }
         return answer;
       },
-      close: async () => undefined,
+      answer: (handler) => {
+        this.#support.set(name, handler);
+      },
+      close: async () => {
+        this.#support.delete(name);
+      },
     };
   }
 

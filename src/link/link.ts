@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { TillsyncError } from '../core/errors.ts';
 
 /** One entry of a branch's feed on its way from the hub. */
 export interface DownMessage {
@@ -15,6 +16,10 @@ export interface DownMessage {
 /** What a branch asks its hub. */
 export type Question = 'join' | 'hello' | 'changes';
 
+/** What a hub asks one branch for a person there. */
+export const SUPPORT_QUESTIONS = ['status', 'doctor', 'bundle'] as const;
+export type SupportQuestion = (typeof SUPPORT_QUESTIONS)[number];
+
 /** What carries messages between a hub and its branches, as the hub sees it. It may lose what it carries. */
 export interface HubLink {
   /**
@@ -26,8 +31,13 @@ export interface HubLink {
   publish(messages: readonly DownMessage[]): Promise<void>;
   /** Has questions answered from now on; the answer is JSON text. */
   answer(handler: (branch: string, question: Question, body: string) => Promise<string>): Promise<void>;
+  /** One question to one branch, JSON text, and its answer of any length. Throws `link-down` soon when nobody answers. */
+  ask(branch: string, question: SupportQuestion, body: string): Promise<Uint8Array>;
   close(): Promise<void>;
 }
+
+/** Never throws. */
+export type SupportHandler = (question: SupportQuestion, body: string) => Promise<Uint8Array>;
 
 /** The same as one branch sees it. */
 export interface BranchLink {
@@ -38,6 +48,8 @@ export interface BranchLink {
   follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void>;
   /** One question and its answer, both JSON text. Throws `link-down` when none came in time. */
   ask(question: Question, body: string): Promise<string>;
+  /** Has the hub's questions answered from the next connection on. */
+  answer(handler: SupportHandler): void;
   close(): Promise<void>;
 }
 
@@ -137,3 +149,28 @@ export const RESULT = z.object({
   message: z.string().nullable(),
 });
 export type Result = z.infer<typeof RESULT>;
+
+/** How the person at the hub wants what the command says at the branch. */
+export const SUPPORT_REQUEST = z.object({ json: z.boolean() });
+
+/** How the command ended at the branch, and what it wrote. */
+const SUPPORT_HEAD = z.object({ exit: z.number().int(), stdout: z.string(), stderr: z.string() });
+export type SupportHead = z.infer<typeof SUPPORT_HEAD>;
+
+const LINE_END = 10;
+
+/** The head is one line, what follows is the file that the command wrote. */
+export function packSupport(head: SupportHead, file: Uint8Array = Buffer.alloc(0)): Uint8Array {
+  return Buffer.concat([Buffer.from(`${JSON.stringify(head)}\n`), file]);
+}
+
+/** Throws `link-down` for what is no answer. */
+export function readSupport(answer: Uint8Array): SupportHead & { file: Uint8Array } {
+  const end = answer.indexOf(LINE_END);
+  try {
+    const head = SUPPORT_HEAD.parse(JSON.parse(Buffer.from(answer.subarray(0, end)).toString('utf8')));
+    return { ...head, file: answer.subarray(end + 1) };
+  } catch (cause) {
+    throw new TillsyncError('link-down', 'The answer of the branch cannot be read.', { cause });
+  }
+}

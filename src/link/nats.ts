@@ -1,8 +1,17 @@
+import { randomUUID } from 'node:crypto';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import { TillsyncError } from '../core/errors.ts';
-import type { BranchLink, DownMessage, HubLink, Question } from './link.ts';
-import { downSubject, inboxOf, STREAM, upSubject } from './server-config.ts';
+import {
+  type BranchLink,
+  type DownMessage,
+  type HubLink,
+  type Question,
+  SUPPORT_QUESTIONS,
+  type SupportHandler,
+  type SupportQuestion,
+} from './link.ts';
+import { answerSubject, askSubject, downSubject, inboxOf, STREAM, upSubject } from './server-config.ts';
 
 /** Older ones acknowledge what is not on the disk, and have known holes. */
 const SERVER_MIN = [2, 10, 27];
@@ -13,16 +22,24 @@ const FETCH_MAX = 200;
 /** Short, for an endless one can stop after a reconnect. */
 const FETCH_MS = 15_000;
 const HEARTBEAT_MS = 5_000;
+/** How often a branch that works on an answer says so, and after what silence it is not waited for any more. */
+const SIGN_EVERY_MS = 2_000;
+const SILENCE_MS = 8_000;
+/** Of an answer; the server takes messages of 8 MB, and others wait behind each. */
+const PART_BYTES = 512 * 1024;
+const NO_RESPONDERS = 503;
 const SECOND_NS = 1_000_000_000;
 const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
+
+export type HubUser = '@hub' | '@system';
 
 export interface NatsOptions {
   url: string;
   /** Of the nkey. */
   seed: string;
-  /** How the server knows this end: the branch's name, `hub` or `system`. */
-  user: string;
+  /** Which end this is: the branch's name, or one of the hub's own users, which no branch can be called like. */
+  user: string | HubUser;
   /** null: in clear text, within one machine. */
   tls: LinkTls | null;
 }
@@ -39,17 +56,28 @@ export interface LinkTls {
 /** One connection, made when it is needed first and again whenever it is gone. */
 export class NatsWire {
   readonly #options: NatsOptions;
+  readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
   /** Told when the connection was broken and is there again: the server has forgotten what was asked before. */
   onAgain: () => void = () => {};
+  #connecting: Promise<NatsConnection> | undefined;
 
-  constructor(options: NatsOptions) {
+  constructor(options: NatsOptions, onConnection: (connection: NatsConnection) => void = () => {}) {
     this.#options = options;
+    this.#onConnection = onConnection;
   }
 
-  /** Throws `link-down`, `config-invalid` for a server that is too old. */
+  /** Throws `link-down`, `link-refused` for a key that the hub does not know, `config-invalid` for an old server. */
   async connection(): Promise<NatsConnection> {
     if (this.#connection && !this.#connection.isClosed()) return this.#connection;
+    // Several loops may need it at once, and a second one would never be closed.
+    this.#connecting ??= this.#connect().finally(() => {
+      this.#connecting = undefined;
+    });
+    return this.#connecting;
+  }
+
+  async #connect(): Promise<NatsConnection> {
     const { url, seed, user, tls } = this.#options;
     const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
     let made: NatsConnection;
@@ -76,6 +104,7 @@ export class NatsWire {
         }),
       });
     } catch (cause) {
+      if (isUnknownKey(cause) && !user.startsWith('@')) throw unknownKey(user, cause);
       throw down(cause, `The nats-server at ${url} cannot be reached`);
     }
     try {
@@ -86,19 +115,37 @@ export class NatsWire {
     }
     this.#connection = made;
     void this.#watch(made);
+    this.#onConnection(made);
     return made;
   }
 
   async #watch(made: NatsConnection): Promise<void> {
-    for await (const { type } of made.status()) if (type === 'reconnect') this.onAgain();
+    for await (const status of made.status()) {
+      if (status.type === 'reconnect') this.onAgain();
+      // One whose key was taken away would try again for ever without a word; a new one says why.
+      if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
+    }
   }
 
   async close(): Promise<void> {
+    await this.#connecting?.catch(() => {});
     const made = this.#connection;
     this.#connection = undefined;
     // A drain would wait for a server that may not be there.
     await made?.close();
   }
+}
+
+/** The server says the same of a key that it never knew, and of one that was taken away. */
+function isUnknownKey(cause: unknown): boolean {
+  return cause instanceof Error && /authorization violation/i.test(cause.message);
+}
+
+function unknownKey(branch: string, cause: unknown): TillsyncError {
+  return new TillsyncError('link-refused', `The hub does not know the key of branch ${branch}.`, {
+    cause,
+    hint: `At the hub, invite the branch again: {tillsync} branch invite ${branch}`,
+  });
 }
 
 /** Throws `config-invalid` for a version that is too old. */
@@ -206,6 +253,38 @@ export class NatsHubLink implements HubLink {
     await connection.flush();
   }
 
+  async ask(branch: string, question: SupportQuestion, body: string): Promise<Uint8Array> {
+    const connection = await this.#wire.connection();
+    const reply = answerSubject(branch, randomUUID());
+    const messages = connection.subscribe(reply);
+    const silence = setTimeout(() => messages.unsubscribe(), SILENCE_MS);
+    const parts: Uint8Array[] = [];
+    let by: string | undefined;
+    try {
+      connection.publish(askSubject(branch, question), body, { reply });
+      for await (const message of messages) {
+        const header = (name: string) => message.headers?.get(name) ?? '';
+        if (message.headers?.code === NO_RESPONDERS) break;
+        // Of two machines with one key the first one is heard.
+        by ??= header('by');
+        if (header('by') !== by) continue;
+        silence.refresh();
+        const [part, of] = [Number(header('part')), Number(header('of'))];
+        if (of === 0) continue;
+        if (part !== parts.length + 1) break;
+        parts.push(message.data);
+        if (part === of) return Buffer.concat(parts);
+      }
+    } catch (cause) {
+      throw down(cause, `Branch ${branch} cannot be asked`);
+    } finally {
+      clearTimeout(silence);
+      messages.unsubscribe();
+    }
+    const what = by === undefined ? 'does not answer' : 'began to answer and broke off';
+    throw new TillsyncError('link-down', `Branch ${branch} ${what}.`);
+  }
+
   async close(): Promise<void> {
     this.#forget();
     await this.#wire.close();
@@ -221,11 +300,48 @@ export class NatsHubLink implements HubLink {
 export class NatsBranchLink implements BranchLink {
   readonly #wire: NatsWire;
   readonly #branch: string;
+  readonly #id = randomUUID();
+  #handler: SupportHandler | undefined;
 
   constructor(options: Omit<NatsOptions, 'user'> & { branch: string }) {
     const { branch, ...rest } = options;
     this.#branch = branch;
-    this.#wire = new NatsWire({ ...rest, user: branch });
+    this.#wire = new NatsWire({ ...rest, user: branch }, (connection) => this.#listen(connection));
+  }
+
+  answer(handler: SupportHandler): void {
+    this.#handler = handler;
+  }
+
+  #listen(connection: NatsConnection): void {
+    const handler = this.#handler;
+    if (!handler) return;
+    for (const question of SUPPORT_QUESTIONS) {
+      connection.subscribe(askSubject(this.#branch, question), {
+        callback: (error, message) => {
+          // The hub asks again.
+          if (!error)
+            void this.#respond(connection, message, handler(question, message.string())).catch(() => {});
+        },
+      });
+    }
+  }
+
+  async #respond(connection: NatsConnection, message: Msg, answer: Promise<Uint8Array>): Promise<void> {
+    const { headers } = await import('@nats-io/transport-node');
+    const say = (part: number, of: number, data?: Uint8Array) => {
+      const about = headers();
+      for (const [name, value] of Object.entries({ by: this.#id, part, of })) about.set(name, String(value));
+      message.respond(data, { headers: about });
+    };
+    say(0, 0);
+    const signs = setInterval(() => connection.isClosed() || say(0, 0), SIGN_EVERY_MS);
+    const bytes = await answer.finally(() => clearInterval(signs));
+    const of = Math.max(1, Math.ceil(bytes.length / PART_BYTES));
+    for (let part = 1; part <= of; part++) {
+      say(part, of, bytes.subarray((part - 1) * PART_BYTES, part * PART_BYTES));
+      await connection.flush();
+    }
   }
 
   async follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void> {

@@ -4,6 +4,13 @@ import { TillsyncError } from '../core/errors.ts';
 export const STREAM = 'DOWN';
 export const downSubject = (branch: string) => `d.${branch}`;
 export const upSubject = (branch: string, question: string) => `up.${branch}.${question}`;
+/** What the hub asks a branch. */
+export const askSubject = (branch: string, question: string) => `ctl.${branch}.${question}`;
+/**
+ * Where a branch answers: within what it may publish anyway. With a right to answer wherever it is asked
+ * (`allow_responses`) the server would keep the reply subject of every message of the feed.
+ */
+export const answerSubject = (branch: string, id: string) => `up.${branch}.answer.${id}`;
 export const inboxOf = (user: string) => `_INBOX.${user}`;
 
 export interface ServerConfig {

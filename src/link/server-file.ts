@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { TillsyncError } from '../core/errors.ts';
 import { syncPath } from '../db/sqlite.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
-import { type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
+import { type HubUser, type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
 import { serverConfig } from './server-config.ts';
 import { lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
@@ -34,7 +34,7 @@ export async function hubKeys(rows: HubRows): Promise<HubKeys> {
 export async function ownAccess(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
-  user: 'hub' | 'system',
+  user: HubUser,
 ): Promise<NatsOptions> {
   const keys = await hubKeys(rows);
   const tls = rows.serverConfig()?.tls ?? null;
@@ -42,9 +42,9 @@ export async function ownAccess(
   // No certificate is asked for an address of numbers by name.
   const serverName = isName ? host : null;
   // So that a server with a certificate that is out of date can be told to read the new one.
-  const takesAny = user === 'system';
+  const takesAny = user === '@system';
   const how: LinkTls | null = tls && { ca: tls.caFile && readPem(tls.caFile), serverName, takesAny };
-  return { url: nats, seed: keys[user], user, tls: how };
+  return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
 }
 
 /** The server's configuration as it has to be now; undefined while nobody said where it is to be written. */
@@ -69,26 +69,26 @@ async function wantedText(
 }
 
 /**
- * Writes the server's configuration where it is not as it has to be, and gives whether it did. The server has to read
- * it then. Throws `config-invalid` when it cannot be written.
+ * Writes the server's configuration where it is not as it has to be. `text`: what is in it; undefined while nobody said
+ * where it is to be written. The server has to read it then. Throws `config-invalid` when it cannot be written.
  */
 export async function writeServerFile(
   rows: HubRows,
   addresses: HubAddresses,
   nowMs: number,
-): Promise<boolean> {
+): Promise<{ text: string | undefined; changed: boolean }> {
   const text = await wantedText(rows, addresses, nowMs);
   const file = rows.serverConfig()?.file;
-  if (text === undefined || file === undefined) return false;
+  if (text === undefined || file === undefined) return { text, changed: false };
   const part = `${file}.${process.pid}.part`;
   try {
     const there = statSync(file, { throwIfNoEntry: false });
-    if (there && readFileSync(file, 'utf8') === text) return false;
+    if (there && readFileSync(file, 'utf8') === text) return { text, changed: false };
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
     writeFileSync(part, text, { mode: there ? there.mode & 0o777 : MODE, flush: true });
     renameSync(part, file);
     syncPath(dirname(file));
-    return true;
+    return { text, changed: true };
   } catch (cause) {
     rmSync(part, { force: true });
     const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
@@ -103,9 +103,8 @@ export async function writeServerFile(
 export class ServerKeeper {
   readonly #rows: HubRows;
   readonly #addresses: HubAddresses;
-  /** The server may not have read what is in its files: also at the start, for nobody knows. */
-  #isBehind = true;
-  #certificate = '';
+  /** What the server has read, by all that this process knows: nothing at the start. */
+  #read: string | undefined;
 
   constructor(rows: HubRows, addresses: HubAddresses) {
     this.#rows = rows;
@@ -114,18 +113,16 @@ export class ServerKeeper {
 
   /** Throws `config-invalid`, and `link-down` while the server cannot be told: call it again. */
   async look(nowMs: number): Promise<void> {
-    if (await writeServerFile(this.#rows, this.#addresses, nowMs)) this.#isBehind = true;
+    const { text } = await writeServerFile(this.#rows, this.#addresses, nowMs);
     const place = this.#rows.serverConfig();
-    if (place === undefined) return;
-    const certificate = stampOf(place.tls);
-    if (certificate !== this.#certificate) this.#isBehind = true;
-    if (!this.#isBehind) return;
+    if (text === undefined || place === undefined) return;
+    const wanted = text + stampOf(place.tls);
+    if (wanted === this.#read) return;
     // It goes on with the one it has rather than with one that no branch takes.
     const fault = place.tls && lookAtCertificate(place.tls, this.#addresses.publicUrl, nowMs).fault;
     if (fault) throw new TillsyncError('config-invalid', fault);
-    await reloadServer(await ownAccess(this.#rows, this.#addresses, 'system'));
-    this.#certificate = certificate;
-    this.#isBehind = false;
+    await reloadServer(await ownAccess(this.#rows, this.#addresses, '@system'));
+    this.#read = wanted;
   }
 }
 

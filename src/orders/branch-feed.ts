@@ -19,19 +19,26 @@ export interface SentOrder {
 export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch. `storeId`:
- * by which the order names it. An order of no known branch is noted and goes to nobody.
+ * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch. An order of
+ * no known branch is noted and goes to nobody.
  */
-export function feedOrder(db: Database.Database, storeId: string | null, merged: () => SentOrder): void {
+export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
   const order = merged();
-  const branch = sqlOf(db).value<string>('SELECT branch FROM feed_stores WHERE store_id = ?', storeId);
   const { orderId } = order.reading;
+  const branch = branchOf(db, orderId);
   if (branch !== undefined) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
   else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(note, orderId);
   }
+}
+
+/** The branch of an order: the one that a person assigned it to, else that of the store it names. */
+export function branchOf(db: Database.Database, orderId: string): string | undefined {
+  const sql = `SELECT coalesce(u.branch, s.branch) FROM orders o LEFT JOIN unassigned_orders u USING (order_id)
+    LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
+  return sqlOf(db).value<string | null>(sql, orderId) ?? undefined;
 }
 
 /**
@@ -75,8 +82,7 @@ export function forgetInFeed(
     const without: SentOrder = { source, observedAt, reading, raw };
     sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
-  const branch = `SELECT branch FROM feed_stores JOIN orders ON store_id = store_external_id WHERE order_id = ?`;
-  const of = sqlOf(db).value<string>(branch, orderId);
+  const of = branchOf(db, orderId);
   if (of !== undefined) addToFeed(db, of, 'forget', { orderId }, { at, orderId });
 }
 

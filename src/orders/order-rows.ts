@@ -44,7 +44,6 @@ export function columnsAs(fields: readonly string[]): string[] {
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
-const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
 
 /** The status among values in the order of ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
@@ -320,7 +319,7 @@ export function mergeOrder(
     }
     if (items && !(known && sameItems)) insertItems(db, orderId, items);
     // Whole, so that a branch that does not have the order yet needs no more than this.
-    feedOrder(db, values[STORE_AT] as string | null, () => {
+    feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
       const all = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
       return { source, observedAt, reading: all, raw };

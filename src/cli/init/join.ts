@@ -118,9 +118,14 @@ async function join(
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {
+    const before = state.linkKey.read();
     const own = await newKey();
     state.linkKey.keep(own.seed);
-    await askToJoin(cli, invitation, own);
+    await askToJoin(cli, invitation, own).catch((error: unknown) => {
+      // The hub has not taken the new one, so one from before may still be good.
+      if (before !== undefined && hasCode(error, 'link-refused')) state.linkKey.keep(before);
+      throw error;
+    });
   } finally {
     state.close();
   }
@@ -128,7 +133,7 @@ async function join(
 
 const JOINED = z.object({ joined: z.literal(true) });
 
-/** Again for a while: the server may not have heard of the invitation yet. */
+/** Again for a while where nobody answers. What the hub refuses is refused at once. */
 async function askToJoin(
   cli: Cli,
   { hub, branch, seed, ca }: Invitation,
@@ -146,20 +151,35 @@ async function askToJoin(
     }
   };
   const endMs = cli.clock.monotonicMs() + TRY_FOR_MS;
-  for (;;) {
+  for (let tries = 1; ; tries++) {
     try {
-      readAnswer(await ask(seed, 'join', { publicKey: own.publicKey }), JOINED);
+      const asked = ask(seed, 'join', { publicKey: own.publicKey });
+      const answer = await asked.catch((error: unknown) => {
+        throw hasCode(error, 'link-refused') ? worthNothing(branch, error) : error;
+      });
+      readAnswer(answer, JOINED);
       return;
     } catch (error) {
-      const isOver = cli.clock.monotonicMs() >= endMs || cli.signal.aborted;
-      if (!hasCode(error, 'link-down') || isOver) throw error;
-      // Where only the answer was lost, the key of this branch is good already, whatever is answered to it.
-      const isKnown = await ask(own.seed, 'hello', {}).then(
-        () => true,
-        () => false,
-      );
+      // Where only an answer was lost, the key of this branch is good already, whatever is answered to it.
+      const isKnown =
+        tries > 1 &&
+        (await ask(own.seed, 'hello', {}).then(
+          () => true,
+          () => false,
+        ));
       if (isKnown) return;
+      const isOver = cli.clock.monotonicMs() >= endMs || cli.signal.aborted;
+      const isWorthATry = hasCode(error, 'link-down') || (hasCode(error, 'link-refused') && tries > 1);
+      if (!isWorthATry || isOver) throw error;
       await cli.clock.sleep(TRY_EVERY_MS, cli.signal);
     }
   }
+}
+
+function worthNothing(branch: string, cause: unknown): TillsyncError {
+  const message = `The hub does not take this invitation of branch ${branch}: it was used, it has expired, or a newer one was made. Nothing was changed.`;
+  return new TillsyncError('link-refused', message, {
+    cause,
+    hint: `At the hub, make another: {tillsync} branch invite ${branch}`,
+  });
 }

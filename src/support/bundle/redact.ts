@@ -270,8 +270,9 @@ function addStored(
       ? db.prepare<[], (string | null)[]>(`SELECT ${columns} FROM ${table}`).raw().all().flat()
       : [];
   texts('tokens', 'refresh_token, access_token').forEach(add);
+  texts('link_key', 'seed').forEach(add);
   for (const print of texts('handed_in', 'fingerprint')) if (print) fingerprints.add(print);
-  for (const memory of texts('webhook', 'memory')) {
+  for (const memory of [...texts('webhook', 'memory'), ...texts('hub', 'keys')]) {
     for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {
       if (typeof value === 'string') add(value);
     }

@@ -1,0 +1,139 @@
+import { Readable } from 'node:stream';
+import { createGunzip } from 'node:zlib';
+import * as z from 'zod';
+import { hasCode, TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
+import type { InvitedBranch } from '../link/hub-state.ts';
+import type { SupportHead, SupportQuestion } from '../link/link.ts';
+import { bundleList } from './bundle.ts';
+import { EXIT, printableLines } from './cli.ts';
+import { type Call, type CommandTools, command, type Result } from './command.ts';
+import { requireBranch, withHub } from './hub.ts';
+import { ago } from './table.ts';
+
+export const NAME = [
+  '<name>',
+  'its external_id in [[branches]], or its subsidiary_id where it has none',
+] as const;
+
+const ASKED =
+  '\nIt is asked over the link, without a tunnel, and answers as the same command there, without secrets.';
+
+export const status = command({
+  description: 'Ask a branch how it fares: what `tillsync status` says there',
+  examples: ['branch status B1', 'branch status B1 --json'],
+  argument: NAME,
+  more: ASKED,
+  run: (call) => withHub(call, async (tools) => said(call, await ask(tools, call, 'status'))),
+});
+
+export const doctor = command({
+  description: 'Have a branch check every link: what `tillsync doctor` says there',
+  examples: ['branch doctor B1', 'branch doctor B1 --json'],
+  argument: NAME,
+  more: `${ASKED}\nExit codes: those of tillsync doctor; 1 also when the branch does not answer.`,
+  run: (call) => withHub(call, async (tools) => said(call, await ask(tools, call, 'doctor'))),
+});
+
+const CONTENTS = z.object({
+  files: z.array(
+    z.object({ name: z.string(), what: z.string(), bytes: z.number(), fault: z.string().nullable() }),
+  ),
+  leftOut: z.array(z.string()),
+});
+
+export const bundle = command({
+  description: 'Have a branch gather what support needs to see, and write it into a file here',
+  examples: ['branch bundle B1', 'branch bundle B1 --file support-B1.tar.gz --force'],
+  argument: NAME,
+  options: {
+    '--file <file>': 'the file to write, else one with the branch and the day in its name',
+    '--force': 'overwrite the file if it exists',
+  },
+  more: `${ASKED}\nWithout customers too, as \`tillsync bundle\` there.`,
+  async run(call) {
+    const { cli, options } = call;
+    const { clock, signal } = cli;
+    const day = isoUtc(clock.nowMs()).slice(0, 10);
+    const { file: path = `tillsync-bundle-${call.argument}-${day}.tar.gz`, force = false } = options;
+    const { makeArchive, readTar, refuseExisting } = await import('../support/archive.ts');
+    // Before the work, which may take minutes.
+    refuseExisting(path, force);
+    return withHub(call, async (tools): Promise<Result> => {
+      const answer = await ask(tools, call, 'bundle');
+      if (answer.exit !== EXIT.done) return said(call, answer);
+      const contents = CONTENTS.parse(JSON.parse(answer.stdout));
+      const packed = () => readTar(Readable.from([answer.file]).pipe(createGunzip()));
+      const bytes = await makeArchive({ path, force, modifiedMs: clock.nowMs(), signal }, packed);
+      return {
+        json: { branch: call.argument, file: path, bytes, ...contents },
+        text: `${bundleList(path, contents)}\n${path}: ${bytes} bytes. To look: tar -xzf ${path}\n`,
+      };
+    });
+  },
+});
+
+type NamedCall = Call<unknown, string>;
+
+/** What the command wrote at the branch, here. */
+function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Result {
+  const isDocument = options.json === true && stdout !== '';
+  return {
+    ...(isDocument ? { json: JSON.parse(stdout) as unknown } : { text: printableLines(stdout) }),
+    below: printableLines(stderr),
+    exit: Object.values(EXIT).find((code) => code === exit) ?? EXIT.failed,
+  };
+}
+
+/** Throws `not-found` for a branch that has not joined, `link-down` with what the hub knows of one that is silent. */
+async function ask(
+  { parts, config, progress, call: { signal } }: CommandTools,
+  { cli, options, argument: branch }: NamedCall,
+  question: SupportQuestion,
+) {
+  const { hub: rows } = parts.state;
+  requireBranch(config, branch);
+  const known = rows.branches().find((each) => each.branch === branch);
+  if (!known || known.joinedAt === null) {
+    throw new TillsyncError('not-found', `Branch ${branch} has not joined.`, {
+      hint: `Invite it: {tillsync} branch invite ${branch}`,
+    });
+  }
+  const { NatsHubLink } = await import('../link/nats.ts');
+  const { readSupport } = await import('../link/link.ts');
+  const { ownAccess } = await import('../link/server-file.ts');
+  const { newestNumbers } = await import('../link/hub-feed.ts');
+  const link = new NatsHubLink(await ownAccess(rows, config.hub, '@hub'));
+  const stop = () => void link.close();
+  signal.addEventListener('abort', stop, { once: true });
+  progress.step(`asking branch ${branch}`);
+  try {
+    return readSupport(await link.ask(branch, question, JSON.stringify({ json: options.json === true })));
+  } catch (error) {
+    if (signal.aborted) throw new TillsyncError('aborted', 'Stopped. Nothing was written.');
+    if (!hasCode(error, 'link-down')) throw error;
+    const newest = parts.mirror.read(newestNumbers).get(branch) ?? 0;
+    const message = `${error.message} ${lastKnown(known, newest, cli.clock.nowMs())}`;
+    throw new TillsyncError('link-down', message, {
+      cause: error,
+      hint: 'Its machine is off, has no connection, or its tillsync does not run. All branches: {tillsync} branch list',
+    });
+  } finally {
+    signal.removeEventListener('abort', stop);
+    progress.end();
+    await link.close();
+  }
+}
+
+function lastKnown({ seenAt, report }: InvitedBranch, newest: number, nowMs: number): string {
+  if (seenAt === null || report === null) return 'It was never seen.';
+  const { mark, waiting, oldestWaitingAt, version } = report;
+  const behind = Math.max(0, newest - mark);
+  const since = oldestWaitingAt === null ? '' : `, the oldest since ${oldestWaitingAt}`;
+  const sentences = [
+    `It was seen last ${ago(seenAt, nowMs)} (${seenAt}), with tillsync ${version}.`,
+    behind === 0 ? 'It had all that the hub has for it.' : `${behind} entries wait here for it.`,
+    `Changes that waited there: ${waiting}${since}.`,
+  ];
+  return sentences.join(' ');
+}

@@ -1,0 +1,94 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { storagePaths } from '../app/storage.ts';
+import type { Config } from '../config/config-type.ts';
+import { asTillsyncError } from '../core/errors.ts';
+import { packSupport, SUPPORT_REQUEST, type SupportHandler, type SupportHead } from '../link/link.ts';
+
+const TAKES_AT_MOST_MS = 300_000;
+const OUTPUT_BYTES_MAX = 16 * 1024 * 1024;
+/** Of the service manager, meant for the daemon alone. */
+const OF_THE_DAEMON = /^(NOTIFY_SOCKET|WATCHDOG_\w+|LISTEN_\w+)$/;
+const SCRATCH = '.asked-';
+
+export interface SupportOptions {
+  config: Config;
+  /** That the daemon runs with. */
+  configFile: string;
+  signal: AbortSignal;
+}
+
+/**
+ * Answers what the hub asks for a person there with what the same command says here: as a process of its own, which
+ * holds up neither orders nor counts. One at a time.
+ */
+export function supportAnswers(options: SupportOptions): SupportHandler {
+  let isBusy = false;
+  return async (question, body) => {
+    if (isBusy) return failure('The branch is answering another question. Ask again in a minute.');
+    isBusy = true;
+    try {
+      const { json } = SUPPORT_REQUEST.parse(JSON.parse(body));
+      if (question === 'bundle') return await withBundle(options);
+      return packSupport(await say(options, [question, ...(json ? ['--json'] : [])]));
+    } catch (error) {
+      return failure(asTillsyncError(error).message);
+    } finally {
+      isBusy = false;
+    }
+  };
+}
+
+async function withBundle(options: SupportOptions): Promise<Uint8Array> {
+  const { makeScratch } = await import('../support/backup.ts');
+  const scratch = makeScratch(options.config.storage.directory, SCRATCH, 0, {
+    say: (room, needed) => `${room}; a bundle needs ${needed}.`,
+    hint: 'Free some space there, and ask again.',
+  });
+  try {
+    const file = path.join(scratch, 'bundle.tar.gz');
+    const head = await say(options, ['bundle', file, '--json']);
+    return packSupport(head, head.exit === 0 ? readFileSync(file) : undefined);
+  } finally {
+    rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+function failure(message: string): Uint8Array {
+  return packSupport({ exit: 1, stdout: '', stderr: `tillsync: ${message}\n` });
+}
+
+/** Runs this very program with a command. */
+async function say(
+  { config, configFile, signal }: SupportOptions,
+  words: readonly string[],
+): Promise<SupportHead> {
+  const [, main = ''] = process.argv;
+  const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !OF_THE_DAEMON.test(name)));
+  const child = spawn(process.execPath, [...process.execArgv, main, ...words, '--config', configFile], {
+    env,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    timeout: TAKES_AT_MOST_MS,
+    killSignal: 'SIGKILL',
+    signal,
+  });
+  const [stdout, stderr] = [textOf(child.stdout), textOf(child.stderr)];
+  const [code] = (await once(child, 'close')) as [number | null];
+  const isOver = code === null ? `${stderr()}tillsync: The command took too long at the branch.\n` : stderr();
+  const { knownSecrets, Redactor } = await import('../support/bundle/redact.ts');
+  const { state: statePath } = storagePaths(config.storage.directory);
+  const redactor = new Redactor(knownSecrets({ env: process.env, configFile, statePath }));
+  return { exit: code ?? 1, stdout: redactor.known(stdout()), stderr: redactor.known(isOver) };
+}
+
+function textOf(stream: NodeJS.ReadableStream): () => string {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  stream.on('data', (chunk: Buffer) => {
+    bytes += chunk.length;
+    if (bytes <= OUTPUT_BYTES_MAX) chunks.push(chunk);
+  });
+  return () => Buffer.concat(chunks).toString('utf8');
+}

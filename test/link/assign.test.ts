@@ -1,0 +1,93 @@
+import { describe, expect, it } from 'vitest';
+import { assignOrder, assignStore, unassigned, unassignedOrders } from '../../src/link/assign.ts';
+import { openChain } from './chain-rig.ts';
+
+const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
+const AT = '2026-03-01T12:00:00.000Z';
+const STEPS = 'SELECT order_id, status FROM order_events ORDER BY seq';
+
+describe('orders that name no known branch', () => {
+  it('go down once a person says whose their store is, those of before and those to come', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch, other] = branches;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, 'B9');
+    await hub.order(3, 'B8');
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B9', 'B8'] });
+    expect(await hub.parts.mirror.write((db) => assignStore(db, 'B9', 'B1', AT))).toBe(2);
+    await hub.order(4, 'B9');
+    await hub.order(1, 'B9', 'payment-approved');
+    await settle();
+    expect(branch.rows(STEPS)).toEqual([
+      { order_id: idOf(1), status: 'pending' },
+      { order_id: idOf(2), status: 'pending' },
+      { order_id: idOf(4), status: 'pending' },
+      { order_id: idOf(1), status: 'payment-approved' },
+    ]);
+    expect(other.orders()).toEqual([]);
+    expect(hub.parts.mirror.read((db) => unassignedOrders(db, 10))).toEqual([
+      { orderId: idOf(3), store: 'B8' },
+    ]);
+  });
+
+  it('can be given to a branch one by one, and then it alone books them', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch, other] = branches;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, 'B9');
+    const assign = (number: number, to: string) =>
+      hub.parts.mirror.write((db) => assignOrder(db, idOf(number), to, AT));
+    expect(await assign(1, 'B1')).toBe(true);
+    expect(await assign(1, 'B1')).toBe(false);
+    await expect(assign(1, 'B2')).rejects.toMatchObject({ code: 'usage' });
+    await expect(assign(7, 'B1')).rejects.toMatchObject({ code: 'not-found' });
+    await expect(assign(2, 'B7')).rejects.toMatchObject({ code: 'config-invalid' });
+    await hub.order(1, 'B9', 'payment-approved');
+    await settle();
+    expect(branch.rows(STEPS)).toEqual([
+      { order_id: idOf(1), status: 'pending' },
+      { order_id: idOf(1), status: 'payment-approved' },
+    ]);
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 1, stores: ['B9'] });
+    for (const each of [other, branch]) {
+      await each.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    }
+    await other.follower.handUpOnce();
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
+    await branch.follower.handUpOnce();
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
+  });
+
+  it('stay with that branch after a restart of the hub, and are in its snapshot', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch] = branches;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B9' : 'B8');
+    await hub.parts.mirror.write((db) => assignStore(db, 'B9', 'B1', AT));
+    await hub.parts.mirror.write((db) => assignOrder(db, idOf(2), 'B1', AT));
+    await settle();
+    await hub.stop();
+    await hub.start();
+    await branch.stop();
+    branch.loseMirror();
+    await branch.start();
+    await settle();
+    expect(branch.orders().map((order) => (order as { order_id: string }).order_id)).toEqual([
+      idOf(1),
+      idOf(2),
+    ]);
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
+  });
+
+  it('are not taken from a branch that the configuration names', async () => {
+    const { hub, settle } = await openChain();
+    await settle();
+    await hub.order(1, 'B2');
+    await expect(hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).rejects.toMatchObject({
+      code: 'usage',
+    });
+    await expect(hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT))).rejects.toMatchObject({
+      code: 'usage',
+    });
+  });
+});

@@ -1,0 +1,114 @@
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { type NatsServer, startNatsServer } from './nats-server.ts';
+import {
+  type CommandResult,
+  type DaemonProcess,
+  openWorkplace,
+  runCommand,
+  runDaemon,
+  SECRET,
+  type Workplace,
+} from './workplace.ts';
+
+/** A branch of a chain on this machine: a tillsync of its own, with files of its own. */
+export interface BranchPlace {
+  storage: string;
+  configFile: string;
+  env: Record<string, string>;
+  /** That it joined with. */
+  invitation: string;
+}
+
+/** A hub with a real nats-server, and branches that join it; all of them processes of their own. */
+export class ChainPlace {
+  readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
+  readonly serverFile = path.join(this.directory, 'nats/server.conf');
+  readonly hub: Workplace;
+  readonly port: number;
+  server!: NatsServer;
+  readonly #running: DaemonProcess[] = [];
+
+  private constructor(hub: Workplace, port: number) {
+    this.hub = hub;
+    this.port = port;
+  }
+
+  /** `branches`: TOML; the server runs, the hub's tillsync does not yet. */
+  static async open(seed: number, branches: string): Promise<ChainPlace> {
+    const place = new ChainPlace(await openWorkplace(seed), await freePort());
+    const { hub, port, serverFile } = place;
+    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
+    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${branches}`);
+    const written = await hub.command('hub', 'server-config', serverFile);
+    if (written.code !== 0) throw new Error(written.stderr);
+    await place.startServer();
+    return place;
+  }
+
+  async startServer(): Promise<void> {
+    this.server = await startNatsServer(this.serverFile, this.port);
+  }
+
+  async startHub(): Promise<DaemonProcess> {
+    const { hub } = this;
+    const daemon = await hub.run();
+    const { callbackUrl } = hub.config.webhook;
+    hub.sandbox.control.setWebhook({ callbackUrl, secret: SECRET, active: true });
+    return daemon;
+  }
+
+  async invite(name: string): Promise<string> {
+    const { stdout } = await this.hub.command('branch', 'invite', name, '--json');
+    return (JSON.parse(stdout) as { invitation: string }).invitation;
+  }
+
+  /** Where a branch will be, in files that are called `as`. */
+  branchAt(as: string, invitation: string): BranchPlace {
+    const storage = path.join(this.directory, as);
+    const configFile = path.join(this.directory, `${as}.toml`);
+    mkdirSync(storage, { recursive: true });
+    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
+    return { storage, configFile, env, invitation };
+  }
+
+  async joinAs({ env, storage, invitation }: BranchPlace): Promise<CommandResult> {
+    const how = ['--directory', storage, '--local-listen', `127.0.0.1:${await freePort()}`];
+    return runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
+  }
+
+  async join(name: string): Promise<BranchPlace> {
+    const place = this.branchAt(name, await this.invite(name));
+    const { stderr, code } = await this.joinAs(place);
+    if (code !== 0) throw new Error(stderr);
+    const text = readFileSync(place.configFile, 'utf8');
+    writeFileSync(place.configFile, `${text}\n[log]\nlevel = "debug"\npretty = false\n`);
+    return place;
+  }
+
+  async start({ env }: BranchPlace): Promise<DaemonProcess> {
+    const daemon = await runDaemon(env, new Set(), []);
+    this.#running.push(daemon);
+    return daemon;
+  }
+
+  async close(): Promise<void> {
+    for (const each of this.#running) each.child.kill('SIGKILL');
+    await this.server?.kill();
+    await this.hub.close();
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+}
+
+/** Rows of a database in a storage directory. */
+export function rowsOf<T>(storage: string, sql: string, file = 'mirror.db'): T[] {
+  const db = new Database(path.join(storage, file), { readonly: true });
+  try {
+    return db.prepare<[], T>(sql).all();
+  } finally {
+    db.close();
+  }
+}
