@@ -3,7 +3,7 @@ import { createGunzip } from 'node:zlib';
 import * as z from 'zod';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import type { InvitedBranch } from '../link/hub-state.ts';
+import type { BranchStatus } from '../link/branch-board.ts';
 import type { SupportHead, SupportQuestion } from '../link/link.ts';
 import { bundleList } from './bundle.ts';
 import { EXIT, printableLines } from './cli.ts';
@@ -102,7 +102,7 @@ async function ask(
   const { NatsHubLink } = await import('../link/nats.ts');
   const { readSupport } = await import('../link/link.ts');
   const { ownAccess } = await import('../link/server-file.ts');
-  const { newestNumbers } = await import('../link/hub-feed.ts');
+  const { branchBoard } = await import('../link/branch-board.ts');
   const link = new NatsHubLink(await ownAccess(rows, config.hub, '@hub'));
   const stop = () => void link.close();
   signal.addEventListener('abort', stop, { once: true });
@@ -112,8 +112,9 @@ async function ask(
   } catch (error) {
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped. Nothing was written.');
     if (!hasCode(error, 'link-down')) throw error;
-    const newest = parts.mirror.read(newestNumbers).get(branch) ?? 0;
-    const message = `${error.message} ${lastKnown(known, newest, cli.clock.nowMs())}`;
+    const nowMs = cli.clock.nowMs();
+    const [last] = parts.mirror.read((db) => branchBoard(db, [branch], [known], nowMs));
+    const message = `${error.message} ${last ? lastKnown(last, nowMs) : ''}`;
     throw new TillsyncError('link-down', message, {
       cause: error,
       hint: 'Its machine is off, has no connection, or its tillsync does not run. All branches: {tillsync} branch list',
@@ -125,15 +126,16 @@ async function ask(
   }
 }
 
-function lastKnown({ seenAt, report }: InvitedBranch, newest: number, nowMs: number): string {
-  if (seenAt === null || report === null) return 'It was never seen.';
-  const { mark, waiting, oldestWaitingAt, version } = report;
-  const behind = Math.max(0, newest - mark);
-  const since = oldestWaitingAt === null ? '' : `, the oldest since ${oldestWaitingAt}`;
+function lastKnown(last: BranchStatus, nowMs: number): string {
+  const { seenAt, behind, behindSince, waiting, oldestWaitingAt, version } = last;
+  if (seenAt === null || behind === null) return 'It was never seen.';
+  const since = (iso: string | null) => (iso === null ? '' : `, the oldest since ${iso}`);
   const sentences = [
     `It was seen last ${ago(seenAt, nowMs)} (${seenAt}), with tillsync ${version}.`,
-    behind === 0 ? 'It had all that the hub has for it.' : `${behind} entries wait here for it.`,
-    `Changes that waited there: ${waiting}${since}.`,
+    behind === 0
+      ? 'It had all that the hub has for it.'
+      : `Entries that wait for it here: ${behind}${since(behindSince)}.`,
+    `Changes that waited there: ${waiting}${since(oldestWaitingAt)}.`,
   ];
   return sentences.join(' ');
 }

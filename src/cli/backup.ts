@@ -39,7 +39,7 @@ export const backup = command({
     progress.step('copying and checking the mirror');
     const { clock, signal } = cli;
     const report = await writeBackup({
-      ...{ config, configFile, path: file, force, withTokens, clock, signal },
+      ...{ config, configFile, path: file, force, withTokens, clock, who: cli.who, signal },
     }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
     const told = warnings(report);
@@ -53,7 +53,7 @@ export const backup = command({
 });
 
 function backupText(file: string, { bytes, manifest }: BackupReport, personalDataMs: number): string {
-  const { mirror, inbox, hasConfig, hasTokens } = manifest;
+  const { mirror, inbox, hasConfig, hasTokens, branches } = manifest;
   const handedOver = inbox && inbox.stockChanges + inbox.productChanges + inbox.orderAcks;
   return fields({
     backup: `${file}, ${bytes} bytes, read again and checked`,
@@ -68,6 +68,7 @@ function backupText(file: string, { bytes, manifest }: BackupReport, personalDat
     'not sent yet': `${mirror.unsentChanges} changes in the outbox, ${handedOver ?? 'unknown'} in the inbox`,
     configuration: hasConfig ? 'in it' : 'not in it, for it comes from the environment alone',
     tokens: hasTokens ? 'IN IT: whoever has the file can act for the company' : 'not in it',
+    ...(branches !== undefined && { branches: `${branches}, by the public halves of their keys` }),
   });
 }
 
@@ -140,7 +141,8 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
   },
 });
 
-function describe({ createdAt, tillsync, platform, mirror, inbox, hasTokens }: Manifest): string {
+function describe(manifest: Manifest): string {
+  const { createdAt, tillsync, platform, mirror, inbox, hasTokens, branches } = manifest;
   return fields({
     made: `${createdAt} by tillsync ${tillsync}, for ${platform}`,
     orders: `${mirror.orders}, newest event ${mirror.newestSeq}`,
@@ -150,6 +152,7 @@ function describe({ createdAt, tillsync, platform, mirror, inbox, hasTokens }: M
       inbox &&
       `${inbox.stockChanges} stocks, ${inbox.productChanges} products, ${inbox.orderAcks} acknowledgements`,
     tokens: hasTokens ? 'in it' : 'not in it',
+    ...(branches !== undefined && { branches }),
   });
 }
 
@@ -197,6 +200,15 @@ function adviceFor(report: RestoreReport, today: string): string[] {
     advice.push(`The order feed goes on above ${continuesAfterSeq}, so that no number comes twice.`);
   }
   advice.push(...TOKENS_ADVICE[report.tokens]);
+  if (report.branches.length > 0) {
+    const names = report.branches.join(', ');
+    advice.push(
+      `Branches that need not join again: ${names}. Take the key from one that must not come back: ${tillsync} branch remove NAME`,
+      `The nats-server needs its configuration here, and the certificate that the branches know: ${tillsync} hub server-config FILE`,
+    );
+  } else if ((manifest.branches ?? 0) > 0) {
+    advice.push(`The branches of this machine were kept: ${tillsync} branch list`);
+  }
   const orders = `${tillsync} sync orders --from ${since} --to ${today}`;
   advice.push(
     `Start tillsync: ${start}. What happened since ${since} comes by polling; should an order be missing: ${orders}`,

@@ -1,21 +1,29 @@
 import type Database from 'better-sqlite3';
+import * as z from 'zod';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Hello } from './link.ts';
 
-/** The hub's own keys (nkey seeds): its user, the one that has the server read its configuration again, and the key of the server's files. */
-export interface HubKeys {
-  hub: string;
-  system: string;
-  storage: string;
-}
+const text = z.string().min(1);
 
+/** The hub's own keys (nkey seeds): its user, the one that has the server read its configuration again, and the key of the server's files. */
+export const HUB_KEYS = z.object({ hub: text, system: text, storage: text });
+export type HubKeys = z.infer<typeof HUB_KEYS>;
+
+const serverConfigPlace = z.object({
+  file: text,
+  storeDirectory: text,
+  tls: z.object({ certFile: text, keyFile: text, caFile: text.nullable() }).nullable(),
+});
 /** How the server's configuration was written last, so that it can be written again when a branch comes or goes. */
-export interface ServerConfigPlace {
-  file: string;
-  storeDirectory: string;
-  tls: { certFile: string; keyFile: string; caFile: string | null } | null;
-}
+export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
+
+/** What every backup has of a hub. Nothing in it is secret: branches are known by the public halves of their keys. */
+export const HUB_COPY = z.object({
+  serverConfig: serverConfigPlace.nullable(),
+  branches: z.array(z.object({ branch: text, publicKey: text, joinedAt: text.nullable() })),
+});
+export type HubCopy = z.infer<typeof HUB_COPY>;
 
 /** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror. */
 export type BranchReport = Pick<
@@ -78,6 +86,29 @@ export class HubRows {
       ...row,
       report: row.report === null ? null : (JSON.parse(row.report) as BranchReport),
     }));
+  }
+
+  /** Of branches those that have joined. */
+  copy(): HubCopy {
+    const joined = this.branches().filter(({ expiresAt }) => expiresAt === null);
+    return {
+      serverConfig: this.serverConfig() ?? null,
+      branches: joined.map(({ branch, publicKey, joinedAt }) => ({ branch, publicKey, joinedAt })),
+    };
+  }
+
+  /** Takes over what a machine knew that this one stands for from now on; it has keys, and no branches of its own. */
+  takeOver({ serverConfig, branches }: HubCopy): void {
+    const sql = sqlOf(this.#db);
+    storing(() =>
+      sql.transaction(() => {
+        for (const { branch, publicKey, joinedAt } of branches) {
+          const add = 'INSERT INTO hub_branches (branch, public_key, joined_at) VALUES (?, ?, ?)';
+          sql.run(add, branch, publicKey, joinedAt);
+        }
+        if (serverConfig && !this.serverConfig()) this.noteServerConfig(serverConfig);
+      }),
+    );
   }
 
   /** The key of an invitation; whatever key the branch had before is worth nothing from now on. */

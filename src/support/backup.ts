@@ -12,7 +12,7 @@ import {
   statSync,
 } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import * as z from 'zod';
@@ -21,10 +21,14 @@ import { noMirror } from '../app/readers.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';
 import { openState } from '../app/stores.ts';
 import type { Config } from '../config/config-type.ts';
+import { isHub } from '../config/roles.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { Audit } from '../db/audit.ts';
 import { copyDatabase, toStorageError, walBytes } from '../db/sqlite.ts';
+import { HUB_KEYS } from '../link/hub-state.ts';
+import { openMirror } from '../orders/mirror.ts';
 import type { InboxAck, InboxChange, InboxFrom, InboxRow } from '../outbox/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
 import { makeArchive, readTar, type TarEntry, TarFault, type TarFile, textFile } from './archive.ts';
@@ -34,6 +38,7 @@ const MANIFEST = 'manifest.json';
 export const CONFIG_FILE = 'config.toml';
 export const MIRROR_FILE = 'mirror.db';
 export const TOKENS_FILE = 'tokens.json';
+export const HUB_FILE = 'hub.json';
 export const STOCK_FILE = 'stock-changes.ndjson';
 export const PRODUCT_FILE = 'product-changes.ndjson';
 export const ACKS_FILE = 'order-acks.ndjson';
@@ -65,6 +70,8 @@ const manifestSchema = z.object({
   inbox: z.object({ stockChanges: count, productChanges: count, orderAcks: count }).nullable(),
   hasConfig: z.boolean(),
   hasTokens: z.boolean(),
+  /** Of a hub: branches whose public keys are in it. */
+  branches: count.optional(),
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -89,6 +96,8 @@ export const tokensSchema = z.object({
     handedInDigest: z.string().nullable(),
     registered: z.object({ callbackUrl: z.string(), secretDigest: z.string().nullable() }).nullable(),
   }),
+  /** The hub's own. */
+  hubKeys: HUB_KEYS.nullable().default(null),
 });
 
 const ROOM_TO_SPARE_BYTES = 64 * 1024 * 1024;
@@ -323,6 +332,8 @@ export interface BackupOptions {
   force: boolean;
   withTokens: boolean;
   clock: Clock;
+  /** Who makes it. */
+  who: string;
   signal?: AbortSignal | undefined;
 }
 
@@ -341,15 +352,17 @@ export interface BackupReport {
  * is there, `storage-…`, `aborted`.
  */
 export async function writeBackup(options: BackupOptions): Promise<BackupReport> {
-  const { clock, path, force, signal } = options;
+  const { clock, path, force, who, signal } = options;
   const { storage, platform } = options.config;
   const paths = storagePaths(storage.directory);
   requireRights(storage.directory, 'read');
   if (!isReadable(paths.mirror)) throw noMirror(storage.directory);
+  const hub = isHub(options.config) ? await hubOf(paths.state, clock) : null;
   const secrets = options.withTokens ? await tokensOf(paths.state, clock) : null;
+  if (secrets) await noteWithTokens(paths.mirror, { who, subject: basename(path), clock });
   const inbox = await copyInbox({ path: paths.inbox, clock, signal });
   const config = configFile(options.configFile);
-  const small = [...config, ...(secrets ? [secrets.file] : []), ...inbox.files];
+  const small = [...config, ...(secrets ? [secrets.file] : []), ...(hub ? [hub.file] : []), ...inbox.files];
   let manifest: Manifest | undefined;
   let scratch: string | undefined;
   async function* files(beside: string): AsyncGenerator<TarFile> {
@@ -374,6 +387,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
       inbox: inbox.counts,
       hasConfig: config.length > 0,
       hasTokens: secrets !== null,
+      ...(hub && { branches: hub.branches }),
     };
     yield textFile(MANIFEST, `${JSON.stringify(manifest, null, 2)}\n`);
     yield* small;
@@ -402,11 +416,38 @@ async function tokensOf(path: string, clock: Clock): Promise<{ file: TarFile; in
   }
   const state = await openWhenFree(clock, () => openState({ path, clock }));
   try {
-    const stored = { tokens: state.tokens.read(), webhook: state.webhook.read() };
+    const hubKeys = state.hub.keys() ?? null;
+    const stored = { tokens: state.tokens.read(), webhook: state.webhook.read(), hubKeys };
     const text = JSON.stringify(tokensSchema.parse(stored), null, 2);
     return { file: textFile(TOKENS_FILE, `${text}\n`), inUse: state.leases.isHeld(RUNNING) };
   } finally {
     state.close();
+  }
+}
+
+/** Branches by their public keys, so that a hub on another machine knows them again. */
+async function hubOf(path: string, clock: Clock): Promise<{ file: TarFile; branches: number } | null> {
+  if (!isReadable(path)) return null;
+  const state = await openWhenFree(clock, () => openState({ path, clock }));
+  try {
+    const copy = state.hub.copy();
+    return { file: textFile(HUB_FILE, `${JSON.stringify(copy, null, 2)}\n`), branches: copy.branches.length };
+  } finally {
+    state.close();
+  }
+}
+
+/** Before it is written, so that no file with tokens is there of which nobody knows. */
+async function noteWithTokens(
+  path: string,
+  { who, subject, clock }: { who: string; subject: string; clock: Clock },
+): Promise<void> {
+  const mirror = await openWhenFree(clock, () => openMirror({ path, clock }));
+  try {
+    const deed = { who, action: 'backup', subject, detail: 'with tokens' } as const;
+    await mirror.write((db) => new Audit({ db, clock }).note(deed));
+  } finally {
+    await mirror.close();
   }
 }
 

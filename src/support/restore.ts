@@ -8,11 +8,14 @@ import { prepareStorage, RUNNING, type StoragePaths } from '../app/storage.ts';
 import { openState, type State } from '../app/stores.ts';
 import { type ConfigOptions, loadConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
+import { isHub } from '../config/roles.ts';
 import { configError, configPath, isSetUp } from '../config/source.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { freeName, giveToGroup, groupId, openWhenFree, replaceText, stampOf } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
+import type { AuditEntry } from '../db/audit.ts';
 import { makeDirectory, storing } from '../db/sqlite.ts';
+import { HUB_COPY } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
 import { FEED_JUMP } from '../orders/order.ts';
 import { asWebhookMemory, NO_WEBHOOK_MEMORY } from '../orders/webhook.ts';
@@ -20,6 +23,7 @@ import { lookIntoInbox } from '../outbox/inbox-process.ts';
 import {
   ACKS_FILE,
   CONFIG_FILE,
+  HUB_FILE,
   type Manifest,
   MIRROR_FILE,
   makeScratch,
@@ -80,6 +84,30 @@ function acksToRestore(staging: string, ackedSince: readonly string[]): Ack[] {
  */
 export type TokensRestored = 'none' | 'taken' | 'own-kept';
 
+/**
+ * A hub that was lost: its branches come back with the keys that they have, other than those that got another one, or
+ * none, since. Where this machine knows branches, it knows them better. Gives those that need not join again.
+ */
+async function restoreHub(
+  staging: string,
+  { hub }: Pick<State, 'hub'>,
+  audited: readonly AuditEntry[],
+): Promise<string[]> {
+  const file = join(staging, HUB_FILE);
+  if (!existsSync(file) || hub.branches().length > 0) return [];
+  const copy = HUB_COPY.parse(JSON.parse(readFileSync(file, 'utf8')));
+  const secrets = join(staging, TOKENS_FILE);
+  const kept = existsSync(secrets) ? tokensSchema.parse(JSON.parse(readFileSync(secrets, 'utf8'))) : null;
+  if (kept?.hubKeys) hub.keepKeys(kept.hubKeys);
+  const { hubKeys } = await import('../link/server-file.ts');
+  await hubKeys(hub);
+  const isRekeyed = ({ action }: AuditEntry) => action === 'branch.invite' || action === 'branch.remove';
+  const rekeyed = new Set(audited.filter(isRekeyed).map(({ subject }) => subject));
+  const branches = copy.branches.filter(({ branch }) => !rekeyed.has(`branch ${branch}`));
+  hub.takeOver({ ...copy, branches });
+  return branches.map(({ branch }) => branch);
+}
+
 /** Tokens and webhook secrets of a backup, where this machine has none that are of use. */
 function restoreTokens(file: string, state: Pick<State, 'tokens' | 'webhook'>): TokensRestored {
   const { tokens, webhook } = tokensSchema.parse(JSON.parse(readFileSync(file, 'utf8')));
@@ -119,6 +147,8 @@ export interface RestoreReport extends RestoredMirror {
   /** Whether the feed had to jump, since nothing told how far it came. */
   feedJumped: boolean;
   tokens: TokensRestored;
+  /** Of a hub: branches that need not join again. */
+  branches: string[];
   acks: number;
   changes: KeptChanges[];
 }
@@ -172,9 +202,10 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     const fresh = join(staging, MIRROR_FILE);
     const plan = planFrom(paths.mirror, manifest, state.feed.highestSeq() ?? 0);
     const { continueAfterSeq, feedJumped } = plan;
+    const audited = auditedSince(paths.mirror, manifest.createdAt, clock);
     const prepared = prepareRestoredMirror(fresh, {
       continueAfterSeq,
-      audited: auditedSince(paths.mirror, manifest.createdAt, clock),
+      audited,
       deed: { who, action: 'restore', subject: basename(path), detail: `made ${manifest.createdAt}` },
       clock,
     });
@@ -189,9 +220,10 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
+    const branches = isHub(config) ? await restoreHub(staging, state, audited) : [];
     return {
       ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, ...prepared },
-      ...{ tokens, acks: acks.length, changes },
+      ...{ tokens, branches, acks: acks.length, changes },
     };
   } finally {
     rmSync(staging, { recursive: true, force: true });

@@ -1,0 +1,163 @@
+import { rmSync } from 'node:fs';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { openBackup, writeBackup } from '../../src/support/backup.ts';
+import { restoreBackup } from '../../src/support/restore.ts';
+import { type Chain, type HubStore, openChain } from './chain-rig.ts';
+
+const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
+const OUTBOX = `SELECT json_extract(body, '$.externalId') AS id, json_extract(body, '$.qty') AS qty, state,
+  held_guard AS held FROM outbox ORDER BY change_id`;
+
+async function backUp(hub: HubStore, withTokens = false) {
+  const file = path.join(hub.directory, `backup-${withTokens}.tar.gz`);
+  await writeBackup({
+    ...{ config: hub.parts.config, configFile: '/nowhere/config.toml', path: file, force: true },
+    ...{ withTokens, clock: hub.clock, who: 'cli ana' },
+  });
+  return file;
+}
+
+/** `lost`: databases of the hub that are gone, both of them on another machine. */
+async function restore({ hub }: Chain, file: string, lost: readonly string[] = []) {
+  const { config } = hub.parts;
+  await hub.stop();
+  for (const name of lost) {
+    for (const end of ['', '-wal', '-shm']) rmSync(path.join(hub.directory, name + end), { force: true });
+  }
+  const from = openBackup(file);
+  const report = await restoreBackup({ path: file, file: from, config, clock: hub.clock, who: 'cli ana' });
+  return report;
+}
+
+describe('a hub that is restored from a backup', () => {
+  it('begins anew with each branch: no order is missing, nothing is doubled, and acknowledgements are there again', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B1' : 'B2');
+    await settle();
+    const file = await backUp(hub);
+    const before = hub.rows('SELECT epoch FROM hub');
+    for (const number of [3, 4]) await hub.order(number, number === 3 ? 'B1' : 'B2');
+    await settle();
+    await branches[0].parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(3)], 'inbox'));
+    await settle();
+    await restore(chain, file);
+    expect(hub.rows('SELECT order_id FROM orders')).toHaveLength(2);
+    await hub.start();
+    expect(hub.rows('SELECT epoch FROM hub')).not.toEqual(before);
+    // What the platform's poll brings again, and one that is new.
+    for (const number of [3, 4, 5]) await hub.order(number, number === 4 ? 'B2' : 'B1');
+    await settle();
+    await settle();
+    const events = 'SELECT order_id, count(*) AS n FROM order_events GROUP BY order_id ORDER BY order_id';
+    expect(branches[0].rows(events)).toEqual([1, 3, 5].map((number) => ({ order_id: idOf(number), n: 1 })));
+    expect(branches[1].rows(events)).toEqual([2, 4].map((number) => ({ order_id: idOf(number), n: 1 })));
+    expect(hub.rows('SELECT order_id, source FROM order_acks')).toEqual([
+      { order_id: idOf(3), source: 'branch' },
+    ]);
+    const snapshots = "SELECT branch FROM feed WHERE kind = 'snapshot-begin' ORDER BY branch";
+    expect(new Set(hub.rows<{ branch: string }>(snapshots).map(({ branch }) => branch))).toEqual(
+      new Set(['B1', 'B2']),
+    );
+  });
+
+  it('sends nothing by itself that is older than the restore, and gets again what had no answer', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    const [branch] = branches;
+    await settle();
+    await branch.count('P1', 5, 'old');
+    await settle();
+    const file = await backUp(hub);
+    // A newer value of P1 reached the platform since, and P2 was handed up without an answer.
+    await branch.count('P1', 7, 'newer');
+    await settle();
+    await hub.parts.mirror.write((db) =>
+      db.prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01'").run(),
+    );
+    await settle();
+    await branch.count('P2', 9, 'unanswered');
+    await settle();
+    expect(branch.rows('SELECT reference, state FROM outbox ORDER BY change_id')).toEqual([
+      { reference: 'old', state: 'superseded' },
+      { reference: 'newer', state: 'done' },
+      { reference: 'unanswered', state: 'sending' },
+    ]);
+    const report = await restore(chain, file);
+    expect(report.held).toBe(1);
+    await hub.start();
+    await settle();
+    await settle();
+    expect(hub.rows(OUTBOX)).toEqual([
+      { id: 'P1', qty: 5, state: 'pending', held: 'restored' },
+      { id: 'P2', qty: 9, state: 'pending', held: null },
+    ]);
+    await hub.parts.mirror.write((db) =>
+      db
+        .prepare("UPDATE outbox SET state = 'done', settled_at = '2026-01-01' WHERE held_guard IS NULL")
+        .run(),
+    );
+    await settle();
+    expect(branch.rows("SELECT state FROM outbox WHERE reference = 'unanswered'")).toEqual([
+      { state: 'done' },
+    ]);
+  });
+
+  it('knows its branches again on another machine, by what every backup has: nothing secret', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    const keys = { hub: 'SUHUB', system: 'SUSYS', storage: 'f00d' };
+    hub.parts.state.hub.keepKeys(keys);
+    const place = { file: '/srv/nats/server.conf', storeDirectory: '/srv/nats/jetstream', tls: null };
+    hub.parts.state.hub.noteServerConfig(place);
+    hub.parts.state.hub.invite('B2', `U${'C'.repeat(55)}`, hub.clock.nowMs() + 3_600_000);
+    const known = hub.parts.state.hub.branches();
+    await hub.order(1, 'B1');
+    const file = await backUp(hub);
+    const report = await restore(chain, file, ['mirror.db', 'state.db']);
+    // B2 has an invitation that nobody can hold it to.
+    expect(report).toMatchObject({ branches: ['B1'], manifest: { branches: 1, hasTokens: false } });
+    await hub.start();
+    const [one] = hub.parts.state.hub.branches();
+    expect(one).toEqual({ ...known[0], seenAt: null, report: null });
+    expect(hub.parts.state.hub.serverConfig()).toEqual(place);
+    expect(hub.parts.state.hub.keys()).not.toMatchObject({ hub: keys.hub });
+    await settle();
+    await settle();
+    expect(branches[0].orders()).toHaveLength(1);
+  });
+
+  it('has its own keys again with --with-tokens, which the audit tells', async () => {
+    const chain = await openChain();
+    const { hub, settle } = chain;
+    await settle();
+    const keys = { hub: 'SUHUB', system: 'SUSYS', storage: 'f00d' };
+    hub.parts.state.hub.keepKeys(keys);
+    const file = await backUp(hub, true);
+    expect(hub.rows("SELECT who, action, subject, detail FROM audit WHERE action = 'backup'")).toEqual([
+      { who: 'cli ana', action: 'backup', subject: 'backup-true.tar.gz', detail: 'with tokens' },
+    ]);
+    await restore(chain, file, ['mirror.db', 'state.db']);
+    await hub.start();
+    expect(hub.parts.state.hub.keys()).toEqual(keys);
+  });
+
+  it('lets no branch in again that was removed or invited anew since the backup', async () => {
+    const chain = await openChain();
+    const { hub, settle } = chain;
+    await settle();
+    const file = await backUp(hub);
+    await hub.parts.stores.write(({ audit }) =>
+      audit.note({ who: 'cli ana', action: 'branch.remove', subject: 'branch B1' }),
+    );
+    hub.parts.state.hub.remove('B1');
+    // It knows a branch, so it knows them all.
+    expect(await restore(chain, file)).toMatchObject({ branches: [] });
+    await hub.start();
+    expect(await restore(chain, file, ['state.db'])).toMatchObject({ branches: ['B2'] });
+    await hub.start();
+  });
+});
