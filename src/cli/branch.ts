@@ -139,7 +139,9 @@ const assign = command({
       const at = isoUtc(call.cli.clock.nowMs());
       const orders = await stores.write(({ db, audit }) => {
         const sent =
-          store === undefined ? Number(assignOrder(db, order ?? '', branch, at)) : assignStore(db, store, branch, at);
+          store === undefined
+            ? Number(assignOrder(db, order ?? '', branch, at))
+            : assignStore(db, store, branch, at);
         audit.note({ who: call.cli.who, action: 'branch.assign', subject, detail: `branch ${branch}` });
         return sent;
       });
