@@ -13,9 +13,10 @@ describe('orders that name no known branch', () => {
     await settle();
     for (const number of [1, 2]) await hub.order(number, 'B9');
     await hub.order(3, 'B8');
-    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B9', 'B8'] });
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B8', 'B9'] });
     expect(await hub.parts.mirror.write((db) => assignStore(db, 'B9', 'B1', AT))).toBe(2);
     await hub.order(4, 'B9');
+    await settle();
     await hub.order(1, 'B9', 'payment-approved');
     await settle();
     expect(branch.rows(STEPS)).toEqual([
@@ -42,6 +43,7 @@ describe('orders that name no known branch', () => {
     await expect(assign(1, 'B2')).rejects.toMatchObject({ code: 'usage' });
     await expect(assign(7, 'B1')).rejects.toMatchObject({ code: 'not-found' });
     await expect(assign(2, 'B7')).rejects.toMatchObject({ code: 'config-invalid' });
+    await settle();
     await hub.order(1, 'B9', 'payment-approved');
     await settle();
     expect(branch.rows(STEPS)).toEqual([
