@@ -204,7 +204,7 @@ function adviceFor(report: RestoreReport, today: string): string[] {
     const names = report.branches.join(', ');
     advice.push(
       `Branches that need not join again: ${names}. Take the key from one that must not come back: ${tillsync} branch remove NAME`,
-      `The nats-server needs its configuration here, and the certificate that the branches know: ${tillsync} hub server-config FILE`,
+      `The nats-server needs its configuration here, and the certificate that the branches know: ${tillsync} hub server-config`,
     );
   } else if ((manifest.branches ?? 0) > 0) {
     advice.push(`The branches of this machine were kept: ${tillsync} branch list`);

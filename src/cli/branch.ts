@@ -41,7 +41,7 @@ const invite = command({
           'config-invalid',
           'The configuration of the nats-server was not written yet.',
           {
-            hint: 'Write it first: {tillsync} hub server-config {storage}/nats/server.conf',
+            hint: 'Write it first: {tillsync} hub server-config',
           },
         );
       }

@@ -323,10 +323,11 @@ export class LinkFreshness {
 
 /** Throws `link-refused`, or `link-down` where it is worth another try, when the hub's answer is none. */
 export function refusalOf(code: string, message: string): TillsyncError {
-  if (code === 'busy') return new TillsyncError('link-down', message);
+  // After a hello the hub may be able to read what follows.
+  if (code === 'busy' || code === 'unreadable') return new TillsyncError('link-down', message);
   const hint =
     code === 'replaced'
       ? 'End the tillsync that is too many, then restart the other: {restart}'
       : 'At the hub, invite the branch again: {tillsync} branch invite NAME';
-  return new TillsyncError('link-refused', message, code === 'unreadable' ? {} : { hint });
+  return new TillsyncError('link-refused', message, { hint });
 }

@@ -32,6 +32,7 @@ export const CHECK_TITLES = {
   'hub.server': 'nats-server',
   'hub.certificate': 'Certificate for branches',
   'hub.way': 'Way between hub and branches',
+  'hub.branches': 'Branches',
   alarms: 'Other alarms',
   'alarms.heartbeat': 'Heartbeat',
   'platform.network': 'Way to the platform',

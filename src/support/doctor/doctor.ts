@@ -5,12 +5,13 @@ import { configuredBranches } from '../../app/readers.ts';
 import { storagePaths } from '../../app/storage.ts';
 import { probeWebhook } from '../../app/webhook-probe.ts';
 import type { Config } from '../../config/config-type.ts';
-import { isBranch, isHub } from '../../config/roles.ts';
+import { branchName, isBranch, isHub } from '../../config/roles.ts';
 import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
 import { PACKAGED_SERVER } from '../../link/server-file.ts';
+import { branchBoard } from '../../link/branch-board.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import {
@@ -28,7 +29,7 @@ import {
   well,
 } from './check.ts';
 import { databaseOutcome, diskOutcome, filesOutcome, readersNow } from './files.ts';
-import { certificateOutcome, lookAt, type Seen, serverOutcome, wayOutcome } from './hub.ts';
+import { branchesOutcome, certificateOutcome, lookAt, type Seen, serverOutcome, wayOutcome } from './hub.ts';
 import {
   apiOutcome,
   askDaemon,
@@ -132,7 +133,7 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
 
 /** Whether a check is one of a store like this. */
 function concerns(id: CheckId, config: Config | undefined): boolean {
-  if (id === 'hub.server' || id === 'hub.certificate') return config !== undefined && isHub(config);
+  if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
@@ -253,6 +254,11 @@ class Examination {
         const place = parts.state.hub.serverConfig();
         if (place === undefined) return skipped('The nats-server has no configuration yet.');
         return certificateOutcome(publicUrl, place.tls, await ownServer(parts), clock.nowMs());
+      }),
+      'hub.branches': this.#withParts(({ state, mirror }) => {
+        const names = config.branches.map(branchName);
+        const invited = state.hub.branches();
+        return branchesOutcome(mirror.read((db) => branchBoard(db, names, invited, clock.nowMs())));
       }),
       'hub.way': async () => {
         if (offline) return skipped('Not tried: --offline.');

@@ -1,8 +1,9 @@
 import { existsSync } from 'node:fs';
 import type { Config } from '../../config/config-type.ts';
 import { isBranch } from '../../config/roles.ts';
-import { asTillsyncError } from '../../core/errors.ts';
+import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
+import type { BranchStatus } from '../../link/branch-board.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
 import { PACKAGED_SERVER } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
@@ -149,4 +150,30 @@ export function wayOutcome(config: Pick<Config, 'hub' | 'link'>, seen: Seen): Ou
     );
   }
   return well(`nats-server ${version} is reached at ${url}.`, { url, version });
+}
+
+/** Branches are named one by one up to so many. */
+const NAMED_MAX = 5;
+
+/** How the branches of a hub fare, by what they told last and by what waits for them here. */
+export function branchesOutcome(board: readonly BranchStatus[]): Outcome {
+  const facts = {
+    branches: board.map(({ branch, status, level, reason, seenAt }) => ({
+      ...{ branch, status, level, reason, seenAt },
+    })),
+  };
+  const joined = board.filter(({ joinedAt }) => joinedAt !== null);
+  const inTrouble = joined.filter(({ level }) => level !== 'green');
+  const others = board.length - joined.length;
+  const wait = others === 0 ? '' : ` Not joined yet: ${others}.`;
+  if (joined.length === 0) {
+    return skipped('No branch has joined yet.', 'Invite one: {tillsync} branch invite NAME', facts);
+  }
+  const [worst] = inTrouble;
+  if (!worst) return well(`${counted(joined.length, 'branch', 'branches')} in order.${wait}`, facts);
+  const named = inTrouble.slice(0, NAMED_MAX).map(({ branch, message }) => `${branch}: ${message}`);
+  const more = inTrouble.length > NAMED_MAX ? ` And ${inTrouble.length - NAMED_MAX} more.` : '';
+  const message = `${inTrouble.length} of ${joined.length} branches are not in order. ${named.join(' ')}${more}${wait}`;
+  const where = worst.commandAt === 'branch' ? `At branch ${worst.branch}` : `For branch ${worst.branch}`;
+  return warned(message, `${where}: ${worst.command}. All: {tillsync} branch list`, facts);
 }

@@ -1,0 +1,135 @@
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { hasNatsServer } from '../support/nats-server.ts';
+import { type DaemonProcess, until } from '../support/workplace.ts';
+
+const BRANCHES = `[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"
+[[branches]]
+subsidiary_id = "sub-2"
+external_id = "B2"
+`;
+
+describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
+  let chain: ChainPlace;
+  let hubDaemon: DaemonProcess;
+  const branches: BranchPlace[] = [];
+
+  const ordersOf = (storage: string) =>
+    rowsOf<{ order_id: string }>(storage, 'SELECT order_id FROM orders ORDER BY order_id').map(
+      ({ order_id }) => order_id,
+    );
+  const count = ({ storage }: BranchPlace, externalId: string, qty: number, reference: string) => {
+    const db = new Database(path.join(storage, 'inbox/inbox.db'));
+    try {
+      db.prepare('INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, ?, ?)').run(
+        ...[externalId, qty, reference],
+      );
+    } finally {
+      db.close();
+    }
+  };
+  const stateOf = ({ storage }: BranchPlace, reference: string) =>
+    rowsOf<{ state: string }>(storage, `SELECT state FROM outbox WHERE reference = '${reference}'`)[0]?.state;
+
+  /** All of it but the configuration, and the server's files where they are lost too. */
+  async function lose({ withServer }: { withServer: boolean }): Promise<void> {
+    await hubDaemon.end('SIGKILL');
+    await chain.server.kill();
+    for (const name of readdirSync(chain.hub.storage)) {
+      rmSync(path.join(chain.hub.storage, name), { recursive: true });
+    }
+    if (withServer) rmSync(path.dirname(chain.serverFile), { recursive: true });
+  }
+
+  /** On a machine that has the program and the configuration. The platform gave new tokens. */
+  async function restore(file: string): Promise<{ branches: string[]; tokens: string; advice: string[] }> {
+    const { hub } = chain;
+    const restored = await hub.command('restore', file, '--json');
+    expect(restored.code, restored.stderr).toBe(0);
+    hub.env.TILLSYNC_REFRESH_TOKEN = hub.sandbox.issueTokens().refreshToken;
+    const written = await hub.command('hub', 'server-config', chain.serverFile);
+    expect(written.code, written.stderr).toBe(0);
+    await chain.startServer();
+    hubDaemon = await chain.startHub();
+    return JSON.parse(restored.stdout);
+  }
+
+  beforeAll(async () => {
+    chain = await ChainPlace.open(31, BRANCHES);
+    hubDaemon = await chain.startHub();
+    for (const name of ['B1', 'B2']) branches.push(await chain.join(name));
+    for (const branch of branches) await chain.start(branch);
+    const isSwept = () => rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
+    await until('the catalogue is there', isSwept, 60_000);
+  }, 180_000);
+
+  afterAll(() => chain.close());
+
+  it.each([
+    { title: 'a backup without secrets, and the server is lost too', words: [], withServer: true },
+    { title: 'a backup without secrets, and the old files of the server', words: [], withServer: false },
+    { title: 'a backup with the tokens', words: ['--with-tokens'], withServer: true },
+  ])('comes back with its branches, none of which joins again: $title', async ({ words, withServer }) => {
+    const { hub, directory } = chain;
+    const [one, two] = branches as [BranchPlace, BranchPlace];
+    const product = rowsOf<{ id: string }>(
+      hub.storage,
+      `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
+       WHERE subsidiary_id = 'sub-1' AND ext_id IS NOT NULL ORDER BY sku LIMIT 1`,
+    )[0]?.id as string;
+    const first = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+    await until('the first order is there', () => ordersOf(one.storage).includes(first), 30_000);
+    const file = path.join(directory, 'hub.tar.gz');
+    const backedUp = await hub.command('backup', file, '--force', '--json', ...words);
+    expect(backedUp.code, backedUp.stderr).toBe(0);
+    expect(JSON.parse(backedUp.stdout)).toMatchObject({ branches: 2, hasTokens: words.length > 0 });
+    const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' }).internalOrderId;
+    await until('an order since is there', () => ordersOf(two.storage).includes(since), 30_000);
+    const epoch = () => rowsOf<{ epoch: string }>(one.storage, 'SELECT epoch FROM link')[0]?.epoch;
+    const before = epoch();
+    await lose({ withServer });
+    const reference = `while-lost-${words.length}-${withServer}`;
+    count(one, product, 11, reference);
+    const report = await restore(file);
+    expect(report.branches).toEqual(['B1', 'B2']);
+    expect(report.advice.join(' ')).toContain('Branches that need not join again: B1, B2.');
+    await until('the branch heard of the new numbering', () => epoch() !== before, 90_000);
+    const later = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+    await until('a new order is there', () => ordersOf(one.storage).includes(later), 60_000);
+    await until('the count has its final word', () => stateOf(one, reference) === 'done', 60_000);
+    await until('the hub has the order since, too', () => ordersOf(hub.storage).includes(since), 60_000);
+    const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
+    for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
+    const of = (storage: string, store: string) =>
+      rowsOf(storage, `SELECT order_id, status FROM orders WHERE store_external_id = '${store}' ORDER BY 1`);
+    await until('both have the same', () =>
+      [one, two].every(
+        ({ storage }, i) => JSON.stringify(of(storage, `B${i + 1}`)) === JSON.stringify(of(hub.storage, `B${i + 1}`)),
+      ),
+    );
+  }, 300_000);
+
+  it('has nothing secret in a backup, and its own keys in one with the tokens', async () => {
+    const { hub, directory } = chain;
+    const file = path.join(directory, 'look.tar.gz');
+    const { execFileSync } = await import('node:child_process');
+    const textOf = async (...words: string[]) => {
+      expect((await hub.command('backup', file, '--force', ...words)).code).toBe(0);
+      return execFileSync('tar', ['-xzOf', file, '--exclude=mirror.db'], { encoding: 'utf8', maxBuffer: 2 ** 28 });
+    };
+    const plain = await textOf();
+    expect(plain).toContain('"publicKey"');
+    expect(plain).not.toMatch(/SU[A-Z2-7]{56}/);
+    expect(await textOf('--with-tokens')).toMatch(/"hub": "SU[A-Z2-7]{56}"/);
+    const { audit } = JSON.parse((await hub.command('audit', '--json')).stdout) as {
+      audit: { action: string; detail: string }[];
+    };
+    expect(audit.filter(({ action }) => action === 'backup').map(({ detail }) => detail)).toContain('with tokens');
+    expect(readFileSync(chain.serverFile, 'utf8')).not.toMatch(/SU[A-Z2-7]{56}/);
+  }, 60_000);
+});
