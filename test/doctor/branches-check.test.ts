@@ -32,5 +32,7 @@ test('a branch that is not in order is named with what to type, and of many only
     message: '1 of 2 branches are not in order. B2: Nothing is heard of it.',
   });
   expect(one.remedy).toMatch(/^At branch B2: sudo tillsync doctor\. All: .*branch list$/);
-  expect(branchesOutcome(Array.from({ length: 8 }, (_, i) => lost(i))).message).toMatch(/B4: .* And 3 more\.$/);
+  expect(branchesOutcome(Array.from({ length: 8 }, (_, i) => lost(i))).message).toMatch(
+    /B4: .* And 3 more\.$/,
+  );
 });

@@ -64,7 +64,8 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     hubDaemon = await chain.startHub();
     for (const name of ['B1', 'B2']) branches.push(await chain.join(name));
     for (const branch of branches) await chain.start(branch);
-    const isSwept = () => rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
+    const isSwept = () =>
+      rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
   }, 180_000);
 
@@ -74,45 +75,53 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     { title: 'a backup without secrets, and the server is lost too', words: [], withServer: true },
     { title: 'a backup without secrets, and the old files of the server', words: [], withServer: false },
     { title: 'a backup with the tokens', words: ['--with-tokens'], withServer: true },
-  ])('comes back with its branches, none of which joins again: $title', async ({ words, withServer }) => {
-    const { hub, directory } = chain;
-    const [one, two] = branches as [BranchPlace, BranchPlace];
-    const product = rowsOf<{ id: string }>(
-      hub.storage,
-      `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
+  ])(
+    'comes back with its branches, none of which joins again: $title',
+    async ({ words, withServer }) => {
+      const { hub, directory } = chain;
+      const [one, two] = branches as [BranchPlace, BranchPlace];
+      const product = rowsOf<{ id: string }>(
+        hub.storage,
+        `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
        WHERE subsidiary_id = 'sub-1' AND ext_id IS NOT NULL ORDER BY sku LIMIT 1`,
-    )[0]?.id as string;
-    const first = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
-    await until('the first order is there', () => ordersOf(one.storage).includes(first), 30_000);
-    const file = path.join(directory, 'hub.tar.gz');
-    const backedUp = await hub.command('backup', file, '--force', '--json', ...words);
-    expect(backedUp.code, backedUp.stderr).toBe(0);
-    expect(JSON.parse(backedUp.stdout)).toMatchObject({ branches: 2, hasTokens: words.length > 0 });
-    const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' }).internalOrderId;
-    await until('an order since is there', () => ordersOf(two.storage).includes(since), 30_000);
-    const epoch = () => rowsOf<{ epoch: string }>(one.storage, 'SELECT epoch FROM link')[0]?.epoch;
-    const before = epoch();
-    await lose({ withServer });
-    const reference = `while-lost-${words.length}-${withServer}`;
-    count(one, product, 11, reference);
-    const report = await restore(file);
-    expect(report.branches).toEqual(['B1', 'B2']);
-    expect(report.advice.join(' ')).toContain('Branches that need not join again: B1, B2.');
-    await until('the branch heard of the new numbering', () => epoch() !== before, 90_000);
-    const later = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
-    await until('a new order is there', () => ordersOf(one.storage).includes(later), 60_000);
-    await until('the count has its final word', () => stateOf(one, reference) === 'done', 60_000);
-    await until('the hub has the order since, too', () => ordersOf(hub.storage).includes(since), 60_000);
-    const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
-    for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
-    const of = (storage: string, store: string) =>
-      rowsOf(storage, `SELECT order_id, status FROM orders WHERE store_external_id = '${store}' ORDER BY 1`);
-    await until('both have the same', () =>
-      [one, two].every(
-        ({ storage }, i) => JSON.stringify(of(storage, `B${i + 1}`)) === JSON.stringify(of(hub.storage, `B${i + 1}`)),
-      ),
-    );
-  }, 300_000);
+      )[0]?.id as string;
+      const first = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+      await until('the first order is there', () => ordersOf(one.storage).includes(first), 30_000);
+      const file = path.join(directory, 'hub.tar.gz');
+      const backedUp = await hub.command('backup', file, '--force', '--json', ...words);
+      expect(backedUp.code, backedUp.stderr).toBe(0);
+      expect(JSON.parse(backedUp.stdout)).toMatchObject({ branches: 2, hasTokens: words.length > 0 });
+      const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' }).internalOrderId;
+      await until('an order since is there', () => ordersOf(two.storage).includes(since), 30_000);
+      const epoch = () => rowsOf<{ epoch: string }>(one.storage, 'SELECT epoch FROM link')[0]?.epoch;
+      const before = epoch();
+      await lose({ withServer });
+      const reference = `while-lost-${words.length}-${withServer}`;
+      count(one, product, 11, reference);
+      const report = await restore(file);
+      expect(report.branches).toEqual(['B1', 'B2']);
+      expect(report.advice.join(' ')).toContain('Branches that need not join again: B1, B2.');
+      await until('the branch heard of the new numbering', () => epoch() !== before, 90_000);
+      const later = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+      await until('a new order is there', () => ordersOf(one.storage).includes(later), 60_000);
+      await until('the count has its final word', () => stateOf(one, reference) === 'done', 60_000);
+      await until('the hub has the order since, too', () => ordersOf(hub.storage).includes(since), 60_000);
+      const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
+      for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
+      const of = (storage: string, store: string) =>
+        rowsOf(
+          storage,
+          `SELECT order_id, status FROM orders WHERE store_external_id = '${store}' ORDER BY 1`,
+        );
+      await until('both have the same', () =>
+        [one, two].every(
+          ({ storage }, i) =>
+            JSON.stringify(of(storage, `B${i + 1}`)) === JSON.stringify(of(hub.storage, `B${i + 1}`)),
+        ),
+      );
+    },
+    300_000,
+  );
 
   it('has nothing secret in a backup, and its own keys in one with the tokens', async () => {
     const { hub, directory } = chain;
@@ -120,7 +129,10 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     const { execFileSync } = await import('node:child_process');
     const textOf = async (...words: string[]) => {
       expect((await hub.command('backup', file, '--force', ...words)).code).toBe(0);
-      return execFileSync('tar', ['-xzOf', file, '--exclude=mirror.db'], { encoding: 'utf8', maxBuffer: 2 ** 28 });
+      return execFileSync('tar', ['-xzOf', file, '--exclude=mirror.db'], {
+        encoding: 'utf8',
+        maxBuffer: 2 ** 28,
+      });
     };
     const plain = await textOf();
     expect(plain).toContain('"publicKey"');
@@ -129,7 +141,9 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     const { audit } = JSON.parse((await hub.command('audit', '--json')).stdout) as {
       audit: { action: string; detail: string }[];
     };
-    expect(audit.filter(({ action }) => action === 'backup').map(({ detail }) => detail)).toContain('with tokens');
+    expect(audit.filter(({ action }) => action === 'backup').map(({ detail }) => detail)).toContain(
+      'with tokens',
+    );
     expect(readFileSync(chain.serverFile, 'utf8')).not.toMatch(/SU[A-Z2-7]{56}/);
   }, 60_000);
 });

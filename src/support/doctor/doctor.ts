@@ -10,8 +10,8 @@ import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
-import { PACKAGED_SERVER } from '../../link/server-file.ts';
 import { branchBoard } from '../../link/branch-board.ts';
+import { PACKAGED_SERVER } from '../../link/server-file.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import {
