@@ -114,7 +114,9 @@ function addOrders(
      WHERE u.branch = @branch AND ${isOpen ? 'o.seq > @after' : 'o.seq < @after'} AND o.seq <= @seq`,
     { branch, after, seq },
   );
-  const page = [...found, ...assigned].sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq)).slice(0, LOOKED_AT);
+  const page = [...found, ...assigned]
+    .sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq))
+    .slice(0, LOOKED_AT);
   for (const { orderId, open, forgotten } of page) {
     if ((open === 1) !== isOpen) continue;
     sendWhole(db, branch, orderId, at);
