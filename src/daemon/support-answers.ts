@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { storagePaths } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
@@ -42,11 +42,12 @@ export function supportAnswers(options: SupportOptions): SupportHandler {
 }
 
 async function withBundle(options: SupportOptions): Promise<Uint8Array> {
-  const { makeScratch } = await import('../support/backup.ts');
-  const scratch = makeScratch(options.config.storage.directory, SCRATCH, 0, {
-    say: (room, needed) => `${room}; a bundle needs ${needed}.`,
-    hint: 'Free some space there, and ask again.',
-  });
+  const { directory } = options.config.storage;
+  // What one left that was killed.
+  for (const name of readdirSync(directory)) {
+    if (name.startsWith(SCRATCH)) rmSync(path.join(directory, name), { recursive: true, force: true });
+  }
+  const scratch = mkdtempSync(path.join(directory, SCRATCH));
   try {
     const file = path.join(scratch, 'bundle.tar.gz');
     const head = await say(options, ['bundle', file, '--json']);
