@@ -91,6 +91,7 @@ let committed: Committed[] = [];
 function noting(branch: string, link: BranchLink): BranchLink {
   return {
     ask: (question, body) => link.ask(question, body),
+    answer: (handler) => link.answer(handler),
     close: () => link.close(),
     follow: (take, signal) =>
       link.follow(async (messages) => {
