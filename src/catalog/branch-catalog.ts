@@ -22,8 +22,9 @@ export const BRANCH_PRODUCTS = z.object({
 });
 export type BranchProducts = z.infer<typeof BRANCH_PRODUCTS>;
 
-/** Products of one entry of a feed. */
-export const PRODUCTS_AT_ONCE = 50;
+/** Products of one entry of a feed, and their skus: of those a product may have many, and no entry grows too long. */
+const PRODUCTS_AT_ONCE = 50;
+const SKUS_AT_ONCE = 500;
 
 /** Which products an entry brings: those that changed, or all within a range of ids. */
 export type ProductsNamed =
@@ -41,20 +42,40 @@ export function nextChanges(
   branch: string,
   fromRev: number,
 ): { fromRev: number; toRev: number } | undefined {
-  const part = `SELECT rev FROM catalog_news WHERE branch = ? AND rev > ? ORDER BY rev LIMIT ${PRODUCTS_AT_ONCE}`;
-  const revs = ['', branch].flatMap((of) => sqlOf(db).values<number>(part, of, fromRev));
-  const toRev = revs
-    .sort((a, b) => a - b)
-    .slice(0, PRODUCTS_AT_ONCE)
-    .at(-1);
-  return toRev === undefined ? undefined : { fromRev, toRev };
+  const part = `SELECT rev, product_id AS id FROM catalog_news WHERE branch = ? AND rev > ?
+    ORDER BY rev LIMIT ${PRODUCTS_AT_ONCE}`;
+  const news = ['', branch]
+    .flatMap((of) => sqlOf(db).rows<{ rev: number; id: string }>(part, of, fromRev))
+    .sort((a, b) => a.rev - b.rev)
+    .slice(0, PRODUCTS_AT_ONCE);
+  const ids = news.map(({ id }) => id);
+  const last = news[fitting(db, ids) - 1];
+  return last && { fromRev, toRev: last.rev };
 }
 
 /** The next ids of all products, beginning behind `after`. */
 export function nextRange(db: Database.Database, after: string): { after: string; to: string | null } {
   const sql = `SELECT product_id FROM products WHERE product_id > ? ORDER BY product_id LIMIT ${PRODUCTS_AT_ONCE}`;
   const ids = sqlOf(db).values<string>(sql, after);
-  return { after, to: ids.length < PRODUCTS_AT_ONCE ? null : (ids.at(-1) ?? null) };
+  const count = fitting(db, ids);
+  return { after, to: count < PRODUCTS_AT_ONCE && count === ids.length ? null : (ids[count - 1] ?? null) };
+}
+
+/** How many of the products, from the first on, make one entry; at least one of them. */
+function fitting(db: Database.Database, ids: readonly string[]): number {
+  const sql = `SELECT count(s.sku) FROM json_each(?) j LEFT JOIN skus s ON s.product_id = j.value
+    GROUP BY j.key ORDER BY j.key`;
+  const counts = sqlOf(db).values<number>(sql, JSON.stringify(ids));
+  const counted = new Set<string>();
+  let room = SKUS_AT_ONCE;
+  for (const [i, id] of ids.entries()) {
+    // Named twice: for all branches, and for this one.
+    if (counted.has(id)) continue;
+    counted.add(id);
+    room -= counts[i] ?? 0;
+    if (room < 0) return Math.max(1, i);
+  }
+  return ids.length;
 }
 
 /** The products as they are now. What changed once more since is in a later entry. */

@@ -180,6 +180,26 @@ describe('the catalogue of a branch', () => {
     );
   });
 
+  it('comes in parts where products have many skus', async () => {
+    const chain = await openChain();
+    const { hub, settle } = chain;
+    await settle();
+    const large = Array.from({ length: 5 }, (_, i) => {
+      const skus = Array.from({ length: 240 }, (__, k) => `${i}${String(k).padStart(3, '0')}`);
+      return product(
+        `large${i}`,
+        `Large ${i}`,
+        skus.map((sku) => ({ sku, stocks: { 'sub-1': [`L${sku}`, 1] } })),
+      );
+    });
+    const pages = () => hub.rows("SELECT n FROM feed WHERE branch = 'B1' AND kind = 'catalog'").length;
+    const before = pages();
+    await hub.sweep(large);
+    await settle();
+    expect(pages() - before).toBe(3);
+    await expectLikeSingle(chain, large);
+  });
+
   it('is kept in quarantine where it cannot be applied, and the hub is told', async () => {
     const chain = await openChain();
     const { hub, branches, settle } = chain;
