@@ -11,7 +11,7 @@ import { quarantine } from '../orders/order-queries.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
-import type { ChangeBody } from '../outbox/change.ts';
+import { type ChangeBody, readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
 import {
@@ -160,7 +160,7 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
     } else if (message.kind === 'catalog') {
       stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
     } else if (message.kind === 'snapshot-end') {
-      handUpAgain(db, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
+      handUpAgain(stores, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
     } else if (message.kind === 'result') applyResult(db, RESULT.parse(JSON.parse(message.body)), nowMs);
     return message.kind === 'order';
   });
@@ -199,7 +199,7 @@ function applyResult(db: Database.Database, { change, state, message }: Result, 
 }
 
 /** Behind a snapshot: what still has no final word, and what the POS has booked, the hub may never have heard. */
-function handUpAgain(db: Database.Database, underWay: readonly number[], nowMs: number): void {
+function handUpAgain({ db, intake }: Stores, underWay: readonly number[], nowMs: number): void {
   const queue = new OutboxQueue(db);
   queue.begin();
   const isAtHub = new Set(underWay);
@@ -208,7 +208,10 @@ function handUpAgain(db: Database.Database, underWay: readonly number[], nowMs: 
   for (const sent of queue.all(`${under} ORDER BY version DESC`)) {
     if (isAtHub.has(sent.changeId)) continue;
     const { changeId, target: key, conflictKey } = sent;
-    const rest = queue.restOf(sent, { key, conflictKey });
+    // Since it was handed over the catalogue may have come, and with it newer values under the product's own name.
+    const reading = readChange(sent.kind, sent.body);
+    const found = 'change' in reading ? intake.resolve(reading) : undefined;
+    const rest = queue.restOf(sent, found && 'target' in found ? found.target : { key, conflictKey });
     if ('overruledBy' in rest) {
       const message = `Replaced by change ${rest.overruledBy}.`;
       applyResult(db, { change: changeId, state: 'superseded', message }, nowMs);

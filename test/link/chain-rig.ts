@@ -98,7 +98,7 @@ export class HubStore extends Store {
   protected readonly config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
-  #link!: HubLink;
+  #link: HubLink | undefined;
 
   constructor(clock: FakeClock, server: InProcessServer) {
     super(clock);
@@ -121,10 +121,11 @@ export class HubStore extends Store {
 
   async start(): Promise<void> {
     const { mirror, stores, state } = await this.open();
-    this.#link = this.server.hub();
+    const link = this.server.hub();
+    this.#link = link;
     const branches = feedBranches(this.config);
     this.hub = new Hub({
-      ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
+      ...{ link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
     });
     await mirror.write((db) => beginHub(db, branches, this.clock.nowMs()));
@@ -134,12 +135,17 @@ export class HubStore extends Store {
       state.hub.invite(name, key, this.clock.nowMs() + 1_000);
       state.hub.join(name, key, this.clock.nowMs());
     }
-    await this.#link.answer((branch, question, body) => this.hub.answer(branch, question, body));
+    await link.answer((branch, question, body) => this.hub.answer(branch, question, body));
+  }
+
+  override async stop(): Promise<void> {
+    await this.#link?.close();
+    await super.stop();
   }
 
   /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
   async publish(): Promise<void> {
-    const place = await this.#link.prepare([]);
+    const place = (await this.#link?.prepare([])) ?? '';
     await this.parts.mirror.write((db) => noteStream(db, place, this.clock.nowMs()));
     await this.hub.catchUp();
     while (await this.hub.publish());

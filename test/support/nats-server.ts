@@ -13,6 +13,9 @@ export const hasNatsServer = PROGRAM !== undefined;
 export interface NatsServer {
   pid: number;
   log(): string;
+  /** SIGHUP: it reads its configuration again; SIGUSR2: it throws its clients out one by one, then ends. */
+  signal(name: NodeJS.Signals): void;
+  ended: Promise<unknown>;
   kill(): Promise<void>;
 }
 
@@ -35,6 +38,8 @@ export async function startNatsServer(file: string, port: number): Promise<NatsS
   return {
     pid: child.pid ?? 0,
     log: () => text,
+    signal: (name) => void child.kill(name),
+    ended: closed,
     async kill() {
       child.kill('SIGKILL');
       await closed;

@@ -26,22 +26,17 @@ export interface ChainReport {
 }
 
 /** What a test may break on purpose, to see that it is noticed. */
-export type Sabotage = (world: ChainWorld) => void;
+export type Sabotage = (world: ChainWorld) => Promise<void>;
 
 /** Days of a company from one seed, with what goes wrong in them, and a calm end. */
-export async function simulateChain(
-  seed: number,
-  sabotage: Sabotage = () => {},
-  look: Sabotage = () => {},
-): Promise<ChainReport> {
+export async function simulateChain(seed: number, sabotage?: Sabotage): Promise<ChainReport> {
   const world = new ChainWorld(seed);
   try {
     await world.open();
     const days = new ChainDays(world);
-    sabotage(world);
+    await sabotage?.(world);
     await days.live();
     await days.rest();
-    look(world);
     const orders = world.sandbox.control.orders().length;
     return { seed, faults: [...chainFaults(world, days), ...days.faults], steps: days.steps, orders };
   } finally {
@@ -57,7 +52,7 @@ export class ChainDays {
   readonly faults: string[] = [];
   readonly forgotten = new Set<string>();
   readonly #random: Random;
-  #backupAt = 0;
+  #hasBackup = false;
   #copies = 0;
   /** Branch and where its older copy lies. */
   readonly #copied = new Map<string, { directory: string; backup: string }>();
@@ -244,18 +239,12 @@ export class ChainDays {
       await this.world.hub.close();
       await this.world.hub.open();
     }),
+    'hub restored, later': async () => this.#restoreHub(),
     'hub backed up': this.#atHub(async () => {
       this.world.hub.copyMirror(this.world.hub.backupFile);
-      this.#backupAt = 1;
+      this.#hasBackup = true;
     }),
-    'hub restored': async () => {
-      const { hub } = this.world;
-      if (this.#backupAt === 0) return;
-      if (!hub.isOpen) await hub.open();
-      await hub.restore(hub.backupFile);
-      rmSync(hub.backupFile);
-      this.#backupAt = 0;
-    },
+    'hub restored': async () => this.#restoreHub(),
     'server down': async () => {
       this.world.server.isDown = true;
     },
@@ -308,6 +297,17 @@ export class ChainDays {
       this.forgotten.add(id);
     }),
   };
+
+  async #restoreHub(): Promise<void> {
+    const { hub } = this.world;
+    if (!this.#hasBackup) return;
+    if (!hub.isOpen) await hub.open();
+    this.#hasBackup = false;
+    await hub.restore(hub.backupFile);
+    rmSync(hub.backupFile);
+    // A backup of before knows the customer again, and so does a branch.
+    this.forgotten.clear();
+  }
 
   /** Another machine begins with a copy of the branch's files, works for a while and is switched off. */
   async #twoMachines(branch: SimulatedBranch): Promise<void> {

@@ -1,0 +1,233 @@
+import { copyFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { silentLog } from '../../src/core/log.ts';
+import { BranchFollower } from '../../src/link/branch.ts';
+import { FEED_KEPT_MS } from '../../src/link/hub-feed.ts';
+import { addToFeed } from '../../src/orders/branch-feed.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
+import { type BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
+
+/* Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
+
+const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
+const ids = (store: BranchStore | HubStore) =>
+  store.rows<{ id: string }>('SELECT order_id AS id FROM orders ORDER BY order_id').map(({ id }) => id);
+const EVENTS = 'SELECT order_id, status FROM order_events ORDER BY seq';
+const pending = (hub: HubStore) =>
+  hub.rows<{ qty: number }>(
+    "SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending' AND held_guard IS NULL",
+  );
+
+async function running(): Promise<Chain & { branch: BranchStore }> {
+  const chain = await openChain();
+  await chain.settle();
+  return { ...chain, branch: chain.branches[0] };
+}
+
+/** As `tillsync restore` puts a backup in the place of the mirror. */
+async function restore(store: BranchStore | HubStore, backup: string): Promise<void> {
+  const newest = store.parts.mirror.newestSeq();
+  await store.stop();
+  prepareRestoredMirror(backup, {
+    ...{ continueAfterSeq: newest, audited: [], clock: store.clock },
+    deed: { who: 'a person', action: 'restore' },
+  });
+  store.loseMirror();
+  copyFileSync(backup, store.mirrorFile);
+  await store.start();
+}
+
+function backUp(store: BranchStore | HubStore): string {
+  const to = `${store.mirrorFile}.backup`;
+  store.parts.mirror.read((db) => db.prepare('VACUUM INTO ?').run(to));
+  return to;
+}
+
+describe('what happens when', () => {
+  it("the hub's tillsync is down", async () => {
+    const { hub, branch, settle } = await running();
+    await hub.order(1, 'B1');
+    await settle();
+    await hub.stop();
+    await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-down' });
+    for (const qty of [5, 6, 7]) await branch.count('P1', qty, `while-down-${qty}`);
+    expect(ids(branch)).toEqual([idOf(1)]);
+    expect(branch.rows("SELECT reference FROM outbox WHERE state = 'pending'")).toEqual([
+      { reference: 'while-down-7' },
+    ]);
+    await hub.start();
+    await settle();
+    expect(pending(hub)).toEqual([{ qty: 7 }]);
+  });
+
+  it('nats-server is down or killed', async () => {
+    const { hub, branch, server, settle } = await running();
+    server.isDown = true;
+    await hub.order(1, 'B1');
+    await expect(hub.publish()).rejects.toMatchObject({ code: 'link-down' });
+    await branch.count('P1', 5, 'while-down');
+    await expect(branch.follower.hello()).rejects.toMatchObject({ code: 'link-down' });
+    await settle();
+    expect(ids(branch)).toEqual([idOf(1)]);
+    expect(pending(hub)).toEqual([{ qty: 5 }]);
+  });
+
+  it("the server's files are lost", async () => {
+    const { hub, branch, server, settle } = await running();
+    for (const number of [1, 2]) await hub.order(number, 'B1');
+    await settle();
+    await hub.order(3, 'B1');
+    await hub.publish();
+    server.lose();
+    await settle();
+    expect(ids(branch)).toEqual([1, 2, 3].map(idOf));
+    expect(branch.rows(EVENTS)).toHaveLength(3);
+  });
+
+  it('a branch is away for days', async () => {
+    const { hub, branch, clock, settle } = await running();
+    await branch.stop();
+    for (const status of ['pending', 'payment-approved', 'ready']) {
+      await hub.order(1, 'B1', status);
+      await hub.publish();
+      await clock.advance(FEED_KEPT_MS / 4);
+    }
+    await branch.start();
+    await settle();
+    expect(branch.rows(EVENTS)).toEqual(hub.rows(EVENTS));
+  });
+
+  it('a branch is away for longer than the server keeps messages', async () => {
+    const { hub, branch, clock, server, settle } = await running();
+    await branch.stop();
+    for (const status of ['pending', 'payment-approved', 'ready']) await hub.order(1, 'B1', status);
+    for (const number of [2, 3]) await hub.order(number, 'B1');
+    await hub.publish();
+    await clock.advance(FEED_KEPT_MS + 1_000);
+    server.expire('B1', server.pending('B1'));
+    await branch.start();
+    // Nothing comes any more by itself: that something is missing shows in what the hub says of its feed.
+    for (let times = 0; times < 3; times++) {
+      await branch.follower.hello();
+      await branch.follower.take([]);
+    }
+    await settle();
+    expect(branch.orders()).toEqual(hub.orders('B1'));
+    expect(branch.orders()).toHaveLength(3);
+  });
+
+  it("a branch's mirror is lost", async () => {
+    const { hub, branch, settle } = await running();
+    for (const number of [1, 2]) await hub.order(number, 'B1');
+    await branch.count('P1', 5, 'before');
+    await settle();
+    await branch.stop();
+    branch.loseMirror();
+    await branch.start();
+    await branch.count('P2', 6, 'after');
+    await settle();
+    expect(branch.orders()).toEqual(hub.orders('B1'));
+    const [{ seq } = { seq: 0 }] = branch.rows<{ seq: number }>('SELECT min(seq) AS seq FROM order_events');
+    expect(seq).toBeGreaterThan(1_000_000);
+    // The final word of the count before is not taken for that of the count after, which has its number.
+    await hub.parts.mirror.write((db) =>
+      db
+        .prepare("UPDATE outbox SET state = 'rejected', message = 'No.' WHERE reference = 'B1: before'")
+        .run(),
+    );
+    await settle();
+    expect(branch.rows('SELECT reference, state FROM outbox')).toEqual([
+      { reference: 'after', state: 'sending' },
+    ]);
+  });
+
+  it('a branch is restored from a backup', async () => {
+    const { hub, branch, settle } = await running();
+    await hub.order(1, 'B1');
+    await settle();
+    const backup = backUp(branch);
+    await hub.order(1, 'B1', 'payment-approved');
+    await hub.order(2, 'B1');
+    await settle();
+    await restore(branch, backup);
+    await settle();
+    expect(branch.orders()).toEqual(hub.orders('B1'));
+    expect(
+      branch.rows(`${EVENTS.replace('ORDER BY', 'GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY')}`),
+    ).toEqual([]);
+  });
+
+  it('the hub is restored from a backup', async () => {
+    const { hub, branch, clock, settle } = await running();
+    await hub.order(1, 'B1');
+    await branch.count('P1', 5, 'before');
+    await settle();
+    const backup = backUp(hub);
+    await clock.advance(1_000);
+    await hub.order(1, 'B1', 'payment-approved');
+    await hub.order(2, 'B1');
+    await branch.count('P2', 6, 'after');
+    await branch.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await settle();
+    await restore(hub, backup);
+    await settle();
+    // The platform says by and by what the hub has forgotten; until then the branch goes back in nothing.
+    expect(branch.rows('SELECT order_id, status FROM orders ORDER BY order_id')).toEqual([
+      { order_id: idOf(1), status: 'payment-approved' },
+      { order_id: idOf(2), status: 'pending' },
+    ]);
+    await settle();
+    expect(pending(hub)).toEqual([{ qty: 5 }, { qty: 6 }]);
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
+    await hub.order(3, 'B1');
+    await settle();
+    expect(ids(branch)).toContain(idOf(3));
+  });
+
+  it('two machines work with the key of one branch', async () => {
+    const { hub, branch, server, clock } = await running();
+    const { mirror, stores } = branch.parts;
+    const twin = new BranchFollower({
+      ...{ link: server.branch('B1'), mirror, stores, spellings: compileSpellings({}), version: '0' },
+      ...{ outboxKeptMs: 0, onOrders: () => {}, clock, log: silentLog },
+      verdict: () => branch.verdict,
+    });
+    await twin.hello();
+    const refused = {
+      code: 'link-refused',
+      message: expect.stringMatching(/Another machine works as branch B1/),
+    };
+    await expect(branch.follower.hello()).rejects.toMatchObject(refused);
+    // Also a hub that starts anew hears the one that it heard last.
+    await hub.stop();
+    await hub.start();
+    await expect(branch.follower.hello()).rejects.toMatchObject(refused);
+    await twin.hello();
+  });
+
+  it('an order names no known branch', async () => {
+    const { hub, branches, settle } = await running();
+    await hub.order(1, 'B9');
+    await settle();
+    expect(ids(hub)).toEqual([idOf(1)]);
+    expect(branches.flatMap(ids)).toEqual([]);
+    expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
+  });
+
+  it('something that came down cannot be applied', async () => {
+    const { hub, branch, settle } = await running();
+    await hub.parts.mirror.write((db) =>
+      addToFeed(db, 'B1', 'order', { reading: 7 }, { at: '2026-01-15T12:00:00.000Z' }),
+    );
+    await hub.order(1, 'B1');
+    await settle();
+    const [{ n } = { n: 0 }] = hub.rows<{ n: number }>('SELECT n FROM feed WHERE body = \'{"reading":7}\'');
+    expect(branch.rows('SELECT reason, payload FROM quarantine')).toEqual([
+      { reason: `Entry ${n} of the hub (order) could not be applied.`, payload: '{"reading":7}' },
+    ]);
+    expect(ids(branch)).toEqual([idOf(1)]);
+    const [report] = hub.parts.state.hub.branches();
+    expect(report?.report).toMatchObject({ quarantined: 1 });
+  });
+});
