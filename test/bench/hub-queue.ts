@@ -21,6 +21,9 @@ const BRANCHES = 500;
 const INTERVAL_MS = 1_000;
 /** More than any of it takes. */
 const CALLS_MAX = 400;
+/** As a branch waits when the hub is busy. */
+const AGAIN_AFTER_MS = 2_000;
+const TRIES_MAX = 100;
 const PER_CALL = 100;
 
 /** What branches hand up on its way to the platform: the hub's real queue, at the platform's pace on a clock that leaps. */
@@ -139,10 +142,17 @@ async function measureFairness({ progress }: BenchOptions): Promise<BenchResult[
 
 const branchOf = ({ subsidiaryId = '' }: StockChangeItem) => subsidiaryId.replace('sub-', 'B');
 
+/** What the hub says to a branch. */
+interface Answered {
+  refused?: { message: string };
+  upTo?: number;
+  comeBackMs?: number;
+}
+
 interface HubQueue {
   clock: Clock;
   branches: string[];
-  /** As the branch's tillsync hands it up; throws unless all of it is taken in. */
+  /** As the branch's tillsync hands it up, which waits where the hub asks it to; throws unless all of it is taken in. */
   handUp(branch: string, changes: readonly { externalId: string; qty: number }[]): Promise<void>;
   /** Sends as the daemon does, until `onCall` has seen enough. Calls are counted from 1. */
   send(onCall: (items: readonly StockChangeItem[], call: number) => Promise<'on' | 'enough'>): Promise<void>;
@@ -170,9 +180,7 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
       question,
       JSON.stringify({ instance: branch, line: branch, ...body }),
     );
-    const { refused, upTo } = JSON.parse(answer) as { refused?: { message: string }; upTo?: number };
-    if (refused || upTo === undefined) throw new Error(`${branch}: ${refused?.message ?? answer}`);
-    return upTo;
+    return JSON.parse(answer) as Answered;
   };
   for (const { name } of branches) {
     state.hub.invite(name, name, clock.nowMs() + INTERVAL_MS);
@@ -185,28 +193,35 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
       waiting: 0,
       oldestWaitingAt: null,
     };
-    await ask(name, 'hello', { ...standing, version: '0' });
+    const { refused } = await ask(name, 'hello', { ...standing, version: '0' });
+    if (refused) throw new Error(`${name}: ${refused.message}`);
   }
   const workMs: number[] = [];
   return {
     clock,
     branches: branches.map(({ name }) => name),
     async handUp(branch, changes) {
-      for (let at = 0; at < changes.length; at += UP_ITEMS_MAX) {
-        const from = lastU.get(branch) ?? 0;
-        const items = changes.slice(at, at + UP_ITEMS_MAX).map(
-          (value, i): UpItem => ({
-            u: from + 1 + i,
-            kind: 'stock',
-            changeId: from + 1 + i,
-            reference: null,
-            value,
-          }),
-        );
-        const upTo = await ask(branch, 'changes', { items });
-        if (upTo !== from + items.length)
-          throw new Error(`${branch} handed up ${items.length}, of which the hub took ${upTo - from}.`);
+      const first = lastU.get(branch) ?? 0;
+      let [taken, tries] = [0, 0];
+      while (taken < changes.length) {
+        const items = changes.slice(taken, taken + UP_ITEMS_MAX).map((value, i): UpItem => {
+          const u = first + taken + 1 + i;
+          return { u, kind: 'stock', changeId: u, reference: null, value };
+        });
+        const {
+          upTo = first + taken,
+          comeBackMs = AGAIN_AFTER_MS,
+          refused,
+        } = await ask(branch, 'changes', {
+          items,
+        });
+        taken = upTo - first;
         lastU.set(branch, upTo);
+        if (taken < changes.length && (refused || upTo < (items.at(-1)?.u ?? 0))) {
+          tries += 1;
+          if (tries > TRIES_MAX) throw new Error(`The hub takes no more of ${branch}: ${refused?.message}`);
+          await clock.sleep(comeBackMs);
+        }
       }
     },
     send: (onCall) => sendAll(parts, clock, workMs, onCall),
