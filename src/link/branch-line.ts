@@ -211,7 +211,10 @@ function handUpAgain({ db, intake }: Stores, underWay: readonly number[], nowMs:
     // Since it was handed over the catalogue may have come, and with it newer values under the product's own name.
     const reading = readChange(sent.kind, sent.body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
-    const rest = queue.restOf(sent, found && 'target' in found ? found.target : { key, conflictKey });
+    let rest = queue.restOf(sent, { key, conflictKey });
+    if ('body' in rest && found && 'target' in found) {
+      rest = queue.restOf({ ...sent, body: rest.body }, found.target);
+    }
     if ('overruledBy' in rest) {
       const message = `Replaced by change ${rest.overruledBy}.`;
       applyResult(db, { change: changeId, state: 'superseded', message }, nowMs);
