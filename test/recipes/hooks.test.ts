@@ -168,6 +168,76 @@ tried('mail-order hands msmtp a whole mail, and fails when msmtp does', async ()
   expect(await run('mail-order', words, realEvent(), { ...env, END: '75' })).toMatchObject({ code: 75 });
 });
 
+/** Takes mail as a server does, or puts each off; what it was told is kept. */
+async function mailServer(): Promise<{ port: string; told: string[]; isFull: boolean }> {
+  const told: string[] = [];
+  const server = createServer((socket) => {
+    let rest = '';
+    let isMail = false;
+    const say = (line: string) => socket.write(`${line}\r\n`);
+    say('220 mail.test ESMTP');
+    socket.on('error', () => {});
+    socket.on('data', (data) => {
+      rest += data.toString();
+      for (let end = rest.indexOf('\r\n'); end >= 0; end = rest.indexOf('\r\n')) {
+        const line = rest.slice(0, end);
+        rest = rest.slice(end + 2);
+        told.push(line);
+        if (isMail) {
+          isMail = line !== '.';
+          if (!isMail) say('250 taken');
+        } else if (line === 'DATA') {
+          isMail = true;
+          say('354 go on');
+        } else if (line === 'QUIT') {
+          say('221 bye');
+          socket.end();
+        } else say(state.isFull && line.startsWith('RCPT') ? '452 no room' : '250 mail.test');
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  onTestFinished(() => void server.close());
+  const address = server.address();
+  const state = { port: String(typeof address === 'object' ? address?.port : ''), told, isFull: false };
+  return state;
+}
+
+const hasMsmtp = runs('msmtp');
+if (!hasMsmtp) console.warn('Not tested: mail-order with the real msmtp. Install it: apt install msmtp');
+it.skipIf(!hasPython || !hasMsmtp)(
+  'mail-order mails through the real msmtp, once for each event',
+  async () => {
+    const server = await mailServer();
+    const home = path.dirname(secretFile(''));
+    writeFileSync(
+      path.join(home, '.msmtprc'),
+      `account default\nhost 127.0.0.1\nport ${server.port}\ntls off\nauth off\n`,
+      { mode: 0o600 },
+    );
+    const words = ['shop@example.com', 'kitchen@example.com', 'owner@example.com'];
+    expect(await run('mail-order', words, realEvent(), { HOME: home })).toEqual({ code: 0, said: '' });
+    const envelope = server.told.filter((line) => /^(MAIL|RCPT)/.test(line));
+    expect(envelope).toEqual([
+      expect.stringMatching(/^MAIL FROM:<shop@example\.com>/),
+      'RCPT TO:<kitchen@example.com>',
+      'RCPT TO:<owner@example.com>',
+    ]);
+    const mail = server.told.join('\n');
+    expect(mail).toMatch(/^Subject: Pedido 1005: payment-approved$/m);
+    expect(mail).toMatch(/^Message-ID: <77\.65a1@tillsync\.local>$/m);
+    const [, encoding, body = ''] =
+      /^Content-Transfer-Encoding: (\S+)[\s\S]*?\n\n([\s\S]*?)\n\.$/m.exec(mail) ?? [];
+    const text = encoding === 'base64' ? Buffer.from(body, 'base64').toString() : body;
+    expect(text).toContain('2 x Té ¿negro? ¡sí!');
+    // A server that has no room now: the hook tries again.
+    server.isFull = true;
+    const failed = await run('mail-order', words, realEvent(), { HOME: home });
+    expect(failed.code).not.toBe(0);
+    expect(failed.said).toContain('452');
+  },
+);
+
 tried('post-to-pos sells in the shape of the POS, once for each event, and nothing for a test', async () => {
   const server = await httpStandIn();
   const words = [`${server.url}/api/sales`, secretFile('pos-key')];
