@@ -161,8 +161,8 @@ async function trade(
   signal: AbortSignal,
 ): Promise<void> {
   const open: string[] = [];
-  // From twenty orders a day to ninety.
-  const busy = 0.12 + 0.38 * random.next();
+  // From thirty orders a day to eighty.
+  const busy = 0.2 + 0.3 * random.next();
   while (!signal.aborted) {
     await clock.sleep(untilOpenMs(clock.nowMs()), signal);
     await clock.sleep((2 + 8 * random.next()) * MINUTE_MS, signal);

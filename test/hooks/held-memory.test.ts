@@ -1,0 +1,83 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { expect, it, onTestFinished } from 'vitest';
+import { silentLog } from '../../src/core/log.ts';
+import { hookLoop } from '../../src/hooks/hook-loop.ts';
+import { hookReceiver } from '../../src/hooks/receivers.ts';
+import { observation, openTestMirror, sampleNotification } from '../orders/open-test-mirror.ts';
+import { tempState } from '../platform/temp-state.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { eventReceiver, hook, until } from './event-receiver.ts';
+
+const EVENTS = 4_000;
+const LOOKS = 4;
+/** Less than 200 bytes for each event; one alone has ten times as many. */
+const GROWS_BYTES_MAX = 200 * (EVENTS / LOOKS);
+
+it('holds on to nothing of the events that it has sent, however fast it sends', {
+  timeout: 120_000,
+}, async () => {
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const heldBytes = async () => {
+    for (let times = 0; times < 3; times++) {
+      collect();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const { heapUsed, external } = process.memoryUsage();
+    return heapUsed + external;
+  };
+  const { mirror, clock } = openTestMirror();
+  const seen = observation('webhook', sampleNotification(1, { status: 'pending' }));
+  await mirror.keep([{ kind: 'order', observation: seen }]);
+  await mirror.write((db) =>
+    db.exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${EVENTS})
+      INSERT INTO order_events (order_id, status, previous_status, source, observed_at)
+      SELECT order_id, 'ready', 'pending', 'webhook', '2026-01-01T00:00:00.000Z' FROM n, orders`),
+  );
+  const receiver = await eventReceiver();
+  let taken = 0;
+  const answers: (() => void)[] = [];
+  let mayGoOn = true;
+  receiver.answer = (response) => {
+    receiver.received.length = 0;
+    taken += 1;
+    const answer = () => void response.writeHead(200).end();
+    // It stands still for each look, an event under way.
+    if (taken % (EVENTS / LOOKS) === 0) mayGoOn = false;
+    if (mayGoOn) answer();
+    else answers.push(answer);
+  };
+  const stop = new AbortController();
+  const ended = hookLoop(
+    {
+      hooks: [hook('pos', { url: receiver.url, from: 'start' })],
+      receiverOf: (settings) => hookReceiver({ hook: settings, secret: 'signs', env: {}, version: '1' }),
+      mirror,
+      rows: tempState(clock).hooks,
+      alarms: mirror.alarms,
+      onChange: () => () => {},
+      platformSkewMs: () => undefined,
+      onTried() {},
+      answerTest: async () => {},
+      clock,
+      random: seededRandom(1),
+      log: silentLog,
+      beat() {},
+    },
+    stop.signal,
+  );
+  onTestFinished(() => ended);
+  const held: number[] = [];
+  for (let look = 1; look <= LOOKS; look++) {
+    await until(() => answers.length > 0, 60_000);
+    held.push(await heldBytes());
+    mayGoOn = true;
+    answers.shift()?.();
+  }
+  stop.abort();
+  // The first look warms up.
+  const grown = held.slice(1).map((bytes, i) => bytes - (held[i] ?? 0));
+  console.info(`held MiB ${held.map((bytes) => (bytes / 1024 ** 2).toFixed(2)).join(', ')}`);
+  expect(Math.max(...grown.slice(1))).toBeLessThan(GROWS_BYTES_MAX);
+});
