@@ -5,7 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { publish } from '../../../config/package/repository.ts';
 import { debianWithServices } from './clean-debian.ts';
-import { builtPackage, laterPackage, Machine } from './machine.ts';
+import { builtHubPackage, builtPackage, laterPackage, Machine } from './machine.ts';
 
 const DATE = new Date('2026-01-10T12:00:00Z');
 const SYSTEMS = [
@@ -17,6 +17,7 @@ let place: string;
 let directory: string;
 let later: string;
 let fingerprint: string;
+let debs: string[];
 
 beforeAll(() => {
   place = mkdtempSync(path.join(tmpdir(), 'tillsync-repository-'));
@@ -28,7 +29,7 @@ beforeAll(() => {
   copyFileSync(made, later);
   copyFileSync(builtPackage().replace(/deb$/, 'cdx.json'), later.replace(/deb$/, 'cdx.json'));
   rmSync(path.dirname(made), { recursive: true });
-  const debs = [builtPackage('amd64'), builtPackage('arm64')];
+  debs = [builtPackage('amd64'), builtPackage('arm64'), builtHubPackage()];
   fingerprint = publish({ directory, debs, date: DATE });
 });
 
@@ -41,14 +42,16 @@ afterAll(() => {
 const read = (name: string) => readFileSync(path.join(directory, name), 'utf8');
 
 describe('the repository', () => {
-  it('lists both architectures, with checksums of every file that are signed too', () => {
+  it('lists both architectures, each with the hub too, with checksums of every file that are signed too', () => {
     for (const architecture of ['amd64', 'arm64']) {
       expect(read(`dists/stable/main/binary-${architecture}/Packages`)).toMatch(
-        new RegExp(`^Package: tillsync\\n[^]*Architecture: ${architecture}\\n`),
+        new RegExp(
+          `^Package: tillsync\\n[^]*Architecture: ${architecture}\\n[^]*\\n\\nPackage: tillsync-hub\\n[^]*Architecture: all\\n`,
+        ),
       );
     }
     execFileSync('sha256sum', ['--check', '--strict', 'SHA256SUMS'], { cwd: directory, stdio: 'ignore' });
-    expect(read('SHA256SUMS').match(/\.cdx\.json$/gm)).toHaveLength(2);
+    expect(read('SHA256SUMS').match(/\.cdx\.json$/gm)).toHaveLength(3);
     execFileSync('gpg', ['--verify', 'SHA256SUMS.asc', 'SHA256SUMS'], { cwd: directory, stdio: 'ignore' });
     expect(execFileSync('find', [directory, '-name', '*private*'], { encoding: 'utf8' })).toBe('');
     expect(read('tillsync.asc')).toContain('PUBLIC KEY');
@@ -56,7 +59,7 @@ describe('the repository', () => {
 
   it('is the same when it is made again, of the same packages at the same date', () => {
     const second = path.join(place, 'second');
-    publish({ directory: second, debs: [builtPackage('amd64'), builtPackage('arm64')], date: DATE });
+    publish({ directory: second, debs, date: DATE });
     const lists = ['amd64', 'arm64'].map((name) => `dists/stable/main/binary-${name}/Packages.gz`);
     for (const name of [...lists, 'dists/stable/Release', 'SHA256SUMS']) {
       expect(
