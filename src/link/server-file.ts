@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { TillsyncError } from '../core/errors.ts';
 import { syncPath } from '../db/sqlite.ts';
@@ -10,11 +10,13 @@ import { lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
 const MODE = 0o600;
 
-/** The unit of the package `tillsync-hub`, and the file that it starts the server with. */
-export const PACKAGED_SERVER = {
-  unit: 'tillsync-nats.service',
-  file: '/var/lib/tillsync/nats/server.conf',
-} as const;
+/** Of the package `tillsync-hub`. */
+export const SERVER_UNIT = 'tillsync-nats.service';
+
+/** Whether the server with this file is the one that the unit starts. */
+export function isOfUnit(file: string): boolean {
+  return file === '/var/lib/tillsync/nats/server.conf' && existsSync(`/lib/systemd/system/${SERVER_UNIT}`);
+}
 
 /** `[hub]` of the configuration. */
 export interface HubAddresses {

@@ -11,7 +11,7 @@ import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
 import { branchBoard } from '../../link/branch-board.ts';
-import { PACKAGED_SERVER } from '../../link/server-file.ts';
+import { SERVER_UNIT } from '../../link/server-file.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import {
@@ -247,7 +247,7 @@ class Examination {
     };
     return {
       'hub.server': this.#withParts(async (parts) => {
-        const unit = await readUnit(PACKAGED_SERVER.unit);
+        const unit = await readUnit(SERVER_UNIT);
         return serverOutcome(nats, parts.state.hub.serverConfig(), await ownServer(parts), unit);
       }),
       'hub.certificate': this.#withParts(async (parts) => {

@@ -5,7 +5,7 @@ import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
 import type { BranchStatus } from '../../link/branch-board.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
-import { PACKAGED_SERVER } from '../../link/server-file.ts';
+import { isOfUnit } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
 import { failed, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 import type { ServiceUnit } from './machine.ts';
@@ -51,8 +51,7 @@ export function serverOutcome(
   const facts = { file, unit };
   if (!existsSync(file))
     return failed(`The configuration of the nats-server, ${file}, is gone.`, NOT_WRITTEN, facts);
-  const isPackaged = unit !== null && file === PACKAGED_SERVER.file;
-  const start = isPackaged
+  const start = isOfUnit(file)
     ? `${START}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
     : `nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`;
   if ('error' in seen) {
@@ -71,7 +70,7 @@ export function serverOutcome(
       facts,
     );
   }
-  if (isPackaged && unit.unitFileState === 'disabled') {
+  if (isOfUnit(file) && unit?.unitFileState === 'disabled') {
     return warned(
       'nats-server runs, but does not start with the machine.',
       `Have it start with: ${START}`,

@@ -3,7 +3,7 @@ import { existsSync, realpathSync } from 'node:fs';
 import { resolve } from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
-import { asRoot, programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
+import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
 import { reachPlatform } from '../../app/webhook-probe.ts';
 import { configWarnings, hookNames, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -65,10 +65,7 @@ export async function readUnit(name: string | null): Promise<ServiceUnit | null>
   if (name === null || !existsSync('/run/systemd/system')) return null;
   const text = await new Promise<string>((resolve) => {
     const words = ['show', name, `--property=${PROPERTIES.join(',')}`];
-    // Without a message bus systemd answers root alone.
-    asRoot(() =>
-      execFile('systemctl', words, { timeout: TIMEOUT_MS }, (error, stdout) => resolve(error ? '' : stdout)),
-    );
+    execFile('systemctl', words, { timeout: TIMEOUT_MS }, (error, stdout) => resolve(error ? '' : stdout));
   });
   return parseUnit(name, text);
 }
