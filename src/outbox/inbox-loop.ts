@@ -72,12 +72,14 @@ export class InboxLoop {
   async run(signal: AbortSignal): Promise<void> {
     const { lookEveryMs = LOOK_EVERY_MS, clock, log, beat } = this.#options;
     let lockedSinceMs: number | undefined;
+    let hasFailed = false;
     while (!signal.aborted) {
       beat();
       try {
         const taken = await this.takeIn();
         this.#report(taken);
         lockedSinceMs = undefined;
+        hasFailed = false;
         this.#tell('inbox.locked', null);
         this.#tell('inbox.damaged', taken.trouble);
         this.#tell('outbox.full', taken.full?.message ?? null);
@@ -94,7 +96,13 @@ export class InboxLoop {
         }
         lockedSinceMs = undefined;
         this.#tell('inbox.locked', null);
-        this.#tell('inbox.damaged', asTillsyncError(error));
+        // A process that was silent once may have had no time, such as when the machine starts: the next look tells.
+        if (hasFailed || !hasCode(error, 'storage-failed')) {
+          this.#tell('inbox.damaged', asTillsyncError(error));
+        } else {
+          log.warn({ err: error }, 'the inbox could not be used; it is tried again');
+        }
+        hasFailed = true;
         await clock.sleep(FAILED_REST_MS, signal);
       }
     }

@@ -94,3 +94,23 @@ it('trouble that stays is told once, and no line of what was taken repeats it', 
     'inbox.damaged down',
   ]);
 });
+
+it('a process of the inbox that was silent once is told to nobody; one that is silent again is told', async () => {
+  const silent = new TillsyncError('storage-failed', 'It could not be read within 20 s.');
+  const newer = new TillsyncError('storage-newer', 'It is of a newer version.');
+  const calm = ['inbox.locked down', 'inbox.damaged down', 'outbox.full down'];
+  expect(await told([NOTHING, silent, NOTHING, silent, NOTHING])).toEqual(calm);
+  const raised = 'error: the inbox cannot be used; everything else goes on';
+  expect(await told([NOTHING, silent, silent, silent, NOTHING, NOTHING])).toEqual([
+    ...calm,
+    raised,
+    'inbox.damaged up: It could not be read within 20 s.',
+    'inbox.damaged down',
+  ]);
+  expect(await told([NOTHING, newer, NOTHING, NOTHING])).toEqual([
+    ...calm,
+    raised,
+    'inbox.damaged up: It is of a newer version.',
+    'inbox.damaged down',
+  ]);
+});
