@@ -66,28 +66,17 @@ const invite = command({
 });
 
 const list = command({
-  description: 'List the branches: who is connected, how far behind, what waits there',
+  description:
+    'List the branches, worst first: who is connected, how far behind, what waits there, what is wrong',
   examples: ['branch list', 'branch list --json'],
   run: (call) =>
     withHub(call, async ({ parts: { state, mirror }, config }) => {
-      const { newestNumbers } = await import('../link/hub-feed.ts');
+      const { branchBoard } = await import('../link/branch-board.ts');
       const { unassignedOrders } = await import('../link/assign.ts');
-      const newest = mirror.read(newestNumbers);
       const unassigned = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
-      const invited = new Map(state.hub.branches().map((each) => [each.branch, each]));
-      const branches = config.branches.map((own) => {
-        const branch = branchName(own);
-        const { expiresAt = null, joinedAt = null, seenAt = null, report = null } = invited.get(branch) ?? {};
-        const status = !invited.has(branch) ? 'not invited' : expiresAt === null ? 'joined' : 'invited';
-        return {
-          ...{ branch, status, joinedAt, expiresAt, seenAt },
-          /** Entries of the feed that its mirror does not have yet. */
-          behind: report === null ? null : Math.max(0, (newest.get(branch) ?? 0) - report.mark),
-          waiting: report?.waiting ?? null,
-          oldestWaitingAt: report?.oldestWaitingAt ?? null,
-          version: report?.version ?? null,
-        };
-      });
+      const names = config.branches.map(branchName);
+      const nowMs = call.cli.clock.nowMs();
+      const branches = mirror.read((db) => branchBoard(db, names, state.hub.branches(), nowMs));
       const { timezone } = config.orders;
       return {
         json: { branches, unassigned },
@@ -95,13 +84,14 @@ const list = command({
         text: table(
           branches,
           {
-            ...{ BRANCH: 'branch', STATUS: 'status' },
+            ...{ BRANCH: 'branch', STATUS: 'status', VERDICT: 'level' },
             [`SEEN (${timezone})`]: ({ seenAt }) => when(seenAt, timezone),
             ...{ BEHIND: 'behind', WAITING: 'waiting' },
             'OLDEST WAITING': ({ oldestWaitingAt }) => when(oldestWaitingAt, timezone),
-            VERSION: 'version',
+            ...{ QUARANTINE: 'quarantined', VERSION: 'version' },
+            'WHAT IS WRONG': 'message',
           },
-          ['BEHIND', 'WAITING'],
+          ['BEHIND', 'WAITING', 'QUARANTINE'],
         ),
       };
     }),

@@ -7,7 +7,7 @@ import { silentLog } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { type Daemon, startDaemon } from '../daemon/daemon.ts';
 import { branchPlace, waitingUp } from '../link/branch-line.ts';
-import { newestNumbers } from '../link/hub-feed.ts';
+import { newestNumber } from '../link/hub-feed.ts';
 import { newKey } from '../link/nats.ts';
 import { hubKeys, writeServerFile } from '../link/server-file.ts';
 import { type Sandbox, startSandbox } from '../sandbox/server.ts';
@@ -187,7 +187,7 @@ async function watch(
 
 /** Entries of its feed that a branch does not have yet. */
 function behind(hub: Daemon, { externalId, daemon }: DemoBranch): number {
-  const newest = hub.parts.mirror.read(newestNumbers).get(externalId) ?? 0;
+  const newest = hub.parts.mirror.read((db) => newestNumber(db, externalId));
   return newest - daemon.parts.mirror.read(branchPlace).mark;
 }
 

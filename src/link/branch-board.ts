@@ -4,6 +4,7 @@ import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import { newestNumber } from './hub-feed.ts';
 import type { InvitedBranch } from './hub-state.ts';
 
 /* How each branch fares, as the hub can tell. */
@@ -156,9 +157,8 @@ function behindOf(
   mark: number | undefined,
 ): Pick<BranchStatus, 'behind' | 'behindSince'> {
   if (mark === undefined) return { behind: null, behindSince: null };
-  const newest = sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
   const first = 'SELECT written_at FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT 1';
-  const behind = Math.max(0, newest - mark);
+  const behind = Math.max(0, newestNumber(db, branch) - mark);
   return {
     behind,
     behindSince: behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null),

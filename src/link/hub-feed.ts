@@ -194,14 +194,9 @@ function branchRow(db: Database.Database, branch: string): BranchRow | undefined
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
-/** Newest number of each branch. */
-export function newestNumbers(db: Database.Database): Map<string, number> {
-  const sql = 'SELECT branch, last_n AS n FROM feed_branches';
-  return new Map(
-    sqlOf(db)
-      .rows<{ branch: string; n: number }>(sql)
-      .map(({ branch, n }) => [branch, n]),
-  );
+/** Of the newest entry for a branch. */
+export function newestNumber(db: Database.Database, branch: string): number {
+  return branchRow(db, branch)?.lastN ?? 0;
 }
 
 /** Whether taking the hello in changes anything. */

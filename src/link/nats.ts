@@ -28,6 +28,8 @@ const SILENCE_MS = 8_000;
 /** Of an answer; the server takes messages of 8 MB, and others wait behind each. */
 const PART_BYTES = 512 * 1024;
 const NO_RESPONDERS = 503;
+/** The server's own code, such as for `error creating store for consumer`. */
+const CONSUMER_NOT_MADE = 10_012;
 const SECOND_NS = 1_000_000_000;
 const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
@@ -194,12 +196,17 @@ export class NatsHubLink implements HubLink {
       const there = new Set<string>();
       for await (const consumer of consumers.list(STREAM)) there.add(consumer.name);
       for (const branch of branches.filter((name) => !there.has(name))) {
-        await consumers.add(STREAM, {
+        const consumer = {
           durable_name: branch,
           filter_subject: downSubject(branch),
           ack_policy: 'all',
           deliver_policy: 'all',
           max_ack_pending: 10 * FETCH_MAX,
+        } as const;
+        await consumers.add(STREAM, consumer).catch(async (cause) => {
+          // Files of another key, or damaged ones, are in the way. They hold nothing that the hub cannot say again.
+          if ((cause as { code?: number }).code === CONSUMER_NOT_MADE) await streams.delete(STREAM);
+          throw cause;
         });
       }
       for (const gone of [...there].filter((name) => !branches.includes(name))) {

@@ -93,7 +93,7 @@ describe('alarms to a command and an address', () => {
     await bothHeard(3);
     await second.end('SIGTERM');
     const third = await place.run();
-    await beside('raise', 'storage.failing');
+    await beside('raise', 'mirror.reader-holds-wal');
     await bothHeard(4);
     await third.end('SIGTERM');
 
@@ -101,7 +101,7 @@ describe('alarms to a command and an address', () => {
       'raised platform.forbidden',
       'raised mirror.reader-holds-wal',
       'healed mirror.reader-holds-wal',
-      'raised storage.failing',
+      'raised mirror.reader-holds-wal',
     ];
     expect(brief(heard())).toEqual(told);
     expect(brief(posted.map((each) => each.told))).toEqual(told);
