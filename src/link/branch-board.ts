@@ -4,7 +4,6 @@ import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
-import { newestNumber } from './hub-feed.ts';
 import type { InvitedBranch } from './hub-state.ts';
 
 /* How each branch fares, as the hub can tell. */
@@ -149,6 +148,11 @@ export function branchBoard(
 
 /** Stands behind every time: letters come after digits. */
 const NEVER = 'never';
+
+/** Of the newest entry of a branch's feed. */
+export function newestNumber(db: Database.Database, branch: string): number {
+  return sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
+}
 
 /** What a branch whose mirror has the feed up to `mark` lacks. */
 function behindOf(

@@ -194,11 +194,6 @@ function branchRow(db: Database.Database, branch: string): BranchRow | undefined
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
-/** Of the newest entry for a branch. */
-export function newestNumber(db: Database.Database, branch: string): number {
-  return branchRow(db, branch)?.lastN ?? 0;
-}
-
 /** Whether taking the hello in changes anything. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
