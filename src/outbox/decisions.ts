@@ -110,6 +110,13 @@ export class OutboxDecisions {
     return this.#sql.value(`SELECT count(*) FROM outbox WHERE ${UNRESOLVED}`, basis) ?? 0;
   }
 
+  /** Has the platform asked for the product of a change that may not be sent by its own words. */
+  askFor({ changeId }: { changeId: number }): void {
+    const sql =
+      "UPDATE outbox SET basis = 'needs-read' WHERE change_id = ? AND basis = 'as-is' AND state = 'pending'";
+    this.#sql.run(sql, changeId);
+  }
+
   /** Puts a change where the mirror now says it belongs; it may join or replace what waits there. */
   retarget({ changeId }: { changeId: number }, resolution: Resolution): void {
     this.#sql.transaction(() => {

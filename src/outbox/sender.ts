@@ -285,10 +285,13 @@ export class PushLoop {
     }
   }
 
-  /** What waits, for the choice of endpoint. */
+  /** What waits, for the choice of endpoint; what may have a target by now, too. */
   outlook(): QueueOutlook {
     const { stores, kind } = this.#options;
-    return stores.read((at) => at.calls.outlook(kind, { sendAsIs: this.#sendsAsIs(at) }));
+    return stores.read((at) => {
+      const sendAsIs = this.#sendsAsIs(at) || !this.#areTargetsFound(at);
+      return at.calls.outlook(kind, { sendAsIs });
+    });
   }
 
   /** Takes the next changes out of the queue, for one call. */
@@ -344,9 +347,14 @@ export class PushLoop {
     let last: number | undefined = 0;
     while (last !== undefined) {
       const after: number = last;
-      last = await stores.write(({ decisions, intake }) => {
+      last = await stores.write((at) => {
+        const { decisions, intake } = at;
         const kept = decisions.unresolved('as-is', { after, limit: TARGETS_AT_ONCE });
-        for (const each of kept) decisions.retarget(each, intake.resolve(each));
+        for (const each of kept) {
+          const resolution = intake.resolve(each);
+          if (resolution.state !== 'needs-read') decisions.retarget(each, resolution);
+          else if (!this.#sendsAsIs(at)) decisions.askFor(each);
+        }
         return kept.at(-1)?.changeId;
       });
     }

@@ -168,6 +168,22 @@ describe('changes of products that the mirror does not know', () => {
     expect(outbox.get(4)?.target).toBe('sku:2@s1');
   });
 
+  it('are asked for once the catalogue is whole, where they were handed over before', async () => {
+    await outbox.take([stock('X1', 1)], 'http');
+    const changes = unresolved();
+    expect(changes.count()).toBe(0);
+    const sender = pushLoop('stock', stores, clock, { holdBack: true });
+    expect(sender.outlook().waiting).toBe(0);
+    await sweep(COFFEE);
+    expect(sender.outlook().waiting).toBe(1);
+    expect(await sender.claim(100)).toMatchObject({ callId: null, items: [] });
+    expect(sender.outlook().waiting).toBe(0);
+    expect(changes.count()).toBe(1);
+    expect(await changes.next(new Set())).toEqual({ changeId: 1, query: { externalId: 'X1' } });
+    await changes.resolved(1, null, { push: 0, orderSeq: 0 });
+    expect(states(1)).toEqual(['rejected']);
+  });
+
   it('are judged by what there is where nobody reads the catalogue', async () => {
     await sweep(COFFEE);
     await clock.advance(3_600_000);
