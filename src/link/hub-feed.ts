@@ -157,8 +157,13 @@ export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
   return [...first.slice(0, limit - others.length), ...others];
 }
 
-export function notePublished(db: Database.Database, feedIds: readonly number[]): void {
-  for (const feedId of feedIds) sqlOf(db).run('UPDATE feed SET published = 1 WHERE feed_id = ?', feedId);
+/** By their numbers, which are given once: what a new epoch writes meanwhile may have the same place in the table. */
+export function notePublished(
+  db: Database.Database,
+  entries: readonly Pick<FeedEntry, 'branch' | 'n'>[],
+): void {
+  const published = 'UPDATE feed SET published = 1 WHERE branch = ? AND n = ?';
+  for (const { branch, n } of entries) sqlOf(db).run(published, branch, n);
 }
 
 /** What the server keeps is in this place now; all that it may have lost is to be said again. Gives whether it changed. */
@@ -256,9 +261,13 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
   }
 }
 
-/** The numbers of the feed are of another life from now on: each branch then needs a snapshot. */
-export function beginEpoch(db: Database.Database): void {
+/**
+ * The numbers of the feed are of another life from now on: each branch then needs a snapshot. What was written before
+ * must not go down as of this life: a branch would take an earlier snapshot for its own, and its orders back with it.
+ */
+function beginEpoch(db: Database.Database): void {
   sqlOf(db).run('UPDATE hub SET epoch = ?', randomUUID());
+  sqlOf(db).run('DELETE FROM feed');
   sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL');
 }
 

@@ -178,8 +178,7 @@ export class Hub {
       await setImmediate();
     }
     await link.publish(messages);
-    const feedIds = entries.map(({ feedId }) => feedId);
-    await mirror.write((db) => notePublished(db, feedIds));
+    await mirror.write((db) => notePublished(db, entries));
     return true;
   }
 

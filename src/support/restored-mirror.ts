@@ -136,7 +136,8 @@ export interface PrepareOptions {
   clock: Clock;
 }
 
-// A branch hands up again what has no final word, so what is held here of it concerns nobody.
+// A branch hands up again what has no final word, so what is held here of it concerns nobody. What the feed has is of an
+// earlier life: said in the new one, it would take the orders of a branch back.
 const DISTRUST_CATALOGUE = `
   UPDATE products SET uncertain = 1;
   UPDATE skus SET uncertain = 1;
@@ -146,6 +147,7 @@ const DISTRUST_CATALOGUE = `
   DELETE FROM stock_counts;
   UPDATE hub SET epoch = lower(hex(randomblob(16)));
   UPDATE feed_branches SET snapshot_at = NULL;
+  DELETE FROM feed;
   DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));
   INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)
     ON CONFLICT DO NOTHING;

@@ -1,6 +1,7 @@
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { noteStream } from '../../src/link/hub-feed.ts';
 import { openBackup, writeBackup } from '../../src/support/backup.ts';
 import { restoreBackup } from '../../src/support/restore.ts';
 import { type Chain, type HubStore, openChain } from './chain-rig.ts';
@@ -61,6 +62,36 @@ describe('a hub that is restored from a backup', () => {
     expect(new Set(hub.rows<{ branch: string }>(snapshots).map(({ branch }) => branch))).toEqual(
       new Set(['B1', 'B2']),
     );
+  });
+
+  it('says nothing again of what it said before the backup: no order goes back', async () => {
+    const chain = await openChain();
+    const { hub, branches, server, settle } = chain;
+    const [branch] = branches;
+    await settle();
+    await hub.order(1, 'B1');
+    await hub.order(1, 'B1', 'payment-approved');
+    await settle();
+    // The server has lost its files when the backup is made, so all of it is to be said again.
+    server.lose();
+    server.isDown = true;
+    await hub.parts.mirror.write((db) => noteStream(db, 'another place', hub.clock.nowMs()));
+    const file = await backUp(hub);
+    await settle();
+    await restore(chain, file);
+    await hub.start();
+    // The snapshot of before is not taken for one of this life, with all steps behind it.
+    const place = () => branch.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link')[0];
+    const before = place();
+    await hub.publish();
+    await branch.follow();
+    expect(place()).toEqual(before);
+    await settle();
+    expect(place()?.epoch).not.toBe(before?.epoch);
+    expect(branch.rows('SELECT status FROM order_events ORDER BY seq')).toEqual([
+      { status: 'pending' },
+      { status: 'payment-approved' },
+    ]);
   });
 
   it('sends nothing by itself that is older than the restore, and gets again what had no answer', async () => {
