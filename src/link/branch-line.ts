@@ -11,7 +11,7 @@ import { quarantine } from '../orders/order-queries.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
-import { type ChangeBody, readChange } from '../outbox/change.ts';
+import { type ChangeBody, type OutboxChange, readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
 import {
@@ -253,7 +253,8 @@ export function takeBack(db: Database.Database, nowMs: number): string {
  * change waits any more, acknowledgements. A change that has a number is on its way: newer values get a number of
  * their own. `onlySoldOut`: the hub takes nothing else for now.
  */
-export function nextUp(db: Database.Database, onlySoldOut = false): UpItem[] {
+export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
+  const { db } = stores;
   const sql = 'SELECT u, kind, change_id AS changeId, body FROM up_items ORDER BY u';
   const underWay = () =>
     sqlOf(db)
@@ -270,17 +271,9 @@ export function nextUp(db: Database.Database, onlySoldOut = false): UpItem[] {
     const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
     sqlOf(db).run(add, lastU, kind, changeId, JSON.stringify(body));
   };
-  const waiting = sqlOf(db).rows<{
-    changeId: number;
-    kind: 'stock' | 'product';
-    body: string;
-    reference: string | null;
-  }>(
-    `SELECT change_id AS changeId, kind, body, reference FROM outbox
-     WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
-     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`,
-    onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS,
-  );
+  const priority = onlySoldOut ? PRIORITY_SOLD_OUT : PRIORITY_OTHERS;
+  placeInCatalog(stores, waitingChanges(db, priority));
+  const waiting = waitingChanges(db, priority);
   let length = 0;
   let isFull = false;
   for (const { changeId, kind, body, reference } of waiting) {
@@ -299,6 +292,36 @@ export function nextUp(db: Database.Database, onlySoldOut = false): UpItem[] {
   }
   if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastU);
   return underWay();
+}
+
+interface WaitingChange {
+  changeId: number;
+  kind: 'stock' | 'product';
+  body: string;
+  reference: string | null;
+  basis: OutboxChange['basis'];
+}
+
+/** In the order in which they go up. */
+function waitingChanges(db: Database.Database, priority: number): WaitingChange[] {
+  const sql = `SELECT change_id AS changeId, kind, body, reference, basis FROM outbox
+    WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
+    ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
+  return sqlOf(db).rows<WaitingChange>(sql, priority);
+}
+
+/**
+ * What was handed over before the catalogue came joins newer values of its product. Side by side the older one would
+ * arrive last where the newer one is sold out, and so goes first.
+ */
+function placeInCatalog({ intake, decisions }: Stores, waiting: readonly WaitingChange[]): void {
+  for (const { changeId, kind, body, basis } of waiting) {
+    if (basis === 'mirror') continue;
+    const reading = readChange(kind, JSON.parse(body));
+    const found = 'change' in reading ? intake.resolve(reading) : undefined;
+    // What is wrong about it, the hub says.
+    if (found?.state === 'resolved') decisions.retarget({ changeId }, found);
+  }
 }
 
 /** The hub has everything up to this number. */

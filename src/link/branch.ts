@@ -224,12 +224,12 @@ export class BranchFollower {
 
   /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */
   async handUpOnce(): Promise<boolean> {
-    const { mirror, clock, log } = this.#options;
+    const { mirror, stores, clock, log } = this.#options;
     if (mirror.read(waitingUp).waiting === 0) return false;
     const isOwnLine = mirror.read(branchPlace).line === this.#ownLine;
     if (!isOwnLine && !mirror.read(isUnderWay)) await this.#beginLine(false);
     const isFull = clock.monotonicMs() < this.#fullUntilMs;
-    const items = await mirror.write((db) => nextUp(db, isFull));
+    const items = await stores.write((own) => nextUp(own, isFull));
     if (items.length === 0) return false;
     const { line } = mirror.read(branchPlace);
     const question = { instance: this.#instance, line, items };

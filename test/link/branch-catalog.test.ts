@@ -132,6 +132,22 @@ describe('the catalogue of a branch', () => {
     expect(chain.branches[0].rows("SELECT qty FROM stocks WHERE sku = '11'")).toEqual([{ qty: 41 }]);
   });
 
+  it('brings together what was counted before it came and since: the newest count counts', async () => {
+    const { hub, branches, settle } = await openChain();
+    await hub.sweep([TEA]);
+    const [branch] = branches;
+    await branch.count('A', 9, 'before');
+    await branch.follower.hello();
+    await hub.publish();
+    await branch.follow();
+    await branch.count('A', 0, 'sold out since');
+    expect(branch.rows("SELECT target FROM outbox WHERE state = 'pending'")).toHaveLength(2);
+    await settle();
+    expect(hub.rows("SELECT target, json_extract(body, '$.qty') AS qty, state FROM outbox")).toEqual([
+      { target: 'sku:10@sub-1', qty: 0, state: 'pending' },
+    ]);
+  });
+
   it('loses what its list does not have any more, though others do', async () => {
     const chain = await openChain();
     const { hub, branches, settle } = chain;
