@@ -88,13 +88,22 @@ function outboxFaults(branch: SimulatedBranch): string[] {
     });
 }
 
-/** What the platform sells is what the POS has. */
+/** What the platform sells is what the POS has, but for orders of weeks in which the hub could hear of none. */
 function stockFaults(world: ChainWorld, branch: SimulatedBranch): string[] {
   const { shelf } = world.posOf(branch.name);
+  const heard = new Set(
+    world.hub.rows<{ id: string }>('SELECT order_id AS id FROM orders').map(({ id }) => id),
+  );
+  const unheard = new Set(
+    world.sandbox.control
+      .orders()
+      .filter(({ internalOrderId: id, store }) => store.externalId === nameOf(branch) && !heard.has(id))
+      .flatMap(({ items }) => items.map(({ product }) => product.externalId)),
+  );
   const short = new Set(world.sandbox.control.oversells().map(({ sku }) => sku));
   return world.stocksOf(branch.place).flatMap(({ id, sku, qty }) => {
     const wanted = shelf.get(id);
-    if (wanted === qty || short.has(sku)) return [];
+    if (wanted === qty || short.has(sku) || unheard.has(id)) return [];
     return [`${branch.name}: the platform sells ${qty} of ${id}, in the store are ${wanted}`];
   });
 }
