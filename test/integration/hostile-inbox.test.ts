@@ -367,13 +367,13 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
     await worksAgain();
   }, 120_000);
 
-  it('a process that says nothing any more is killed and told of, and a stop does not wait for it', async () => {
+  it('a process that says nothing any more is killed, another works on, and a stop does not wait for it', async () => {
     const child = await inboxProcess();
     process.kill(child, 'SIGSTOP');
-    await unharmedUntil('it is told', () => alarm('inbox.damaged')?.includes('within 20 s') ?? false);
-    await until('it is gone', () => !existsSync(`/proc/${child}`));
+    await unharmedUntil('it is gone', () => !existsSync(`/proc/${child}`));
     await worksAgain();
-    await until('the alarm is over', () => alarm('inbox.damaged') === undefined);
+    // Whoever is silent once may have had no time.
+    expect(alarm('inbox.damaged')).toBeUndefined();
     process.kill(await inboxProcess(), 'SIGSTOP');
     await systemClock.sleep(1_000);
     await stopsSoon();
