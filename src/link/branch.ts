@@ -6,6 +6,8 @@ import { Waker } from '../core/loop.ts';
 import type { Clock } from '../core/time.ts';
 import type { Verdict } from '../health/verdict.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import { continueFeedAfter } from '../orders/mirror-file.ts';
+import { FEED_JUMP } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
@@ -199,6 +201,7 @@ export class BranchFollower {
     const question: Hello = {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
       ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
+      seq: mirror.newestSeq(),
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
       verdict: { level, finding: findings[0]?.code ?? null },
@@ -208,6 +211,9 @@ export class BranchFollower {
     this.#isRefused = false;
     this.#freshness.ok();
     this.#published = answer.published;
+    // Numbers that a POS has seen are never given again, whatever copy this is.
+    if (answer.seq > mirror.newestSeq())
+      await mirror.write((db) => continueFeedAfter(db, answer.seq + FEED_JUMP));
     for (const each of answer.freshness) mirror.adoptFreshness(each);
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => noteUp(db, answer.upTo));

@@ -28,7 +28,15 @@ export type HubCopy = z.infer<typeof HUB_COPY>;
 /** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror. */
 export type BranchReport = Pick<
   Hello,
-  'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
+  | 'instance'
+  | 'mark'
+  | 'seq'
+  | 'waiting'
+  | 'oldestWaitingAt'
+  | 'rejected'
+  | 'quarantined'
+  | 'verdict'
+  | 'version'
 >;
 
 export interface InvitedBranch {

@@ -72,12 +72,16 @@ export class Hub {
   readonly #gate: QuestionGate;
   /** Of each branch the process that is heard. */
   readonly #instances: Map<string, string>;
+  /** Of each branch the highest `seq` that was heard. */
+  readonly #seqs: Map<string, number>;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
     this.#gate = new QuestionGate(options.clock);
-    const heard = options.rows.branches().map(({ branch, report }) => [branch, report?.instance] as const);
+    const known = options.rows.branches();
+    this.#seqs = new Map(known.map(({ branch, report }) => [branch, report?.seq ?? 0]));
+    const heard = known.map(({ branch, report }) => [branch, report?.instance] as const);
     this.#instances = new Map(heard.filter((each): each is [string, string] => each[1] !== undefined));
   }
 
@@ -245,7 +249,10 @@ export class Hub {
       await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
     }
     const { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
+    const seq = Math.max(this.#seqs.get(branch) ?? 0, hello.seq);
+    this.#seqs.set(branch, seq);
     const report = {
+      seq,
       instance: hello.instance,
       mark,
       waiting,
@@ -259,7 +266,7 @@ export class Hub {
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => lineOf(db, branch, hello.line)),
-      isLineKnown,
+      ...{ isLineKnown, seq },
       published: mirror.read((db) => publishedTo(db, branch)),
       freshness: freshness as HelloAnswer['freshness'],
     } satisfies HelloAnswer);

@@ -70,6 +70,8 @@ export const HELLO = z.object({
   line: text,
   /** Whether this process began it: only then the hub takes a line that it does not know. */
   isOwnLine: z.boolean().default(true),
+  /** Of the newest event that its POS can read. */
+  seq: z.number().int().min(0).default(0),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
   /** Changes that were refused and that nobody has looked after yet. */
@@ -98,6 +100,8 @@ export const HELLO_ANSWER = z.object({
   upTo: z.number().int().min(0),
   /** False: the hub has heard another line since, so this mirror is an older copy, or one of two. */
   isLineKnown: z.boolean().default(true),
+  /** The highest `seq` that the hub ever heard from this branch: further on in an older copy, or on a new machine. */
+  seq: z.number().int().min(0).default(0),
   /** Up to this number the branch's feed was given to the server. */
   published: z.number().int().min(0).default(0),
   /** How the hub's own orders come in. */

@@ -1,4 +1,4 @@
-import { copyFileSync } from 'node:fs';
+import { copyFileSync, cpSync, renameSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
@@ -156,6 +156,34 @@ describe('what happens when', () => {
     expect(
       branch.rows(`${EVENTS.replace('ORDER BY', 'GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY')}`),
     ).toEqual([]);
+  });
+
+  it('a branch is its older copy, without a word to tillsync: its POS is given no number twice', async () => {
+    const { hub, branch, settle } = await running();
+    await hub.order(1, 'B1');
+    await settle();
+    await branch.stop();
+    const copy = `${branch.directory}-copy`;
+    cpSync(branch.directory, copy, { recursive: true });
+    await branch.start();
+    for (const number of [2, 3, 4]) await hub.order(number, 'B1');
+    await settle();
+    const newest = () =>
+      branch.rows<{ seq: number }>('SELECT max(seq) AS seq FROM order_events')[0]?.seq ?? 0;
+    const seen = newest();
+    await branch.stop();
+    rmSync(branch.directory, { recursive: true });
+    renameSync(copy, branch.directory);
+    await branch.start();
+    await hub.order(5, 'B1');
+    await settle();
+    expect(branch.orders()).toEqual(hub.orders('B1'));
+    // All that the copy lacks comes behind what the POS has read.
+    const unread = branch.rows<{ id: string }>(
+      'SELECT DISTINCT order_id AS id FROM order_events WHERE seq > ?',
+      seen,
+    );
+    expect(unread).toHaveLength(4);
   });
 
   it('the hub is restored from a backup', async () => {
