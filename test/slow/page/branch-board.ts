@@ -49,6 +49,7 @@ export async function letFare(
       ...{
         instance: branch,
         mark: 0,
+        seq: 0,
         waiting,
         rejected: how?.rejected ?? 0,
         quarantined: how?.quarantined ?? 0,
