@@ -73,6 +73,10 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
   }, 150_000);
 
   it('hears one of two machines with one key, and the other one says so', async () => {
+    const linkOf = async (env: Record<string, string>) =>
+      (await statusOf(env)).freshness.find(({ subject }) => subject === 'hub.link');
+    // The one that says last that it starts is heard.
+    await until('the first one is heard', async () => (await linkOf(branch.env))?.state === 'ok', 30_000);
     const twin = chain.branchAt('twin', '');
     copyFileSync(path.join(branch.storage, 'state.db'), path.join(twin.storage, 'state.db'));
     const text = readFileSync(branch.configFile, 'utf8')
@@ -84,8 +88,6 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
     db.exec('DELETE FROM leases');
     db.close();
     const second = await chain.start(twin);
-    const linkOf = async (env: Record<string, string>) =>
-      (await statusOf(env)).freshness.find(({ subject }) => subject === 'hub.link');
     await until('the second one is heard', async () => (await linkOf(twin.env))?.state === 'ok', 30_000);
     await until('the first one says so', async () => (await linkOf(branch.env))?.state === 'failing', 60_000);
     expect((await linkOf(branch.env))?.message).toMatch(/Another machine works as branch B1/);
