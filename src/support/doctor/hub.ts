@@ -49,7 +49,8 @@ export function serverOutcome(
   }
   const { file } = place;
   const facts = { file, unit };
-  if (!existsSync(file))
+  const isForeign = !('error' in seen) && seen.name !== 'tillsync';
+  if (!isForeign && !existsSync(file))
     return failed(`The configuration of the nats-server, ${file}, is gone.`, NOT_WRITTEN, facts);
   const start = isOfUnit(file)
     ? `${START}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
@@ -61,8 +62,8 @@ export function serverOutcome(
       code === 'link-refused' ? 'End the other program, or give hub.nats another port, then: ' : '';
     return failed(`The nats-server does not run. ${message}`, `${stop}Start it with: ${start}`, facts);
   }
-  const { version, name } = seen;
-  if (name !== 'tillsync') {
+  const { version } = seen;
+  if (isForeign) {
     const message = `Another nats-server (${version}) answers at ${nats}, not the one of ${file}.`;
     return failed(
       message,
