@@ -27,7 +27,7 @@ import {
   takeUp,
   unpublished,
 } from './hub-feed.ts';
-import type { HubRows } from './hub-state.ts';
+import type { BranchReport, HubRows } from './hub-state.ts';
 import {
   CHANGES,
   type DownMessage,
@@ -70,19 +70,15 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
-  /** Of each branch the process that is heard. */
-  readonly #instances: Map<string, string>;
-  /** Of each branch the highest `seq` that was heard. */
-  readonly #seqs: Map<string, number>;
+  /** Of each branch the process that is heard, and the highest `seq` that it told. */
+  readonly #heard: Map<string, Pick<BranchReport, 'instance' | 'seq'>>;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
     this.#gate = new QuestionGate(options.clock);
-    const known = options.rows.branches();
-    this.#seqs = new Map(known.map(({ branch, report }) => [branch, report?.seq ?? 0]));
-    const heard = known.map(({ branch, report }) => [branch, report?.instance] as const);
-    this.#instances = new Map(heard.filter((each): each is [string, string] => each[1] !== undefined));
+    const reports = options.rows.branches().map(({ branch, report }) => [branch, report] as const);
+    this.#heard = new Map(reports.filter((each): each is [string, BranchReport] => each[1] !== null));
   }
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -241,16 +237,17 @@ export class Hub {
   async #hello(branch: string, asked: unknown): Promise<string> {
     const { mirror, rows, clock } = this.#options;
     const hello = HELLO.parse(asked);
-    if (hello.isStart || !this.#instances.has(branch)) this.#instances.set(branch, hello.instance);
-    const replaced = this.#replaced(branch, hello.instance);
-    if (replaced !== undefined) return replaced;
+    if (!hello.isStart) {
+      const replaced = this.#replaced(branch, hello.instance);
+      if (replaced !== undefined) return replaced;
+    }
+    const seq = Math.max(this.#heard.get(branch)?.seq ?? 0, hello.seq);
+    this.#heard.set(branch, { instance: hello.instance, seq });
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     if (mirror.read((db) => isNews(db, branch, hello))) {
       await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
     }
     const { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
-    const seq = Math.max(this.#seqs.get(branch) ?? 0, hello.seq);
-    this.#seqs.set(branch, seq);
     const report = {
       seq,
       instance: hello.instance,
@@ -291,7 +288,7 @@ export class Hub {
   }
 
   #replaced(branch: string, instance: string): string | undefined {
-    const heard = this.#instances.get(branch) ?? instance;
+    const heard = this.#heard.get(branch)?.instance ?? instance;
     if (heard === instance) return undefined;
     return refusal('replaced', `Another machine works as branch ${branch} now, with the same key.`);
   }
