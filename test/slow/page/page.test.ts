@@ -149,6 +149,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
     });
 
     it('lets no text become markup', async () => {
+      await level('green');
       const nasty = '<img src=x onerror="document.title=1"><script>document.title=2</script>';
       const order = sampleNotification(4711, {
         createdAt: new Date().toISOString(),
