@@ -1,21 +1,13 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { jetstreamManager } from '@nats-io/jetstream';
 import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
-import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
-import { hasNatsServer, type NatsServer, startNatsServer } from '../support/nats-server.ts';
-import {
-  type DaemonProcess,
-  openWorkplace,
-  runCommand,
-  runDaemon,
-  until,
-  type Workplace,
-} from '../support/workplace.ts';
+import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { hasNatsServer } from '../support/nats-server.ts';
+import { type DaemonProcess, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const BRANCHES = `[[branches]]
 subsidiary_id = "sub-1"
@@ -31,26 +23,14 @@ const GROWN_MIB_MAX = 150;
 const WAITING_MAX = 20_000;
 
 describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
-  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hostile-'));
-  const serverFile = path.join(directory, 'nats/server.conf');
-  const storageOf = (name: string) => path.join(directory, name);
-  const running: DaemonProcess[] = [];
-  const envOf = new Map<string, Record<string, string>>();
+  let chain: ChainPlace;
   let hub: Workplace;
   let daemon: DaemonProcess;
-  let server: NatsServer;
-  let port: number;
+  let honest: BranchPlace;
+  /** Where the key of the liar was made. */
+  let liarsPlace: BranchPlace;
   let liar: NatsConnection;
   let refusals: string[] = [];
-
-  function rows<T>(storage: string, sql: string, file = 'mirror.db'): T[] {
-    const db = new Database(path.join(storage, file), { readonly: true });
-    try {
-      return db.prepare<[], T>(sql).all();
-    } finally {
-      db.close();
-    }
-  }
 
   /** The liar's question, under its own key. */
   const ask = async (subject: string, body: string, timeout = 5_000) =>
@@ -61,7 +41,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     const beganMs = performance.now();
     const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
     const sql = `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`;
-    await until('the order is at B1', () => rows(storageOf('B1'), sql).length === 1, 30_000);
+    await until('the order is at B1', () => rowsOf(honest.storage, sql).length === 1, 30_000);
     return performance.now() - beganMs;
   }
 
@@ -70,44 +50,31 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1_024;
   };
 
-  async function join(name: string): Promise<void> {
-    const configFile = path.join(directory, `${name}.toml`);
-    mkdirSync(storageOf(name));
-    const invited = await hub.command('branch', 'invite', name, '--json');
-    const { invitation } = JSON.parse(invited.stdout) as { invitation: string };
-    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
-    const how = ['--directory', storageOf(name), '--local-listen', `127.0.0.1:${await freePort()}`];
-    const joined = await runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
-    expect(joined.code, joined.stderr).toBe(0);
-    const log = '\n[log]\nlevel = "debug"\npretty = false\n';
-    writeFileSync(configFile, `${readFileSync(configFile, 'utf8')}${log}`);
-    envOf.set(name, env);
+  /** Under the key of a branch or of the hub, as soon as the server knows it. */
+  async function connectAs(name: string, seed: string): Promise<NatsConnection> {
+    const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed));
+    const servers = `nats://127.0.0.1:${chain.port}`;
+    let made: NatsConnection | undefined;
+    await until('the server knows the key', async () => {
+      made = await connect({ servers, authenticator, inboxPrefix: `_INBOX.${name}` }).catch(() => undefined);
+      return made !== undefined;
+    });
+    return made as NatsConnection;
   }
 
   beforeAll(async () => {
-    hub = await openWorkplace(13);
-    port = await freePort();
-    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
-    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${BRANCHES}`);
-    const written = await hub.command('hub', 'server-config', serverFile, '--json');
-    expect(written.code, written.stderr).toBe(0);
-    server = await startNatsServer(serverFile, port);
-    daemon = await hub.run();
-    const { callbackUrl } = hub.config.webhook;
-    hub.sandbox.control.setWebhook({ callbackUrl, secret: 'workplace-secret', active: true });
-    await join('B1');
-    await join('B2');
-    running.push(await runDaemon(envOf.get('B1') ?? {}, new Set(), []));
-    const [{ seed } = { seed: '' }] = rows<{ seed: string }>(
-      storageOf('B2'),
+    chain = await ChainPlace.open(13, BRANCHES);
+    ({ hub } = chain);
+    daemon = await chain.startHub();
+    honest = await chain.join('B1');
+    liarsPlace = await chain.join('B2');
+    await chain.start(honest);
+    const [{ seed } = { seed: '' }] = rowsOf<{ seed: string }>(
+      liarsPlace.storage,
       'SELECT seed FROM link_key',
       'state.db',
     );
-    liar = await connect({
-      servers: `nats://127.0.0.1:${port}`,
-      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
-      inboxPrefix: '_INBOX.B2',
-    });
+    liar = await connectAs('B2', seed);
     void (async () => {
       for await (const { error, type } of liar.status() as AsyncIterable<{ type: string; error?: Error }>) {
         if (type === 'error' && error) refusals.push(error.message);
@@ -118,10 +85,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
 
   afterAll(async () => {
     await liar?.close();
-    for (const each of running) each.child.kill('SIGKILL');
-    await server?.kill();
-    await hub?.close();
-    rmSync(directory, { recursive: true, force: true });
+    await chain.close();
   });
 
   it.each([
@@ -175,16 +139,12 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   });
 
   it('has nothing of the other left behind: the stream and its consumers are as they were', async () => {
-    const [{ keys } = { keys: '{}' }] = rows<{ keys: string }>(
+    const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(
       hub.storage,
       'SELECT keys FROM hub',
       'state.db',
     );
-    const own = await connect({
-      servers: `nats://127.0.0.1:${port}`,
-      authenticator: nkeyAuthenticator(new TextEncoder().encode((JSON.parse(keys) as { hub: string }).hub)),
-      inboxPrefix: '_INBOX.hub',
-    });
+    const own = await connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
     try {
       const { streams, consumers } = await jetstreamManager(own);
       const names: string[] = [];
@@ -208,14 +168,14 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     JSON.stringify({ instance: 'liar', line: 'lie', items, ...more });
   const stock = (u: number, value: unknown) => ({ u, kind: 'stock', changeId: u, reference: null, value });
   const liarsRows = () =>
-    rows<{ body: string; reference: string | null }>(
+    rowsOf<{ body: string; reference: string | null }>(
       hub.storage,
       "SELECT body, reference FROM outbox WHERE source = 'branch'",
     );
 
   it('names another in what it says, and is taken for itself', async () => {
     await ask('up.B2.hello', hello({ branch: 'B1' }));
-    const before = rows<{ report: string }>(
+    const before = rowsOf<{ report: string }>(
       hub.storage,
       "SELECT report FROM hub_branches WHERE branch = 'B1' AND report LIKE '%liar%'",
       'state.db',
@@ -250,7 +210,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     );
     const body = `{"instance":"liar","line":"lie","items":[${items.join(',')}]}`;
     expect(JSON.parse(await ask('up.B2.changes', body))).toMatchObject({ upTo: 12 });
-    const taken = rows<{ qty: number }>(
+    const taken = rowsOf<{ qty: number }>(
       hub.storage,
       "SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE source = 'branch' AND state <> 'rejected'",
     );
@@ -285,7 +245,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   it(`asks thousands of times a second for ${LIAR_SECONDS} s: an honest branch waits no longer, and memory stays bounded`, async () => {
     const calmMs = Math.max(await honestMs(), await honestMs());
     const beforeMib = hubMib();
-    const feedBefore = rows<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+    const feedBefore = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
     const endMs = performance.now() + LIAR_SECONDS * 1_000;
     let sent = 0;
     let u = 12;
@@ -315,7 +275,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     while (performance.now() < endMs - 500) waits.push(await honestMs());
     await lying;
     const afterMib = hubMib();
-    const feedAfter = rows<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+    const feedAfter = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
     console.log(
       `liar: ${sent} questions in ${LIAR_SECONDS} s; an order at the honest branch ${Math.round(Math.max(...waits))} ms at worst of ${waits.length}, ${Math.round(calmMs)} ms in calm; hub ${Math.round(beforeMib)} MiB, then ${Math.round(afterMib)}; ${feedAfter - feedBefore} entries of the feed`,
     );
@@ -323,7 +283,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     expect(Math.max(...waits)).toBeLessThan(HONEST_MS_MAX);
     expect(afterMib - beforeMib).toBeLessThan(GROWN_MIB_MAX);
     const waiting = "SELECT count(*) AS n FROM outbox WHERE source = 'branch' AND state = 'pending'";
-    expect(rows<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
+    expect(rowsOf<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
     expect(feedAfter - feedBefore).toBeLessThan(5_000 + 330 * (LIAR_SECONDS + 5) + 1_000);
     // What the hub says of it is one line a minute.
     expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
@@ -334,20 +294,36 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   }, 120_000);
 
   it('finds no other branch in its own bundle and log', async () => {
-    const one = await runDaemon(envOf.get('B2') ?? {}, new Set(), []);
-    running.push(one);
-    hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
-    await until(
-      'its order is there',
-      () => rows(storageOf('B2'), 'SELECT 1 FROM orders').length === 1,
-      30_000,
-    );
-    const file = path.join(directory, 'bundle.tar.gz');
-    const made = await runCommand(envOf.get('B2') ?? {}, ['support', 'bundle', '--output', file]);
-    const all = hub.sandbox.control.orders().filter(({ store }) => store.externalId === 'B1');
-    const told = made.stdout + made.stderr + one.log();
-    for (const { internalOrderId } of all) expect(told).not.toContain(internalOrderId);
-    expect(one.log()).not.toMatch(/\bB1\b|sub-1\b/);
+    const own = await chain.start(liarsPlace);
+    const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+    const orders = () =>
+      rowsOf(liarsPlace.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`);
+    await until('its order is there', () => orders().length === 1, 30_000);
+    await until('it has caught up', () => chain.hasCaughtUp('B2', liarsPlace), 30_000);
+    const file = path.join(chain.directory, 'bundle.tar.gz');
+    const made = await runCommand(liarsPlace.env, ['bundle', file]);
+    expect(made.code, made.stderr).toBe(0);
+    const unpacked = path.join(chain.directory, 'bundle');
+    mkdirSync(unpacked);
+    execFileSync('tar', ['-xzf', file, '-C', unpacked]);
+    const names = readdirSync(unpacked, { recursive: true, encoding: 'utf8' });
+    const files = names.filter((name) => statSync(path.join(unpacked, name)).isFile());
+    expect(files.length).toBeGreaterThan(5);
+    const told = new Map(files.map((name) => [name, readFileSync(path.join(unpacked, name), 'latin1')]));
+    told.set('the log', own.log());
+    told.set('what was printed', made.stdout + made.stderr);
+    // It does speak of the branch itself.
+    expect([...told.values()].join('')).toMatch(/\bB2\b/);
+    const others = hub.sandbox.control.orders().filter(({ store }) => store.externalId !== 'B2');
+    expect(others.length).toBeGreaterThan(0);
+    const secret = others.flatMap(({ internalOrderId: id, user }) => [id, user.email, user.phoneNumber]);
+    for (const [name, text] of told) {
+      expect(
+        secret.filter((word) => text.includes(word)),
+        name,
+      ).toEqual([]);
+      expect(text, name).not.toMatch(/\bB1\b|\bsub-1\b/);
+    }
   }, 60_000);
 
   it('was told at each attempt that it may not', () => {

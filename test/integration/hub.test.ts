@@ -1,29 +1,12 @@
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
 import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
-import { hasNatsServer, type NatsServer, startNatsServer } from '../support/nats-server.ts';
-import {
-  type DaemonProcess,
-  openWorkplace,
-  runCommand,
-  runDaemon,
-  until,
-  type Workplace,
-} from '../support/workplace.ts';
-
-/** A branch of the hub: a tillsync of its own, with files of its own. */
-interface BranchPlace {
-  storage: string;
-  env: Record<string, string>;
-  /** That it joined with. */
-  invitation: string;
-  daemon?: DaemonProcess;
-}
+import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { hasNatsServer } from '../support/nats-server.ts';
+import { type DaemonProcess, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const BRANCHES = `[[branches]]
 subsidiary_id = "sub-1"
@@ -35,32 +18,21 @@ may_price = true
 `;
 
 describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () => {
-  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hub-'));
-  const serverFile = path.join(directory, 'nats/server.conf');
-  const running: DaemonProcess[] = [];
+  let chain: ChainPlace;
   let hub: Workplace;
   let daemon: DaemonProcess;
-  let server: NatsServer;
-  let port: number;
   const places: Record<string, BranchPlace> = {};
+  const daemons: Record<string, DaemonProcess> = {};
 
-  const rows = <T>(file: string, sql: string): T[] => {
-    const db = new Database(file, { readonly: true });
-    try {
-      return db.prepare<[], T>(sql).all();
-    } finally {
-      db.close();
-    }
-  };
   const ordersOf = (storage: string) =>
-    rows<{ order_id: string; status: string; items: number }>(
-      path.join(storage, 'mirror.db'),
+    rowsOf<{ order_id: string; status: string; items: number }>(
+      storage,
       `SELECT order_id, status, (SELECT count(*) FROM order_items i WHERE i.order_id = o.order_id) AS items
        FROM orders o ORDER BY order_id`,
     );
   const outboxOf = (storage: string, reference: string) =>
-    rows<{ state: string; message: string | null }>(
-      path.join(storage, 'mirror.db'),
+    rowsOf<{ state: string; message: string | null }>(
+      storage,
       `SELECT state, message FROM outbox WHERE reference = '${reference}'`,
     )[0];
   const branch = (name: string) => places[name] as BranchPlace;
@@ -74,8 +46,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     }
   };
   const product = (subsidiaryId: string) => {
-    const { sku, ext_id: externalId } = rows<{ sku: string; ext_id: string }>(
-      path.join(hub.storage, 'mirror.db'),
+    const { sku, ext_id: externalId } = rowsOf<{ sku: string; ext_id: string }>(
+      hub.storage,
       `SELECT sku, ext_id FROM integrations JOIN stocks USING (sku, subsidiary_id)
        WHERE subsidiary_id = '${subsidiaryId}' AND ext_id IS NOT NULL
        ORDER BY sku LIMIT 1`,
@@ -83,67 +55,24 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     return { sku: Number(sku), externalId };
   };
 
-  async function join(name: string): Promise<BranchPlace> {
-    const storage = path.join(directory, name);
-    const configFile = path.join(directory, `${name}.toml`);
-    mkdirSync(storage, { recursive: true });
-    const invited = await hub.command('branch', 'invite', name, '--json');
-    expect(invited.stderr).toBe('');
-    const { invitation } = JSON.parse(invited.stdout) as { invitation: string };
-    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
-    const how = ['--directory', storage, '--local-listen', `127.0.0.1:${await freePort()}`];
-    const joined = await runCommand(env, ['init', '--join', '-', ...how], `${invitation}\n`);
-    expect(joined.stderr + joined.stdout).toContain(`branch ${name} of the hub`);
-    writeFileSync(
-      configFile,
-      `${readFileSync(configFile, 'utf8')}\n[log]\nlevel = "debug"\npretty = false\n`,
-    );
-    return { storage, env, invitation };
-  }
-
-  async function start(name: string): Promise<void> {
-    const place = branch(name);
-    place.daemon = await runDaemon(place.env, new Set(), []);
-    running.push(place.daemon);
-  }
-
   beforeAll(async () => {
-    hub = await openWorkplace(11);
-    port = await freePort();
-    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
-    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${BRANCHES}`);
-    const written = await hub.command('hub', 'server-config', serverFile, '--json');
-    expect(written.code, written.stderr).toBe(0);
-    server = await startNatsServer(serverFile, port);
-    daemon = await hub.run();
-    hub.sandbox.control.setWebhook({
-      callbackUrl: hub.config.webhook.callbackUrl,
-      secret: 'workplace-secret',
-      active: true,
-    });
-    places.B1 = await join('B1');
-    places.B2 = await join('B2');
-    await start('B1');
-    await start('B2');
-    await until(
-      'the catalogue is there',
-      () => {
-        const [{ n } = { n: 0 }] = rows<{ n: number }>(
-          path.join(hub.storage, 'mirror.db'),
-          'SELECT count(*) AS n FROM sweeps',
-        );
-        return n === 2;
-      },
-      60_000,
-    );
+    chain = await ChainPlace.open(11, BRANCHES);
+    ({ hub } = chain);
+    daemon = await chain.startHub();
+    for (const name of ['B1', 'B2']) {
+      const place = await chain.join(name);
+      places[name] = place;
+      daemons[name] = await chain.start(place);
+    }
+    const isSwept = () => rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
+    await until('the catalogue is there', isSwept, 60_000);
+    // What a snapshot brings is not what a callback brings: it says of each order only how it is.
+    for (const [name, place] of Object.entries(places)) {
+      await until(`${name} has caught up`, () => chain.hasCaughtUp(name, place), 60_000);
+    }
   }, 180_000);
 
-  afterAll(async () => {
-    for (const each of running) each.child.kill('SIGKILL');
-    await server?.kill();
-    await hub?.close();
-    rmSync(directory, { recursive: true, force: true });
-  });
+  afterAll(() => chain.close());
 
   it('brings an order to the branch that it is for, and to no other', async () => {
     const one = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
@@ -155,17 +84,15 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     expect(ordersOf(branch('B2').storage).map(({ order_id }) => order_id)).toEqual([two.internalOrderId]);
     hub.sandbox.control.advanceOrder(one.internalOrderId);
     const stepsOf = (storage: string) =>
-      rows(
-        path.join(storage, 'mirror.db'),
+      rowsOf(
+        storage,
         `SELECT status, previous_status, source, observed_at FROM order_events
          WHERE order_id = '${one.internalOrderId}' ORDER BY seq`,
       );
     await until('the step is there', () => stepsOf(branch('B1').storage).length === 2);
     expect(stepsOf(branch('B1').storage)).toEqual(stepsOf(hub.storage));
     const whole = `SELECT payload, amount, customer_email, store_external_id FROM orders WHERE order_id = '${one.internalOrderId}'`;
-    expect(rows(path.join(branch('B1').storage, 'mirror.db'), whole)).toEqual(
-      rows(path.join(hub.storage, 'mirror.db'), whole),
-    );
+    expect(rowsOf(branch('B1').storage, whole)).toEqual(rowsOf(hub.storage, whole));
   });
 
   it('brings a count from the inbox of a branch to the platform, and its final word back', async () => {
@@ -195,19 +122,18 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   });
 
   it('brings a branch the catalogue of its own, and what changes of it', async () => {
-    const file = (storage: string) => path.join(storage, 'mirror.db');
     const seen = (storage: string, subsidiaryId: string) => [
-      rows(
-        file(storage),
+      rowsOf(
+        storage,
         `SELECT p.product_id, name, category, p.show, sku, price, barcode, s.show FROM products p JOIN skus s USING (product_id)
          WHERE sku IN (SELECT sku FROM stocks WHERE subsidiary_id = '${subsidiaryId}') ORDER BY sku`,
       ),
-      rows(
-        file(storage),
+      rowsOf(
+        storage,
         `SELECT sku, qty, show FROM stocks WHERE subsidiary_id = '${subsidiaryId}' ORDER BY sku`,
       ),
-      rows(
-        file(storage),
+      rowsOf(
+        storage,
         `SELECT sku, ext_id, product_id_pos_a, product_code_pos_b FROM integrations
          WHERE subsidiary_id = '${subsidiaryId}' ORDER BY sku`,
       ),
@@ -225,11 +151,11 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       expect(seen(storage, id)[0]).not.toHaveLength(0);
       const others = `SELECT subsidiary_id FROM stocks WHERE subsidiary_id <> '${id}' UNION ALL
         SELECT subsidiary_id FROM integrations WHERE subsidiary_id <> '${id}'`;
-      expect(rows(file(storage), others)).toEqual([]);
+      expect(rowsOf(storage, others)).toEqual([]);
     }
     // The count of the test before is what the branch reads of its own stock by now.
     const { sku } = product('sub-1');
-    expect(rows(file(branch('B1').storage), `SELECT qty FROM stocks WHERE sku = '${sku}'`)).toEqual([
+    expect(rowsOf(branch('B1').storage, `SELECT qty FROM stocks WHERE sku = '${sku}'`)).toEqual([
       { qty: 37 },
     ]);
     insert('B1', 'INSERT INTO stock_changes (sku, qty, reference) VALUES (?, 38, ?)', String(sku), 'by-sku');
@@ -248,8 +174,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     await until('B1 is refused', () => outboxOf(branch('B1').storage, 'price-1')?.state === 'rejected');
     expect(outboxOf(branch('B1').storage, 'price-1')?.message).toMatch(/may_price/);
     const own = product('sub-2');
-    const [{ price: before } = { price: 1000 }] = rows<{ price: number }>(
-      path.join(hub.storage, 'mirror.db'),
+    const [{ price: before } = { price: 1000 }] = rowsOf<{ price: number }>(
+      hub.storage,
       `SELECT price FROM skus WHERE sku = '${own.sku}'`,
     );
     insert('B2', price, own.sku, Number(before) + 10, 'price-2');
@@ -257,8 +183,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   });
 
   it('takes an invitation once', async () => {
-    const env = { ...branch('B2').env, TILLSYNC_CONFIG: path.join(directory, 'again.toml') };
-    const words = ['init', '--join', '-', '--directory', path.join(directory, 'again')];
+    const env = { ...branch('B2').env, TILLSYNC_CONFIG: path.join(chain.directory, 'again.toml') };
+    const words = ['init', '--join', '-', '--directory', path.join(chain.directory, 'again')];
     const again = await runCommand(env, words, `${branch('B2').invitation}\n`);
     expect(again.code).toBe(1);
     expect(again.stderr).toMatch(/does not take this invitation of branch B2/);
@@ -268,8 +194,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     const [{ order_id: orderId } = { order_id: '' }] = ordersOf(branch('B1').storage);
     insert('B1', 'INSERT INTO order_acks (order_id) VALUES (?)', orderId);
     const acks = "SELECT order_id FROM order_acks WHERE source = 'branch'";
-    await until('the hub has it', () => rows(path.join(hub.storage, 'mirror.db'), acks).length === 1);
-    expect(rows(path.join(hub.storage, 'mirror.db'), acks)).toEqual([{ order_id: orderId }]);
+    await until('the hub has it', () => rowsOf(hub.storage, acks).length === 1);
+    expect(rowsOf(hub.storage, acks)).toEqual([{ order_id: orderId }]);
   });
 
   it('tells at the hub and at the branch how the link fares', async () => {
@@ -287,12 +213,10 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   });
 
   it('lets no branch read, answer or write what is of another', async () => {
-    const seed = rows<{ seed: string }>(
-      path.join(branch('B2').storage, 'state.db'),
-      'SELECT seed FROM link_key',
-    )[0]?.seed as string;
+    const seed = rowsOf<{ seed: string }>(branch('B2').storage, 'SELECT seed FROM link_key', 'state.db')[0]
+      ?.seed as string;
     const connection = await connect({
-      servers: `nats://127.0.0.1:${port}`,
+      servers: `nats://127.0.0.1:${chain.port}`,
       authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
       inboxPrefix: '_INBOX.B2',
     });
@@ -318,8 +242,8 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   });
 
   it('loses nothing when the server is killed and its files are deleted', async () => {
-    await server.kill();
-    rmSync(path.join(directory, 'nats/jetstream'), { recursive: true });
+    await chain.server.kill();
+    rmSync(path.join(chain.directory, 'nats/jetstream'), { recursive: true });
     const before = ordersOf(branch('B1').storage).length;
     for (let i = 0; i < 5; i++) hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
     const { sku, externalId } = product('sub-1');
@@ -330,7 +254,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
       'while-down',
     );
     await until('the hub has the orders', () => ordersOf(hub.storage).length >= before + 6);
-    server = await startNatsServer(serverFile, port);
+    await chain.startServer();
     await until('the branch has them', () => ordersOf(branch('B1').storage).length === before + 5, 60_000);
     await until(
       'the count arrived',
@@ -339,19 +263,19 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     );
     expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(41);
     const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
-    expect(rows(path.join(branch('B1').storage, 'mirror.db'), doubled)).toEqual([]);
+    expect(rowsOf(branch('B1').storage, doubled)).toEqual([]);
   }, 120_000);
 
   it('gives a branch that lost its mirror all of its orders, under new numbers', async () => {
-    const { daemon: running, storage } = branch('B1');
+    const { storage } = branch('B1');
     const before = ordersOf(storage);
-    await running?.end('SIGTERM');
+    await daemons.B1?.end('SIGTERM');
     for (const end of ['', '-wal', '-shm']) rmSync(path.join(storage, `mirror.db${end}`), { force: true });
-    await start('B1');
+    await chain.start(branch('B1'));
     await until('they are there again', () => ordersOf(storage).length === before.length, 60_000);
     expect(ordersOf(storage)).toEqual(before);
-    const [{ seq } = { seq: 0 }] = rows<{ seq: number }>(
-      path.join(storage, 'mirror.db'),
+    const [{ seq } = { seq: 0 }] = rowsOf<{ seq: number }>(
+      storage,
       'SELECT min(seq) AS seq FROM order_events',
     );
     expect(seq).toBeGreaterThan(1_000_000);
@@ -362,9 +286,9 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     expect(JSON.parse(removed.stdout)).toEqual({ branch: 'B2', removed: true });
     await until(
       'the server does not know it any more',
-      () => !readFileSync(serverFile, 'utf8').includes('DOWN.B2'),
+      () => !readFileSync(chain.serverFile, 'utf8').includes('DOWN.B2'),
     );
-    await until('its connection is refused', () => /authentication error/i.test(server.log()));
+    await until('its connection is refused', () => /authentication error/i.test(chain.server.log()));
     hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
     const one = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
     await until('B1 goes on', () =>

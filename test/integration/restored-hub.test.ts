@@ -18,21 +18,35 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
   let chain: ChainPlace;
   let hubDaemon: DaemonProcess;
   const branches: BranchPlace[] = [];
+  const daemons: DaemonProcess[] = [];
 
   const ordersOf = (storage: string) =>
     rowsOf<{ order_id: string }>(storage, 'SELECT order_id FROM orders ORDER BY order_id').map(
       ({ order_id }) => order_id,
     );
-  const count = ({ storage }: BranchPlace, externalId: string, qty: number, reference: string) => {
+  const productOf = (subsidiaryId: string) =>
+    rowsOf<{ id: string }>(
+      chain.hub.storage,
+      `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
+       WHERE subsidiary_id = '${subsidiaryId}' AND ext_id IS NOT NULL ORDER BY sku LIMIT 1`,
+    )[0]?.id as string;
+  /** What the POS of a branch says by SQL. */
+  const insert = ({ storage }: BranchPlace, sql: string, ...values: unknown[]) => {
     const db = new Database(path.join(storage, 'inbox/inbox.db'));
     try {
-      db.prepare('INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, ?, ?)').run(
-        ...[externalId, qty, reference],
-      );
+      db.prepare(sql).run(...values);
     } finally {
       db.close();
     }
   };
+  const count = (place: BranchPlace, externalId: string, qty: number, reference: string) =>
+    insert(
+      place,
+      'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, ?, ?)',
+      ...[externalId, qty, reference],
+    );
+  const acknowledge = (place: BranchPlace, orderId: string) =>
+    insert(place, 'INSERT INTO order_acks (order_id) VALUES (?)', orderId);
   const stateOf = ({ storage }: BranchPlace, reference: string) =>
     rowsOf<{ state: string }>(storage, `SELECT state FROM outbox WHERE reference = '${reference}'`)[0]?.state;
 
@@ -64,7 +78,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     chain = await ChainPlace.open(31, BRANCHES);
     hubDaemon = await chain.startHub();
     for (const name of ['B1', 'B2']) branches.push(await chain.join(name));
-    for (const branch of branches) await chain.start(branch);
+    for (const branch of branches) daemons.push(await chain.start(branch));
     const isSwept = () =>
       rowsOf<{ n: number }>(chain.hub.storage, 'SELECT count(*) AS n FROM sweeps')[0]?.n === 2;
     await until('the catalogue is there', isSwept, 60_000);
@@ -81,11 +95,7 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     async ({ words, withServer }) => {
       const { hub, directory } = chain;
       const [one, two] = branches as [BranchPlace, BranchPlace];
-      const product = rowsOf<{ id: string }>(
-        hub.storage,
-        `SELECT ext_id AS id FROM integrations JOIN stocks USING (sku, subsidiary_id)
-       WHERE subsidiary_id = 'sub-1' AND ext_id IS NOT NULL ORDER BY sku LIMIT 1`,
-      )[0]?.id as string;
+      const product = productOf('sub-1');
       const first = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
       await until('the first order is there', () => ordersOf(one.storage).includes(first), 30_000);
       const file = path.join(directory, 'hub.tar.gz');
@@ -125,6 +135,49 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     },
     300_000,
   );
+
+  it('comes back without a backup, from the platform and its branches, which join again', async () => {
+    const { hub } = chain;
+    const [one, two] = branches as [BranchPlace, BranchPlace];
+    const booked = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+    await until('the order is there', () => ordersOf(one.storage).includes(booked), 30_000);
+    acknowledge(one, booked);
+    const isBooked = ({ storage }: { storage: string }) =>
+      rowsOf(storage, `SELECT 1 FROM order_acks WHERE order_id = '${booked}'`).length === 1;
+    await until('the hub has the acknowledgement', () => isBooked(hub), 30_000);
+    const stepsOf = ({ storage }: BranchPlace) =>
+      rowsOf(storage, 'SELECT order_id, status FROM order_events ORDER BY seq');
+    const before = branches.map(stepsOf);
+    const product = productOf('sub-1');
+    await lose({ withServer: true });
+    count(one, product, 12, 'no-backup');
+    hub.env.TILLSYNC_REFRESH_TOKEN = hub.sandbox.issueTokens().refreshToken;
+    const written = await hub.command('hub', 'server-config', chain.serverFile);
+    expect(written.code, written.stderr).toBe(0);
+    await chain.startServer();
+    hubDaemon = await chain.startHub();
+    const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' }).internalOrderId;
+    for (const [i, name] of ['B1', 'B2'].entries()) {
+      await daemons[i]?.end('SIGTERM');
+      const joined = await chain.joinAs({
+        ...branches[i],
+        invitation: await chain.invite(name),
+      } as BranchPlace);
+      expect(joined.code, joined.stderr).toBe(0);
+      daemons[i] = await chain.start(branches[i] as BranchPlace);
+    }
+    await until('an order since is there', () => ordersOf(two.storage).includes(since), 60_000);
+    await until('the hub has the acknowledgement again', () => isBooked(hub), 60_000);
+    await until('the count has its final word', () => stateOf(one, 'no-backup') === 'done', 60_000);
+    await until('both have caught up', () =>
+      ['B1', 'B2'].every((name, i) => chain.hasCaughtUp(name, branches[i] as BranchPlace)),
+    );
+    // Nothing that was there is told to a POS once more.
+    expect(branches.map((each, i) => stepsOf(each).slice(0, before[i]?.length))).toEqual(before);
+    const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
+    for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
+    expect(ordersOf(hub.storage)).toEqual([...ordersOf(one.storage), ...ordersOf(two.storage)].sort());
+  }, 300_000);
 
   it('has nothing secret in a backup, and its own keys in one with the tokens', async () => {
     const { hub, directory } = chain;

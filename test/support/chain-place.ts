@@ -39,13 +39,24 @@ export class ChainPlace {
 
   /** `branches`: TOML; the server runs, the hub's tillsync does not yet. */
   static async open(seed: number, branches: string): Promise<ChainPlace> {
-    const place = new ChainPlace(await openWorkplace(seed), await freePort());
-    const { hub, port, serverFile } = place;
-    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
-    writeFileSync(hub.configFile, `${before}[hub]\nnats = "nats://127.0.0.1:${port}"\n${branches}`);
-    const written = await hub.command('hub', 'server-config', serverFile);
+    const place = await ChainPlace.prepare(seed, branches);
+    const written = await place.hub.command('hub', 'server-config', place.serverFile);
     if (written.code !== 0) throw new Error(written.stderr);
     await place.startServer();
+    return place;
+  }
+
+  /** Without a server: its configuration is not written. `hubKeys`: of the port, more of `[hub]`, as TOML. */
+  static async prepare(
+    seed: number,
+    branches: string,
+    hubKeys: (port: number) => string = () => '',
+  ): Promise<ChainPlace> {
+    const place = new ChainPlace(await openWorkplace(seed), await freePort());
+    const { hub, port } = place;
+    const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
+    const own = `[hub]\nnats = "nats://127.0.0.1:${port}"\n${hubKeys(port)}`;
+    writeFileSync(hub.configFile, `${before}${own}${branches}`);
     return place;
   }
 
@@ -93,6 +104,14 @@ export class ChainPlace {
     const daemon = await runDaemon(env, new Set(), []);
     this.#running.push(daemon);
     return daemon;
+  }
+
+  /** Whether the branch has all that the hub has for it, from its first snapshot on. */
+  hasCaughtUp(name: string, { storage }: BranchPlace): boolean {
+    const feed = `SELECT epoch, last_n AS n FROM hub, feed_branches WHERE branch = '${name}'`;
+    const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);
+    const [taken] = rowsOf<{ epoch: string; n: number }>(storage, 'SELECT epoch, mark AS n FROM link');
+    return given !== undefined && given.n > 0 && given.epoch === taken?.epoch && given.n === taken.n;
   }
 
   async close(): Promise<void> {
