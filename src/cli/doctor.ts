@@ -53,6 +53,15 @@ export function summaryText(results: readonly CheckResult[]): string {
   return `${counts.join(', ')}, ${tail} Begin with: ${worst?.title}.${why}`;
 }
 
+/** Where each sentence is explained; '' where all is well, or no page answers. */
+export function helpText(results: readonly CheckResult[]): string {
+  const isWell = results.every(({ level }) => level === 'ok' || level === 'skipped');
+  const api = results.find(({ id }) => id === 'service.api');
+  const answer = api?.facts.answer as { url: string } | null | undefined;
+  if (isWell || api?.level !== 'ok' || !answer) return '';
+  return `What each sentence means: ${answer.url}/page/help.html\n`;
+}
+
 /** Which checks this user may not make, and what makes them. */
 function withheld(unseen: readonly CheckResult[]): string {
   const titles = unseen.map(({ title }) => title).join(', ');
@@ -120,6 +129,7 @@ export const doctor = command({
     return {
       json: documentOf(results, summary, isoUtc(clock.nowMs())),
       text: `\n${summary}\n`,
+      below: helpText(results),
       exit: doctorExit(results),
     };
   },

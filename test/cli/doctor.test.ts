@@ -2,7 +2,7 @@ import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
-import { checkText, doctorExit, summaryText } from '../../src/cli/doctor.ts';
+import { checkText, doctorExit, helpText, summaryText } from '../../src/cli/doctor.ts';
 import type { CheckResult } from '../../src/support/doctor/check.ts';
 import { invoke } from './invoke.ts';
 
@@ -52,6 +52,15 @@ test('the exit code says whether anything is wrong, and the last line where to b
     'All is well: 1 in order, 1 not checked.',
   );
   expect(summaryText([low, bad, result()])).toBe('1 wrong, 1 to look at, 1 in order. Begin with: Service.');
+});
+
+test('where something is to do, the page explains each sentence, if there is one', () => {
+  const api = result({ id: 'service.api', facts: { answer: { url: 'http://127.0.0.1:8790' } } });
+  const help = 'What each sentence means: http://127.0.0.1:8790/page/help.html\n';
+  expect(helpText([result(), api])).toBe('');
+  expect(helpText([low, api])).toBe(help);
+  expect(helpText([low, result()])).toBe('');
+  expect(helpText([low, { ...api, level: 'fail' }])).toBe('');
 });
 
 describe('the command', () => {
