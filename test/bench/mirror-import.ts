@@ -24,9 +24,9 @@ export async function measureImport({ quick, progress }: BenchOptions): Promise<
       progress(`mirroring ${orders} orders, bare and whole, ${round} of ${rounds}`);
       const path = join(directory, `round-${round}`, 'mirror.db');
       const mirror = openMirror({ path, clock: systemClock });
-      const pageBytes = mirror.read((db) => String(db.pragma('page_size', { simple: true })));
-      const bare = [PIPELINE, pages, join(directory, `bare-${round}.db`), pageBytes];
-      bareMs.push(Number(execFileSync(process.execPath, bare)));
+      const empty = join(directory, `bare-${round}`, 'mirror.db');
+      await openMirror({ path: empty, clock: systemClock }).close();
+      bareMs.push(Number(execFileSync(process.execPath, [PIPELINE, pages, empty])));
       firstMs.push(await timeImport(mirror, orders));
       const before = marks(path);
       againMs.push(await timeImport(mirror, orders));
