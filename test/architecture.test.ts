@@ -50,7 +50,6 @@ const RULES = [
   'outbox/resolve.ts',
   'outbox/batch.ts',
   'outbox/guard-rails.ts',
-  'outbox/turns.ts',
   'hooks/hook.ts',
   'health/disk-space.ts',
   'health/finding.ts',

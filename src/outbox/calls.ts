@@ -2,13 +2,19 @@ import type Database from 'better-sqlite3';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
-import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT, type QueueOutlook } from './batch.ts';
+import {
+  alternate,
+  fillCall,
+  PRIORITY_OTHERS,
+  PRIORITY_SOLD_OUT,
+  type QueueOutlook,
+  Turns,
+} from './batch.ts';
 import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './change.ts';
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
 import { type LedgerStock, lessSafety, SafetyStock, StockLedger, stockTarget } from './stock-ledger.ts';
-import { alternate, fillCall, Turns } from './turns.ts';
 
 interface StockValue {
   qty: number | string | null;

@@ -3,7 +3,7 @@ import type { BranchDirectory, CatalogLookup, CatalogMapping } from '../catalog/
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { PRIORITY_OTHERS, priorityOf, valueKeys } from './batch.ts';
+import { comeBackMs, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
 import { MirrorValues } from './calls.ts';
 import {
   type Change,
@@ -24,7 +24,6 @@ import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import type { AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
-import { comeBackMs, WAITING_MAX } from './turns.ts';
 
 export interface OutboxIntakeOptions {
   db: Database.Database;

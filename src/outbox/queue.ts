@@ -8,11 +8,11 @@ import {
   priorityOf,
   type Versioned,
   valueKeys,
+  WAITING_MAX,
   withoutNewer,
   withoutOverruled,
 } from './batch.ts';
 import type { ChangeBody, ChangeKind, OutboxChange, Target } from './change.ts';
-import { WAITING_MAX } from './turns.ts';
 
 /** A change that is handed over now: what is not in it follows. */
 export type NewChange = Omit<

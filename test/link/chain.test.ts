@@ -5,7 +5,7 @@ import type { DownMessage } from '../../src/link/link.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { WAITING_MAX } from '../../src/outbox/turns.ts';
+import { WAITING_MAX } from '../../src/outbox/batch.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';

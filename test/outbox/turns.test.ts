@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { alternate, fillCall, Turns } from '../../src/outbox/turns.ts';
+import { alternate, fillCall, Turns } from '../../src/outbox/batch.ts';
 
 interface Waiting {
   branch: string;

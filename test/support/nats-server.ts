@@ -1,10 +1,21 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
+import path from 'node:path';
 import { systemClock } from '../../src/core/system-clock.ts';
 
 const PROGRAM = ['/usr/sbin/nats-server', '/usr/local/bin/nats-server', '/usr/bin/nats-server'].find(
   (program) => spawnSync(program, ['--version']).status === 0,
+);
+
+const UNIT = path.resolve(import.meta.dirname, '../../systemd/tillsync-nats.service');
+/** As its service gives them to it. */
+const ENVIRONMENT = Object.fromEntries(
+  [...readFileSync(UNIT, 'utf8').matchAll(/^Environment=(\w+)=(\S+)$/gm)].map(([, name, value]) => [
+    name,
+    value,
+  ]),
 );
 
 /** Tests that need one are skipped without it: apt-get install nats-server, 2.10.27 or later. */
@@ -23,6 +34,7 @@ export interface NatsServer {
 export async function startNatsServer(file: string, port: number): Promise<NatsServer> {
   const child: ChildProcess = spawn(PROGRAM ?? 'nats-server', ['-c', file], {
     stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, ...ENVIRONMENT },
   });
   let text = '';
   for (const stream of [child.stdout, child.stderr]) {
