@@ -107,8 +107,8 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
       '(1) Corner shop – All is well',
       '/page/icon-green-new.svg',
     ]);
-    await expect.poll(async () => (await heard()).tones, { timeout: 10_000 }).toBe(2 * RING);
-    await expect.poll(async () => (await heard()).tones, { timeout: 10_000 }).toBe(3 * RING);
+    await expect.poll(async () => (await heard()).tones).toBe(2 * RING);
+    await expect.poll(async () => (await heard()).tones).toBe(3 * RING);
     const { notices } = await heard();
     expect(notices).toEqual([
       {
@@ -158,7 +158,7 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     const order = newOrder();
     await store.restart();
     await calls().getByText(`#${order.code}`).waitFor({ timeout: 30_000 });
-    await expect.poll(async () => (await heard()).tones, { timeout: 10_000 }).toBeGreaterThan(RING);
+    await expect.poll(async () => (await heard()).tones).toBeGreaterThan(RING);
     await store.post('/orders/ack', [order.internalOrderId]);
     await calls().getByText(`#${order.code}`).waitFor({ state: 'hidden', timeout: 10_000 });
     await page.getByRole('button', { name: `#${order.code}` }).click();

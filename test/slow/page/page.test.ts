@@ -114,19 +114,20 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
       const at = (minutes: number) => new Date(Date.now() + minutes * 60_000).toISOString();
       const wish = { status: 'picker-pending', isScheduled: false } as const;
-      const [first, second, third] = [
-        control().createOrder(wish),
-        control().createOrder(wish),
-        control().createOrder(wish),
-      ];
+      const orderAt = async (seconds: number) => {
+        const order = control().createOrder({ ...wish, createdAtMs: Date.now() + seconds * 1_000 });
+        await stage('New')
+          .getByRole('button', { name: `#${order.code}` })
+          .waitFor();
+        return order;
+      };
+      const [first, second, third] = [await orderAt(-3), await orderAt(-2), await orderAt(-1)];
       control().createOrder({ ...wish, isScheduled: true, patch: { scheduledDate: at(90) } });
       await stage('Scheduled').getByText(/^due /).waitFor();
       const codes = () => stage('New').locator('.card strong').allTextContents();
       await expect.poll(codes).toEqual([third, second, first].map(({ code }) => `#${code}`));
       await store.post('/orders/ack', [second.internalOrderId]);
-      await expect
-        .poll(codes, { timeout: 10_000 })
-        .toEqual([first, third, second].map(({ code }) => `#${code}`));
+      await expect.poll(codes).toEqual([first, third, second].map(({ code }) => `#${code}`));
       expect(
         await stage('New')
           .getByText(/^not taken since \d/)
