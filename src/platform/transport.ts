@@ -133,6 +133,8 @@ export interface CallAnswer extends TransportAnswer {
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const KEEP_ALIVE_MS = 10_000;
+/** Of an answer whose length is not said. */
+const FIRST_BYTES = 65_536;
 const CONNECTIONS = 8;
 
 /** HTTP/1.1 by undici with an agent of its own. */
@@ -172,7 +174,7 @@ export function createHttpTransport(options: {
         return {
           status: answer.statusCode,
           headers: flattened(answer.headers),
-          bytes: await readBody(answer.body, wanted.bodyMaxBytes),
+          bytes: await readBody(answer.body, Number(answer.headers['content-length']), wanted.bodyMaxBytes),
         };
       } catch (error) {
         throw error instanceof TillsyncError ? error : (limit.reason() ?? networkFault(error, address));
@@ -212,18 +214,30 @@ function timeLimit(clock: Clock, { timeoutMs, signal }: TransportRequest) {
   };
 }
 
-async function readBody(body: AsyncIterable<Uint8Array>, maxBytes: number): Promise<Uint8Array> {
-  const chunks: Uint8Array[] = [];
+/** Into one piece of memory of the length that the platform says, so that a large answer is not there twice. */
+async function readBody(
+  body: AsyncIterable<Uint8Array>,
+  saidBytes: number,
+  maxBytes: number,
+): Promise<Uint8Array> {
+  const isUsable = Number.isSafeInteger(saidBytes) && saidBytes > 0 && saidBytes <= maxBytes;
+  let whole = Buffer.allocUnsafeSlow(isUsable ? saidBytes : FIRST_BYTES);
   let size = 0;
   for await (const chunk of body) {
-    size += chunk.length;
+    const end = size + chunk.length;
     // Leaving the loop by a throw destroys the stream and its connection.
-    if (size > maxBytes) {
+    if (end > maxBytes) {
       throw new TillsyncError('platform-garbled', `The platform's answer is larger than ${maxBytes} bytes.`);
     }
-    chunks.push(chunk);
+    if (end > whole.length) {
+      const wider = Buffer.allocUnsafeSlow(Math.max(end, 2 * whole.length));
+      wider.set(whole.subarray(0, size));
+      whole = wider;
+    }
+    whole.set(chunk, size);
+    size = end;
   }
-  return chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, size);
+  return size === whole.length ? whole : whole.subarray(0, size);
 }
 
 function flattened(headers: Record<string, string | string[] | undefined>): Record<string, string> {

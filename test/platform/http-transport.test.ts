@@ -72,6 +72,23 @@ test('method, path, headers and body go out, status, headers and bytes come back
   expect(Buffer.from(answer.bytes).toString()).toBe('tea');
 });
 
+test.each([
+  ['says its length', 300_000, true],
+  ['does not', 300_000, false],
+  ['is empty', 0, true],
+])('an answer comes whole that %s', async (_how, bytes, isSaid) => {
+  const body = Buffer.from(Array.from({ length: bytes }, (_, i) => i % 251));
+  const { url } = await serve((_request, response) => {
+    if (isSaid) response.setHeader('content-length', bytes);
+    for (let at = 0; at < bytes; at += 70_001) response.write(body.subarray(at, at + 70_001));
+    response.end();
+  });
+  const answer = await transportTo(url).send({ ...wanted, bodyMaxBytes: bytes });
+  expect(Buffer.compare(answer.bytes, body)).toBe(0);
+  // Whoever hands a large one to another thread needs no copy of it.
+  if (isSaid && bytes > 0) expect(answer.bytes.byteLength).toBe(answer.bytes.buffer.byteLength);
+});
+
 test('connections are kept alive, except for a request that asks for its own', async () => {
   const { url, sockets } = await serve((_request, response) => response.end('[]'));
   const transport = transportTo(url);
