@@ -104,7 +104,7 @@ export interface ProductFilter {
   limit: number;
 }
 
-type Scalar = string | number | boolean | null;
+export type Scalar = string | number | boolean | null;
 
 /** One value that the mirror and the platform tell differently. */
 export interface ProductDifference {
@@ -219,7 +219,8 @@ class Findings {
   }
 }
 
-function asKept(value: Scalar): string | null {
+/** The mirror keeps true and false as 1 and 0. */
+export function asKept(value: Scalar): string | null {
   if (value === null) return null;
   return typeof value === 'boolean' ? String(Number(value)) : String(value);
 }

@@ -294,13 +294,7 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   return underWay();
 }
 
-interface WaitingChange {
-  changeId: number;
-  kind: 'stock' | 'product';
-  body: string;
-  reference: string | null;
-  basis: OutboxChange['basis'];
-}
+type WaitingChange = Pick<OutboxChange, 'changeId' | 'kind' | 'reference' | 'basis'> & { body: string };
 
 /** In the order in which they go up. */
 function waitingChanges(db: Database.Database, priority: number): WaitingChange[] {

@@ -247,19 +247,9 @@ export class Hub {
     if (mirror.read((db) => isNews(db, branch, hello))) {
       await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
     }
-    const { mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
-    const report = {
-      seq,
-      instance: hello.instance,
-      mark,
-      waiting,
-      oldestWaitingAt,
-      rejected,
-      quarantined,
-      verdict,
-      version,
-    };
-    rows.saw(branch, report, clock.nowMs());
+    const { instance, mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
+    const work = { waiting, oldestWaitingAt, rejected, quarantined };
+    rows.saw(branch, { seq, instance, mark, ...work, verdict, version }, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => lineOf(db, branch, hello.line)),

@@ -272,8 +272,6 @@ export interface MirrorOptions {
   spellings?: ExtraSpellings;
   /** Where the list of orders is in an answer; empty: it is looked for. */
   listPath?: string;
-  /** The import worker's program, where it is not the file beside this one. */
-  workerUrl?: URL;
 }
 
 /** Opens the mirror, creating it or bringing its schema up to date. Throws `storage-…` errors. */
@@ -294,7 +292,7 @@ export class Mirror implements OrderKeeper {
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MirrorOptions) {
-    const { path, clock, group, readonly = false, spellings = {}, listPath = '', workerUrl, feed } = options;
+    const { path, clock, group, readonly = false, spellings = {}, listPath = '', feed } = options;
     this.#file = new MirrorFile({
       ...{ path, clock, readonly, group, feed },
       onWritten: (db) => {
@@ -310,7 +308,7 @@ export class Mirror implements OrderKeeper {
     const alarms = this.#boards;
     const walCare = new WalCare({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
-    this.#import = new OrderImport({ file: this.#file, spellings, listPath, workerUrl });
+    this.#import = new OrderImport({ file: this.#file, spellings, listPath });
     this.#spellings = compileSpellings(spellings);
     this.#digestOf = pollDigests(spellings);
     this.freshnessBoard = alarms;
@@ -369,8 +367,7 @@ export class Mirror implements OrderKeeper {
   }
 
   /**
-   * Lets the customers of these orders go from all rows, durably, with what lies of them in quarantine where
-   * `alsoQuarantined`; returns how many had one. `clean` then takes what is left of them out of the files.
+   * Lets the customers of these orders go from all rows, durably; returns how many had one. `clean` then takes what is left of them out of the files.
    */
   forgetCustomers(orderIds: readonly string[]): Promise<number> {
     const at = isoUtc(this.#file.clock.nowMs());

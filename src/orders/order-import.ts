@@ -20,8 +20,6 @@ export interface OrderImportOptions {
   file: MirrorFile;
   spellings: ExtraSpellings;
   listPath: string;
-  /** The import worker's program, where it is not the file beside this one. */
-  workerUrl: URL | undefined;
 }
 
 /** Mirrors whole answers, one at a time, so that callbacks never wait behind more than a few records. */
@@ -54,17 +52,13 @@ export class OrderImport {
       if (this.#stopping) throw importAborted();
       const { path, gate } = this.#options.file;
       try {
-        await runWorker(this.#workerUrl, { path, gate: gate.memory }, undefined);
+        await runWorker({ path, gate: gate.memory }, undefined);
       } finally {
         gate.reset();
       }
     });
     this.#queue = turn.catch(() => {});
     return turn;
-  }
-
-  get #workerUrl(): URL {
-    return this.#options.workerUrl ?? new URL('./import-worker.ts', import.meta.url);
   }
 
   /** Ends the import under way between two transactions. */
@@ -113,7 +107,7 @@ export class OrderImport {
     const abort = () => gate.abort();
     signal?.addEventListener('abort', abort);
     try {
-      const result = await runWorker(this.#workerUrl, task, onProgress);
+      const result = await runWorker(task, onProgress);
       return (result as { report: ImportReport }).report;
     } finally {
       signal?.removeEventListener('abort', abort);
@@ -129,12 +123,11 @@ export class OrderImport {
 }
 
 function runWorker(
-  url: URL,
   task: ImportTask | VacuumTask,
   onProgress: ImportOptions['onProgress'],
 ): Promise<ImportMessage> {
   return new Promise((resolve, reject) => {
-    const worker = new Worker(url, {
+    const worker = new Worker(new URL('./import-worker.ts', import.meta.url), {
       workerData: task,
       ...('body' in task && { transferList: [task.body.buffer] }),
       resourceLimits: { maxYoungGenerationSizeMb: YOUNG_GENERATION_MB },

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { sqlOf } from '../db/sqlite.ts';
+import { fromBit, sqlOf } from '../db/sqlite.ts';
 import type { BoardOrder, MirroredOrder, OrderItem, OrderModifier, TrendHour } from './mirrored-order.ts';
 import {
   IS_DUE,
@@ -69,11 +69,7 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
   for (const { line, ...item } of itemRows) items.set(line, { ...item, modifiers: [] });
   const modifierRows = sqlOf(db).rows<OrderModifier & { line: number }>(MODIFIERS, row.orderId);
   for (const { line, ...modifier } of modifierRows) items.get(line)?.modifiers.push(modifier);
-  return { ...row, isScheduled: flag(row.isScheduled), items: [...items.values()] };
-}
-
-function flag(value: number | null): boolean | null {
-  return value === null ? null : value !== 0;
+  return { ...row, isScheduled: fromBit(row.isScheduled), items: [...items.values()] };
 }
 
 /** Reads the whole feed for the events of one order: for a person, not for a loop. */
@@ -165,7 +161,7 @@ function boardOrders(rows: readonly BoardRow[], waiting: readonly WaitingOrder[]
   const since = new Map(waiting.map((order) => [order.orderId, order.since]));
   return rows.map((row) => ({
     ...row,
-    isScheduled: flag(row.isScheduled),
+    isScheduled: fromBit(row.isScheduled),
     waitingSince: since.get(row.orderId) ?? null,
   }));
 }

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { sqlOf } from '../db/sqlite.ts';
+import { asSent, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
 import { mergeOutcome } from './merge.ts';
@@ -63,13 +63,6 @@ export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
   return a.length === b.length && a.every((value, i) => value === b[i]);
 }
 
-/** For binding: better-sqlite3 binds numbers as reals, which a column without a type would show as `1500.0`. */
-function bound(row: readonly Value[]): (Value | bigint)[] {
-  return row.map((value) =>
-    typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value,
-  );
-}
-
 /** What the mirror has of an order. */
 export interface KnownRow {
   /** In the order of ORDER_FIELDS. */
@@ -103,17 +96,8 @@ const WRITTEN = [
 const marks = (count: number) => Array.from({ length: count }, () => '?');
 
 const OWN_FIELDS = [
-  ...[
-    'seq',
-    'eventSource',
-    'pollDigest',
-    'payloadSource',
-    'payload',
-    'updatedAt',
-    'payloadAt',
-    'endedAt',
-    'forgottenAt',
-  ],
+  ...['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload'],
+  ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt'],
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])} FROM orders WHERE order_id = ?`;
 const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
@@ -179,10 +163,10 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
 function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
   for (const [i, item] of items.entries()) {
     const fields = ITEM_FIELDS.map((field) => item[field]);
-    sqlOf(db).run(INSERT_ITEM, ...bound([orderId, i + 1, ...fields]));
+    sqlOf(db).run(INSERT_ITEM, ...[orderId, i + 1, ...fields].map(asSent));
     for (const [j, modifier] of item.modifiers.entries()) {
       const values = MODIFIER_FIELDS.map((field) => modifier[field]);
-      sqlOf(db).run(INSERT_MODIFIER, ...bound([orderId, i + 1, j + 1, ...values]));
+      sqlOf(db).run(INSERT_MODIFIER, ...[orderId, i + 1, j + 1, ...values].map(asSent));
     }
   }
 }
@@ -310,7 +294,7 @@ export function mergeOrder(
     const toBookSince = isToBook(status) ? observedAt : null;
     sqlOf(db).run(
       known ? UPDATE_ORDER : INSERT_ORDER,
-      ...bound([...values, Number(seq), source, pollDigest, source, raw, observedAt]),
+      ...[...values, Number(seq), source, pollDigest, source, raw, observedAt].map(asSent),
       ...[endedAt, forgottenAt, toBookSince, orderId],
     );
     if (known && !sameItems) {

@@ -29,11 +29,7 @@ interface ProductValue {
 }
 
 /** A change as it was sent, and where it went by the mirror's knowledge. */
-interface Sent {
-  sku: string | null;
-  subsidiaryId: string | null;
-  body: ChangeBody;
-}
+type Sent = Pick<OutboxChange, 'sku' | 'subsidiaryId' | 'body'>;
 
 const PRODUCT_OF_SKU = 'product_id = (SELECT product_id FROM skus WHERE sku = ?)';
 

@@ -52,8 +52,6 @@ export interface InboxProcessOptions extends InboxPlace {
   onTrouble?: (trouble: InboxTrouble) => void;
   /** Ends what is under way, which then throws `aborted`. */
   signal?: AbortSignal | undefined;
-  /** How long it may be silent over one request; left out: as a slow disk needs it. */
-  silentMaxMs?: number;
 }
 
 interface Waiting {
@@ -128,8 +126,7 @@ export class InboxProcess {
   }
 
   async #once(request: InboxRequest): Promise<InboxReply> {
-    const { silentMaxMs = SILENT_MAX_MS } = this.#options;
-    if (!this.#child) await this.#lastOneGone(silentMaxMs);
+    if (!this.#child) await this.#lastOneGone();
     // What was begun may end within a moment.
     if (this.#closed || (this.#isStopping && !this.#child)) throw new ProcessEnded('stopped', '');
     const child = this.#child ?? this.#start();
@@ -141,9 +138,9 @@ export class InboxProcess {
           timer = setTimeout(() => {
             child.kill('SIGKILL');
             this.#child = undefined;
-            reject(this.#silent(silentMaxMs));
+            reject(this.#silent());
           }, LAST_LOOK_MS);
-        }, silentMaxMs);
+        }, SILENT_MAX_MS);
         child.stdin?.write(`${JSON.stringify(request)}\n`);
       });
     } finally {
@@ -153,15 +150,15 @@ export class InboxProcess {
   }
 
   /** One that was killed may still hold the file; one that waits for the disk cannot be killed. */
-  async #lastOneGone(withinMs: number): Promise<void> {
+  async #lastOneGone(): Promise<void> {
     const tooLate = new AbortController();
-    const late = sleep(withinMs, 'late', { signal: tooLate.signal }).catch(() => undefined);
-    if ((await Promise.race([this.#ended, late])) === 'late') throw this.#silent(withinMs);
+    const late = sleep(SILENT_MAX_MS, 'late', { signal: tooLate.signal }).catch(() => undefined);
+    if ((await Promise.race([this.#ended, late])) === 'late') throw this.#silent();
     tooLate.abort();
   }
 
-  #silent(ms: number): TillsyncError {
-    const seconds = Math.round(ms / 1000);
+  #silent(): TillsyncError {
+    const seconds = SILENT_MAX_MS / 1000;
     return new TillsyncError(
       'storage-failed',
       `The inbox ${this.#options.path} could not be read or emptied within ${seconds} s.`,

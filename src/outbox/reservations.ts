@@ -2,8 +2,8 @@ import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { IS_OPEN, takesNothing } from '../orders/order.ts';
-import { type SafetyRule, SafetyStock } from './stock-ledger.ts';
+import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
+import { type Place, type SafetyRule, SafetyStock } from './stock-ledger.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -26,13 +26,7 @@ export interface ReservationsOptions {
   safety?: readonly SafetyRule[] | undefined;
 }
 
-interface OrderEvent {
-  seq: number;
-  orderId: string;
-  status: string | null;
-  previousStatus: string | null;
-  observedAt: string;
-}
+type FeedStep = Omit<OrderEvent, 'source'>;
 
 interface OrderItem {
   externalId: string | null;
@@ -54,11 +48,6 @@ interface LedgerOrder {
   placedMs: number;
   liveSinceSeq: number;
   changedSeq: number;
-}
-
-interface Place {
-  sku: string;
-  subsidiaryId: string;
 }
 
 type Reservation = Place & { qty: number };
@@ -137,7 +126,7 @@ export class Reservations {
   catchUp(holdBack: boolean): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
-    const events = this.#sql.rows<OrderEvent>(
+    const events = this.#sql.rows<FeedStep>(
       `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
        FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
       this.#mark('ledger.seen'),
@@ -191,7 +180,7 @@ export class Reservations {
     return collected.length;
   }
 
-  #take({ seq, orderId, status, previousStatus, observedAt }: OrderEvent, holdBack: boolean): void {
+  #take({ seq, orderId, status, previousStatus, observedAt }: FeedStep, holdBack: boolean): void {
     const known = this.#sql.value('SELECT takes FROM ledger_orders WHERE order_id = ?', orderId);
     const takes = Number(!takesNothing(status));
     const isBegun =

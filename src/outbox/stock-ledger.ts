@@ -37,7 +37,9 @@ export interface LedgerStock {
   show: boolean | null;
 }
 
-type Place = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
+/** One stock. */
+export type Place = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
+
 type Row = Omit<LedgerStock, 'address' | 'show'> & {
   address: string;
   show: number | null;

@@ -1,6 +1,12 @@
 import type { Parts } from '../app/parts.ts';
 import { findProducts } from '../app/readers.ts';
-import { type Branch, type ProductDifference, productDifferences } from '../catalog/product.ts';
+import {
+  asKept,
+  type Branch,
+  type ProductDifference,
+  productDifferences,
+  type Scalar,
+} from '../catalog/product.ts';
 import { CatalogSweep, type SweepRequest, type SweepTarget } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
@@ -13,8 +19,6 @@ import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll
 import { compileSpellings } from '../orders/spellings.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
-
-type Scalar = string | number | boolean | null;
 
 /** One value that the mirror and the platform tell differently. */
 export interface OrderDifference {
@@ -43,12 +47,6 @@ export function orderDifferences(
     differences.push({ orderId, field: 'items', mirror, platform });
   }
   return differences;
-}
-
-/** The mirror keeps true and false as 1 and 0. */
-function asKept(value: Scalar): string | null {
-  if (value === null) return null;
-  return typeof value === 'boolean' ? String(Number(value)) : String(value);
 }
 
 function itemsText(items: readonly OrderItem[]): string {

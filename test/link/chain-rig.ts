@@ -13,13 +13,13 @@ import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { beginHub, noteStream } from '../../src/link/hub-feed.ts';
-import { InProcessServer } from '../../src/link/in-process.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { InProcessServer } from './in-process.ts';
 
 function configOf(text: string): Config {
   const read = readConfig({ file: 'chain.toml', env: {}, text });

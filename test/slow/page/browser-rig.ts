@@ -5,7 +5,7 @@ import { type Browser, type BrowserContextOptions, chromium, type Page } from 'p
 import { silentLog } from '../../../src/core/log.ts';
 import { systemClock } from '../../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../../src/daemon/daemon.ts';
-import { InProcessServer } from '../../../src/link/in-process.ts';
+import { InProcessServer } from '../../link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
 import { MAIN, NODE, openWorkplace, SECRET, type Workplace } from '../../support/workplace.ts';
 

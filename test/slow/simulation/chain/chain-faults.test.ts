@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Hub } from '../../../../src/link/hub.ts';
-import { InProcessServer } from '../../../../src/link/in-process.ts';
 import type { DownMessage } from '../../../../src/link/link.ts';
+import { InProcessServer } from '../../../link/in-process.ts';
 import { type Sabotage, simulateChain } from './chain-days.ts';
 
 const SEEDS_MAX = 60;

@@ -1,5 +1,5 @@
-import { TillsyncError } from '../core/errors.ts';
-import type { BranchLink, DownMessage, HubLink, Question, SupportHandler } from './link.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import type { BranchLink, DownMessage, HubLink, Question, SupportHandler } from '../../src/link/link.ts';
 
 type Handler = (branch: string, question: Question, body: string) => Promise<string>;
 
