@@ -1,6 +1,6 @@
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch } from '../config/roles.ts';
+import { isBranch, isHub } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
 import type { Alarms } from '../core/alarm.ts';
 import { TillsyncError } from '../core/errors.ts';
@@ -154,7 +154,10 @@ async function build(options: PartsOptions, releasers: Releasers) {
 
   const branches = configuredBranches(config);
   const skewMs = () => platform.clock.skewMs();
-  const stores = new MirrorStores({ mirror, branches, clock, skewMs, safety: configuredSafety(config) });
+  const stores = new MirrorStores({
+    ...{ mirror, branches, areApart: isHub(config), clock, skewMs },
+    safety: configuredSafety(config),
+  });
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
     store: state.webhook,

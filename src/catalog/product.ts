@@ -39,10 +39,12 @@ export interface BranchDirectory {
   externalIdOf(subsidiaryId: string): string | undefined;
   /** The internal id of the only configured branch; undefined when there are several or its id is unknown. */
   readonly onlyId: string | undefined;
+  /** Whether each has a tillsync of its own: what is said of a change then names no place of another branch. */
+  readonly areApart: boolean;
 }
 
 /** A directory from the configured branches. */
-export function branchDirectory(branches: readonly Branch[]): BranchDirectory {
+export function branchDirectory(branches: readonly Branch[], areApart = false): BranchDirectory {
   const ids = new Map<string, string>();
   const externalIds = new Map<string, string>();
   for (const { subsidiaryId, externalId } of branches) {
@@ -51,6 +53,7 @@ export function branchDirectory(branches: readonly Branch[]): BranchDirectory {
     externalIds.set(subsidiaryId, externalId);
   }
   return {
+    areApart,
     idOf: (externalId) => ids.get(externalId),
     externalIdOf: (subsidiaryId) => externalIds.get(subsidiaryId),
     onlyId: branches.length === 1 ? (branches[0]?.subsidiaryId ?? undefined) : undefined,

@@ -12,7 +12,9 @@ export interface UnassignedOrder {
 
 /** Orders that name no branch: how many, and the first few stores that they name. Within the caller's transaction. */
 export function unassigned(db: Database.Database): { orders: number; stores: (string | null)[] } {
-  const orders = sqlOf(db).value<number>('SELECT count(*) FROM unassigned_orders WHERE branch IS NULL') ?? 0;
+  const count =
+    'SELECT count(*) FROM unassigned_orders u JOIN orders USING (order_id) WHERE u.branch IS NULL';
+  const orders = sqlOf(db).value<number>(count) ?? 0;
   const names = `SELECT DISTINCT store_external_id FROM unassigned_orders u JOIN orders USING (order_id)
     WHERE u.branch IS NULL ORDER BY 1 LIMIT 5`;
   return { orders, stores: orders === 0 ? [] : sqlOf(db).values<string | null>(names) };

@@ -90,6 +90,8 @@ export interface Applied {
   orders: number;
   /** Whether the feed has a gap here, so that only a snapshot helps. */
   hasGap: boolean;
+  /** Whether it may yet close: what is missing is of the same life, and the server gives again what was lost on the way. */
+  mayClose: boolean;
 }
 
 const ORDER = z.object({
@@ -121,7 +123,7 @@ export function applyDown(
   const { db } = stores;
   let { epoch, mark } = branchPlace(db);
   const { line } = branchPlace(db);
-  const applied: Applied = { orders: 0, hasGap: false };
+  const applied: Applied = { orders: 0, hasGap: false, mayClose: false };
   for (const message of messages) {
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
@@ -129,6 +131,7 @@ export function applyDown(
     if (isSnapshot) applied.hasGap = false;
     else if (message.epoch !== epoch || message.n > mark + 1) {
       applied.hasGap = true;
+      applied.mayClose = message.epoch === epoch;
       continue;
     } else if (message.n <= mark) continue;
     if (applyOne(stores, message, spellings, nowMs)) applied.orders += 1;

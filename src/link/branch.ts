@@ -42,6 +42,8 @@ const LOOK_EVERY_MS = 500;
 const PRUNED_AT_ONCE = 1_000;
 /** Characters of what is taken in by one transaction, by about one message more at the most. */
 const PART_LENGTH = 500_000;
+/** The server gives again what was not taken for ten seconds; a gap that is older than this will not close. */
+export const GAP_MAX_MS = 25_000;
 /** Longer than a message that was given and not taken is kept back. */
 const IDLES_MAX = 3;
 
@@ -81,6 +83,8 @@ export class BranchFollower {
   #ownLine: string | undefined;
   /** Up to this number the feed was given to the server, as the hub said last. */
   #published = 0;
+  /** Since when what came last does not follow on what is here. */
+  #gapSinceMs: number | undefined;
   /** How many times running the server had nothing more though something is missing. */
   #idles = 0;
 
@@ -133,15 +137,24 @@ export class BranchFollower {
 
   async #takePart(messages: readonly DownMessage[]): Promise<void> {
     const { stores, spellings, clock, onOrders, log } = this.#options;
-    const { orders, hasGap } = await stores.write((own) =>
+    const { orders, hasGap, mayClose } = await stores.write((own) =>
       applyDown(own, messages, spellings, clock.nowMs()),
     );
+    if (orders > 0) onOrders();
+    if (!hasGap || !mayClose) this.#gapSinceMs = undefined;
+    else if (!this.#wantsSnapshot) {
+      const nowMs = clock.monotonicMs();
+      this.#gapSinceMs ??= nowMs;
+      if (nowMs - this.#gapSinceMs < GAP_MAX_MS) {
+        // Not taken, so that the server gives all of it again in its order.
+        throw new TillsyncError('link-down', 'A part of the feed was lost on the way; it is waited for.');
+      }
+    }
     if (hasGap && !this.#wantsSnapshot) {
       log.info({}, 'the feed of the hub has a gap here; a snapshot is asked for');
       this.#up.wake();
     }
     this.#wantsSnapshot = hasGap;
-    if (orders > 0) onOrders();
   }
 
   /** The end of a feed is missing where the server has nothing more: another machine took it, or it was lost. */
@@ -217,6 +230,10 @@ export class BranchFollower {
     for (const each of answer.freshness) mirror.adoptFreshness(each);
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => noteUp(db, answer.upTo));
+      // Where only the answer was lost, nothing is left that would say so.
+      const push = mirror.freshness().find(({ subject }) => subject === 'outbox.push');
+      if (push?.state === 'failing' && mirror.read(waitingUp).waiting === 0)
+        mirror.freshnessBoard.ok('outbox.push');
     } else {
       log.warn({}, 'the mirror of this branch or that of the hub is an older copy; a snapshot is asked for');
       await this.#beginLine(true);

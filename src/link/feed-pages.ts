@@ -98,12 +98,15 @@ function addOrders(
 ): number | null {
   const isOpen = stage === 'open';
   const part = `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders INDEXED BY orders_by_store
-    WHERE store_external_id = @store AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
+    WHERE store_external_id = @store
+      AND NOT EXISTS (SELECT 1 FROM unassigned_orders u WHERE u.order_id = orders.order_id AND u.branch <> @branch)
+      AND ${isOpen ? 'seq > @after AND seq <= @seq ORDER BY seq' : 'seq < @after AND seq <= @seq ORDER BY seq DESC'}
     LIMIT ${LOOKED_AT}`;
   const stores = sqlOf(db).values<string>('SELECT store_id FROM feed_stores WHERE branch = ?', branch);
   const found = stores.flatMap((store) =>
     sqlOf(db).rows<{ orderId: string; seq: number; open: number; forgotten: number }>(part, {
       store,
+      branch,
       after,
       seq,
     }),

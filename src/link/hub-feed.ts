@@ -12,6 +12,7 @@ import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
 import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
 import type { Hello, HelloAnswer, Result, UpItem } from './link.ts';
+import type { MayCause } from './question-gate.ts';
 
 /** A branch with a tillsync of its own, as the hub's configuration has it. */
 export interface FeedBranch extends Branch {
@@ -230,13 +231,22 @@ export function publishedTo(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>(sql, { branch }) ?? 0;
 }
 
-/** Takes note of where a branch is, and writes it a snapshot where it cannot go on without one. */
-export function takeHello(db: Database.Database, branch: string, hello: Hello, nowMs: number): void {
+/**
+ * Takes note of where a branch is, and writes it a snapshot where it cannot go on without one and `may` cause it; else
+ * it asks again. Gives what it did cause.
+ */
+export function takeHello(
+  db: Database.Database,
+  branch: string,
+  hello: Hello,
+  { may, nowMs }: { may: MayCause; nowMs: number },
+): MayCause {
+  const nothing = { snapshot: false, epoch: false };
   const row = branchRow(db, branch);
-  if (!row) return;
+  if (!row) return nothing;
   if (row.line !== hello.line) {
     // It begins one of its own then, and asks again.
-    if (!hello.isOwnLine) return;
+    if (!hello.isOwnLine) return nothing;
     sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
     // Its numbers of changes may mean others than those that were handed up under them before.
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
@@ -244,21 +254,22 @@ export function takeHello(db: Database.Database, branch: string, hello: Hello, n
   const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
   if (hello.epoch === epoch && hello.mark > row.lastN) {
     // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.
+    if (!may.epoch) return nothing;
     beginEpoch(db);
     beginSnapshot(db, branch, hello.line, nowMs);
-    return;
+    return { snapshot: true, epoch: true };
   }
   const isOtherEpoch = hello.epoch !== epoch;
-  if (!isOtherEpoch && !hello.wantsSnapshot) return;
+  if (!may.snapshot || (!isOtherEpoch && !hello.wantsSnapshot)) return nothing;
   // One that was written for an earlier mirror of this branch is of no use to a new one.
   const madeMs =
     row.snapshotAt === null || row.line !== hello.line
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  if (!(isRecent && (isOtherEpoch || hello.mark < row.snapshotN))) {
-    beginSnapshot(db, branch, hello.line, nowMs);
-  }
+  if (isRecent && (isOtherEpoch || hello.mark < row.snapshotN)) return nothing;
+  beginSnapshot(db, branch, hello.line, nowMs);
+  return { snapshot: true, epoch: false };
 }
 
 /**

@@ -245,7 +245,8 @@ export class Hub {
     this.#heard.set(branch, { instance: hello.instance, seq });
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     if (mirror.read((db) => isNews(db, branch, hello))) {
-      await mirror.write((db) => takeHello(db, branch, hello, clock.nowMs()));
+      const options = { may: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
+      this.#gate.noteCaused(branch, await mirror.write((db) => takeHello(db, branch, hello, options)));
     }
     const { instance, mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };

@@ -31,6 +31,8 @@ const NO_RESPONDERS = 503;
 /** The server's own code, such as for `error creating store for consumer`. */
 const CONSUMER_NOT_MADE = 10_012;
 const SECOND_NS = 1_000_000_000;
+/** After so long the server gives again what a branch did not take, such as what was on a line that broke. */
+const ACK_WAIT_NS = 10 * SECOND_NS;
 const KEPT_S = 7 * 86_400;
 const STREAM_BYTES = 8 * 1024 ** 3;
 
@@ -194,7 +196,10 @@ export class NatsHubLink implements HubLink {
         duplicate_window: 120 * SECOND_NS,
       });
       const there = new Set<string>();
-      for await (const consumer of consumers.list(STREAM)) there.add(consumer.name);
+      for await (const { name, config } of consumers.list(STREAM)) {
+        there.add(name);
+        if (config.ack_wait !== ACK_WAIT_NS) await consumers.update(STREAM, name, { ack_wait: ACK_WAIT_NS });
+      }
       for (const branch of branches.filter((name) => !there.has(name))) {
         const consumer = {
           durable_name: branch,
@@ -202,6 +207,7 @@ export class NatsHubLink implements HubLink {
           ack_policy: 'all',
           deliver_policy: 'all',
           max_ack_pending: 10 * FETCH_MAX,
+          ack_wait: ACK_WAIT_NS,
         } as const;
         await consumers.add(STREAM, consumer).catch(async (cause) => {
           // Files of another key, or damaged ones, are in the way. They hold nothing that the hub cannot say again.
@@ -231,7 +237,7 @@ export class NatsHubLink implements HubLink {
         about.set('e', epoch);
         about.set('n', String(n));
         about.set('k', kind);
-        const how = { msgID: `${epoch}:${branch}:${n}`, headers: about, timeout: PUBLISH_TIMEOUT_MS };
+        const how = { msgID: idOf({ epoch, branch, n }), headers: about, timeout: PUBLISH_TIMEOUT_MS };
         return client.publish(downSubject(branch), body, how);
       }),
     );
@@ -247,6 +253,8 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = async (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
+      // The hub may publish anywhere: nobody has it do so where the one who asks may not.
+      if (!message.reply?.startsWith(`${inboxOf(branch)}.`)) return;
       message.respond(await handler(branch, question as Question, message.string()));
     };
     for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
@@ -392,7 +400,8 @@ export class NatsBranchLink implements BranchLink {
     const flush = async () => {
       const last = batch.at(-1);
       if (!last) return;
-      await take(batch.map((message) => downMessage(this.#branch, message)));
+      const own = batch.filter((message) => isOf(this.#branch, message));
+      if (own.length > 0) await take(own.map((message) => downMessage(this.#branch, message)));
       last.ack();
       batch = [];
     };
@@ -424,6 +433,16 @@ export class NatsBranchLink implements BranchLink {
   close(): Promise<void> {
     return this.#wire.close();
   }
+}
+
+/** Whether the hub wrote it for this branch: another one can have its own entries delivered under a subject of ours. */
+function isOf(branch: string, { headers }: JsMsg): boolean {
+  const header = (name: string) => headers?.get(name) ?? '';
+  return header('Nats-Msg-Id') === idOf({ branch, epoch: header('e'), n: Number(header('n')) });
+}
+
+function idOf({ epoch, branch, n }: Pick<DownMessage, 'epoch' | 'branch' | 'n'>): string {
+  return `${epoch}:${branch}:${n}`;
 }
 
 function downMessage(branch: string, message: JsMsg): DownMessage {

@@ -11,6 +11,17 @@ const PER_SECOND = 20;
 const ITEMS_BURST = 5_000;
 const ITEMS_PER_SECOND = 330;
 const TOLD_EVERY_MS = 60_000;
+/** Snapshots that one branch may cause within a minute. */
+const SNAPSHOTS_MAX = 10;
+const SNAPSHOTS_WINDOW_MS = 60_000;
+/** A new life of the feed costs every branch a snapshot; the hub is restored less often. */
+const EPOCH_EVERY_MS = 600_000;
+
+/** What a hello may cause: the work of it is the hub's, and falls on all branches. */
+export interface MayCause {
+  snapshot: boolean;
+  epoch: boolean;
+}
 
 interface Asker {
   isAsking: boolean;
@@ -18,12 +29,15 @@ interface Asker {
   itemsLeft: number;
   filledMs: number;
   toldMs: number;
+  snapshots: number;
+  snapshotsSinceMs: number;
 }
 
 /** Keeps a branch that asks without measure from taking the hub's time from the others. */
 export class QuestionGate {
   readonly #clock: Clock;
   readonly #askers = new Map<string, Asker>();
+  #epochMs = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -52,6 +66,23 @@ export class QuestionGate {
     return 0;
   }
 
+  /** What its hello may cause now. */
+  mayCause(branch: string): MayCause {
+    const asker = this.#asker(branch);
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs >= asker.snapshotsSinceMs + SNAPSHOTS_WINDOW_MS) {
+      asker.snapshots = 0;
+      asker.snapshotsSinceMs = nowMs;
+    }
+    return { snapshot: asker.snapshots < SNAPSHOTS_MAX, epoch: nowMs >= this.#epochMs + EPOCH_EVERY_MS };
+  }
+
+  /** What it did cause. */
+  noteCaused(branch: string, { snapshot, epoch }: MayCause): void {
+    if (snapshot) this.#asker(branch).snapshots += 1;
+    if (epoch) this.#epochMs = this.#clock.monotonicMs();
+  }
+
   leave(branch: string): void {
     this.#asker(branch).isAsking = false;
   }
@@ -71,7 +102,7 @@ export class QuestionGate {
     const nowMs = this.#clock.monotonicMs();
     const asker = {
       ...{ isAsking: false, left: BURST, itemsLeft: ITEMS_BURST, filledMs: nowMs },
-      toldMs: Number.NEGATIVE_INFINITY,
+      ...{ toldMs: Number.NEGATIVE_INFINITY, snapshots: 0, snapshotsSinceMs: nowMs },
     };
     this.#askers.set(branch, asker);
     return asker;

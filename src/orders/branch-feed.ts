@@ -27,8 +27,11 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const order = merged();
   const { orderId } = order.reading;
   const branch = branchOf(db, orderId);
-  if (branch !== undefined) addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
-  else {
+  if (branch !== undefined) {
+    addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
+    // It names its store by now.
+    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
+  } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(note, orderId);
   }

@@ -116,7 +116,10 @@ export class OutboxIntake {
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#newestSeq(), zeroHold, guards } = options;
       const fresh = this.#freshZeros(placed);
-      const hold = fresh.size === 0 ? undefined : (zeroHold ?? this.holdFor(fresh.size, guards));
+      const [first] = [...fresh.values()].flat();
+      // What another branch with a tillsync of its own sold out says nothing of this one's.
+      const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
+      const hold = first && (zeroHold ?? this.holdFor(fresh.size, guards, within));
       for (const each of [...fresh.values()].flat()) {
         each.zeroedAt = createdAt;
         each.hold = hold;
@@ -189,12 +192,13 @@ export class OutboxIntake {
     return [...this.#freshZeros(items.map((item) => this.#placed(item))).keys()];
   }
 
-  /** Why so many stocks at once may not go to zero; undefined: they may. */
-  holdFor(freshZeros: number, guards: GuardSettings): GuardReason | undefined {
+  /** Why so many stocks at once may not go to zero, beside those before; undefined: they may. `branch`: of it alone. */
+  holdFor(freshZeros: number, guards: GuardSettings, branch?: string): GuardReason | undefined {
     if (guards.zeroItemsMax === 0 || freshZeros === 0) return undefined;
     const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
-    const zeroed = 'SELECT count(*) FROM outbox WHERE zeroed_at >= ? AND held_guard IS NULL';
-    const withinWindow = this.#sql.value(zeroed, since) ?? 0;
+    const zeroed =
+      'SELECT count(*) FROM outbox WHERE zeroed_at >= @since AND held_guard IS NULL AND branch = coalesce(@branch, branch)';
+    const withinWindow = this.#sql.value(zeroed, { since, branch: branch ?? null }) ?? 0;
     return guardZeroItems({ inHandOver: freshZeros, withinWindow }, guards);
   }
 

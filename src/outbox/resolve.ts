@@ -119,18 +119,20 @@ export function resolveStock(
     if (places.length > 0) return ofPlaces(change, branch, places, inBranch, catalog);
   }
   const mappings = mappingsIn();
-  if (mappings.length === 0) return unknownStock(change, branch, catalog, alreadyRead);
+  if (mappings.length === 0) return unknownStock(change, branch, { catalog, branches, alreadyRead });
   // A branch whose internal id nobody knows cannot be compared with the mappings.
-  if (branch.id === undefined && branch.externalId !== undefined) return asIs(change, branch, mappings);
+  if (branch.id === undefined && branch.externalId !== undefined)
+    return asIs(change, branch, mappings, branches);
 
   const ofSku = sku === undefined ? mappings : mappings.filter((each) => each.sku === sku);
   if (ofSku.length === 0) {
-    const why = `externalId ${externalId} is no mapping of sku ${sku}; it belongs to`;
-    return rejectedAmong('contradiction', why, mappings);
+    const why = `externalId ${externalId} is no mapping of sku ${sku}`;
+    return rejectedElsewhere('contradiction', why, 'it belongs to', mappings, branches);
   }
   if (branch.id !== undefined) {
     if (!alreadyRead) return { state: 'needs-read', query: queryOf(change) };
-    return rejectedAmong('not-in-branch', `${nameOf(change)} is not in branch ${branch.id}; it is`, ofSku);
+    const why = `${nameOf(change)} is not in branch ${branch.id}`;
+    return rejectedElsewhere('not-in-branch', why, 'it is', ofSku, branches);
   }
   const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.onlyId) : [];
   return ofPlaces(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
@@ -180,13 +182,12 @@ function ofPlaces(
 function unknownStock(
   change: StockChange,
   branch: NamedBranch,
-  catalog: CatalogLookup,
-  alreadyRead: boolean,
+  { catalog, branches, alreadyRead = false }: ResolveOptions,
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
     // Without a whole catalogue absence means nothing; only a sku must be read, to learn its externalId.
-    if (!catalog.isComplete && externalId !== undefined) return asIs(change, branch, []);
+    if (!catalog.isComplete && externalId !== undefined) return asIs(change, branch, [], branches);
     return { state: 'needs-read', query: queryOf(change) };
   }
   return externalId === undefined && catalog.productOf(sku ?? '') !== undefined
@@ -194,12 +195,17 @@ function unknownStock(
     : rejected('unknown-product', `The platform knows no product with ${nameOf(change)}.`);
 }
 
-function asIs(change: StockChange, branch: NamedBranch, mappings: readonly CatalogMapping[]): Resolution {
+function asIs(
+  change: StockChange,
+  branch: NamedBranch,
+  mappings: readonly CatalogMapping[],
+  branches: BranchDirectory,
+): Resolution {
   const externalIds = new Set(mappings.map((each) => each.externalId));
   const externalId = change.externalId ?? (externalIds.size === 1 ? mappings[0]?.externalId : undefined);
   if (externalId === undefined) {
-    const why = `The configuration does not say which subsidiaryId branch ${branch.externalId} has; sku ${change.sku} is`;
-    return rejectedAmong('unknown-branch', why, mappings);
+    const why = `The configuration does not say which subsidiaryId branch ${branch.externalId} has`;
+    return rejectedElsewhere('unknown-branch', why, `sku ${change.sku} is`, mappings, branches);
   }
   const words: StockChange = { externalId, qty: change.qty };
   if (branch.id !== undefined) words.subsidiaryId = branch.id;
@@ -222,6 +228,19 @@ function rejectedAmong(
   candidates: readonly CatalogMapping[],
 ): Rejection {
   return rejected(code, `${why} ${describeCandidates(candidates)}.`, candidates);
+}
+
+/** Where it is instead is said only to who may know of other branches. */
+function rejectedElsewhere(
+  code: Rejection['code'],
+  why: string,
+  link: string,
+  candidates: readonly CatalogMapping[],
+  { areApart }: BranchDirectory,
+): Rejection {
+  return areApart
+    ? rejected(code, `${why}.`, candidates)
+    : rejectedAmong(code, `${why}; ${link}`, candidates);
 }
 
 function countPlaces(mappings: readonly CatalogMapping[]): number {

@@ -15,6 +15,8 @@ import { type SafetyRule, SafetyStock, StockLedger } from './stock-ledger.ts';
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
   branches: readonly Branch[];
+  /** See `BranchDirectory`. */
+  areApart?: boolean;
   clock: Clock;
   /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
   skewMs?: (() => number | undefined) | undefined;
@@ -41,12 +43,13 @@ export class Stores {
 
   constructor(
     db: Database.Database,
-    { branches, clock, skewMs, safety }: Omit<MirrorStoresOptions, 'mirror'>,
+    { branches, areApart, clock, skewMs, safety }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
     this.db = db;
     this.#clock = clock;
     this.lookup = new MirrorCatalog({ db, branches });
-    const options = { db, clock, catalog: this.lookup, branches: branchDirectory(branches), skewMs, safety };
+    const directory = branchDirectory(branches, areApart);
+    const options = { db, clock, catalog: this.lookup, branches: directory, skewMs, safety };
     this.safety = new SafetyStock(db);
     this.ledger = new StockLedger(db);
     this.reservations = new Reservations(options);

@@ -158,6 +158,48 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     }
   });
 
+  it('has no answer, and nothing of its own, put where it may not write', async () => {
+    const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(
+      hub.storage,
+      'SELECT keys FROM hub',
+      'state.db',
+    );
+    const own = await connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
+    try {
+      const { streams } = await jetstreamManager(own);
+      const kept = async () => {
+        const { state } = await streams.info('DOWN', { subjects_filter: 'd.B1' });
+        return { first: state.first_seq, ofB1: state.subjects?.['d.B1'] ?? 0 };
+      };
+      await until('B1 has caught up', () => chain.hasCaughtUp('B1', honest));
+      const before = await kept();
+      for (const reply of ['d.B1', '$JS.API.STREAM.PURGE.DOWN', '$JS.API.STREAM.DELETE.DOWN']) {
+        liar.publish('up.B2.hello', hello(), { reply });
+      }
+      await liar.flush();
+      await ask('up.B2.hello', hello());
+      expect(await kept()).toEqual(before);
+      const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+      const published = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
+      const isFed = `SELECT 1 FROM feed WHERE order_id = '${internalOrderId}'`;
+      await until('it is on the server', () => {
+        return rowsOf(hub.storage, isFed).length === 1 && rowsOf(hub.storage, published).length === 0;
+      });
+      for (let times = 0; times < 20; times++) {
+        liar.publish('$JS.API.CONSUMER.MSG.NEXT.DOWN.B2', '{"batch":10,"expires":1000000000}', {
+          reply: 'd.B1',
+        });
+      }
+      await liar.flush();
+      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+      const foreign = "SELECT order_id FROM orders WHERE store_external_id <> 'B1'";
+      expect(rowsOf(honest.storage, foreign)).toEqual([]);
+      expect(rowsOf(honest.storage, 'SELECT * FROM quarantine')).toEqual([]);
+    } finally {
+      await own.close();
+    }
+  }, 60_000);
+
   const hello = (more: object = {}) =>
     JSON.stringify({
       ...{ instance: 'liar', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'lie' },

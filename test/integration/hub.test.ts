@@ -55,6 +55,17 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     return { sku: Number(sku), externalId };
   };
 
+  /** Under the branch's own key. */
+  const connectAs = (name: string) => {
+    const sql = 'SELECT seed FROM link_key';
+    const seed = rowsOf<{ seed: string }>(branch(name).storage, sql, 'state.db')[0]?.seed as string;
+    return connect({
+      servers: `nats://127.0.0.1:${chain.port}`,
+      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
+      inboxPrefix: `_INBOX.${name}`,
+    });
+  };
+
   beforeAll(async () => {
     chain = await ChainPlace.open(11, BRANCHES);
     ({ hub } = chain);
@@ -94,6 +105,27 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     const whole = `SELECT payload, amount, customer_email, store_external_id FROM orders WHERE order_id = '${one.internalOrderId}'`;
     expect(rowsOf(branch('B1').storage, whole)).toEqual(rowsOf(hub.storage, whole));
   });
+
+  it('gives a branch again what it did not take, in its order, and needs no snapshot for it', async () => {
+    const place = branch('B1');
+    await daemons.B1?.end('SIGTERM');
+    const connection = await connectAs('B1');
+    const { internalOrderId: first } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    const consumer = await jetstream(connection, { checkAPI: false } as object).consumers.get('DOWN', 'B1');
+    // As on a line that breaks: it was sent, and nobody took it.
+    expect(await consumer.next({ expires: 10_000 })).not.toBeNull();
+    await connection.close();
+    const snapshots = () =>
+      rowsOf(hub.storage, "SELECT count(*) AS n FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'");
+    const before = snapshots();
+    const { internalOrderId: second } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    daemons.B1 = await chain.start(place);
+    const ids = () => ordersOf(place.storage).map(({ order_id }) => order_id);
+    await until('both are there', () => ids().includes(first) && ids().includes(second), 60_000);
+    const orders = `SELECT order_id AS id FROM order_events WHERE order_id IN ('${first}', '${second}') ORDER BY seq`;
+    expect(rowsOf(place.storage, orders)).toEqual([{ id: first }, { id: second }]);
+    expect(snapshots()).toEqual(before);
+  }, 90_000);
 
   it('brings a count from the inbox of a branch to the platform, and its final word back', async () => {
     const { sku, externalId } = product('sub-1');
@@ -213,13 +245,7 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
   });
 
   it('lets no branch read, answer or write what is of another', async () => {
-    const seed = rowsOf<{ seed: string }>(branch('B2').storage, 'SELECT seed FROM link_key', 'state.db')[0]
-      ?.seed as string;
-    const connection = await connect({
-      servers: `nats://127.0.0.1:${chain.port}`,
-      authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
-      inboxPrefix: '_INBOX.B2',
-    });
+    const connection = await connectAs('B2');
     const refused: string[] = [];
     const attempt = (what: string, act: () => Promise<unknown>) =>
       act().then(

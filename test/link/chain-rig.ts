@@ -7,10 +7,11 @@ import { openParts, type Parts } from '../../src/app/parts.ts';
 import { readConfig } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import { configError } from '../../src/config/source.ts';
+import { hasCode } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
-import { BranchFollower } from '../../src/link/branch.ts';
+import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { beginHub, noteStream } from '../../src/link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
@@ -221,6 +222,17 @@ export class BranchStore extends Store {
 
   /** Takes what the server has for this branch. */
   async follow(): Promise<void> {
+    try {
+      await this.#followOnce();
+    } catch (error) {
+      // Behind a gap it waits for a while; this server gives the same again.
+      if (this.server.isDown || !hasCode(error, 'link-down')) throw error;
+      await this.clock.advance(GAP_MAX_MS);
+      await this.#followOnce();
+    }
+  }
+
+  async #followOnce(): Promise<void> {
     if (this.server.pending(this.name) === 0) return;
     const over = new AbortController();
     await this.link.follow(async (messages) => {

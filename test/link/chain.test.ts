@@ -1,6 +1,9 @@
 import { copyFileSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { verdictOf } from '../../src/health/verdict.ts';
+import { GAP_MAX_MS } from '../../src/link/branch.ts';
+import { composed } from '../../src/link/feed-pages.ts';
+import { unpublished } from '../../src/link/hub-feed.ts';
 import type { DownMessage } from '../../src/link/link.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
@@ -84,6 +87,25 @@ describe('what goes down', () => {
     await hub.order(4, 'B1');
     await settle();
     expectSame(chain, branch);
+  });
+
+  it('is waited for when a part of it was lost on the way, without a snapshot', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches, settle } = chain;
+    await settle();
+    const [branch] = branches;
+    const snapshots = "SELECT count(*) AS n FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'";
+    const before = hub.rows(snapshots);
+    for (const number of [1, 2, 3]) await hub.order(number, 'B1');
+    const entries = hub.parts.mirror.read((db) => unpublished(db, 10).map((entry) => composed(db, entry)));
+    const late = entries.slice(1);
+    await expect(branch.follower.take(late)).rejects.toMatchObject({ code: 'link-down' });
+    await clock.advance(GAP_MAX_MS - 1);
+    await expect(branch.follower.take(late)).rejects.toMatchObject({ code: 'link-down' });
+    expect(branch.orders()).toEqual([]);
+    await settle();
+    expectSame(chain, branch);
+    expect(hub.rows(snapshots)).toEqual(before);
   });
 
   it('is said again when the server has lost it', async () => {

@@ -94,7 +94,8 @@ export class ChainDays {
         while (await hub.push());
       });
       await hub.publish();
-      for (const branch of branches) await branch.follow();
+      // Behind a gap a branch waits for a while.
+      for (const branch of branches) await this.#try(() => branch.follow());
     }
   }
 
