@@ -92,4 +92,37 @@ describe('orders that name no known branch', () => {
       code: 'usage',
     });
   });
+
+  it('stay with the branch that a person gave them to, also once their store is a branch of its own', async () => {
+    const { hub, branches, settle } = await openChain();
+    const [branch, other] = branches;
+    await settle();
+    await hub.order(1, 'B9');
+    await hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B1', AT));
+    await settle();
+    // The configuration names it by now, and that branch hears everything anew.
+    await hub.parts.mirror.write((db) =>
+      db.prepare("INSERT INTO feed_stores (store_id, branch) VALUES ('B9', 'B2')").run(),
+    );
+    await other.stop();
+    other.loseMirror();
+    await other.start();
+    await hub.order(2, 'B9');
+    await settle();
+    expect(branch.rows(STEPS)).toEqual([{ order_id: idOf(1), status: 'pending' }]);
+    expect(other.rows(STEPS)).toEqual([{ order_id: idOf(2), status: 'pending' }]);
+  });
+
+  it('are no more so once they name a branch', async () => {
+    const { hub, branches, settle } = await openChain();
+    await settle();
+    await hub.order(1, 'B9');
+    expect(hub.parts.mirror.read(unassigned).orders).toBe(1);
+    await hub.order(1, 'B1', 'payment-approved');
+    await settle();
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 0, stores: [] });
+    const assign = hub.parts.mirror.write((db) => assignOrder(db, idOf(1), 'B2', AT));
+    await expect(assign).rejects.toMatchObject({ code: 'usage' });
+    expect(branches[1].orders()).toEqual([]);
+  });
 });

@@ -239,6 +239,75 @@ describe('what goes down', () => {
   });
 });
 
+describe('a branch that says hello', () => {
+  const saying = async () => {
+    const chain = await openChain();
+    await chain.settle();
+    const [{ epoch, mark, line } = { epoch: '', mark: 0, line: '' }] = chain.branches[1].rows<{
+      epoch: string;
+      mark: number;
+      line: string;
+    }>('SELECT epoch, mark, line FROM link');
+    const hello = (more: object) => {
+      const own = {
+        instance: 'liar',
+        isStart: true,
+        epoch,
+        mark,
+        wantsSnapshot: false,
+        line,
+        isOwnLine: true,
+      };
+      const body = { ...own, waiting: 0, oldestWaitingAt: null, version: '0', ...more };
+      return chain.hub.hub.answer('B2', 'hello', JSON.stringify(body));
+    };
+    const count = (sql: string) => chain.hub.rows<{ n: number }>(sql)[0]?.n ?? 0;
+    return { ...chain, hello, count, mark };
+  };
+
+  it('that it heard more than there is begins a new life of the feed once, and not again and again', async () => {
+    const { hub, hello } = await saying();
+    const epoch = () => hub.rows<{ epoch: string }>('SELECT epoch FROM hub')[0]?.epoch;
+    const before = epoch();
+    await hello({ mark: 1e9 });
+    const after = epoch();
+    expect(after).not.toBe(before);
+    for (let times = 0; times < 20; times++) await hello({ mark: 1e9, epoch: after });
+    expect(epoch()).toBe(after);
+  });
+
+  it('on a new line each time gets a few snapshots a minute', async () => {
+    const { clock, hello, count } = await saying();
+    const snapshots = () =>
+      count("SELECT count(*) AS n FROM feed WHERE branch = 'B2' AND kind = 'snapshot-begin'");
+    const before = snapshots();
+    for (let times = 0; times < 50; times++) await hello({ epoch: null, mark: 0, line: `line-${times}` });
+    expect(snapshots() - before).toBeLessThanOrEqual(10);
+    await clock.advance(60_000);
+    await hello({ epoch: null, mark: 0, line: 'later' });
+    expect(snapshots() - before).toBeGreaterThan(1);
+  });
+
+  it('says that its changes arrived where only the answer was lost', async () => {
+    const { branches, server, settle } = await openChain();
+    await settle();
+    const [branch] = branches;
+    const over = new AbortController();
+    const handing = branch.follower.handUp(over.signal, () => {});
+    const push = () =>
+      branch.parts.mirror.freshness().find(({ subject }) => subject === 'outbox.push')?.state;
+    await branch.clock.advance(2_000);
+    server.lostAnswers = 1;
+    await branch.count('P1', 5, 'count');
+    await branch.clock.advance(1_000);
+    expect(push()).toBe('failing');
+    await branch.clock.advance(60_000);
+    over.abort();
+    await handing;
+    expect(push()).not.toBe('failing');
+  });
+});
+
 describe('what goes up', () => {
   it('is one value for each product, however long it waited', async () => {
     const { branches, hub, server, settle } = await openChain();

@@ -32,6 +32,17 @@ describe('guard rails', () => {
     expect(zero(3)).toBe('pending');
   });
 
+  it('count what a branch with a tillsync of its own sells out apart from all others', () => {
+    const out = swept([...many, TEA]);
+    const guards = { ...GUARDS_OFF, zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
+    const zero = (externalId: string, branch: string) => {
+      const change = { externalId, qty: 0, subsidiaryId: branch };
+      return out.intake.accept([{ kind: 'stock', change }], { source: 'branch', guards, branch })[0]?.state;
+    };
+    expect([zero('M0', 's1'), zero('M1', 's1'), zero('M2', 's1')]).toEqual(['pending', 'pending', 'held']);
+    expect(zero('A', 's2')).toBe('pending');
+  });
+
   it('hold a price beyond its factor beside what waits, until it is dropped or overruled', () => {
     const out = swept();
     out.accept('product', [{ sku: 10, price: 1100 }], { priceFactorMax: 2 });

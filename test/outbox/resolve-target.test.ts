@@ -104,6 +104,18 @@ describe('the target of a stock change', () => {
     expect(brief(stock({ externalId: 'posA', subsidiaryId: 's2' }, { alreadyRead }))).toBe('not-in-branch');
   });
 
+  it('names no place of another branch where each has a tillsync of its own', () => {
+    const apart = branchDirectory([{ subsidiaryId: 's2', externalId: 'B2' }], true);
+    const messageOf = (change: object) => {
+      const found = stock({ ...change, subsidiaryId: 's2' }, { branches: apart, alreadyRead: true });
+      return found.state === 'rejected' ? found.message : found.state;
+    };
+    expect(messageOf({ externalId: 'posA' })).toBe('externalId posA is not in branch s2.');
+    expect(messageOf({ externalId: 'posA', sku: '20' })).toBe('externalId posA is no mapping of sku 20.');
+    const told = stock({ externalId: 'posA', subsidiaryId: 's2' }, { alreadyRead: true });
+    expect(told).toMatchObject({ message: expect.stringContaining('s1') });
+  });
+
   it('is sent as it is while the catalogue is not whole, except that a sku must be read', () => {
     const empty = catalogOf([], false);
     expect(brief(stock({ externalId: 'new', subsidiaryExternalId: 'B9' }, { catalog: empty }))).toEqual([
