@@ -258,4 +258,16 @@ describe('what happens when', () => {
     const [report] = hub.parts.state.hub.branches();
     expect(report?.report).toMatchObject({ quarantined: 1 });
   });
+
+  it('an order is longer than the server takes', async () => {
+    const { hub, branch, settle } = await running();
+    const long = { reading: 'ñ'.repeat(4_100_000) };
+    await hub.parts.mirror.write((db) =>
+      addToFeed(db, 'B1', 'order', long, { at: '2026-01-15T12:00:00.000Z' }),
+    );
+    await hub.order(1, 'B1');
+    await settle();
+    expect(ids(branch)).toEqual([idOf(1)]);
+    expect(branch.rows('SELECT payload FROM quarantine')).toEqual([{ payload: '{}' }]);
+  });
 });
