@@ -51,6 +51,11 @@ export function branchPlace(db: Database.Database): BranchPlace {
   return sqlOf(db).row<BranchPlace>(sql) ?? { epoch: null, mark: 0, line: '', lastU: 0 };
 }
 
+/** Lives of the hub's feed that this mirror has left; the last of them. */
+export function leftEpochs(db: Database.Database): string[] {
+  return JSON.parse(sqlOf(db).value<string>('SELECT left_epochs FROM link') ?? '[]') as string[];
+}
+
 /** Whether the hub's word fits what was handed up from here; else this mirror, or the hub's, is an older copy. */
 export function isAgreed(
   db: Database.Database,
@@ -94,6 +99,9 @@ export interface Applied {
   mayClose: boolean;
 }
 
+/** More of them than a hub is restored while a server keeps messages. */
+const LEFT_MAX = 20;
+
 const ORDER = z.object({
   source: z.enum(['webhook', 'poll']),
   observedAt: z.string(),
@@ -123,11 +131,14 @@ export function applyDown(
   const { db } = stores;
   let { epoch, mark } = branchPlace(db);
   const { line } = branchPlace(db);
+  const left = leftEpochs(db);
   const applied: Applied = { orders: 0, hasGap: false, mayClose: false };
   for (const message of messages) {
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
       (message.epoch === epoch ? message.n > mark : isForLine(message, line));
+    // Of an earlier life, which the server gives once more.
+    if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     if (isSnapshot) applied.hasGap = false;
     else if (message.epoch !== epoch || message.n > mark + 1) {
       applied.hasGap = true;
@@ -135,9 +146,11 @@ export function applyDown(
       continue;
     } else if (message.n <= mark) continue;
     if (applyOne(stores, message, spellings, nowMs)) applied.orders += 1;
+    if (epoch !== null && epoch !== message.epoch) left.push(epoch);
     ({ epoch, n: mark } = message);
   }
-  sqlOf(db).run('UPDATE link SET epoch = ?, mark = ?', epoch, mark);
+  const sql = 'UPDATE link SET epoch = ?, mark = ?, left_epochs = ?';
+  sqlOf(db).run(sql, epoch, mark, JSON.stringify(left.slice(-LEFT_MAX)));
   return applied;
 }
 

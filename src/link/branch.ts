@@ -18,6 +18,7 @@ import {
   branchPlace,
   isAgreed,
   isUnderWay,
+  leftEpochs,
   nextUp,
   noteUp,
   takeBack,
@@ -214,6 +215,7 @@ export class BranchFollower {
     const question: Hello = {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
       ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
+      left: mirror.read(leftEpochs),
       seq: mirror.newestSeq(),
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),

@@ -252,8 +252,9 @@ export function takeHello(
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
   const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
-  if (hello.epoch === epoch && hello.mark > row.lastN) {
-    // The branch has heard more than this database ever said: it is an older copy, so its numbers begin a new life.
+  const isOlderCopy = hello.epoch === epoch ? hello.mark > row.lastN : hello.left.includes(epoch ?? '');
+  if (isOlderCopy) {
+    // The branch has heard more than this database ever said: its numbers begin a new life.
     if (!may.epoch) return nothing;
     beginEpoch(db);
     beginSnapshot(db, branch, hello.line, nowMs);

@@ -65,6 +65,8 @@ export const HELLO = z.object({
   /** null: a mirror that never heard the hub. */
   epoch: text.nullable(),
   mark: z.number().int().min(0),
+  /** Earlier lives of the feed that it has followed, and does not follow again. */
+  left: z.array(text).max(100).default([]),
   /** Whether it met a gap in the feed. */
   wantsSnapshot: z.boolean(),
   line: text,

@@ -2,6 +2,7 @@ import { copyFileSync, cpSync, renameSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
+import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
 import { FEED_KEPT_MS } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
@@ -211,6 +212,50 @@ describe('what happens when', () => {
     await hub.order(3, 'B1');
     await settle();
     expect(ids(branch)).toContain(idOf(3));
+  });
+
+  it('the hub is restored, and the server gives again what is of before: no order goes back', async () => {
+    const { hub, branch, settle } = await running();
+    const backup = backUp(hub);
+    await hub.order(1, 'B1');
+    await hub.order(1, 'B1', 'payment-approved');
+    const before = hub.parts.mirror.read((db) => {
+      const sql =
+        'SELECT (SELECT epoch FROM hub) AS epoch, branch, kind, body, feed_id AS feedId, order_id AS orderId';
+      const rows = db.prepare(`${sql}, n AS n FROM feed WHERE branch = 'B1' ORDER BY n`).all();
+      return (rows as FeedEntry[]).map((entry) => composed(db, entry));
+    });
+    expect(before.some(({ kind }) => kind === 'snapshot-begin')).toBe(true);
+    await settle();
+    await restore(hub, backup);
+    await hub.order(1, 'B1', 'ready');
+    await settle();
+    const events = branch.rows(EVENTS);
+    await branch.follower.take(before);
+    await settle();
+    expect(branch.rows(EVENTS)).toEqual(events);
+    expect(branch.rows('SELECT status FROM orders')).toEqual([{ status: 'ready' }]);
+  });
+
+  it('the hub goes on from a copy of before its last restore: its numbers begin anew once more', async () => {
+    const { hub, branch, settle } = await running();
+    await hub.order(1, 'B1');
+    await settle();
+    const backup = backUp(hub);
+    const older = `${backup}.older`;
+    copyFileSync(backup, older);
+    await restore(hub, backup);
+    await settle();
+    await hub.stop();
+    hub.loseMirror();
+    copyFileSync(older, hub.mirrorFile);
+    await hub.start();
+    await hub.order(2, 'B1');
+    await settle();
+    expect(ids(branch)).toEqual([idOf(1), idOf(2)]);
+    expect(
+      branch.rows('SELECT order_id FROM order_events GROUP BY order_id, status HAVING count(*) > 1'),
+    ).toEqual([]);
   });
 
   it('two machines work with the key of one branch', async () => {

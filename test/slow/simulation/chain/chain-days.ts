@@ -51,6 +51,8 @@ export class ChainDays {
   readonly steps: string[] = [];
   readonly faults: string[] = [];
   readonly forgotten = new Set<string>();
+  /** Orders whose customer was forgotten, and which a restored hub may know again. */
+  readonly known = new Set<string>();
   readonly #random: Random;
   #hasBackup = false;
   #copies = 0;
@@ -315,10 +317,11 @@ export class ChainDays {
     if (!this.#hasBackup) return;
     if (!hub.isOpen) await hub.open();
     this.#hasBackup = false;
+    // A backup of before knows the customer again; a branch may, or may not.
+    for (const id of this.forgotten) this.known.add(id);
+    this.forgotten.clear();
     await hub.restore(hub.backupFile);
     rmSync(hub.backupFile);
-    // A backup of before knows the customer again, and so does a branch.
-    this.forgotten.clear();
   }
 
   /** Another machine begins with a copy of the branch's files, works for a while and is switched off. */

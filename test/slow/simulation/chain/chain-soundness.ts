@@ -15,7 +15,7 @@ export function chainFaults(world: ChainWorld, days: ChainDays): string[] {
   const violations = sandbox.control.violations();
   return [
     ...branches.flatMap((branch) => [
-      ...orderFaults(world, branch),
+      ...orderFaults(world, branch, days),
       ...foreignFaults(world, branch),
       ...outboxFaults(branch),
       ...stockFaults(world, branch),
@@ -36,10 +36,13 @@ function waitingFaults([found]: { n: number }[]): string[] {
 const nameOf = ({ place }: SimulatedBranch) => place.externalId ?? place.subsidiaryId;
 
 /** 0 lost, 0 doubled. Whether the hub itself has all of the platform's is the simulation of one store's to say. */
-function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch): string[] {
+function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { known }: ChainDays): string[] {
   const faults: string[] = [];
-  const here = branch.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch));
-  const atHub = hub.rows<{ order_id: string; status: string }>(SHOWN, nameOf(branch));
+  const shownAt = (store: ChainWorld['hub'] | SimulatedBranch) =>
+    store
+      .rows<{ order_id: string; status: string; customer_email: string | null }>(SHOWN, nameOf(branch))
+      .map((order) => (known.has(order.order_id) ? { ...order, customer_email: null } : order));
+  const [here, atHub] = [shownAt(branch), shownAt(hub)];
   const byId = new Map(here.map((order) => [order.order_id, JSON.stringify(order)]));
   for (const order of atHub) {
     const shown = byId.get(order.order_id);
