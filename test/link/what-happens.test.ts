@@ -231,7 +231,10 @@ describe('what happens when', () => {
     await hub.order(1, 'B1', 'ready');
     await settle();
     const events = branch.rows(EVENTS);
+    const place = branch.rows('SELECT epoch, mark FROM link');
     await branch.follower.take(before);
+    expect(branch.rows('SELECT epoch, mark FROM link')).toEqual(place);
+    expect(branch.rows('SELECT * FROM held_notifications')).toEqual([]);
     await settle();
     expect(branch.rows(EVENTS)).toEqual(events);
     expect(branch.rows('SELECT status FROM orders')).toEqual([{ status: 'ready' }]);
