@@ -127,12 +127,12 @@ export function resolveStock(
   const ofSku = sku === undefined ? mappings : mappings.filter((each) => each.sku === sku);
   if (ofSku.length === 0) {
     const why = `externalId ${externalId} is no mapping of sku ${sku}`;
-    return rejectedElsewhere('contradiction', why, 'it belongs to', mappings, branches);
+    return rejectedElsewhere('contradiction', `${why}.`, `${why}; it belongs to`, mappings, branches);
   }
   if (branch.id !== undefined) {
     if (!alreadyRead) return { state: 'needs-read', query: queryOf(change) };
     const why = `${nameOf(change)} is not in branch ${branch.id}`;
-    return rejectedElsewhere('not-in-branch', why, 'it is', ofSku, branches);
+    return rejectedElsewhere('not-in-branch', `${why}.`, `${why}; it is`, ofSku, branches);
   }
   const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.onlyId) : [];
   return ofPlaces(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
@@ -204,8 +204,9 @@ function asIs(
   const externalIds = new Set(mappings.map((each) => each.externalId));
   const externalId = change.externalId ?? (externalIds.size === 1 ? mappings[0]?.externalId : undefined);
   if (externalId === undefined) {
-    const why = `The configuration does not say which subsidiaryId branch ${branch.externalId} has`;
-    return rejectedElsewhere('unknown-branch', why, `sku ${change.sku} is`, mappings, branches);
+    const why = `The configuration does not say which subsidiaryId branch ${branch.externalId} has.`;
+    const told = `The configuration does not say which subsidiaryId branch ${branch.externalId} has; sku ${change.sku} is`;
+    return rejectedElsewhere('unknown-branch', why, told, mappings, branches);
   }
   const words: StockChange = { externalId, qty: change.qty };
   if (branch.id !== undefined) words.subsidiaryId = branch.id;
@@ -230,17 +231,15 @@ function rejectedAmong(
   return rejected(code, `${why} ${describeCandidates(candidates)}.`, candidates);
 }
 
-/** Where it is instead is said only to who may know of other branches. */
+/** Where it is instead, `told` and the candidates, is said only to who may know of other branches. */
 function rejectedElsewhere(
   code: Rejection['code'],
   why: string,
-  link: string,
+  told: string,
   candidates: readonly CatalogMapping[],
   { areApart }: BranchDirectory,
 ): Rejection {
-  return areApart
-    ? rejected(code, `${why}.`, candidates)
-    : rejectedAmong(code, `${why}; ${link}`, candidates);
+  return areApart ? rejected(code, why, candidates) : rejectedAmong(code, told, candidates);
 }
 
 function countPlaces(mappings: readonly CatalogMapping[]): number {
