@@ -6,6 +6,7 @@ import { configError } from '../../src/config/source.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { branchLoops } from '../../src/daemon/link-loops.ts';
+import { branchPlace } from '../../src/link/branch-line.ts';
 import type { BranchLink } from '../../src/link/link.ts';
 import { NatsBranchLink } from '../../src/link/nats.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -72,7 +73,8 @@ class RunningBranch {
     const parts = await openBranch(this.#directory, name, this.#url);
     this.#parts = parts;
     this.#stopping = new AbortController();
-    const link = noting(name, new NatsBranchLink({ url: this.#url, branch: name, seed, tls: null }));
+    const nats = new NatsBranchLink({ url: this.#url, branch: name, seed, tls: null });
+    const link = noting(name, nats, () => parts.mirror.read(branchPlace).mark);
     const options = { ...OWN, config: parts.config, link: { branch: link } };
     const loops = branchLoops(options, parts, () => {});
     this.#ended = Promise.all(loops.map(({ run }) => run(this.#stopping.signal, () => {})));
@@ -88,22 +90,26 @@ class RunningBranch {
 let committed: Committed[] = [];
 
 /** Notes what a branch has taken, once it is on the disk. */
-function noting(branch: string, link: BranchLink): BranchLink {
+function noting(branch: string, link: BranchLink, mark: () => number): BranchLink {
   return {
     ask: (question, body) => link.ask(question, body),
     answer: (handler) => link.answer(handler),
     close: () => link.close(),
     follow: (take, signal) =>
       link.follow(async (messages) => {
-        await take(messages);
+        const before = mark();
+        // Also of what it does not take whole, such as what comes behind a gap.
+        const taken = await take(messages).catch((error: unknown) => ({ error }));
         const atMs = Date.now();
-        for (const { kind, body } of messages) {
-          if (kind !== 'order') continue;
+        const after = mark();
+        for (const { kind, n, body } of messages) {
+          if (kind !== 'order' || n <= before || n > after) continue;
           const { reading } = JSON.parse(body) as {
             reading: { orderId: string; fields: { status: string } };
           };
           committed.push([branch, reading.orderId, reading.fields.status, atMs]);
         }
+        if (taken) throw taken.error;
       }, signal),
   };
 }
