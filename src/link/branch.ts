@@ -116,7 +116,7 @@ export class BranchFollower {
         if (!this.#isRefused) {
           await link.follow(async (messages) => {
             beat();
-            await this.take(messages);
+            return this.take(messages);
           }, until);
         }
         if (!signal.aborted) await clock.sleep(AGAIN_AFTER_MS, signal);
@@ -129,14 +129,19 @@ export class BranchFollower {
     }
   }
 
-  /** Each part of them in one transaction. */
-  async take(messages: readonly DownMessage[]): Promise<void> {
-    if (messages.length === 0) return this.#idle();
+  /** Each part of them in one transaction. False: they come too early, and are to be given again. */
+  async take(messages: readonly DownMessage[]): Promise<boolean> {
+    if (messages.length === 0) {
+      this.#idle();
+      return true;
+    }
     this.#idles = 0;
-    for (const part of parts(messages)) await this.#takePart(part);
+    for (const part of parts(messages)) if (!(await this.#takePart(part))) return false;
+    return true;
   }
 
-  async #takePart(messages: readonly DownMessage[]): Promise<void> {
+  /** False: a part of the feed before these was lost on the way, and is waited for. */
+  async #takePart(messages: readonly DownMessage[]): Promise<boolean> {
     const { stores, spellings, clock, onOrders, log } = this.#options;
     const { orders, hasGap, mayClose } = await stores.write((own) =>
       applyDown(own, messages, spellings, clock.nowMs()),
@@ -146,16 +151,14 @@ export class BranchFollower {
     else if (!this.#wantsSnapshot) {
       const nowMs = clock.monotonicMs();
       this.#gapSinceMs ??= nowMs;
-      if (nowMs - this.#gapSinceMs < GAP_MAX_MS) {
-        // Not taken, so that the server gives all of it again in its order.
-        throw new TillsyncError('link-down', 'A part of the feed was lost on the way; it is waited for.');
-      }
+      if (nowMs - this.#gapSinceMs < GAP_MAX_MS) return false;
     }
     if (hasGap && !this.#wantsSnapshot) {
       log.info({}, 'the feed of the hub has a gap here; a snapshot is asked for');
       this.#up.wake();
     }
     this.#wantsSnapshot = hasGap;
+    return true;
   }
 
   /** The end of a feed is missing where the server has nothing more: another machine took it, or it was lost. */

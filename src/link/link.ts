@@ -43,9 +43,9 @@ export type SupportHandler = (question: SupportQuestion, body: string) => Promis
 export interface BranchLink {
   /**
    * Gives messages to `take` in the order in which they were published, from the first that was not taken; those that
-   * it took are not given again if the link can help it. None for a while: an empty list, as a sign of life. Ends with the signal. Throws `link-down`, and what `take` does.
+   * it took are not given again if the link can help it; those for which it says `false` are, behind what comes before them. None for a while: an empty list, as a sign of life. Ends with the signal. Throws `link-down`, and what `take` does.
    */
-  follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void>;
+  follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void>;
   /** One question and its answer, both JSON text. Throws `link-down` when none came in time. */
   ask(question: Question, body: string): Promise<string>;
   /** Has the hub's questions answered from the next connection on. */

@@ -359,7 +359,7 @@ export class NatsBranchLink implements BranchLink {
     }
   }
 
-  async follow(take: (messages: DownMessage[]) => Promise<void>, signal: AbortSignal): Promise<void> {
+  async follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void> {
     const { jetstream } = await import('@nats-io/jetstream');
     while (!signal.aborted) {
       const connection = await this.#wire.connection();
@@ -393,7 +393,7 @@ export class NatsBranchLink implements BranchLink {
   /** As many at once as the server has ready. */
   async #takeAll(
     messages: AsyncIterable<JsMsg>,
-    take: (messages: DownMessage[]) => Promise<void>,
+    take: (messages: DownMessage[]) => Promise<boolean>,
   ): Promise<void> {
     let batch: JsMsg[] = [];
     let isIdle = true;
@@ -401,9 +401,10 @@ export class NatsBranchLink implements BranchLink {
       const last = batch.at(-1);
       if (!last) return;
       const own = batch.filter((message) => isOf(this.#branch, message));
-      if (own.length > 0) await take(own.map((message) => downMessage(this.#branch, message)));
-      last.ack();
       batch = [];
+      // What comes too early is not acknowledged, so the server gives it again.
+      if (own.length === 0 || (await take(own.map((message) => downMessage(this.#branch, message)))))
+        last.ack();
     };
     try {
       for await (const message of messages) {

@@ -98,8 +98,7 @@ function noting(branch: string, link: BranchLink, mark: () => number): BranchLin
     follow: (take, signal) =>
       link.follow(async (messages) => {
         const before = mark();
-        // Also of what it does not take whole, such as what comes behind a gap.
-        const taken = await take(messages).catch((error: unknown) => ({ error }));
+        const isTaken = await take(messages);
         const atMs = Date.now();
         const after = mark();
         for (const { kind, n, body } of messages) {
@@ -109,7 +108,7 @@ function noting(branch: string, link: BranchLink, mark: () => number): BranchLin
           };
           committed.push([branch, reading.orderId, reading.fields.status, atMs]);
         }
-        if (taken) throw taken.error;
+        return isTaken;
       }, signal),
   };
 }

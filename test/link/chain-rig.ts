@@ -236,8 +236,9 @@ export class BranchStore extends Store {
     if (this.server.pending(this.name) === 0) return;
     const over = new AbortController();
     await this.link.follow(async (messages) => {
-      await this.follower.take(messages);
+      const isTaken = await this.follower.take(messages);
       if (messages.length >= this.server.pending(this.name)) over.abort();
+      return isTaken;
     }, over.signal);
   }
 

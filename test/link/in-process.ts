@@ -81,9 +81,8 @@ export class InProcessServer {
           const from = this.#taken.get(name) ?? 0;
           const messages = this.#kept.get(name)?.slice(from, from + 200) ?? [];
           if (messages.length > 0) {
-            await take(messages);
-            if (this.lostTakes > 0) {
-              this.lostTakes -= 1;
+            if (!(await take(messages)) || this.lostTakes > 0) {
+              this.lostTakes = Math.max(0, this.lostTakes - 1);
               throw down();
             }
             this.#taken.set(name, from + messages.length);

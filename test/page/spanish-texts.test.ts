@@ -36,7 +36,6 @@ const NOT_ON_THE_PAGE = new Set([
   '{1} is damaged: {2}.',
   'The mirror has no counts.',
   'The order feed would give numbers a second time.',
-  'A part of the feed was lost on the way; it is waited for.',
 ]);
 
 function places(text: string): string[] {

@@ -41,8 +41,9 @@ export class SimulatedBranch extends ChainStore {
   async follow(): Promise<void> {
     const over = new AbortController();
     await this.#link.follow(async (messages) => {
-      await this.follower.take(messages);
+      const isTaken = await this.follower.take(messages);
       if (messages.length === 0) over.abort();
+      return isTaken;
     }, over.signal);
   }
 
