@@ -159,7 +159,7 @@ async function measureRestart(place: HubPlace, { progress }: BenchOptions): Prom
 
 /** Some branches were away while orders came for them. */
 async function measureReturn(place: HubPlace, { quick, progress }: BenchOptions): Promise<BenchResult[]> {
-  const events = quick ? 5_000 : 100_000;
+  const events = quick ? 20_000 : 100_000;
   progress(`${events} events for ${AWAY} branches that are away`);
   const away = place.branches.slice(0, AWAY);
   await place.stop(away);
