@@ -273,6 +273,8 @@ function isLast(answer: ProductPage, page: number): boolean {
 const LEASE = 'catalog.sweep';
 const LEASE_HOLD_MS = 600_000;
 const LOOK_EVERY_MS = 500;
+/** A line that is cut for less is told of by the orders that do not come, and the catalogue is read soon after. */
+const BRIEF_MS = 300_000;
 
 export interface LeasedSweepOptions extends SweepOptions {
   leases: Leases;
@@ -348,6 +350,8 @@ export interface SweepAllOptions {
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
+  /** Whether the next try follows by itself within minutes: that the platform is out of reach is then no alarm yet. */
+  isTriedAgain?: boolean;
 }
 
 /**
@@ -355,7 +359,7 @@ export interface SweepAllOptions {
  * read whole are few. Throws what stopped it.
  */
 export async function sweepAll(
-  { sweep, branches, freshness, alarms }: SweepAllOptions,
+  { sweep, branches, freshness, alarms, isTriedAgain = false }: SweepAllOptions,
   request: SweepRequest,
 ): Promise<SweepReport[]> {
   const reports = new Map<Branch, SweepReport>();
@@ -367,7 +371,9 @@ export async function sweepAll(
     if (code !== 'aborted') {
       const text = [message, hint].filter(Boolean).join(' ');
       freshness.report('catalog.sweep', freshnessOfFailure(code), text);
-      alarms.raise('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
+      const isBrief = isTriedAgain && code === 'platform-unreachable';
+      if (!isBrief)
+        alarms.raise('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
     }
     throw error;
   }
@@ -427,6 +433,8 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
   const lastMs = isOff ? startMs : sweptMs();
   let dueMs = lastMs === undefined ? startMs : schedule.nextAfter(Math.min(lastMs, startMs));
   let failures = 0;
+  let failingSinceMs: number | undefined;
+  const isBrief = () => clock.monotonicMs() - (failingSinceMs ?? clock.monotonicMs()) < BRIEF_MS;
   while (!signal.aborted) {
     await wish.waker.until(() => dueMs, signal, beat);
     if (signal.aborted) return;
@@ -440,13 +448,18 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
     try {
       if (!isOff) {
         const request = { signal, onWait: beat, onBusy: beat, onProgress: beat };
-        log.info({ branches: await sweepAll(options, request) }, 'catalogue swept');
+        log.info(
+          { branches: await sweepAll({ ...options, isTriedAgain: isBrief() }, request) },
+          'catalogue swept',
+        );
       }
       failures = 0;
+      failingSinceMs = undefined;
       dueMs = schedule.nextAfter(clock.nowMs());
     } catch (error) {
       if (signal.aborted) return;
       failures += 1;
+      failingSinceMs ??= clock.monotonicMs();
       log.warn({ err: error, failures }, 'the catalogue was not swept whole');
       dueMs = clock.nowMs() + retryDelayMs(failures, error, random);
     }

@@ -59,47 +59,55 @@ it.each([
   expect(await sweepsAfter(17, sweptMs)).toBe(sweeps + 1);
 });
 
-it('a reading that failed is tried again in minutes, however often somebody wishes for it', async () => {
-  const clock = new FakeClock(NOON_MS);
-  const ending = new AbortController();
-  const wish = new SweepWish(clock);
-  const alarms = new Set<string>();
-  let tries = 0;
-  let isDown = true;
-  const running = sweepLoop(
-    {
-      sweep: {
-        begin,
-        sweep: async (branch) => {
-          tries += 1;
-          if (isDown) throw new TillsyncError('platform-failed', 'HTTP 500.');
-          return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+it.each([
+  ['failed at the platform', 'platform-failed', ['catalog.incomplete']],
+  ['met nobody for five minutes, which is no alarm yet,', 'platform-unreachable', []],
+] as const)(
+  'a reading that %s is tried again in minutes, however often somebody wishes for it',
+  async (_what, code, raised) => {
+    const clock = new FakeClock(NOON_MS);
+    const ending = new AbortController();
+    const wish = new SweepWish(clock);
+    const alarms = new Set<string>();
+    let tries = 0;
+    let isDown = true;
+    const running = sweepLoop(
+      {
+        sweep: {
+          begin,
+          sweep: async (branch) => {
+            tries += 1;
+            if (isDown) throw new TillsyncError(code, 'It failed.');
+            return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
+          },
         },
+        branches: [{ subsidiaryId: 's1', externalId: null }],
+        freshness: { report: () => {}, ok: () => {} },
+        alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+        schedule: cronSchedule('30 4 * * *', 'UTC'),
+        sweptMs: () => undefined,
+        mayCall: () => true,
+        wish,
+        clock,
+        random: seededRandom(1),
+        log: silentLog,
+        beat: () => {},
       },
-      branches: [{ subsidiaryId: 's1', externalId: null }],
-      freshness: { report: () => {}, ok: () => {} },
-      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
-      schedule: cronSchedule('30 4 * * *', 'UTC'),
-      sweptMs: () => undefined,
-      mayCall: () => true,
-      wish,
-      clock,
-      random: seededRandom(1),
-      log: silentLog,
-      beat: () => {},
-    },
-    ending.signal,
-  );
-  for (let second = 0; second < 300; second++) {
-    await clock.advance(1_000);
-    wish.make();
-  }
-  expect(tries).toBeGreaterThanOrEqual(4);
-  expect(tries).toBeLessThan(12);
-  expect([...alarms]).toEqual(['catalog.incomplete']);
-  isDown = false;
-  await clock.advance(300_000);
-  expect([...alarms]).toEqual([]);
-  ending.abort();
-  await running;
-});
+      ending.signal,
+    );
+    for (let second = 0; second < 300; second++) {
+      await clock.advance(1_000);
+      wish.make();
+    }
+    expect(tries).toBeGreaterThanOrEqual(4);
+    expect(tries).toBeLessThan(12);
+    expect([...alarms]).toEqual(raised);
+    await clock.advance(600_000);
+    expect([...alarms]).toEqual(['catalog.incomplete']);
+    isDown = false;
+    await clock.advance(300_000);
+    expect([...alarms]).toEqual([]);
+    ending.abort();
+    await running;
+  },
+);
