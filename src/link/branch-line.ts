@@ -108,6 +108,7 @@ const ORDER = z.object({
   raw: z.string(),
   reading: z.custom<OrderReading>((value) => isReading(value)),
   isWhole: z.literal(true).exactOptional(),
+  isForgotten: z.literal(true).exactOptional(),
 });
 
 const FORGET = z.object({ orderId: z.string().min(1) });
@@ -165,10 +166,13 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   const { db } = stores;
   const apply = db.transaction(() => {
     if (message.kind === 'order') {
-      const { source, reading, raw, observedAt, isWhole }: SentOrder = ORDER.parse(JSON.parse(message.body));
+      const sent: SentOrder = ORDER.parse(JSON.parse(message.body));
+      const { source, reading, raw, observedAt, isWhole, isForgotten } = sent;
       const newer = 'SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?';
       // A hub that was restored knows less than it has said before.
       if (isWhole && sqlOf(db).row(newer, reading.orderId, observedAt) !== undefined) return false;
+      // Else that the customer is missing would be a step of its own.
+      if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));

@@ -210,9 +210,20 @@ function wholeOrder(
   const later = "SELECT 1 FROM feed WHERE order_id = ? AND branch = ? AND kind = 'order' AND feed_id > ?";
   if (sqlOf(db).row(later, orderId, branch, feedId) !== undefined) return undefined;
   const order = orderById(db, orderId);
-  const raw = sqlOf(db).value<string>('SELECT payload FROM orders WHERE order_id = ?', orderId);
-  if (order === undefined || raw === undefined) return undefined;
+  const row = sqlOf(db).row<{ raw: string; isForgotten: number }>(
+    'SELECT payload AS raw, forgotten_at NOT NULL AS isForgotten FROM orders WHERE order_id = ?',
+    orderId,
+  );
+  if (order === undefined || row === undefined) return undefined;
+  const { raw, isForgotten } = row;
   const { orderId: _id, seq: _seq, updatedAt: observedAt, items, ...fields } = order;
   const reading: OrderReading = { orderId, fields: fields as OrderFields, items };
-  return { source: 'poll', observedAt, reading, raw, isWhole: true };
+  return {
+    source: 'poll',
+    observedAt,
+    reading,
+    raw,
+    isWhole: true,
+    ...(isForgotten && { isForgotten: true }),
+  };
 }

@@ -14,6 +14,8 @@ export interface SentOrder {
   raw: string;
   /** The order as the hub has it, not a step of it. */
   isWhole?: true;
+  /** The customer was forgotten here before it went down. */
+  isForgotten?: true;
 }
 
 export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
@@ -82,7 +84,7 @@ export function forgetInFeed(
   for (const { feedId, body } of rows) {
     const { observedAt, ...sent } = JSON.parse(body) as SentOrder;
     const { source, reading, raw } = withoutCustomer({ ...sent, observedAtMs: 0 }, spellings);
-    const without: SentOrder = { source, observedAt, reading, raw };
+    const without: SentOrder = { source, observedAt, reading, raw, isForgotten: true };
     sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
   const of = branchOf(db, orderId);

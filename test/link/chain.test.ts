@@ -5,6 +5,7 @@ import { GAP_MAX_MS } from '../../src/link/branch.ts';
 import { composed } from '../../src/link/feed-pages.ts';
 import { unpublished } from '../../src/link/hub-feed.ts';
 import type { DownMessage } from '../../src/link/link.ts';
+import { addToFeed, type SentOrder } from '../../src/orders/branch-feed.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
@@ -219,6 +220,26 @@ describe('what goes down', () => {
     ]);
     const payloads = "SELECT count(*) AS n FROM order_payloads WHERE instr(payload, 'ana@example.com') > 0";
     expect(branch.rows(payloads)).toEqual([{ n: 0 }]);
+  });
+
+  it('without the customer, who was forgotten meanwhile, is no step of its own', async () => {
+    const { branches, settle, hub } = await openChain();
+    await settle();
+    const [branch] = branches;
+    await hub.order(1, 'B1', 'dispatched');
+    await settle();
+    const before = branch.rows('SELECT order_id, status FROM order_events');
+    // Written for the branch once more, and not gone down before the customer is forgotten.
+    await hub.parts.mirror.write((db) => {
+      const body = JSON.parse(
+        db.prepare("SELECT body FROM feed WHERE kind = 'order' AND branch = 'B1'").pluck().get() as string,
+      ) as SentOrder;
+      addToFeed(db, 'B1', 'order', body, { at: body.observedAt, orderId: idOf(1) });
+    });
+    await hub.parts.mirror.forgetCustomers([idOf(1)]);
+    await settle();
+    expect(branch.rows('SELECT order_id, status FROM order_events')).toEqual(before);
+    expect(branch.rows('SELECT customer_email FROM orders')).toEqual([{ customer_email: null }]);
   });
 
   it('and cannot be applied is kept for a person, and what follows goes on', async () => {
