@@ -135,11 +135,11 @@ export function applyDown(
   const left = leftEpochs(db);
   const applied: Applied = { orders: 0, hasGap: false, mayClose: false };
   for (const message of messages) {
+    // Of an earlier life, which the server gives once more.
+    if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     const isSnapshot =
       message.kind === 'snapshot-begin' &&
       (message.epoch === epoch ? message.n > mark : isForLine(message, line));
-    // Of an earlier life, which the server gives once more.
-    if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     if (isSnapshot) applied.hasGap = false;
     else if (message.epoch !== epoch || message.n > mark + 1) {
       applied.hasGap = true;

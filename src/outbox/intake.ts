@@ -116,11 +116,12 @@ export class OutboxIntake {
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#newestSeq(), zeroHold, guards } = options;
       const fresh = this.#freshZeros(placed);
-      const [first] = [...fresh.values()].flat();
+      const zeros = [...fresh.values()].flat();
+      const [first] = zeros;
       // What another branch with a tillsync of its own sold out says nothing of this one's.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
       const hold = first && (zeroHold ?? this.holdFor(fresh.size, guards, within));
-      for (const each of [...fresh.values()].flat()) {
+      for (const each of zeros) {
         each.zeroedAt = createdAt;
         each.hold = hold;
       }

@@ -55,11 +55,23 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     const authenticator = nkeyAuthenticator(new TextEncoder().encode(seed));
     const servers = `nats://127.0.0.1:${chain.port}`;
     let made: NatsConnection | undefined;
-    await until('the server knows the key', async () => {
-      made = await connect({ servers, authenticator, inboxPrefix: `_INBOX.${name}` }).catch(() => undefined);
-      return made !== undefined;
-    });
+    await until(
+      'the server knows the key',
+      async () => {
+        made = await connect({ servers, authenticator, inboxPrefix: `_INBOX.${name}` }).catch(
+          () => undefined,
+        );
+        return made !== undefined;
+      },
+      60_000,
+    );
     return made as NatsConnection;
+  }
+
+  async function connectAsHub(): Promise<NatsConnection> {
+    const sql = 'SELECT keys FROM hub';
+    const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(hub.storage, sql, 'state.db');
+    return connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
   }
 
   beforeAll(async () => {
@@ -139,12 +151,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   });
 
   it('has nothing of the other left behind: the stream and its consumers are as they were', async () => {
-    const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(
-      hub.storage,
-      'SELECT keys FROM hub',
-      'state.db',
-    );
-    const own = await connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
+    const own = await connectAsHub();
     try {
       const { streams, consumers } = await jetstreamManager(own);
       const names: string[] = [];
@@ -159,12 +166,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
   });
 
   it('has no answer, and nothing of its own, put where it may not write', async () => {
-    const [{ keys } = { keys: '{}' }] = rowsOf<{ keys: string }>(
-      hub.storage,
-      'SELECT keys FROM hub',
-      'state.db',
-    );
-    const own = await connectAs('hub', (JSON.parse(keys) as { hub: string }).hub);
+    const own = await connectAsHub();
     try {
       const { streams } = await jetstreamManager(own);
       const { state: before } = await streams.info('DOWN');
