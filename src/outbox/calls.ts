@@ -512,20 +512,20 @@ export class OutboxCalls {
     return 'rejected';
   }
 
-  /** What is refused is for a person to see: the count, as it would be handed over again. */
+  /** What is refused is for a person to see: the count, no newer than it was, as it would be handed over again. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
-    const { sku, subsidiaryId, countedSeq: asOfSeq } = stock;
+    const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
     const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
     const changeId = this.#sql.value(nextVersion) ?? 0;
     const target = stockTarget(stock);
     const body = { ...stock.address, qty: stock.countedQty };
     const change = {
-      ...({ changeId, version: changeId, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
+      ...({ changeId, version, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
       ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message },
       ...{ origin: 'tillsync', reference: null, heldGuard: null, zeroedAt: null, createdAt: at },
     };
     this.#queue.putRejected(change, true);
-    this.#ledger.settle(this.#ledger.count(change, stock, body), 'rejected');
+    this.#ledger.count(change, stock, body);
     this.#queue.outlive(change, at);
   }
 

@@ -39,6 +39,35 @@ describe('corrections of what was held back', () => {
     expect(() => out.decisions.retry(acc!.changeId)).not.toThrow();
   });
 
+  it('are refused under the count they carry: a newer one that came meanwhile is sent, and stays the newest', () => {
+    const out = holding();
+    countShortOfTwo(out);
+    out.reservations.acknowledge(['o1'], 'http');
+    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    const [newer] = out.accept('stock', [{ externalId: 'B', qty: 3 }]);
+    const rejected = { changeId: items[0]!.changeId, state: 'rejected', message: 'busy' } as const;
+    out.calls.settle(callId ?? 0, [rejected]);
+    const [refused] = out.queries.list({ state: 'rejected', limit: 9 });
+    expect(refused?.body).toMatchObject({ qty: 10 });
+    expect(() => out.decisions.retry(refused!.changeId)).toThrow(`older than change ${newer!.changeId}`);
+    expect(send(out)).toEqual([3]);
+    expect(out.queries.get(newer!.changeId)?.state).toBe('done');
+    expect(out.queries.get(refused!.changeId)?.state).toBe('superseded');
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('that were refused can be tried again while nothing newer came', () => {
+    const out = holding();
+    countShortOfTwo(out);
+    out.reservations.acknowledge(['o1'], 'http');
+    expect(send(out, 'rejected')).toEqual([10]);
+    const [refused] = out.queries.list({ state: 'rejected', limit: 9 });
+    out.decisions.retry(refused!.changeId);
+    expect(send(out)).toEqual([10]);
+    expect(send(out)).toEqual([]);
+  });
+
   it('are not made of a count from before the hold-back was switched off', () => {
     const out = holding();
     countShortOfTwo(out);

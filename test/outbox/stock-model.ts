@@ -31,7 +31,7 @@ interface Word {
 
 interface Call {
   id: number;
-  items: { changeId: number; item: number; qty: number }[];
+  items: { changeId: number; item: number; qty: number; word: Word | null }[];
   isApplied: boolean;
 }
 
@@ -48,6 +48,8 @@ export class StockModel {
   readonly #out = outgoing();
   readonly #platform = [40, 40];
   readonly #words: (Word | null)[] = [null, null];
+  /** What was refused is not insisted on, but a newer word is no part of it. */
+  readonly #refused = new Set<Word | null>([null]);
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
   /** What is kept back, by product and branch; '' stands for all of them. */
@@ -105,10 +107,7 @@ export class StockModel {
       if (this.#call) this.#answer();
       await this.#out.clock.advance(1_000);
     }
-    const refused = new Set(
-      this.#out.queries.list({ state: 'rejected', limit: 9 }).map(({ target }) => target),
-    );
-    const isTold = (item: number) => this.#words[item] !== null && !refused.has(`sku:1${item}@s1`);
+    const isTold = (item: number) => !this.#refused.has(this.#words[item] ?? null);
     return {
       got: this.#platform.map((qty, item) => (isTold(item) ? qty : null)),
       wanted: this.#words.map((word, item) => (word && isTold(item) ? this.#wanted(word, item) : null)),
@@ -261,7 +260,8 @@ export class StockModel {
     this.#calls += 1;
     const sent = items.map(({ changeId, body }) => {
       const item = ITEMS.indexOf(body.externalId);
-      return { changeId, item, qty: 'qty' in body ? body.qty : Number.NaN };
+      const qty = 'qty' in body ? body.qty : Number.NaN;
+      return { changeId, item, qty, word: this.#words[item] ?? null };
     });
     this.#call = { id: callId, isApplied: false, items: sent };
     this.steps.push(`claim ${JSON.stringify(sent)}`);
@@ -282,6 +282,7 @@ export class StockModel {
     const { id, items = [] } = this.#call ?? {};
     this.#call = undefined;
     if (id === undefined) return;
+    if (state === 'rejected') for (const { word } of items) this.#refused.add(word);
     this.#out.calls.settle(
       id,
       items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
