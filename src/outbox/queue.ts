@@ -6,7 +6,6 @@ import {
   mergeVersioned,
   PRIORITY_OTHERS,
   priorityOf,
-  type Versioned,
   valueKeys,
   WAITING_MAX,
   withoutNewer,
@@ -187,15 +186,11 @@ export class OutboxQueue {
 
   /** A change that a guard held goes into the queue, over what waited when it was handed over. */
   release(change: OutboxChange, message: string, at: string): void {
-    let released: Versioned = change;
     const before = this.#rows(WAITING, change.kind, change.target)[0];
-    if (before) {
-      released = mergeVersioned(before, change);
-      this.#supersede(before.changeId, change.changeId, at);
-      this.#place({ ...change, ...released, queueSeq: Math.min(before.queueSeq, change.queueSeq) });
-    }
+    const released = before ? this.#join(change, before, at) : change;
+    if (before) this.#place(released);
     this.#wait(change.changeId, message);
-    this.#overrule({ ...change, body: released.body }, at);
+    this.#overrule(released, at);
   }
 
   /** A waiting or sent change with its target, now known; joins what waits there, each field's newest value. */
@@ -204,13 +199,8 @@ export class OutboxQueue {
     const there = isSending
       ? undefined
       : this.#rows(change.heldGuard === null ? WAITING : HELD, change.kind, change.target)[0];
-    let moved = change;
-    if (there && there.changeId !== change.changeId) {
-      const { version, asOfSeq } = there.version > change.version ? there : change;
-      const queueSeq = Math.min(change.queueSeq, there.queueSeq);
-      moved = { ...change, ...mergeVersioned(change, there), queueSeq, version, asOfSeq };
-      this.#supersede(there.changeId, change.changeId, at);
-    }
+    const isOther = there !== undefined && there.changeId !== change.changeId;
+    const moved = isOther ? this.#join(change, there, at) : change;
     this.#place(moved);
     if (change.heldGuard === null && !isSending) this.#settleSiblings(moved, at);
   }
@@ -267,6 +257,14 @@ export class OutboxQueue {
           : (JSON.parse(fieldVersions) as Record<string, number>);
       return { ...row, body, versions };
     });
+  }
+
+  /** Takes another one along: each field's newest value, at the better place in the line. */
+  #join(change: OutboxChange, other: OutboxChange, at: string): OutboxChange {
+    const { version, asOfSeq } = other.version > change.version ? other : change;
+    const queueSeq = Math.min(change.queueSeq, other.queueSeq);
+    this.#supersede(other.changeId, change.changeId, at);
+    return { ...change, ...mergeVersioned(change, other), queueSeq, version, asOfSeq };
   }
 
   /** Other skus of the product that wait, where they could overrule each other. */

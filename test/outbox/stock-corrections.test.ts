@@ -163,6 +163,25 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([8]);
   });
 
+  it('are no reason for a released change to be older than the count that it takes along', () => {
+    const out = holding();
+    const zeros = [
+      { externalId: 'B', qty: 0, show: false },
+      { externalId: 'A', qty: 0, subsidiaryId: 's1' },
+    ];
+    const [held] = out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.reservations.acknowledge(['o1'], 'http');
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out, 'retry')).toEqual([9]);
+    out.decisions.release({ changeId: held!.changeId });
+    // The order is booked and older than the count.
+    expect(send(out)).toEqual([9]);
+    expect(out.queries.get(held!.changeId)).toMatchObject({ state: 'done', body: { qty: 9, show: false } });
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
   it('wait neither for a held count nor with it: what it counted is not yet said', () => {
     const out = holding();
     const zeros = [
