@@ -158,7 +158,11 @@ class EventStream {
       this.#arm();
       if (this.#ended || !this.#response.writableNeedDrain) return;
       const restMs = endMs - clock.monotonicMs();
-      if (restMs <= 0) this.#response.destroy();
+      if (restMs <= 0) {
+        this.#response.destroy();
+        // Its close comes with a later turn of the event loop, which must not wait for the rest of the feed.
+        this.#leave();
+      }
       await this.#wait(restMs);
     }
   }
