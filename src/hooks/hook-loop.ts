@@ -79,8 +79,6 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   await Promise.all([ended, testing]);
 }
 
-type Tried = 'taken' | 'failed' | 'stopped';
-
 /** What one hook still has to take, one event after the other. */
 class HookQueue {
   readonly #o: HookLoopOptions;
@@ -159,14 +157,14 @@ class HookQueue {
       const events = await this.#read((db) => eventsFrom(db, this.#seq, PAGE), signal);
       for (const event of events) {
         if (signal.aborted) return false;
-        if (isWanted(event, this.#hook, place.newsFrom)) {
+        if (isWanted(event, this.#hook, place.newsFrom) && !(await this.#isPassed(event, signal))) {
           const sinceMs = Math.max(
             Date.parse(event.observedAt) || 0,
             Date.parse(place.beganAt),
             this.#startMs,
           );
           this.#current = { seq: event.seq, sinceMs };
-          if ((await this.#send(event, signal)) !== 'taken') return false;
+          if (!(await this.#send(event, signal))) return false;
         }
         this.#seq = event.seq;
         if (this.#unnotedOkAt !== null && clock.monotonicMs() >= this.#noteDueMonoMs) await this.#note();
@@ -176,6 +174,12 @@ class HookQueue {
     this.#current = undefined;
     if (this.#unnotedOkAt !== null || this.#seq - place.seq >= PASSED_MAX) await this.#note();
     return true;
+  }
+
+  /** Whether somebody has passed it over since. */
+  async #isPassed({ seq }: FoundEvent, signal: AbortSignal): Promise<boolean> {
+    const place = await this.#read((db) => placeOf(db, this.#hook.name), signal);
+    return place !== undefined && place.seq >= seq;
   }
 
   #read<T>(look: (db: Database.Database) => T, signal: AbortSignal): Promise<T> {
@@ -208,7 +212,8 @@ class HookQueue {
     return place;
   }
 
-  async #send(event: FoundEvent, signal: AbortSignal): Promise<Tried> {
+  /** Whether it was taken; a failure is noted and rested from. */
+  async #send(event: FoundEvent, signal: AbortSignal): Promise<boolean> {
     const { clock, log, onTried } = this.#o;
     const { name } = this.#hook;
     const sent = await this.#read((db) => hookEvent(db, event), signal);
@@ -219,7 +224,7 @@ class HookQueue {
     try {
       answer = await this.#receiver.send(sent, patience.signal);
     } catch (error) {
-      if (hasCode(error, 'aborted')) return 'stopped';
+      if (hasCode(error, 'aborted')) return false;
       throw error;
     } finally {
       patience.end();
@@ -227,7 +232,7 @@ class HookQueue {
     onTried(name, answer.ok ? 'ok' : 'failed');
     if (!answer.ok) {
       await this.#failed(event.seq, answer, signal);
-      return 'failed';
+      return false;
     }
     if (answer.text !== '' && this.#hook.url === '') {
       log.info(
@@ -241,7 +246,7 @@ class HookQueue {
     this.#failures = 0;
     if (this.#unnotedOkAt === null) this.#noteDueMonoMs = clock.monotonicMs() + NOTE_EVERY_MS;
     this.#unnotedOkAt = isoUtc(clock.nowMs());
-    return 'taken';
+    return true;
   }
 
   async #note(): Promise<void> {

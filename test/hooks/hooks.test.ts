@@ -367,6 +367,32 @@ describe('hooks skip', () => {
     expect(status(daemon, 'pos').waiting).toBe(3);
   });
 
+  it('holds for a hook that is taking events, too: what it has in hand is its last', async () => {
+    const receiver = await eventReceiver();
+    let answer = () => {};
+    receiver.answer = (response) => {
+      answer = () => response.writeHead(204).end();
+    };
+    const settings = hook('printer', { url: receiver.url });
+    const { rig, announce } = storeWith([settings]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    await announce(daemon, order(1));
+    await receiver.until(1);
+    // It finds these together.
+    await announce(daemon, order(2), order(3), order(4));
+    answer();
+    await receiver.until(2);
+    const { mirror } = await rig.parts();
+    const newest = daemon.parts.mirror.newestSeq();
+    await rig.run(mirror.write((db) => skipWaiting(db, settings, newest)));
+    receiver.answer = 204;
+    answer();
+    await announce(daemon, order(5));
+    await until(() => receiver.received.at(-1)?.event.order?.code === 5);
+    expect(receiver.received.map(({ event }) => event.order?.code)).toEqual([1, 2, 5]);
+  });
+
   it('passes over all up to a place, and never goes back or beyond the newest', async () => {
     const { rig, daemon, receiver, codes, status, skip } = await stuckStore();
     const newest = daemon.parts.mirror.newestSeq();
