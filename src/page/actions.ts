@@ -58,7 +58,7 @@ async function showOrder({ api, store, caller }: Around, orderId: string): Promi
   caller.markSeen([orderId]);
   store.set({ dialog: { kind: 'order', orderId, answer: undefined } });
   const answer = await api.get<OrderAnswer>(`/orders/${encodeURIComponent(orderId)}`).catch((error) => {
-    if (error instanceof ApiFault) return null;
+    if (error instanceof ApiFault) return error;
     throw error;
   });
   const { dialog } = store.state;

@@ -87,7 +87,11 @@ export class Live {
 
   async #status(): Promise<void> {
     const { api, store, onStatus } = this.#options;
-    const status = await api.get<StatusAnswer>('/status');
+    const status = await api.get<StatusAnswer>('/status').catch((error) => {
+      // A proxy answers, too, when tillsync does not.
+      if (!(error instanceof ApiFault && error.code === 'unauthorized')) store.set({ link: 'lost' });
+      throw error;
+    });
     store.set({ status, link: 'live', nowMs: Date.parse(status.at) });
     onStatus();
     if (status.role !== 'hub') return;
@@ -114,7 +118,7 @@ export class Live {
     // What changes from here on may not be in the answer.
     this.#changed = new AbortController();
     const { orders } = await api.get<BoardAnswer>('/board');
-    store.set({ board: boardOf(orders, store.state.board), link: 'live' });
+    store.set({ board: boardOf(orders, store.state.board) });
     onBoard();
   }
 

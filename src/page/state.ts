@@ -1,6 +1,6 @@
 import type { MirroredProduct } from '../catalog/product.ts';
 import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
-import type { Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
+import type { ApiFault, Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
 /** Where an order is on its way, for the board's columns. */
@@ -138,8 +138,8 @@ export type Decision = 'retry' | 'drop' | 'release';
 export type Dialog =
   | { kind: 'key'; fault: WordKey | null; isChecking: boolean }
   | { kind: 'drop'; change: Change }
-  /** `undefined`: on its way; `null`: no longer kept. */
-  | { kind: 'order'; orderId: string; answer: OrderAnswer | null | undefined };
+  /** `undefined`: on its way. */
+  | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined };
 
 export interface PageState {
   speech: Speech;

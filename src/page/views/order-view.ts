@@ -1,6 +1,6 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { Actions } from '../actions.ts';
-import type { OrderAnswer } from '../api.ts';
+import { ApiFault, type OrderAnswer } from '../api.ts';
 import type { Dialog, PageState } from '../state.ts';
 import { changeSubject, changeValues, statusWord } from '../words/language.ts';
 
@@ -14,12 +14,13 @@ function orderDetailView(
 ): TemplateResult {
   const { say } = state.speech;
   const known = state.board.orders.get(orderId);
-  const code = known?.code ?? answer?.order.code ?? orderId;
+  const order = answer instanceof ApiFault ? undefined : answer;
+  const code = known?.code ?? order?.order.code ?? orderId;
   const body =
-    answer === undefined
-      ? say('verdict.waiting')
-      : answer === null
-        ? say('order.gone')
+    answer instanceof ApiFault
+      ? missing(answer, state)
+      : answer === undefined
+        ? say('verdict.waiting')
         : facts(answer, known?.waitingSince ?? null, state);
   return html`
     <div class="sheet">
@@ -30,6 +31,10 @@ function orderDetailView(
       </div>
     </div>
   `;
+}
+
+function missing({ code, message }: ApiFault, { speech: { say } }: PageState): string {
+  return code === 'not-found' ? say('order.gone') : say('fault.action', { why: message });
 }
 
 function facts(

@@ -192,6 +192,34 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
     });
 
+    it('says so, too, when a proxy answers in its place', async () => {
+      await open();
+      await level('green');
+      await page.route('**/v1/**', (route) => route.fulfill({ status: 502, body: 'Bad Gateway' }));
+      await level('red');
+      expect(await verdict().textContent()).toContain('not responding');
+      await page.unroute('**/v1/**');
+      await level('green');
+    });
+
+    it('says that an order could not be read, and only of one that is gone that it is', async () => {
+      await open();
+      await level('green');
+      const { code, internalOrderId } = control().createOrder({ status: 'ready' });
+      const card = page.getByRole('button', { name: `#${code}` });
+      const answers = [
+        [500, 'storage-busy', 'The mirror is busy.', 'That failed: The mirror is busy.'],
+        [404, 'not-found', 'There is none.', 'This order is no longer kept.'],
+      ] as const;
+      for (const [status, error, message, text] of answers) {
+        const json = { error: { code: error, message, hint: null } };
+        await page.route(`**/v1/orders/${internalOrderId}`, (route) => route.fulfill({ status, json }));
+        await card.click();
+        await page.getByRole('dialog').getByText(text).waitFor();
+        await page.keyboard.press('Escape');
+      }
+    });
+
     it('shows what was refused and why; a person retries and drops', async () => {
       await open();
       await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
