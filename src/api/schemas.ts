@@ -227,9 +227,11 @@ export const change = z.object({
 
 export const outboxQuery = z.strictObject({
   state: z
-    .enum([...OUTBOX_STATES, 'held'])
+    .enum([...OUTBOX_STATES, 'held', 'waiting'])
     .optional()
-    .describe('`held`: the part of `pending` that waits for a person'),
+    .describe(
+      '`held`: the part of `pending` that waits for a person; `waiting`: the rest of it, and what is being sent',
+    ),
   kind: z.enum(['product', 'stock']).optional(),
   before: z.coerce
     .number()

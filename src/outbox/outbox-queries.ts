@@ -3,8 +3,8 @@ import { type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ChangeBody, ChangeKind, OutboxEntry, OutboxState } from './change.ts';
 
 export interface OutboxFilter {
-  /** `held`: the part of `pending` that a guard rail holds for a person. */
-  state?: OutboxState | 'held' | undefined;
+  /** `held`: the part of `pending` that a guard rail holds for a person; `waiting`: the rest of it, and `sending`. */
+  state?: OutboxState | 'held' | 'waiting' | undefined;
   kind?: ChangeKind | undefined;
   /** Only changes with a lower id, for the next page. */
   before?: number | undefined;
@@ -70,7 +70,7 @@ export class OutboxQueries {
   list(filter: OutboxFilter): OutboxEntry[] {
     const { state, kind = null, since = null, target = null, reference = null, limit } = filter;
     return this.#entries(
-      `WHERE change_id < @before AND (@state IS NULL OR state = @state) AND (@kind IS NULL OR kind = @kind)
+      `WHERE change_id < @before AND (@state IS NULL OR state IN (@state, @orState)) AND (@kind IS NULL OR kind = @kind)
          AND (@held IS NULL OR (held_guard IS NOT NULL) = @held)
          AND (@since IS NULL OR created_at >= @since) AND (@reference IS NULL OR reference = @reference)
          AND (@target IS NULL OR instr(target, @target) > 0 OR instr(body, @target) > 0)
@@ -78,8 +78,9 @@ export class OutboxQueries {
       {
         ...{ kind, since, target, reference, limit },
         before: filter.before ?? Number.MAX_SAFE_INTEGER,
-        state: state === 'held' ? 'pending' : (state ?? null),
-        held: state === 'held' ? 1 : null,
+        state: state === 'held' || state === 'waiting' ? 'pending' : (state ?? null),
+        orState: state === 'waiting' ? 'sending' : null,
+        held: state === 'held' ? 1 : state === 'waiting' ? 0 : null,
       },
     );
   }

@@ -182,7 +182,6 @@ function searchActions({ api, store }: Around) {
 }
 
 const OUTBOX_PAGE = 20;
-const STATE_OF: Record<OutboxTab, string> = { waiting: 'pending', held: 'held', rejected: 'rejected' };
 
 /** The list of changes, and what a person decides about them. */
 function outboxActions({ api, store, refresh }: Around, needKey: (then: () => void) => void) {
@@ -193,10 +192,9 @@ function outboxActions({ api, store, refresh }: Around, needKey: (then: () => vo
   const refreshChanges = async () => {
     const { tab } = store.state.outbox;
     try {
-      const answer = await api.get<OutboxAnswer>(`/outbox?state=${STATE_OF[tab]}&limit=${size}`);
+      const answer = await api.get<OutboxAnswer>(`/outbox?state=${tab}&limit=${size}`);
       if (store.state.outbox.tab !== tab) return;
-      const isShown = ({ heldGuard }: Change) => tab !== 'waiting' || heldGuard === null;
-      set({ changes: answer.changes.filter(isShown), before: answer.before });
+      set({ changes: answer.changes, before: answer.before });
     } catch (error) {
       if (!(error instanceof ApiFault)) throw error;
     }

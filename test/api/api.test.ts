@@ -241,6 +241,7 @@ describe('the outbox', () => {
     });
     // As many as asked for, and none behind them.
     expect((await call('/v1/outbox?limit=3')).body).toMatchObject({ changes: [{}, {}, {}], before: null });
+    expect((await call('/v1/outbox?state=waiting')).status).toBe(200);
     expect((await call('/v1/outbox?state=open')).status).toBe(400);
   });
 

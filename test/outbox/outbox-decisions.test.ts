@@ -49,12 +49,14 @@ describe('guard rails', () => {
     const [held] = out.accept('product', [{ sku: 10, price: 10, name: 'x' }], { priceFactorMax: 2 });
     expect(held).toMatchObject({ state: 'held' });
     expect(out.queries.list({ state: 'held', limit: 9 })).toMatchObject([{ heldGuard: 'price-factor' }]);
+    expect(out.queries.list({ state: 'waiting', limit: 1 })).toMatchObject([{ heldGuard: null }]);
     out.accept('product', [{ sku: 10, price: 1200 }], { priceFactorMax: 2 });
     expect(out.queries.get(held?.changeId ?? 0)?.body).toEqual({ sku: 10, name: 'x' });
     out.decisions.release({ changeId: held?.changeId ?? 0 });
     expect(out.calls.claim('product', 9, SEND_ALL).items.map((each) => each.body)).toEqual([
       { sku: 10, price: 1200, name: 'x' },
     ]);
+    expect(out.queries.list({ state: 'waiting', limit: 9 })).toMatchObject([{ state: 'sending' }]);
   });
 });
 
