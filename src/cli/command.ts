@@ -251,6 +251,8 @@ export interface CommandTools {
   note(deed: Omit<Deed, 'who'>): Promise<void>;
   /** What the parts log to; warnings are for the daemon's log, errors show above the progress line. */
   log: Log;
+  /** Files with secrets of the service that this user may not read. */
+  unseen: readonly string[];
   /**
    * Ends waits and calls at Ctrl-C, and shows on the progress line what is waited for. With `--no-wait` it throws
    * `rate-limited` instead of waiting for the first call.
@@ -266,7 +268,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   const { openParts, branchCallsNobody } = await import('../app/parts.ts');
   const { createLogger } = await import('../core/logger.ts');
   const { clock, random } = call.cli;
-  const { config, secrets } = loadSetup(sourceOf(call));
+  const { config, secrets, unseen } = loadSetup(sourceOf(call));
   if (!isSetUp(config)) throw notSetUp();
   becomeOwner(call, config, true);
   requireRights(config.storage.directory, 'write');
@@ -283,7 +285,7 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
   try {
     const note: CommandTools['note'] = (deed) =>
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
-    return await use({ parts, config, progress, note, log, call: platformCall(call, progress) });
+    return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
     // It has no tokens because it needs none.
     if (hasCode(error, 'auth-required') && isBranch(config)) throw branchCallsNobody();

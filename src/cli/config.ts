@@ -1,8 +1,7 @@
-import { resolve } from 'node:path';
 import { viewOfService } from '../app/installation.ts';
 import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { SECRET_NAMES, type Secrets, secretsByName, serviceOf } from '../config/secrets.ts';
+import { SECRET_NAMES, type Secrets, secretsByName } from '../config/secrets.ts';
 import { configError, configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { asTillsyncError, typedAgain } from '../core/errors.ts';
 import { formatDuration } from '../core/time.ts';
@@ -16,7 +15,7 @@ const check = command({
   async run(call) {
     const { cli, options } = call;
     const file = configPath(options.config, cli.env);
-    const setup = readSetup(sourceOf(call), { service: serviceOf(resolve(file)) });
+    const setup = readSetup(sourceOf(call));
     const view = viewOfService(file);
     const faults = [...('faults' in setup ? setup.faults : []), ...(view?.faults ?? [])];
     if ('config' in setup && !isSetUp(setup.config)) {

@@ -292,7 +292,7 @@ The platform, the POS and every backup still have what they have.
       const rest = isClean
         ? []
         : [
-            `A program reads the mirror, so bytes of the customer are still in mirror.db-wal. The running tillsync tries again within a day; to try now: ${typedWords().tillsync} order forget ${orderId}`,
+            `A program reads the mirror, so bytes of the customer are still in mirror.db-wal. The running tillsync tries again within a day; to try now: ${typedWords().tillsync} order forget ${orderId}${isEnded(status) ? '' : ' --open'}`,
           ];
       const told = [
         isNew ? `${name}: its customer is forgotten.` : `${name}: its customer was forgotten before.`,

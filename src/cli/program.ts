@@ -41,10 +41,10 @@ const COMMANDS: Record<string, MakeCommand> = {
 };
 
 /**
- * The command line. With the first word given, only the command of that name, if there is one: to make all takes a
- * tenth of the start. Commander's own exits become errors, so that only the process's entry ends it.
+ * The command line. With the words that were typed, only the command that they name, if there is one: to make all
+ * takes a tenth of the start. Commander's own exits become errors, so that only the process's entry ends it.
  */
-export function createProgram(cli: Cli, firstWord?: string): Command {
+export function createProgram(cli: Cli, words: readonly string[] = []): Command {
   const program = new Command('tillsync')
     .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
     .version(programVersion(), '--version', 'print the version')
@@ -56,19 +56,22 @@ export function createProgram(cli: Cli, firstWord?: string): Command {
         '\nHelp of a command, with examples: tillsync COMMAND --help',
     );
   const all = Object.entries(COMMANDS);
-  const named = all.filter(([name]) => name === firstWord);
+  const typed = withoutConfig(words);
+  const named = all.filter(([name]) => name === typed[0]);
   for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
   program.hook('preAction', (_program, command) => {
     const { config } = command.optsWithGlobals<CommonOptions>();
-    setInstallation(() => findInstallation(config, cli.env), [...namesOf(command), ...command.args]);
+    setInstallation(() => findInstallation(config, cli.env), typed);
   });
   prepare(program, cli);
   return program;
 }
 
-/** Such as `order`, `show`. */
-function namesOf(command: Command): string[] {
-  return command.parent === null ? [] : [...namesOf(command.parent), command.name()];
+/** Without `--config FILE`, which the name of the installation has. */
+function withoutConfig(words: readonly string[]): string[] {
+  return words.filter(
+    (word, i) => word !== '--config' && words[i - 1] !== '--config' && !word.startsWith('--config='),
+  );
 }
 
 /** Settings that commander does not pass on to commands that were made apart from their parent. */
@@ -99,7 +102,7 @@ export async function runCli(words: readonly string[], cli: Omit<Cli, 'endWith'>
   try {
     // Not a copy, which would open standard input.
     const own = Object.assign(Object.create(cli) as typeof cli, { endWith });
-    await createProgram(own, words[0]).parseAsync(words, { from: 'user' });
+    await createProgram(own, words).parseAsync(words, { from: 'user' });
     return code;
   } catch (thrown) {
     if (thrown instanceof CommanderError) {

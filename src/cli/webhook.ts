@@ -1,5 +1,5 @@
 import type { Config } from '../config/config-type.ts';
-import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
+import { TillsyncError, typedAgain, typedWords, whenFree } from '../core/errors.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 import { EXIT, printable } from './cli.ts';
 import { command, group, withParts } from './command.ts';
@@ -99,7 +99,12 @@ const rotateSecret = command({
   description: 'Give the platform a new secret; none in between is refused',
   examples: ['webhook rotate-secret'],
   run: (context) =>
-    withParts(context, async ({ parts, progress, note, call }) => {
+    withParts(context, async ({ parts, progress, note, unseen, call }) => {
+      const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
+      if (hidden !== undefined) {
+        const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
+        throw new TillsyncError('storage-readonly', message, { hint: `Run: ${typedAgain()}` });
+      }
       progress.step('giving the platform a new secret');
       const state = await parts.webhookRegistration.rotateSecret(call);
       await note({ action: 'webhook.rotate-secret', subject: hostOf(state.callbackUrl) });

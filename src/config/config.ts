@@ -1,9 +1,10 @@
 import { isIPv4 } from 'node:net';
+import { resolve } from 'node:path';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
 import { branchName, isBranch } from './roles.ts';
 import { type ConfigKey, type FILE, KEYS, keyAt } from './schema.ts';
-import { readSecrets, type Secrets, type ServiceSecrets } from './secrets.ts';
+import { readSecrets, type Secrets, serviceOf } from './secrets.ts';
 import {
   type ConfigFault,
   configError,
@@ -214,10 +215,14 @@ export function loadSetup(options: ConfigOptions): Setup {
   return result;
 }
 
-/** Configuration and secrets, or every fault of both; `of`: with the secrets that a service would be handed. */
-export function readSetup(options: ConfigOptions, of?: ServiceSecrets): SetupResult {
+/**
+ * Configuration and secrets, or every fault of both. A command that systemd did not start has the secrets that its
+ * service is handed, as far as this user may read them: it acts beside the daemon and has to agree with it.
+ */
+export function readSetup(options: ConfigOptions): SetupResult {
   const read = readConfig(options);
-  const handed = readSecrets(options.env, of, 'config' in read ? hookNames(read.config) : []);
+  const service = options.env.CREDENTIALS_DIRECTORY ? undefined : serviceOf(resolve(read.file));
+  const handed = readSecrets(options.env, { service }, 'config' in read ? hookNames(read.config) : []);
   const { file } = read;
   const faults = [read, handed].flatMap((result) => ('faults' in result ? result.faults : []));
   if ('faults' in read || 'faults' in handed) return { file, faults };

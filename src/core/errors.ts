@@ -44,7 +44,7 @@ let command = '';
 
 /**
  * Tells once, where the process is put together, how its texts name commands; `find` is called for the first text.
- * `typed`: the command that runs, such as `order show 12`.
+ * `typed`: the words of the command that runs, such as `order`, `list`, `--day`, `today`.
  */
 export function setInstallation(
   find: () => Installation = () => PACKAGED,

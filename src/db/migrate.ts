@@ -11,13 +11,8 @@ interface MigrateOptions {
   name: string;
   /** Where a whole copy is kept before an existing database is changed; an older copy there is replaced. */
   keepCopyAt?: string;
-}
-
-interface MigrateReport {
-  /** Number of migrations the database had before; 0 for a new one. */
-  from: number;
-  to: number;
-  copiedTo: string | null;
+  /** Only looks: an older schema is refused with `storage-readonly`. */
+  readonly?: boolean | undefined;
 }
 
 interface Migration {
@@ -30,18 +25,23 @@ interface Migration {
  * schema or the new one. Throws `storage-newer` when the database has migrations this version does not know,
  * and `storage-corrupt` when they are not a prefix of the known ones; it is then untouched.
  */
-export function migrate(db: Database.Database, options: MigrateOptions): MigrateReport {
+export function migrate(db: Database.Database, options: MigrateOptions): void {
   const known = readMigrations(options.directory);
-  return storing(() => {
+  storing(() => {
     const from = checkApplied(db, known, options.name);
-    if (from === known.length) return { from, to: from, copiedTo: null };
-    const copiedTo = from > 0 && options.keepCopyAt !== undefined ? keepCopy(db, options.keepCopyAt) : null;
+    if (from === known.length) return;
+    if (options.readonly) {
+      const message = `${options.name} is still as an older tillsync made it, and this command only reads.`;
+      throw new TillsyncError('storage-readonly', message, {
+        hint: 'Start the service again, which brings it up to date: {restart}',
+      });
+    }
+    if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
       // Another process may have been first.
       for (const migration of known.slice(checkApplied(db, known, options.name))) apply(db, migration);
       db.pragma(`user_version = ${known.length}`);
     }).immediate();
-    return { from, to: known.length, copiedTo };
   });
 }
 
@@ -74,12 +74,12 @@ function checkApplied(db: Database.Database, known: Migration[], name: string): 
   if (strange >= known.length) {
     const message = `${name} was written by a newer tillsync; it was left untouched.`;
     throw new TillsyncError('storage-newer', message, {
-      hint: 'Install the newer tillsync again, or restore the copy that was kept before the upgrade.',
+      hint: 'Install the newer tillsync again.',
     });
   }
   const message = `${name} has the schema step ${applied[strange]}, unknown here.`;
   throw new TillsyncError('storage-corrupt', message, {
-    hint: 'Restore the copy that was kept before the upgrade, or move the file away.',
+    hint: 'Restore a backup, or move the file away with its -wal and -shm.',
   });
 }
 
@@ -98,7 +98,7 @@ function apply(db: Database.Database, migration: Migration): void {
 }
 
 /** A whole, synced copy under its final name, or none: a crash on the way leaves only a `.part` file. */
-function keepCopy(db: Database.Database, path: string): string {
+function keepCopy(db: Database.Database, path: string): void {
   const part = `${path}.part`;
   rmSync(part, { force: true });
   createWithMode(part, statSync(db.name).mode & 0o777);
@@ -106,5 +106,4 @@ function keepCopy(db: Database.Database, path: string): string {
   syncPath(part);
   renameSync(part, path);
   syncPath(dirname(path));
-  return path;
 }

@@ -42,6 +42,7 @@ export function openConnection(options: ConnectionOptions): Database.Database {
     migrate(db, {
       directory: new URL('./mirror/migrations/', import.meta.url),
       name: 'mirror.db',
+      readonly,
       keepCopyAt: `${path}.before-upgrade`,
     });
     if (gid !== undefined) storing(() => giveToGroup(gid, `${path}-wal`, `${path}-shm`));

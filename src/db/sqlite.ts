@@ -144,8 +144,8 @@ const HINTS: Record<StorageCode, string> = {
   'storage-full': 'Free some space; tillsync goes on by itself.',
   'storage-readonly': 'Check that the file and its directory belong to the user tillsync runs as.',
   'storage-corrupt':
-    'A failing disk looks the same, so see to the disk first. If it stays, move the file away and restore a backup, or let tillsync build a new one.',
-  'storage-newer': 'Install the newer tillsync again, or restore the copy kept before the upgrade.',
+    'A failing disk looks the same, so see to the disk first. If it stays, move the file away with its -wal and -shm and restore a backup, or let tillsync build a new one.',
+  'storage-newer': 'Install the newer tillsync again.',
   'storage-failed': 'Check the disk, the directory and its permissions.',
 };
 

@@ -32,7 +32,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     const verdict = storing(() => db.pragma('quick_check(1)', { simple: true }));
     if (verdict !== 'ok') {
       throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`, {
-        hint: 'Move state.db away and hand in new tokens with: {tillsync} auth set',
+        hint: 'Stop tillsync, move state.db away with its -wal and -shm, and hand in new tokens with: {tillsync} auth set',
       });
     }
     migrate(db, {

@@ -162,6 +162,8 @@ export interface WebhookRegistrationOptions {
 /** Keeps the company's one webhook (document, "PUT /webhook") pointing here with the agreed secret. */
 export class WebhookRegistration {
   readonly #options: WebhookRegistrationOptions;
+  /** The platform answers 401 to the read while it takes the token elsewhere: each further one would renew the token. */
+  #isReadRefused = false;
 
   constructor(options: WebhookRegistrationOptions) {
     this.#options = options;
@@ -176,19 +178,22 @@ export class WebhookRegistration {
    * offers no read, what was last registered from here stands in for it.
    */
   async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
-    const { callbackUrl, secrets, store, log } = this.#options;
-    if (callbackUrl === '') return 'nothing-to-register';
+    const { callbackUrl, secrets, store, alarms, log } = this.#options;
+    if (callbackUrl === '') {
+      alarms.lower('webhook.mismatch');
+      return 'nothing-to-register';
+    }
     const secret = secrets.current();
     const last = store.read().registered;
     const sameAsLast = last?.callbackUrl === callbackUrl && last.secretDigest === digestOf(secret);
-    const seen = await this.#look(call);
+    const seen = await this.look(call);
     const sameThere =
       seen === 'unsupported' ||
       (seen?.callbackUrl === callbackUrl &&
         seen.active !== false &&
         seen.hasSecret === (secret !== undefined));
     if (sameAsLast && sameThere) {
-      this.#options.alarms.lower('webhook.mismatch');
+      alarms.lower('webhook.mismatch');
       return 'equal';
     }
     await this.set({ callbackUrl, active: true, ...(secret !== undefined && { secret }) }, call);
@@ -200,7 +205,7 @@ export class WebhookRegistration {
   async compare(call?: CallOptions): Promise<void> {
     const { callbackUrl, alarms } = this.#options;
     if (callbackUrl === '') return;
-    const seen = await this.#look(call);
+    const seen = await this.look(call);
     if (seen === 'unsupported') return;
     if (seen?.callbackUrl === callbackUrl && seen.active !== false) {
       alarms.lower('webhook.mismatch');
@@ -246,12 +251,14 @@ export class WebhookRegistration {
   }
 
   /** As `show`; whatever an unknown address answers, a web page or a refusal, is taken for no read at all. */
-  async #look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+  async look(call?: CallOptions): Promise<WebhookState | null | 'unsupported'> {
+    if (this.#isReadRefused) return 'unsupported';
     try {
       return await this.show(call);
     } catch (error) {
+      this.#isReadRefused = hasCode(error, 'unauthorized');
       const isNoRead =
-        hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden') ||
+        hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden', 'unauthorized') ||
         (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED);
       if (!isNoRead) throw error;
       const { code, message } = error;

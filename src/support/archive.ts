@@ -18,6 +18,7 @@ import { createGzip } from 'node:zlib';
 import { createTarDecoder, createTarPacker } from 'modern-tar';
 import { asRoot } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
+import { systemHolders } from '../db/lease.ts';
 import { syncPath, toStorageError } from '../db/sqlite.ts';
 
 /** A file of an archive. `content` must give exactly `bytes` bytes. */
@@ -119,7 +120,7 @@ export async function makeArchive(
   let file: number | undefined;
   try {
     file = asRoot(() => {
-      removeLeftOvers(path);
+      removeLeftOvers(dirname(path), `${basename(path)}.part-`);
       rmSync(directory, { recursive: true, force: true });
       mkdirSync(directory, { mode: 0o700 });
       return openSync(whole, 'wx+', MODE);
@@ -196,21 +197,11 @@ function place(whole: string, path: string, force: boolean): void {
   syncPath(dirname(path));
 }
 
-/** What a process left that was killed while it wrote this file. */
-function removeLeftOvers(path: string): void {
-  const start = `${basename(path)}.part-`;
-  for (const name of readdirSync(dirname(path))) {
-    const pid = Number(name.startsWith(start) ? name.slice(start.length) : Number.NaN);
-    if (!Number.isInteger(pid) || isAlive(pid)) continue;
-    rmSync(join(dirname(path), name), { recursive: true, force: true });
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return !(error instanceof Error && 'code' in error && error.code === 'ESRCH');
+/** Removes what processes left that were killed at their work: named by `start` and their number. */
+export function removeLeftOvers(directory: string, start: string): void {
+  for (const name of readdirSync(directory)) {
+    const pid = name.startsWith(start) ? name.slice(start.length) : '';
+    if (systemHolders.isAlive(`${pid}.`) !== false) continue;
+    rmSync(join(directory, name), { recursive: true, force: true });
   }
 }

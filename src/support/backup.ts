@@ -5,7 +5,6 @@ import {
   lstatSync,
   mkdirSync,
   openSync,
-  readdirSync,
   readFileSync,
   rmSync,
   statfsSync,
@@ -31,7 +30,15 @@ import { HUB_KEYS } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
 import type { InboxAck, InboxChange, InboxFrom, InboxRow } from '../outbox/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
-import { makeArchive, readTar, type TarEntry, TarFault, type TarFile, textFile } from './archive.ts';
+import {
+  makeArchive,
+  readTar,
+  removeLeftOvers,
+  type TarEntry,
+  TarFault,
+  type TarFile,
+  textFile,
+} from './archive.ts';
 import { checkMirrorCopy, mirrorFactsSchema } from './restored-mirror.ts';
 
 const MANIFEST = 'manifest.json';
@@ -118,7 +125,7 @@ function refuseWithoutRoom(
 
 /**
  * A directory for what a command works on, in the storage directory: root may act as its owner, who may not write where
- * root may. Removes what such a command left that was killed; only one runs at a time. Throws `storage-full`.
+ * root may. Removes what such a command left that was killed. Throws `storage-full`.
  */
 export function makeScratch(
   storage: string,
@@ -126,9 +133,7 @@ export function makeScratch(
   bytes: number,
   words: Parameters<typeof refuseWithoutRoom>[2],
 ): string {
-  for (const name of readdirSync(storage)) {
-    if (name.startsWith(start)) rmSync(join(storage, name), { recursive: true, force: true });
-  }
+  removeLeftOvers(storage, start);
   refuseWithoutRoom(storage, bytes, words);
   const directory = join(storage, `${start}${process.pid}`);
   mkdirSync(directory, { mode: 0o700 });

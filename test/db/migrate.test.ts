@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -32,25 +32,26 @@ function codeOf(action: () => unknown): string {
 test('a new database gets all steps, an old one the missing ones, after a copy', () => {
   const db = open();
   const copy = join(dir, 'a.db.old');
-  expect(migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy })).toEqual({
-    from: 0,
-    to: 1,
-    copiedTo: null,
-  });
+  migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy });
+  expect(tables(db)).toEqual(['a', 'schema_migrations']);
   expect(existsSync(copy)).toBe(false);
   db.exec("INSERT INTO a VALUES ('kept')");
   writeFileSync(join(dir, '0002-second.sql'), 'CREATE TABLE b (x); DROP TABLE a;');
-  expect(migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy })).toEqual({
-    from: 1,
-    to: 2,
-    copiedTo: copy,
-  });
+  const looking = openDatabase({ path, mode: 0o640, busyTimeoutMs: 50, readonly: true });
+  const look = () => migrate(looking, { directory: url, name: 'a.db', keepCopyAt: copy, readonly: true });
+  expect(codeOf(look)).toBe('storage-readonly');
+  expect(existsSync(copy)).toBe(false);
+  migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy });
+  expect(codeOf(look)).toBe('none');
   expect(tables(db)).toEqual(['b', 'schema_migrations']);
   expect(db.pragma('user_version', { simple: true })).toBe(2);
   expect(statSync(copy).mode & 0o777).toBe(0o640);
   const old = openDatabase({ path: copy, mode: 0o640, busyTimeoutMs: 50, readonly: true });
   expect(old.prepare('SELECT x FROM a').pluck().get()).toBe('kept');
-  expect(migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy }).copiedTo).toBe(null);
+  old.close();
+  rmSync(copy);
+  migrate(db, { directory: url, name: 'a.db', keepCopyAt: copy });
+  expect(existsSync(copy)).toBe(false);
 });
 
 test('a step that fails leaves the schema as it was', () => {
@@ -92,7 +93,7 @@ test('of two processes that upgrade at once the second finds it done', () => {
       return begin(action);
     },
   });
-  expect(migrate(second, { directory: url, name: 'a.db' })).toMatchObject({ to: 2 });
+  migrate(second, { directory: url, name: 'a.db' });
   expect(tables(second)).toEqual(['a', 'b', 'schema_migrations']);
 });
 

@@ -110,6 +110,7 @@ describe('databases', () => {
       level: 'fail',
       remedy: expect.stringContaining('systemctl restart'),
     });
+    expect(mendMirrorFiles(mirror, null)).toMatchObject({ level: 'skipped', isHidden: true });
     expect(mendMirrorFiles(mirror, false)).toMatchObject({
       level: 'warn',
       facts: { missing: [`${mirror}-shm`], madeAnew: true },

@@ -6,6 +6,7 @@ import {
   NO_WEBHOOK_MEMORY,
   type WebhookMemory,
   WebhookRegistration,
+  type WebhookRegistrationOptions,
   WebhookSecrets,
 } from '../../src/orders/webhook.ts';
 import type { WebhookChange } from '../../src/platform/platform.ts';
@@ -52,7 +53,7 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
       return state;
     },
   };
-  const registration = new WebhookRegistration({
+  const options: WebhookRegistrationOptions = {
     platform,
     secrets,
     store,
@@ -60,8 +61,9 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
     alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
     clock,
     log: silentLog,
-  });
-  return { clock, store, secrets, puts, alarms, platform, registration };
+  };
+  const registration = new WebhookRegistration(options);
+  return { options, clock, store, secrets, puts, alarms, platform, registration };
 }
 
 describe('WebhookRegistration', () => {
@@ -78,6 +80,7 @@ describe('WebhookRegistration', () => {
     ['platform-garbled', 200],
     ['platform-failed', 501],
     ['forbidden', 403],
+    ['unauthorized', 401],
   ])('registers also where the read is not offered and answers %s', async (code, httpStatus) => {
     const { registration, puts, platform } = setUp(['s1']);
     platform.readFault = new TillsyncError(code, 'Cannot GET /webhook', { httpStatus });
@@ -85,6 +88,25 @@ describe('WebhookRegistration', () => {
     expect(await registration.ensure()).toBe('equal');
     expect(puts).toHaveLength(1);
     await registration.compare();
+  });
+
+  it('asks once for a read that is answered with 401, since each further one would renew the tokens', async () => {
+    const { registration, platform } = setUp(['s1']);
+    platform.readFault = new TillsyncError('unauthorized', 'no', { httpStatus: 401 });
+    await registration.ensure();
+    platform.readFault = new TillsyncError('internal', 'asked again');
+    await registration.compare();
+    expect(await registration.ensure()).toBe('equal');
+  });
+
+  it('ends the alarm of a webhook that is configured away', async () => {
+    const { options, registration, alarms, platform } = setUp(['s1']);
+    platform.there = { callbackUrl: 'https://elsewhere.example/', active: true, hasSecret: true };
+    await registration.compare();
+    expect([...alarms]).toEqual(['webhook.mismatch']);
+    const without = new WebhookRegistration({ ...options, callbackUrl: '' });
+    expect(await without.ensure()).toBe('nothing-to-register');
+    expect([...alarms]).toEqual([]);
   });
 
   it('registers nothing while it cannot know what is there', async () => {

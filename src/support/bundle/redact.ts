@@ -1,9 +1,16 @@
 import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import type Database from 'better-sqlite3';
 import { asRoot } from '../../app/installation.ts';
-import { HOOK_SECRET, SECRET_NAMES, secretVariable } from '../../config/secrets.ts';
+import {
+  CREDSTORE,
+  credentialFile,
+  HOOK_SECRET,
+  SECRET_NAMES,
+  secretVariable,
+  serviceOf,
+} from '../../config/secrets.ts';
 import type { Environment } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { secretForms } from '../../core/log.ts';
@@ -221,9 +228,11 @@ export function knownSecrets(options: {
       for (const secret of [line, line.trim()]) if (secret !== '') secrets.add(secret);
     }
   };
-  for (const name of [...SECRET_NAMES, ...hookSecretNames(env)]) {
+  const service = serviceOf(resolve(configFile));
+  for (const name of [...SECRET_NAMES, ...hookSecretNames(env, service)]) {
     const fromFile = env.CREDENTIALS_DIRECTORY && contentOf(join(env.CREDENTIALS_DIRECTORY, name));
-    for (const secret of [env[secretVariable(name)], fromFile]) {
+    const fromStore = service === undefined ? undefined : contentOf(credentialFile(service, name));
+    for (const secret of [env[secretVariable(name)], fromFile, fromStore]) {
       if (secret) known.handedIn.add(name);
       add(secret);
     }
@@ -247,10 +256,26 @@ export function knownSecrets(options: {
 }
 
 /** Also of hooks that are no longer configured. */
-function hookSecretNames({ CREDENTIALS_DIRECTORY: directory, ...env }: Environment): string[] {
+function hookSecretNames(
+  { CREDENTIALS_DIRECTORY: directory, ...env }: Environment,
+  service: string | undefined,
+): string[] {
   const prefix = secretVariable(HOOK_SECRET);
   const variables = Object.keys(env).filter((name) => name.startsWith(prefix));
-  const files = directory && existsSync(directory) ? readdirSync(directory) : [];
+  const namesIn = (path: string) => {
+    try {
+      return asRoot(() => readdirSync(path));
+    } catch {
+      return [];
+    }
+  };
+  const inStore = service === undefined ? [] : namesIn(CREDSTORE);
+  const files = [
+    ...(directory ? namesIn(directory) : []),
+    ...inStore
+      .filter((name) => name.startsWith(`${service}.`))
+      .map((name) => name.slice(`${service}.`.length)),
+  ];
   const names = variables.map((name) => name.slice(prefix.length).toLowerCase().replaceAll('_', '-'));
   return [
     ...names.map((name) => `${HOOK_SECRET}${name}`),

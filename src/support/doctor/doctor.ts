@@ -51,7 +51,6 @@ import {
   listOutcome,
   productOutcome,
   registeredOutcome,
-  registeredThere,
 } from './platform.ts';
 import {
   bookedOutcome,
@@ -168,7 +167,7 @@ class Examination {
       // Before anything opens the mirror, for that makes what is missing beside it.
       'storage.disk': () => diskOutcome(directory),
       'storage.files': async () =>
-        filesOutcome({ directory, group, configFile: setup.file, running: (await this.#mark()).running }),
+        filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() }),
       'storage.mirror': () => databaseOutcome('mirror', paths, clock, signal),
       'storage.state': () => databaseOutcome('state', paths, clock, signal),
       'storage.inbox': () => databaseOutcome('inbox', paths, clock, signal),
@@ -305,7 +304,7 @@ class Examination {
       'webhook.registered': this.#ofWebhook(async () => {
         const outcome = await this.#withParts(({ webhookRegistration, state }) =>
           attempt(async (how) => {
-            const there = await registeredThere(() => webhookRegistration.show(how));
+            const there = await webhookRegistration.look(how);
             return registeredOutcome(callbackUrl, there, state.webhook.read().registered);
           }),
         )();

@@ -140,7 +140,10 @@ export function mendMirrorFiles(mirrorPath: string, running: boolean | null): Ou
   if (missing.length === 0) return undefined;
   const [which, was] = [missing.join(' and '), missing.length > 1 ? 'were' : 'was'];
   const facts = { missing };
-  if (running !== false) {
+  if (running === null) {
+    return hidden(`${which} ${was} deleted. You do not have permission to see whether tillsync runs.`, facts);
+  }
+  if (running) {
     const message = `${which} ${was} deleted while tillsync runs, so what it wrote last may be lost at its next stop.`;
     return failed(message, 'Restart the service: {restart}', facts);
   }
@@ -248,7 +251,7 @@ const LOOK_AGAIN =
   'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
 const MAKES_IT_ANEW: Record<keyof StoragePaths, string> = {
   mirror: `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`,
-  state: `${LOOK_AGAIN}stop tillsync, move state.db away, start it and hand in new tokens with: {tillsync} auth set`,
+  state: `${LOOK_AGAIN}stop tillsync, move state.db with its -wal and -shm away, start it and hand in new tokens with: {tillsync} auth set`,
   inbox:
     'Nothing to do: a running tillsync moves it away and makes a new one. Hand over what the POS wrote last again.',
 };
@@ -296,8 +299,7 @@ export async function databaseOutcome(
   const { applied, known } = 'schema' in health ? health.schema : { applied: 0, known: 0 };
   if (applied > known) {
     const message = `${kind}.db was written by a newer tillsync, and this one leaves it alone.`;
-    const remedy = 'Install the newer tillsync again, or restore the copy kept before the upgrade.';
-    return failed(message, remedy, facts);
+    return failed(message, 'Install the newer tillsync again.', facts);
   }
   if (applied < known) {
     const message = `${kind}.db is still as an older tillsync made it.`;

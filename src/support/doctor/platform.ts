@@ -211,16 +211,6 @@ const PUT_IT_BACK = 'Put it back with: {tillsync} webhook set';
 
 type ThereOrNot = WebhookState | null | 'unsupported';
 
-/** As the daemon takes it: whatever an unknown address answers is no read at all. */
-export async function registeredThere(show: () => Promise<ThereOrNot>): Promise<ThereOrNot> {
-  try {
-    return await show();
-  } catch (error) {
-    if (hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden')) return 'unsupported';
-    throw error;
-  }
-}
-
 /** Whether the platform's webhook is there and is the one that is wanted. */
 export function registeredOutcome(
   wantedUrl: string,
