@@ -2,7 +2,7 @@ import path from 'node:path';
 import { branchName, isHub } from '../config/roles.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import type { ServerConfigPlace } from '../link/hub-state.ts';
-import { type CommandTools, command, group } from './command.ts';
+import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
 /** Throws `config-invalid` where this is no hub. */
 export function requireHub(config: CommandTools['config']): void {
@@ -41,7 +41,7 @@ const serverConfigCommand = command({
     // Written as the daemon's user, which may stand elsewhere.
     const absolute = (file: string) => path.resolve(file);
     const { tlsCert, tlsKey, tlsCa } = call.options;
-    return withHub(call, async ({ parts, config, call: _call }) => {
+    return withHub(call, async ({ parts, config }) => {
       if ((tlsCert === undefined) !== (tlsKey === undefined)) {
         throw new TillsyncError('usage', '--tls-cert and --tls-key belong together.');
       }
@@ -93,11 +93,8 @@ const serverConfigCommand = command({
   },
 });
 
-type HubCall = Parameters<typeof import('./command.ts').withParts>[0];
-
 /** As `withParts`, at a hub. */
-export async function withHub<T>(call: HubCall, use: (tools: CommandTools) => Promise<T>): Promise<T> {
-  const { withParts } = await import('./command.ts');
+export async function withHub<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
   return withParts(call, async (tools) => {
     requireHub(tools.config);
     return use(tools);

@@ -2,8 +2,7 @@ import { namedBranch } from '../app/sweep-now.ts';
 import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { TillsyncError } from '../core/errors.ts';
-import type { LedgerStock } from '../outbox/stock-ledger.ts';
-import { type SafetyRule, safetyName } from '../outbox/stock-ledger.ts';
+import { type LedgerStock, type SafetyRule, safetyName } from '../outbox/stock-ledger.ts';
 import { printable } from './cli.ts';
 import {
   type Call,

@@ -39,7 +39,7 @@ import {
   type TarFile,
   textFile,
 } from './archive.ts';
-import { checkMirrorCopy, mirrorFactsSchema } from './restored-mirror.ts';
+import { checkMirrorCopy, count, mirrorFactsSchema } from './restored-mirror.ts';
 
 const MANIFEST = 'manifest.json';
 export const CONFIG_FILE = 'config.toml';
@@ -52,8 +52,6 @@ export const ACKS_FILE = 'order-acks.ndjson';
 
 /** Rises when an older tillsync could no longer restore what is written. */
 const FORMAT_VERSION = 1;
-
-const count = z.number().int().min(0);
 
 /** First file of a backup: what it is, and what must be in it. */
 const manifestSchema = z.object({

@@ -12,7 +12,7 @@ import { continueFeedAfter } from '../orders/mirror-file.ts';
 import type { Guard } from '../outbox/guard-rails.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 
-const count = z.number().int().min(0);
+export const count = z.number().int().min(0);
 
 /** What a copy of a mirror holds. */
 export const mirrorFactsSchema = z.object({

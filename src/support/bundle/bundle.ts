@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { createGzip } from 'node:zlib';
-import { actAsStorageUser, programVersion } from '../../app/installation.ts';
+import { actAsStorageUser, findInstallation, programVersion } from '../../app/installation.ts';
 import { storagePaths } from '../../app/storage.ts';
 import { readConfig, readSetup } from '../../config/config.ts';
-import { type Environment, readConfigFile } from '../../config/source.ts';
+import type { Environment } from '../../config/source.ts';
 import { type Clock, isoUtc, type Random } from '../../core/time.ts';
 import { lookInto } from '../../db/sqlite.ts';
 import { makeArchive, textFile, writeTar } from '../archive.ts';
@@ -49,7 +49,6 @@ const SECRETS_LEFT_OUT =
   'tokens, webhook secrets and keys, in whatever form they stand, and whatever looks like one';
 const PEOPLE_LEFT_OUT =
   'customers: names, phones, addresses, e-mails and comments (--with-customer-data puts them in)';
-const DEFAULT_DIRECTORY = '/var/lib/tillsync';
 
 /** Gathers what support has to see, redacted. What cannot be read says so in its file; nothing here fails. */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
@@ -59,7 +58,7 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   const read = 'config' in setup ? setup : readConfig({ file, env });
   const config = 'config' in read ? read.config : undefined;
   const doctorSetup = readDoctorSetup({ file, env });
-  const directory = config?.storage.directory ?? directoryGuess(file, env);
+  const directory = config?.storage.directory ?? findInstallation(file, env).storage;
   actAsStorageUser({ directory, configFile: setup.file, writes: false });
   const paths = storagePaths(directory);
   const known = knownSecrets({ env, configFile: setup.file, statePath: paths.state });
@@ -97,13 +96,6 @@ export async function collectBundle(options: BundleOptions): Promise<Bundle> {
   leftOut.push(...notRead.map(({ name, fault }) => `${name}: ${fault}`));
   leftOut.push(...files.filter(({ isCut }) => isCut).map(({ name }) => `the oldest part of ${name}`));
   return { files: [readMe(files, leftOut, options.clock, redactor), ...files], leftOut };
-}
-
-/** Where the files are by all that a faulty configuration tells. */
-function directoryGuess(file: string | undefined, env: Environment): string {
-  if (env.TILLSYNC_STORAGE_DIRECTORY) return env.TILLSYNC_STORAGE_DIRECTORY;
-  const { storage } = readConfigFile(file, env).root as { storage?: { directory?: unknown } };
-  return typeof storage?.directory === 'string' ? storage.directory : DEFAULT_DIRECTORY;
 }
 
 function peopleOf(mirror: string, leftOut: string[]): PeopleMask {
