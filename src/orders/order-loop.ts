@@ -193,6 +193,10 @@ export class OrderLoop {
     } catch (error) {
       if (signal.aborted) return;
       this.#failures += 1;
+      // It may be too large to ever succeed; polls that ask for less go on meanwhile.
+      const againMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
+      if (wide) this.#wideDueMs = againMs;
+      else if (!runningDay) this.#lookbackDueMs = againMs;
       const delayMs = retryDelayMs(this.#failures, error, random);
       this.#setDue(Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs));
       this.#logFailure(error);

@@ -118,6 +118,31 @@ describe('OrderLoop', () => {
     await stop();
   });
 
+  it.each(['wide', 'look-back'] as const)(
+    'goes on polling while each %s poll fails, and tries that every ten minutes',
+    async (failing) => {
+      const mayFail = { yes: failing === 'wide' };
+      const { clock, calls, alarms, stop } = setUp(async ({ wide = false, runningDay = false }) => {
+        const isFailing = failing === 'wide' ? wide : !wide && !runningDay;
+        if (mayFail.yes && isFailing)
+          throw new TillsyncError('platform-failed', 'The platform answered 504.');
+        return { ...report, records: runningDay ? 800 : 6_000 };
+      });
+      // The first look-back tells that there are many.
+      await clock.advance(TWO_MINUTES_MS);
+      mayFail.yes = true;
+      await clock.advance(3_600_000);
+      expect(alarms).toEqual([]);
+      const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
+      const wanted = {
+        wide: `wlrrrr${'wrlrrr'.repeat(5)}wrl`,
+        'look-back': `wlrrrr${'lrrrrr'.repeat(4)}lrrrrwr`,
+      };
+      expect(kinds).toBe(wanted[failing]);
+      await stop();
+    },
+  );
+
   it('tries again after a failure, and tells a person when it lasts', async () => {
     const failing = { yes: true };
     const { clock, calls, alarms, stop } = setUp(async () => {
