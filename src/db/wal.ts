@@ -145,13 +145,13 @@ function tryToTruncate(db: Database.Database): void {
   }
 }
 
-/** At busy timeout 0: with any other, a reader would make this block every writer. */
-export function truncateWal(db: Database.Database): void {
-  if (walBytes(db.name) === 0) return;
+/** At busy timeout 0: with any other, a reader would make this block every writer. False: somebody holds the log. */
+export function truncateWal(db: Database.Database): boolean {
+  if (walBytes(db.name) === 0) return true;
   const timeoutMs = Number(db.pragma('busy_timeout', { simple: true }));
   db.pragma('busy_timeout = 0');
   try {
-    db.pragma('wal_checkpoint(TRUNCATE)');
+    return db.pragma('wal_checkpoint(TRUNCATE)', { simple: true }) === 0;
   } finally {
     db.pragma(`busy_timeout = ${timeoutMs}`);
   }

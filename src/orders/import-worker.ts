@@ -24,7 +24,8 @@ export interface ImportTask {
 export type VacuumTask = Pick<ImportTask, 'path' | 'gate'>;
 
 export type ImportMessage =
-  | { kind: 'vacuumed' }
+  /** `isClean`: no page of before is left in the log. */
+  | { kind: 'vacuumed'; isClean: boolean }
   | { kind: 'progress'; done: number; total: number }
   | { kind: 'report'; report: ImportReport }
   | { kind: 'error'; code: ErrorCode; message: string; hint: string | undefined };
@@ -111,11 +112,15 @@ function post(message: ImportMessage): void {
   parentPort?.postMessage(message);
 }
 
-function vacuum({ gate: memory }: VacuumTask, db: Database.Database): void {
+function vacuum({ gate: memory }: VacuumTask, db: Database.Database): boolean {
   const gate = new WriteGate(memory);
-  whenFree(gate, () => atWork(gate, () => db.exec('VACUUM')));
-  // The log holds pages of before until it is cut off.
-  truncateWal(db);
+  return whenFree(gate, () =>
+    atWork(gate, () => {
+      db.exec('VACUUM');
+      // The log holds pages of before until it is cut off.
+      return truncateWal(db);
+    }),
+  );
 }
 
 const task = workerData as ImportTask | VacuumTask;
@@ -123,10 +128,7 @@ let db: Database.Database | undefined;
 try {
   db = openSecondConnection(task.path);
   if ('body' in task) post({ kind: 'report', report: importAnswer(task, db) });
-  else {
-    vacuum(task, db);
-    post({ kind: 'vacuumed' });
-  }
+  else post({ kind: 'vacuumed', isClean: vacuum(task, db) });
 } catch (error) {
   const { code, message, hint } = asTillsyncError(error);
   post({ kind: 'error', code, message, hint });

@@ -397,8 +397,7 @@ export class Mirror implements OrderKeeper {
   async clean(): Promise<boolean> {
     const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
-    await this.#import.vacuum();
-    if (this.walBytes() > 0) return false;
+    if (!(await this.#import.vacuum())) return false;
     const sql = 'UPDATE marks SET value = 0 WHERE name = ? AND value = ?';
     await this.write((db) => sqlOf(db).run(sql, TO_CLEAN, waiting));
     return true;

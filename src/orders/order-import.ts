@@ -46,13 +46,17 @@ export class OrderImport {
     return turn;
   }
 
-  /** Writes the mirror's file anew on a thread of its own; no import goes on meanwhile. */
-  vacuum(): Promise<void> {
+  /**
+   * Writes the mirror's file anew on a thread of its own; no import goes on meanwhile. False: a reader holds the log, so
+   * pages of before are left in it.
+   */
+  vacuum(): Promise<boolean> {
     const turn = this.#queue.then(async () => {
       if (this.#stopping) throw importAborted();
       const { path, gate } = this.#options.file;
       try {
-        await runWorker({ path, gate: gate.memory }, undefined);
+        const result = await runWorker({ path, gate: gate.memory }, undefined);
+        return (result as { isClean: boolean }).isClean;
       } finally {
         gate.reset();
       }

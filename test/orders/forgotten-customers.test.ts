@@ -1,4 +1,5 @@
 import { existsSync, readFileSync } from 'node:fs';
+import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
@@ -193,6 +194,22 @@ describe('a customer who is forgotten', () => {
     reader.exec('COMMIT');
     reader.close();
     expect(await mirror.clean()).toBe(true);
+    expect(foundIn(path, [1])).toEqual([]);
+  });
+
+  it('is gone from the files however much is written meanwhile', async () => {
+    const { mirror, path } = openTestMirror();
+    await receive(mirror, orderOf(1, 'dispatched'));
+    await mirror.forgetCustomers([idOf(1)]);
+    let isDone = false;
+    const cleaning = mirror.clean().finally(() => {
+      isDone = true;
+    });
+    for (let number = 2; !isDone; number++) {
+      await receive(mirror, sampleNotification(number));
+      await setImmediate();
+    }
+    expect(await cleaning).toBe(true);
     expect(foundIn(path, [1])).toEqual([]);
   });
 });
