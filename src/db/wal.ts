@@ -112,7 +112,8 @@ interface WalCareOptions {
 export class WalCare {
   readonly #options: WalCareOptions;
   #tendedMs = Number.NEGATIVE_INFINITY;
-  #alarmed = false;
+  /** undefined: an earlier run may have left the alarm up. */
+  #isUp: boolean | undefined;
 
   constructor(options: WalCareOptions) {
     this.#options = options;
@@ -127,10 +128,10 @@ export class WalCare {
     if (walBytes(path) > WAL_BYTES_MAX) tryToTruncate(db);
     const bytes = walBytes(path);
     if (bytes > WAL_BYTES_MAX) {
-      this.#alarmed = true;
+      this.#isUp = true;
       alarms.raise('mirror.reader-holds-wal', sentence(path, bytes));
-    } else if (this.#alarmed) {
-      this.#alarmed = false;
+    } else if (this.#isUp !== false) {
+      this.#isUp = false;
       alarms.lower('mirror.reader-holds-wal');
     }
   }

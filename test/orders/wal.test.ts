@@ -84,6 +84,14 @@ it('a store without callbacks is told of a reader that holds the log as well', a
   expect(mirror.walBytes()).toBeLessThan(16 * 1024 * 1024);
 });
 
+it('an alarm of an earlier run ends with the first write', async () => {
+  const { mirror } = openTestMirror();
+  mirror.alarms.raise('mirror.reader-holds-wal', 'A reader that is gone by now.');
+  await mirror.flushBoards();
+  await receive(mirror, sampleNotification(1));
+  expect(mirror.raisedAlarms()).toEqual([]);
+});
+
 it('an import leaves the log empty', async () => {
   const { mirror, path } = openTestMirror();
   const report = await poll(
