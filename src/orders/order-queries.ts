@@ -407,7 +407,7 @@ export function quarantinedAs(db: Database.Database, { source, payload }: Unread
   return sqlOf(db).value(sql, digest);
 }
 
-/** Keeps what nobody could read, once; the oldest entries are dropped when there is too much. */
+/** Keeps what nobody could read, once; the oldest are dropped when there is too much, polls first: they come again. */
 export function quarantine(db: Database.Database, unreadable: Unreadable): void {
   const { source, payload, receivedAtMs } = unreadable;
   const before = quarantinedAs(db, unreadable);
@@ -440,8 +440,9 @@ function trimQuarantine(db: Database.Database): void {
     bytes: 0,
   };
   if (rows <= ROWS_MAX && bytes <= TOTAL_BYTES_MAX) return;
-  const oldest = 'SELECT quarantine_id AS id, bytes FROM quarantine ORDER BY quarantine_id LIMIT 1000';
-  for (const entry of sqlOf(db).rows<{ id: number; bytes: number }>(oldest)) {
+  const first = `SELECT quarantine_id AS id, bytes FROM quarantine
+    ORDER BY source <> 'poll', quarantine_id LIMIT 1000`;
+  for (const entry of sqlOf(db).rows<{ id: number; bytes: number }>(first)) {
     if (rows <= ROWS_MAX * 0.9 && bytes <= TOTAL_BYTES_MAX * 0.9) return;
     sqlOf(db).run('DELETE FROM quarantine WHERE quarantine_id = ?', entry.id);
     rows -= 1;

@@ -45,6 +45,17 @@ describe('quarantine', () => {
     ]);
   });
 
+  it('lets go of polls before callbacks when there is too much, for those are not sent again', async () => {
+    const { mirror } = openTestMirror();
+    await mirror.keep([unreadable('only once', 'webhook')]);
+    for (let i = 0; i < 5; i++) await mirror.keep([unreadable(`${i}`, 'poll')]);
+    await mirror.write((db) => db.exec("UPDATE quarantine SET bytes = 30000000 WHERE source = 'poll'"));
+    await mirror.keep([unreadable('6', 'poll')]);
+    const list = mirror.quarantineList(9);
+    expect(list.length).toBeLessThan(7);
+    expect(list.at(-1)).toMatchObject({ source: 'webhook', bytes: 9 });
+  });
+
   it('lets go of what was settled', async () => {
     const { mirror } = openTestMirror();
     await mirror.keep([unreadable('x')]);
