@@ -130,13 +130,13 @@ export class MirrorFile {
     return result;
   }
 
-  /** Remembers outside of the mirror how far the feed has got, where that is much further than what was noted. */
-  noteFeed(): void {
+  /** Remembers outside of the mirror how far the feed has got, where that is so many events after what was noted. */
+  noteFeed(events = NOTE_EVERY_EVENTS): void {
     const { feed } = this.#options;
     if (!feed || !this.#open) return;
     try {
       const newest = newestSeq(this.#open.db);
-      if (newest - this.#notedSeq < NOTE_EVERY_EVENTS) return;
+      if (newest - this.#notedSeq < events) return;
       feed.noteSeq(newest);
       this.#notedSeq = newest;
     } catch {
@@ -222,6 +222,8 @@ export class MirrorFile {
 
   /** The writer first, the keeper last; a failing disk must not keep either from being let go. */
   #release(): void {
+    // An older copy may be put in its place.
+    if (!this.#options.readonly) this.noteFeed(1);
     const { db, keeper } = this.#open ?? {};
     this.#open = undefined;
     if (keeper) keepers.delete(keeper);

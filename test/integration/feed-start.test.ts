@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readdirSync, renameSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { openState } from '../../src/app/stores.ts';
@@ -19,7 +19,7 @@ function store() {
       state.close();
     };
     onTestFinished(close);
-    return { state, mirror, close };
+    return { state, mirror, clock, close };
   };
   const filesOf = (database: string) => readdirSync(directory).filter((name) => name.startsWith(database));
   return {
@@ -27,6 +27,9 @@ function store() {
     moveAway(database: string) {
       const aside = temporaryDirectory();
       for (const name of filesOf(database)) renameSync(join(directory, name), join(aside, name));
+    },
+    putBack(copy: string) {
+      copyFileSync(copy, join(directory, 'mirror.db'));
     },
     remove(database: string) {
       for (const name of filesOf(database)) rmSync(join(directory, name));
@@ -57,7 +60,7 @@ test.each(['moveAway', 'remove'] as const)(
       await again.close();
       at[lose]('mirror.db');
     }
-    expect(last).toBe(2_000_003);
+    expect(last).toBe(2_000_009);
   },
 );
 
@@ -86,6 +89,25 @@ test('a mirror that vanishes under a running tillsync is made anew above its num
   await receive(fresh.mirror, order(3));
   expect(fresh.mirror.newestSeq()).toBeGreaterThan(1_000_000);
 });
+
+test.each(['stopped', 'running'])(
+  'an older copy put in place of the mirror of a %s tillsync goes on above its numbers',
+  async (at) => {
+    const here = store();
+    const first = here.open();
+    await receive(first.mirror, order(1));
+    const copy = join(temporaryDirectory(), 'mirror.db');
+    first.mirror.read((db) => db.prepare('VACUUM INTO ?').run(copy));
+    await receive(first.mirror, order(2), order(3));
+    if (at === 'stopped') await first.close();
+    here.remove('mirror.db');
+    here.putBack(copy);
+    await first.clock.advance(1_000);
+    const { mirror } = at === 'stopped' ? here.open() : first;
+    await receive(mirror, order(4));
+    expect(mirror.newestSeq()).toBe(1_000_004);
+  },
+);
 
 test('a mirror from before is taken as it is; with state.db lost too nothing is known', async () => {
   const at = store();
