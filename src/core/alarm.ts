@@ -27,6 +27,7 @@ export type AlarmKey =
   | 'catalog.incomplete'
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
+  | 'hub.link'
   | 'hub.unassigned'
   | 'hub.unapplied'
   | 'outbox.rejected'

@@ -1,13 +1,13 @@
 import { ALARM_TEST, alarmReceivers, heartbeatTarget, testAlarms } from '../app/alarm-test.ts';
 import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { verdictOn } from '../app/readers.ts';
+import { ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
 import { isBranch } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
-import { zoneCalendar } from '../core/time.ts';
+import { isoUtc, zoneCalendar } from '../core/time.ts';
 import { FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
@@ -15,12 +15,15 @@ import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
+import { notifyPeople } from '../outbox/maintenance.ts';
 import type { NamedLoop } from './outgoing.ts';
 
 const TEST_EVERY_MS = 1_000;
 const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
+/** After a start a branch hears of its hub first. */
+const HUB_HEARD_WITHIN_MS = 2 * 60_000;
 
 type AlarmParts = Pick<Parts, 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
 
@@ -84,8 +87,12 @@ export function alarmLoops(
     );
   });
   const heartbeat = heartbeatOf(options, parts, counters, alarmsUp);
+  const lookAtBranch = isBranch(config) ? branchLook(options, parts) : () => {};
   return [
-    loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => facts.look()),
+    loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
+      facts.look();
+      lookAtBranch();
+    }),
     ...notifiers,
     ...(heartbeat
       ? [
@@ -104,6 +111,23 @@ export function alarmLoops(
       ),
     ),
   ];
+}
+
+/** What a store's own polls and sending raise and lower: a branch has neither, but the hub's word and its outbox. */
+function branchLook({ config, clock }: PartsOptions, { mirror, outbox }: AlarmParts): () => void {
+  const startMonoMs = clock.monotonicMs();
+  return () => {
+    notifyPeople(mirror.alarms, outbox.counts());
+    const lastPollOkMs = mirror.lastPollOkMs();
+    // The hub itself has had no orders yet.
+    if (lastPollOkMs === null) return;
+    const isStale = clock.nowMs() - lastPollOkMs > ordersStaleAfterMs({ config, lastPollOkMs });
+    if (!isStale) mirror.alarms.lower('orders.stale');
+    else if (clock.monotonicMs() - startMonoMs >= HUB_HEARD_WITHIN_MS) {
+      const message = `The last complete order poll of the hub that is known here was at ${isoUtc(lastPollOkMs)}.`;
+      mirror.alarms.raise('orders.stale', message);
+    }
+  };
 }
 
 /** undefined: nobody watches from outside. */

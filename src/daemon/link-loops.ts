@@ -125,7 +125,9 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
   })();
   made.catch((error: unknown) => {
     const { message, hint } = asTillsyncError(error);
-    mirror.freshnessBoard.report('hub.link', 'failing', [message, hint].filter(Boolean).join(' '));
+    const text = [message, hint].filter(Boolean).join(' ');
+    mirror.freshnessBoard.report('hub.link', 'failing', text);
+    mirror.alarms.raise('hub.link', text);
   });
   return [
     {

@@ -91,7 +91,7 @@ export class BranchFollower {
 
   constructor(options: BranchOptions) {
     this.#options = options;
-    this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+    this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#up = new Waker(options.clock);
   }
 

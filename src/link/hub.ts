@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
-import type { FreshnessBoard, FreshnessSubject } from '../core/alarm.ts';
+import type { FreshnessSubject } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
@@ -77,7 +77,7 @@ export class Hub {
 
   constructor(options: HubOptions) {
     this.#options = options;
-    this.#freshness = new LinkFreshness(options.mirror.freshnessBoard, options.clock);
+    this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
     const reports = options.rows.branches().map(({ branch, report }) => [branch, report] as const);
     this.#heard = new Map(reports.filter((each): each is [string, BranchReport] => each[1] !== null));
@@ -294,20 +294,21 @@ function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: 
   return JSON.stringify({ refused: { code, message } });
 }
 
-/** How the link fares, told once it has been down for longer than a restart takes. */
+/** How the link fares, told and raised as an alarm once it has been down for longer than a restart takes. */
 export class LinkFreshness {
-  readonly #board: FreshnessBoard;
+  readonly #mirror: Pick<Mirror, 'freshnessBoard' | 'alarms'>;
   readonly #clock: Clock;
   #sinceMs: number | undefined;
 
-  constructor(board: FreshnessBoard, clock: Clock) {
-    this.#board = board;
+  constructor(mirror: Pick<Mirror, 'freshnessBoard' | 'alarms'>, clock: Clock) {
+    this.#mirror = mirror;
     this.#clock = clock;
   }
 
   ok(): void {
     this.#sinceMs = undefined;
-    this.#board.ok('hub.link');
+    this.#mirror.freshnessBoard.ok('hub.link');
+    this.#mirror.alarms.lower('hub.link');
   }
 
   failed(error: unknown): void {
@@ -316,7 +317,9 @@ export class LinkFreshness {
     this.#sinceMs ??= nowMs;
     const isRefused = hasCode(error, 'link-refused', 'config-invalid');
     if (!isRefused && nowMs - this.#sinceMs < LINK_PATIENCE_MS) return;
-    this.#board.report('hub.link', 'failing', [message, hint].filter(Boolean).join(' '));
+    const text = [message, hint].filter(Boolean).join(' ');
+    this.#mirror.freshnessBoard.report('hub.link', 'failing', text);
+    this.#mirror.alarms.raise('hub.link', text);
   }
 }
 

@@ -182,20 +182,24 @@ export class OutboxMaintenance {
   }
 
   #notifyPeople(): void {
-    const { alarms } = this.#options;
-    const { held, rejected } = this.forPeople();
-    const news = `${held}/${rejected}`;
+    const waiting = this.forPeople();
+    const news = `${waiting.held}/${waiting.rejected}`;
     if (news === this.#notified) return;
     this.#notified = news;
-    if (held === 0) alarms.lower('outbox.held');
-    else {
-      const message = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
-      alarms.raise('outbox.held', message);
-    }
-    if (rejected === 0) alarms.lower('outbox.rejected');
-    else {
-      const message = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
-      alarms.raise('outbox.rejected', message);
-    }
+    notifyPeople(this.#options.alarms, waiting);
+  }
+}
+
+/** Raises or lowers the alarms of changes that wait for a person. */
+export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
+  if (held === 0) alarms.lower('outbox.held');
+  else {
+    const message = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
+    alarms.raise('outbox.held', message);
+  }
+  if (rejected === 0) alarms.lower('outbox.rejected');
+  else {
+    const message = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
+    alarms.raise('outbox.rejected', message);
   }
 }

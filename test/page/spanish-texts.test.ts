@@ -18,7 +18,7 @@ const TOLD_ON_THE_PAGE = [
   'src/db/wal.ts',
   'src/core/json-records.ts',
   'src/link/{hub,hub-feed,branch,branch-board,branch-line,nats,server-file}.ts',
-  'src/daemon/{incoming,outgoing,link-loops}.ts',
+  'src/daemon/{incoming,outgoing,link-loops,alarm-loop}.ts',
   'src/app/parts.ts',
   'src/support/restored-mirror.ts',
 ];
