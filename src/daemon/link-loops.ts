@@ -3,7 +3,7 @@ import type { Parts, PartsOptions } from '../app/parts.ts';
 import { configuredBranches, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isHub } from '../config/roles.ts';
+import { branchName, isBranch, isHub } from '../config/roles.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
@@ -32,9 +32,14 @@ export function feedBranches(config: Config): FeedBranch[] {
   });
 }
 
-/** A store that was a hub and is none any more feeds no branches. */
+/** A store that was a hub or a branch and is none any more feeds no branches, and says nothing of them or of a link. */
 export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
-  if (!isHub(config) && mirror.read(isFeeding)) await mirror.write(endFeeding);
+  if (isHub(config)) return;
+  if (mirror.read(isFeeding)) await mirror.write(endFeeding);
+  for (const key of ['hub.unassigned', 'hub.unapplied'] as const) mirror.alarms.lower(key);
+  if (isBranch(config) || !mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
+  mirror.alarms.lower('hub.link');
+  await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 
 /** Nothing of a hub is loaded where there is none. */

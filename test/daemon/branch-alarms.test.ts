@@ -1,6 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
 import { alarmLoops } from '../../src/daemon/alarm-loop.ts';
+import { settleRole } from '../../src/daemon/link-loops.ts';
 import { Counters } from '../../src/health/counters.ts';
 import { openChain } from '../link/chain-rig.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -68,4 +69,19 @@ it('a branch raises an alarm of changes that were refused or are held, as a sing
   await parts.mirror.write((db) => db.exec('DELETE FROM outbox'));
   await minutes(1);
   expect(alarms()).toEqual([]);
+});
+
+it('a store that is a hub or a branch no more says nothing of a link, nor of branches', async () => {
+  const { hub } = await openChain();
+  const { mirror, config } = hub.parts;
+  const { alarms, freshnessBoard } = mirror;
+  for (const key of ['hub.link', 'hub.unassigned', 'hub.unapplied', 'storage.low'] as const)
+    alarms.raise(key, key);
+  freshnessBoard.report('hub.link', 'failing', 'The link is down.');
+  await mirror.write(() => {});
+  await settleRole(config, hub.parts);
+  expect(mirror.raisedAlarms()).toHaveLength(4);
+  await settleRole({ ...config, hub: { ...config.hub, nats: '' } }, hub.parts);
+  expect(mirror.raisedAlarms().map(({ key }) => key)).toEqual(['storage.low']);
+  expect(mirror.freshness().map(({ subject }) => subject)).not.toContain('hub.link');
 });
