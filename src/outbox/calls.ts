@@ -1,4 +1,5 @@
 import type Database from 'better-sqlite3';
+import type { CatalogLookup } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { asBit, asSent, fromBit, type Sql, sqlOf } from '../db/sqlite.ts';
 import type { ProductChangeItem, StockChangeItem } from '../platform/schemas.ts';
@@ -14,7 +15,15 @@ import type { Answer, BatchItem, ChangeBody, ChangeKind, OutboxChange } from './
 import { sameNumber, saysTheSame } from './guard-rails.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
-import { type LedgerStock, lessSafety, SafetyStock, StockLedger, stockTarget } from './stock-ledger.ts';
+import { resolveStock } from './resolve.ts';
+import {
+  type LedgerStock,
+  lessSafety,
+  type Place,
+  SafetyStock,
+  StockLedger,
+  stockTarget,
+} from './stock-ledger.ts';
 
 interface StockValue {
   qty: number | string | null;
@@ -228,6 +237,7 @@ const STOCKS_AT_ONCE = 500;
  */
 export class OutboxCalls {
   readonly #sql: Sql;
+  readonly #options: ReservationsOptions & { catalog: CatalogLookup };
   readonly #clock: Clock;
   readonly #values: MirrorValues;
   readonly #reservations: Reservations;
@@ -237,8 +247,9 @@ export class OutboxCalls {
   /** Of each kind and priority. */
   readonly #turns = new Map<string, Turns>();
 
-  constructor(options: ReservationsOptions) {
+  constructor(options: ReservationsOptions & { catalog: CatalogLookup }) {
     const { db, clock } = options;
+    this.#options = options;
     this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#values = new MirrorValues(db);
@@ -358,7 +369,12 @@ export class OutboxCalls {
 
   #judge(candidate: Candidate, inFlight: ReadonlySet<string>, rules: SendRules): 'take' | 'settle' | 'leave' {
     const { row } = candidate;
-    if (row === null) return this.#isDue(candidate.stock, rules) ? 'take' : 'settle';
+    if (row === null) {
+      const address = this.#isDue(candidate.stock, rules) && this.#addressOf(candidate.stock);
+      if (!address) return 'settle';
+      candidate.stock = { ...candidate.stock, address };
+      return 'take';
+    }
     if (inFlight.has(row.conflictKey)) return 'leave';
     const { sku, subsidiaryId, body } = row;
     if (!('qty' in body)) {
@@ -390,6 +406,12 @@ export class OutboxCalls {
   #isDue({ expectedQty, wantedQty, orderedQty, confirmedSeq }: LedgerStock, rules: SendRules): boolean {
     if (rules.platformDeducts === false && orderedQty > 0) return true;
     return expectedQty !== wantedQty || confirmedSeq < this.#reservations.fromSeq;
+  }
+
+  /** The catalogue may have changed since the stock was counted; undefined: it has no such stock any more. */
+  #addressOf({ sku, subsidiaryId }: Place): LedgerStock['address'] | undefined {
+    const resolution = resolveStock({ sku, subsidiaryId, qty: 0 }, this.#options);
+    return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
 
   #leave({ row, stock }: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {
@@ -518,7 +540,7 @@ export class OutboxCalls {
     const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
     const changeId = this.#sql.value(nextVersion) ?? 0;
     const target = stockTarget(stock);
-    const body = { ...stock.address, qty: stock.countedQty };
+    const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
       ...({ changeId, version, kind: 'stock', source: 'hold-back', basis: 'mirror' } as const),
       ...{ target, conflictKey: target, sku, subsidiaryId, branch: subsidiaryId, body, asOfSeq, message },

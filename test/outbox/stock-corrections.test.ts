@@ -68,6 +68,26 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([]);
   });
 
+  it('name the stock as the catalogue names it by now', () => {
+    const out = holding();
+    countShortOfTwo(out);
+    const stocks = { s1: ['B', 8], s2: ['B', 1] } satisfies Record<string, [string, number]>;
+    out.sweep([product('p1', 'Tea', [{ sku: '11', stocks }])]);
+    out.reservations.acknowledge(['o1'], 'http');
+    const { items } = out.calls.claim('stock', 100, HOLDING);
+    expect(items.map(({ body }) => body)).toEqual([{ externalId: 'B', subsidiaryId: 's1', qty: 10 }]);
+  });
+
+  it('are not made of a product whose id another one has by now', () => {
+    const out = holding();
+    countShortOfTwo(out);
+    out.sweep([product('p9', 'Other tea', [{ sku: '99', stocks: { s1: ['B', 40] } }])]);
+    out.reservations.acknowledge(['o1'], 'http');
+    expect(send(out)).toEqual([]);
+    out.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 8] } }])]);
+    expect(send(out)).toEqual([10]);
+  });
+
   it('are not made of a count from before the hold-back was switched off', () => {
     const out = holding();
     countShortOfTwo(out);
