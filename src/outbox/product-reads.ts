@@ -5,6 +5,7 @@ import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { ProductQuery, Resolution } from './change.ts';
 import type { KeptChange } from './decisions.ts';
+import { isRefusal } from './sender.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
 /** More than this are not asked for one by one: a sweep answers for all of them in fewer calls. */
@@ -57,9 +58,8 @@ export class ProductReads {
     try {
       record = await platform.productGet(query, { ...call, onSend });
     } catch (error) {
-      const isRefused = hasCode(error, 'platform-refused');
-      if (isRefused || hasCode(error, 'platform-garbled')) this.#passedOver.add(changeId);
-      if (!isRefused || !this.#isGivenUp(changeId)) throw error;
+      if (hasCode(error, 'platform-refused', 'platform-garbled')) this.#passedOver.add(changeId);
+      if (!isRefusal(error) || !this.#isGivenUp(changeId)) throw error;
     }
     await this.resolved(changeId, record, mark);
     this.#refusals.delete(changeId);

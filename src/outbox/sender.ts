@@ -1,5 +1,5 @@
 import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, hasCode } from '../core/errors.ts';
+import { asTillsyncError, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { LOCKED_OUT_LOOK_MS, patientSignal, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
@@ -122,7 +122,7 @@ export class PushCall {
         await this.#send(group);
         isAnyTaken = true;
       } catch (error) {
-        if (!hasCode(error, 'platform-refused')) return error;
+        if (!isRefusal(error)) return error;
         const [item] = group;
         if (group.length > 1) {
           const middle = Math.ceil(group.length / 2);
@@ -180,7 +180,7 @@ export class PushCall {
     try {
       return verifyApplied(body, await this.#platform.productGet(query, this.#how.call));
     } catch (error) {
-      if (hasCode(error, 'platform-refused')) return 'unreadable';
+      if (isRefusal(error)) return 'unreadable';
       throw error;
     }
   }
@@ -188,6 +188,11 @@ export class PushCall {
   #note({ changeId }: BatchItem, state: Answer['state'], message?: string): void {
     this.#answers.set(changeId, { changeId, state, ...(message !== undefined && { message }) });
   }
+}
+
+/** Whether the platform refuses what was sent, and would again; it may also only have been too slow (408, 425). */
+export function isRefusal(error: unknown): error is TillsyncError {
+  return hasCode(error, 'platform-refused') && !error.retryable;
 }
 
 /** Another process may put changes in the queue too, so an idle one is looked at this often. */

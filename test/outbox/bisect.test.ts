@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { TillsyncError } from '../../src/core/errors.ts';
+import { type ErrorDetails, TillsyncError } from '../../src/core/errors.ts';
 import { PushCall } from '../../src/outbox/sender.ts';
 
 /** Sends `size` changes in one call to a platform that refuses any call with a bad one in it. */
-async function run(size: number, isBad: (item: number) => boolean) {
+async function run(size: number, isBad: (item: number) => boolean, details: ErrorDetails = {}) {
   let calls = 0;
   const sent: number[] = [];
   const never = () => Promise.reject(new Error('not asked'));
@@ -14,7 +14,7 @@ async function run(size: number, isBad: (item: number) => boolean) {
       async productStockBatch(items) {
         calls += 1;
         const ids = items.map(({ qty }) => qty);
-        if (ids.some(isBad)) throw new TillsyncError('platform-refused', `refused ${ids.length}`);
+        if (ids.some(isBad)) throw new TillsyncError('platform-refused', `refused ${ids.length}`, details);
         sent.push(...ids);
         return { updated: ids.length, total: ids.length, errors: [] };
       },
@@ -53,6 +53,15 @@ describe('a call refused whole', () => {
       const { calls, rejected } = await run(100, (item) => item === bad);
       expect(calls).toBeLessThanOrEqual(15);
       expect(rejected).toEqual([{ changeId: bad, state: 'rejected', message: 'refused 1' }]);
+    }
+  });
+
+  it('is sent again whole when the platform was only too slow for it', async () => {
+    for (const size of [1, 4]) {
+      const tooSlow = { httpStatus: 408, retryable: true };
+      const { calls, rejected, retry, trouble } = await run(size, () => true, tooSlow);
+      expect([calls, rejected.length, retry.length]).toEqual([1, 0, size]);
+      expect(trouble).toMatchObject({ httpStatus: 408 });
     }
   });
 

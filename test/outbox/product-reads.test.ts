@@ -5,7 +5,7 @@ import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 
 /** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
-function setUp(fates: (ErrorCode | null)[]) {
+function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
   const waiting = new Set(fates.map((_, i) => i + 1));
   const asked: number[] = [];
   class Reads extends ProductReads {
@@ -24,8 +24,9 @@ function setUp(fates: (ErrorCode | null)[]) {
       async productGet(query) {
         const id = Number('externalId' in query ? query.externalId : query.sku);
         asked.push(id);
-        const code = fates[id - 1];
-        if (code) throw new TillsyncError(code, 'no');
+        const fate = fates[id - 1];
+        if (fate instanceof TillsyncError) throw fate;
+        if (fate) throw new TillsyncError(fate, 'no');
         return null as ProductRecord | null;
       },
     },
@@ -52,6 +53,14 @@ it('a product that the platform refuses to show three times is taken for unknown
   await steps(1);
   expect(waiting.size).toBe(0);
   expect(asked).toEqual([1, 2, 1, 1]);
+});
+
+it('a product that the platform was too slow to show is asked for until it is shown, behind the others', async () => {
+  const tooSlow = new TillsyncError('platform-refused', 'no', { httpStatus: 408, retryable: true });
+  const { waiting, asked, steps } = setUp([tooSlow, null]);
+  await steps(9);
+  expect([...waiting]).toEqual([1]);
+  expect(asked.slice(0, 3)).toEqual([1, 2, 1]);
 });
 
 it('an outage is about no product: the oldest stays the first', async () => {
