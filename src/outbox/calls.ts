@@ -503,8 +503,10 @@ export class OutboxCalls {
       }
     }
     this.#sql.run(
-      'UPDATE outbox SET state = ?, message = ?, settled_at = ?, call_id = NULL WHERE change_id = ?',
-      ...[state, told, at, change.changeId],
+      `UPDATE outbox SET state = @state, message = @told, settled_at = @at, call_id = NULL,
+         zeroed_at = CASE @state WHEN 'done' THEN zeroed_at END
+       WHERE change_id = @changeId`,
+      { state, told, at, changeId: change.changeId },
     );
     this.#queue.outlive(change, at);
     return state;

@@ -174,7 +174,8 @@ export class OutboxDecisions {
 
   #end(changeId: number, state: 'superseded' | 'rejected', message: string, by: number | null = null): void {
     this.#sql.run(
-      `UPDATE outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL
+      `UPDATE outbox SET state = ?, message = ?, settled_at = ?, superseded_by = ?, held_guard = NULL,
+         zeroed_at = NULL
        WHERE change_id = ?`,
       ...[state, message, this.#now(), by, changeId],
     );

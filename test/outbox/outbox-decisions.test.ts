@@ -32,6 +32,22 @@ describe('guard rails', () => {
     expect(zero(3)).toBe('pending');
   });
 
+  it('do not count the zeros that never arrived: those that a person dropped or the platform refused', () => {
+    const out = swept(many);
+    const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
+    const zero = (...ids: number[]) => {
+      const zeros = ids.map((id) => ({ externalId: `M${id}`, qty: 0 }));
+      return out.accept('stock', zeros, guards).map(({ state, changeId }) => ({ state, changeId }));
+    };
+    for (const { changeId } of zero(0, 1, 2)) out.decisions.drop(changeId);
+    expect(zero(3)).toMatchObject([{ state: 'pending' }]);
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    const refused = items.map(({ changeId }) => ({ changeId, state: 'rejected' as const, message: 'no' }));
+    out.calls.settle(callId ?? 0, refused);
+    expect(zero(4, 5)).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
+    expect(zero(6)).toMatchObject([{ state: 'held' }]);
+  });
+
   it('count what a branch with a tillsync of its own sells out apart from all others', () => {
     const out = swept([...many, TEA]);
     const guards = { ...GUARDS_OFF, zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
