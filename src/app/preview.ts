@@ -244,7 +244,7 @@ export function planInventory<T extends { change: StockChange }>(
       let key = keyOf(change);
       if (key === undefined) {
         const resolution = at.intake.resolve({ kind: 'stock', change });
-        if (resolution.state === 'rejected' && resolution.candidates.length > 0) unclear += 1;
+        if (resolution.state !== 'resolved') unclear += 1;
         // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }

@@ -337,9 +337,12 @@ describe('a whole inventory', () => {
       await at.run(['push', 'stock', '-', '--branch', 'sub-1', '--wait'], csv(unnamed));
     });
 
-    test('sets nothing to zero that a line at fault may have counted', async () => {
+    test.each([
+      { fault: 'cannot be read', line: (externalId: string) => ({ externalId, qty: 'x' }) },
+      { fault: 'names what nobody knows', line: () => ({ externalId: 'NEW-NAME', qty: 4 }) },
+    ])('sets nothing to zero that a line may have counted that $fault', async ({ line }) => {
       const { named, unnamed } = await lacking();
-      const text = csv([...named, { externalId: unnamed[1]?.externalId ?? '', qty: 'x' }]);
+      const text = csv([...named, line(unnamed[1]?.externalId ?? '')]);
       const result = await at.run([...full, '--missing', 'zero', '--wait'], text);
       expect(result.code).toBe(3);
       expect(result.stdout).toContain('a line that cannot be used or placed may be what is missing');
