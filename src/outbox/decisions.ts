@@ -5,7 +5,7 @@ import { withoutNewer } from './batch.ts';
 import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
 import { GUARDS_OFF, type Guard } from './guard-rails.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
-import { OutboxQueue } from './queue.ts';
+import { OutboxQueue, withQtyOf } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
 
 /** A queued change in its own words, so that its target can be looked for (again). */
@@ -82,8 +82,8 @@ export class OutboxDecisions {
       if ('overruledBy' in rest) {
         throw refusal(changeId, `is older than change ${rest.overruledBy} for the same target`);
       }
-      const left = inOwnWords({ ...change, body: rest.body }) ?? kept;
-      const how = { source: 'cli', origin, guards: GUARDS_OFF, asOfSeq: change.asOfSeq } as const;
+      const left = inOwnWords(rest) ?? kept;
+      const how = { source: 'cli', origin, guards: GUARDS_OFF, asOfSeq: rest.asOfSeq } as const;
       const [acceptance] = this.#intake.accept([left], how);
       if (!acceptance) throw refusal(changeId, 'was not taken');
       const by = acceptance.changeId;
@@ -145,21 +145,21 @@ export class OutboxDecisions {
   /** While it waited for its target, a newer value for that may have been sent under another name. */
   #moveUnlessOutdated(change: OutboxChange): void {
     const { changeId, kind, target, conflictKey, versions } = change;
-    let { body } = change;
+    let moved = change;
     const sentSince = this.#queue.all(
       "WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done') ORDER BY version",
       ...[kind, conflictKey, Math.min(...Object.values(versions))],
     );
     for (const sent of sentSince) {
       if (sent.changeId === changeId) continue;
-      const left = withoutNewer({ body, versions }, sent, sent.target === target ? 'all' : 'shared');
+      const left = withoutNewer(moved, sent, sent.target === target ? 'all' : 'shared');
       if (!left) {
         this.#end(changeId, 'superseded', `Replaced by change ${sent.changeId}.`, sent.changeId);
         return;
       }
-      body = left;
+      moved = withQtyOf(sent, moved, left);
     }
-    this.#queue.move({ ...change, body }, this.#now());
+    this.#queue.move(moved, this.#now());
   }
 
   /** Deletes at most `limit` changes that were done with before `beforeMs`; rejected ones wait for a person. */

@@ -227,25 +227,21 @@ export class OutboxQueue {
   restOf(
     change: OutboxChange,
     { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>,
-  ): { body: ChangeBody } | { overruledBy: number } {
+  ): OutboxChange | { overruledBy: number } {
     const { kind, changeId, version, versions } = change;
     const after = Math.min(version, ...Object.values(versions));
     const isShared = Number(hasSharedFields(kind, change.body));
-    let rest = change.body;
+    let rest = change;
     let last: OutboxChange | undefined;
-    const newerOnes = this.#rows(NEWER, { kind, after, isShared, target, conflictKey });
-    for (const newer of newerOnes) {
+    for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
       if (newer.changeId === changeId) continue;
-      const left = withoutNewer({ body: rest, versions }, newer, newer.target === target ? 'all' : 'shared');
+      const left = withoutNewer(rest, newer, newer.target === target ? 'all' : 'shared');
       if (left === undefined) return { overruledBy: newer.changeId };
-      rest = left;
-      last = newer;
+      if (kind === 'stock' && !('qty' in left)) last = newer;
+      rest = withQtyOf(newer, rest, left);
     }
-    // Whatever is newer for a stock has a quantity.
-    if (kind === 'product' || 'qty' in rest || last === undefined) return { body: rest };
     // A guard rail holds the quantity, and the show that came with the older one must not let it go.
-    if (last.heldGuard !== null) return { overruledBy: last.changeId };
-    return { body: { ...rest, qty: (last.body as { qty: number }).qty } as ChangeBody };
+    return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
   }
 
   #rows(text: string, ...params: unknown[]): OutboxChange[] {
@@ -275,13 +271,14 @@ export class OutboxQueue {
 
   /** Takes out of held changes and of other skus of the product what a newer change has decided. */
   #overrule(
-    newer: Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId' | 'body'>,
+    newer: Newer & Pick<OutboxChange, 'kind' | 'target' | 'conflictKey' | 'changeId'>,
     at: string,
   ): void {
     const strip = (older: OutboxChange, scope: 'all' | 'shared') => {
       const rest = withoutOverruled(older.body, newer.body, scope);
-      if (rest) this.#setBody(older, rest);
-      else this.#supersede(older.changeId, newer.changeId, at);
+      if (!rest) this.#supersede(older.changeId, newer.changeId, at);
+      else if (newer.kind === 'stock') this.#place(withQtyOf(newer, older, rest));
+      else this.#setBody(older, rest);
     };
     const held = this.#anyHeld ? this.#rows(HELD, newer.kind, newer.target)[0] : undefined;
     if (held && held.changeId !== newer.changeId) strip(held, 'all');
@@ -417,6 +414,22 @@ export class OutboxQueue {
       ...[`Replaced by change ${by}.`, by, at, changeId],
     );
   }
+}
+
+type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
+
+/**
+ * A change of which a newer one has left `rest`. The platform takes a stock's show only with a quantity: it takes the
+ * newer one's along, and is as new as that.
+ */
+export function withQtyOf(
+  { body: newer, version, asOfSeq }: Newer,
+  older: OutboxChange,
+  rest: ChangeBody,
+): OutboxChange {
+  if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
+  const body = { ...rest, qty: newer.qty } as ChangeBody;
+  return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq };
 }
 
 /** What of a row follows from its body. */

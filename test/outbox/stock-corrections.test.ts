@@ -218,3 +218,54 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([]);
   });
 });
+
+describe('a visibility whose quantity is outdated', () => {
+  const zeros = [
+    { externalId: 'B', qty: 0, show: false },
+    { externalId: 'A', qty: 0, subsidiaryId: 's1' },
+  ];
+  const GUARDS = { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 };
+
+  it('goes with the newest one where a person releases it', () => {
+    const out = holding();
+    const [held] = out.accept('stock', zeros, GUARDS);
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.reservations.acknowledge(['o1'], 'http');
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    expect(out.queries.get(held!.changeId)?.body).toEqual({ externalId: 'B', qty: 9, show: false });
+    out.decisions.release({ changeId: held!.changeId });
+    // The order is booked and older than the count.
+    expect(send(out)).toEqual([9]);
+    expect(out.queries.get(held!.changeId)?.state).toBe('done');
+    out.accept('stock', [{ externalId: 'B', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('goes with the newest one where its product is found late', () => {
+    const out = holding();
+    const [late] = out.accept('stock', [{ externalId: 'B9', qty: 2, show: false }]);
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    const read = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B9', 9] } }]);
+    out.store.applyRead(read, out.store.readMark());
+    for (const each of out.decisions.unresolved('needs-read', { limit: 9 }))
+      out.decisions.retarget(each, out.resolve(each, true));
+    expect(out.queries.get(late!.changeId)?.body).toMatchObject({ qty: 9, show: false });
+    expect(send(out)).toEqual([9]);
+    out.accept('stock', [{ externalId: 'B9', qty: 4 }]);
+    expect(send(out)).toEqual([4]);
+  });
+
+  it('goes with the newest one where it is tried again, and as old as that', () => {
+    const out = holding();
+    const [refused] = out.accept('stock', [{ externalId: 'B', qty: 0, show: false }]);
+    expect(send(out, 'rejected')).toEqual([0]);
+    order(out, 'o1', 'B1', [['B', 2]]);
+    out.reservations.acknowledge(['o1'], 'http');
+    out.accept('stock', [{ externalId: 'B', qty: 9 }]);
+    expect(send(out)).toEqual([9]);
+    out.decisions.retry(refused!.changeId);
+    expect(send(out)).toEqual([9]);
+  });
+});
