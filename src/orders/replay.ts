@@ -159,11 +159,14 @@ export interface ReadingRules {
 export interface RetryReport {
   /** Orders that can be read now and brought something into the mirror. */
   kept: string[];
-  /** Orders of which the mirror has everything newer; the payload is kept with the order. */
+  /** Orders of which the mirror has everything, or newer; the payload is kept with the order. */
   overtaken: string[];
   /** Why the rest still cannot be read, one sentence each; empty: the entry has served its purpose. */
   unreadable: string[];
 }
+
+/** Orders of one quarantined answer that share a transaction. */
+const TOGETHER = 10;
 
 /**
  * Reads a quarantined payload once more, by today's spellings, and merges the orders in it. An old payload
@@ -179,22 +182,20 @@ export async function retryQuarantined(
     report.unreadable.push(`Only orders can be read again, and this came from the ${source}.`);
     return report;
   }
-  const observations = [];
+  const found: FoundPayload[] = [];
   for (const { raw, reading } of readingsOf(payload, source, rules)) {
-    if ('unreadable' in reading) {
-      report.unreadable.push(reading.unreadable);
-      continue;
-    }
-    const { orderId } = reading;
-    if ((mirror.order(orderId)?.updatedAt ?? '') > receivedAt) {
-      const options = { spellings: rules.spellings, found: [{ source, receivedAt, raw, reading }] };
-      const { outcome } = await mirror.write((db) => replayOrder(db, orderId, options));
-      (outcome === 'unchanged' ? report.overtaken : report.kept).push(orderId);
-    } else observations.push({ source, observedAtMs: Date.parse(receivedAt), raw, reading });
+    if ('unreadable' in reading) report.unreadable.push(reading.unreadable);
+    else found.push({ source, receivedAt, raw, reading });
   }
-  if (observations.length > 0) {
-    await mirror.keep(observations.map((observation) => ({ kind: 'order', observation })));
-    report.kept.push(...observations.map(({ reading }) => reading.orderId));
+  for (let at = 0; at < found.length; at += TOGETHER) {
+    const some = found.slice(at, at + TOGETHER);
+    const { spellings } = rules;
+    const replayed = await mirror.write((db) =>
+      some.map((each) => replayOrder(db, each.reading.orderId, { spellings, found: [each] })),
+    );
+    for (const { orderId, outcome } of replayed) {
+      (outcome === 'unchanged' ? report.overtaken : report.kept).push(orderId);
+    }
   }
   return report;
 }
@@ -229,9 +230,8 @@ function readingsOf(
   }
 }
 
-/** Orders looked up in one read, and orders of one quarantined answer that share a transaction. */
+/** Orders looked up in one read. */
 const PAGE = 200;
-const TOGETHER = 10;
 /** Between two transactions, so that a daemon's callbacks always find the file free. */
 const PAUSE_MS = 2;
 

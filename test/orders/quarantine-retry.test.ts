@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest';
 import { retryQuarantined } from '../../src/orders/replay.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { sampleNotification } from '../support/order-samples.ts';
-import { OBSERVED_MS, observation, openTestMirror } from './open-test-mirror.ts';
+import { heldNotifications, OBSERVED_MS, observation, openTestMirror } from './open-test-mirror.ts';
 
 const RECEIVED = '2026-01-02T03:04:05.000Z';
 
@@ -46,8 +46,30 @@ describe('a payload from quarantine', () => {
     const records = [...['new', 'old', 'newer'].map(record), nameless];
     const payload = Buffer.from(JSON.stringify({ shop: { sales: records } }));
     const report = await retryQuarantined({ source: 'poll', receivedAt: RECEIVED, payload }, mirror, rules());
-    expect(report).toMatchObject({ kept: ['new', 'old'], overtaken: ['newer'], unreadable: { length: 1 } });
+    expect(report).toMatchObject({ kept: ['new'], overtaken: ['old', 'newer'], unreadable: { length: 1 } });
     expect(mirror.eventsAfter(2, 9)).toMatchObject([{ orderId: 'new', source: 'poll' }]);
+  });
+
+  test('of a poll takes no order back that a callback confirmed since, and settles none that is held', async () => {
+    const { mirror } = openTestMirror();
+    const sent = sampleNotification(1, { status: 'ready' });
+    const orderId = String(sent.internalOrderId);
+    const call = (status: string, minutes: number) => {
+      const observedAtMs = OBSERVED_MS + minutes * 60_000;
+      const observed = observation('webhook', { ...sent, status }, { observedAtMs });
+      return mirror.keep([{ kind: 'order', observation: observed }]);
+    };
+    expect([await call('ready', 0), await call('ready', 10), await call('pending', 20)]).toEqual([
+      ['created'],
+      ['confirmed'],
+      ['held'],
+    ]);
+    const receivedAt = new Date(OBSERVED_MS + 5 * 60_000).toISOString();
+    const payload = JSON.stringify({ ...sent, status: 'inProcess' });
+    const report = await retryQuarantined({ source: 'poll', receivedAt, payload }, mirror, rules());
+    expect(report).toEqual({ kept: [], overtaken: [orderId], unreadable: [] });
+    expect(mirror.order(orderId)).toMatchObject({ status: 'ready', seq: 1 });
+    expect(heldNotifications(mirror)).toMatchObject([{ status: 'pending', resolution: null }]);
   });
 
   test('that is older than what the mirror has fills in what nothing newer says, and is kept', async () => {
