@@ -1,4 +1,4 @@
-import type { OrderFields, OrderObservation } from './order.ts';
+import type { OrderFields, OrderObservation, OrderReading } from './order.ts';
 import { keepLongNumbers, unwrap } from './order-reader.ts';
 import {
   type ITEM_SPELLINGS,
@@ -62,14 +62,18 @@ export function withoutCustomer<Seen extends Pick<OrderObservation, 'raw' | 'rea
   spellings: OrderSpellings,
 ): Seen {
   const { raw, reading } = observation;
-  const fields = { ...reading.fields };
-  for (const field of PERSONAL_FIELDS) if (fields[field] !== undefined) fields[field] = null as never;
-  const items = reading.items?.map((item) => ({ ...item, comment: null }));
   return {
     ...observation,
     raw: payloadWithoutCustomer(raw, spellings),
-    reading: { ...reading, fields, ...(items && { items }) },
+    reading: readingWithoutCustomer(reading),
   };
+}
+
+export function readingWithoutCustomer(reading: OrderReading): OrderReading {
+  const fields = { ...reading.fields };
+  for (const field of PERSONAL_FIELDS) if (fields[field] !== undefined) fields[field] = null as never;
+  const items = reading.items?.map((item) => ({ ...item, comment: null }));
+  return { ...reading, fields, ...(items && { items }) };
 }
 
 type Sent = Record<string, unknown>;

@@ -12,9 +12,11 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { readingWithoutCustomer } from '../orders/customer.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
 import type { OrderFields, OrderReading } from '../orders/order.ts';
 import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
+import { knownOrder } from '../orders/order-rows.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import type { CallOptions } from '../platform/platform.ts';
@@ -96,9 +98,10 @@ export async function diffOrders(
   const { readings, unreadable, morePages } = readingsOf(answer.body, parts.config);
   const differences: OrderDifference[] = [];
   let moved = 0;
-  for (const reading of readings.values()) {
-    const mirrored = mirror.order(reading.orderId);
-    const found = orderDifferences(mirrored, reading);
+  for (const [orderId, reading] of readings) {
+    const mirrored = mirror.order(orderId);
+    const isForgotten = mirror.read((db) => knownOrder(db, orderId))?.forgottenAt != null;
+    const found = orderDifferences(mirrored, isForgotten ? readingWithoutCustomer(reading) : reading);
     if (found.length > 0 && mirrored && mirrored.seq > asOf.seq) moved += 1;
     else differences.push(...found);
   }

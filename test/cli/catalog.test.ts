@@ -145,6 +145,17 @@ describe('diff', () => {
   });
 });
 
+test('diff orders says nothing of a customer who was forgotten', async () => {
+  const orderId = place.sandbox.control.createOrder({ status: 'dispatched' }).internalOrderId;
+  await at.run(['sync', 'orders']);
+  const before = await at.json(['diff', 'orders']);
+  expect((await at.run(['order', 'forget', orderId])).code).toBe(0);
+  expect(await at.json(['diff', 'orders'])).toMatchObject({
+    code: 0,
+    document: { orders: { compared: before.document.orders.compared, differences: [] } },
+  });
+});
+
 describe('catalog unmapped', () => {
   const unmapped = (...words: string[]) => at.run(['catalog', 'unmapped', ...words]);
 
