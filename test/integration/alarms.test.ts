@@ -84,24 +84,24 @@ describe('alarms to a command and an address', () => {
     configure();
     const first = await place.run();
     await beside('raise', 'platform.forbidden');
-    await beside('raise', 'mirror.reader-holds-wal');
+    await beside('raise', 'mirror.too-large');
     const taken = () => first.log().match(/an alarm was told/g)?.length ?? 0;
     await until('both have taken both', () => taken() === 4);
     await first.end('SIGKILL');
     const second = await place.run();
-    await beside('lower', 'mirror.reader-holds-wal');
+    await beside('lower', 'mirror.too-large');
     await bothHeard(3);
     await second.end('SIGTERM');
     const third = await place.run();
-    await beside('raise', 'mirror.reader-holds-wal');
+    await beside('raise', 'mirror.too-large');
     await bothHeard(4);
     await third.end('SIGTERM');
 
     const told = [
       'raised platform.forbidden',
-      'raised mirror.reader-holds-wal',
-      'healed mirror.reader-holds-wal',
-      'raised mirror.reader-holds-wal',
+      'raised mirror.too-large',
+      'healed mirror.too-large',
+      'raised mirror.too-large',
     ];
     expect(brief(heard())).toEqual(told);
     expect(brief(posted.map((each) => each.told))).toEqual(told);
@@ -142,7 +142,7 @@ describe('alarms to a command and an address', () => {
     await bothHeard(1);
     await first.end('SIGTERM');
     const second = await place.run();
-    await beside('raise', 'mirror.reader-holds-wal');
+    await beside('raise', 'mirror.too-large');
     await bothHeard(2);
     await beside('raise', 'storage.failing');
     await bothHeard(3);
