@@ -28,6 +28,8 @@ export class CallbackStanding {
   readonly #log: Log;
   #unreadableMonoMs: number;
   #isStoring: boolean | undefined;
+  /** Whether callbacks were put off since the poll before. */
+  #wasPutOff = false;
 
   constructor({ mirror, clock, log }: Pick<Parts, 'mirror'> & Pick<PartsOptions, 'clock' | 'log'>) {
     this.#mirror = mirror;
@@ -76,6 +78,7 @@ export class CallbackStanding {
     // A lock passes by itself, and while stopping nothing is taken.
     if (error.code === 'storage-busy' || error.code === 'aborted') return;
     this.#isStoring = false;
+    this.#wasPutOff = true;
     const message = [
       `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
       error.hint,
@@ -83,9 +86,15 @@ export class CallbackStanding {
     this.#mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
   }
 
-  /** Lowers the alarm for unreadable callbacks once none lies in quarantine any more, or none came for a day. */
+  /**
+   * After a complete poll. Lowers the alarm for a failing disk unless callbacks were put off since the poll before: large
+   * ones may still find no room. Lowers the one for unreadable callbacks once none lies in quarantine any more, or none
+   * came for a day.
+   */
   settle(): void {
     const mirror = this.#mirror;
+    if (!this.#wasPutOff) mirror.alarms.lower('storage.failing');
+    this.#wasPutOff = false;
     if (!mirror.raisedAlarms().some(({ key }) => key === 'webhook.unreadable')) return;
     const isQuiet = this.#clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
     const isEmpty = () => !mirror.quarantineList(QUARANTINE_MAX).some(({ source }) => source === 'webhook');

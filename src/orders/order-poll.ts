@@ -74,8 +74,6 @@ const GARBLED_FOR_MS = 6 * 60_000;
 export class OrderPoll {
   readonly #options: OrderPollOptions;
   #garbledSinceMonoMs: number | undefined;
-  /** False until the disk has taken a poll, since an earlier run may have left the alarm up. */
-  #isStoring = false;
 
   constructor(options: OrderPollOptions) {
     this.#options = options;
@@ -107,11 +105,7 @@ export class OrderPoll {
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       if (!isWrongWindow) {
         await whenFree(clock, () => this.#settle(report));
-        if (request.window === undefined) {
-          await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
-          if (!this.#isStoring) mirror.alarms.lower('storage.failing');
-          this.#isStoring = true;
-        }
+        if (request.window === undefined) await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
       }
       return { report, isWrongWindow };
     } catch (error) {
@@ -261,7 +255,6 @@ export class OrderPoll {
       if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.raise('orders.unreadable', message);
     }
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed')) {
-      this.#isStoring = false;
       alarms.raise('storage.failing', `Polls keep nothing: ${message}`);
     }
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message);

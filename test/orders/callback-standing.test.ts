@@ -71,4 +71,20 @@ describe('CallbackStanding', () => {
     standing().kept();
     expect(alarms()).toEqual([]);
   });
+
+  it('takes the disk for well again after good polls between which none was put off', () => {
+    const { standing, alarms } = setUp();
+    const mine = standing();
+    for (const _round of [1, 2]) {
+      mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
+      mine.settle();
+      expect(alarms()).toEqual(['storage.failing']);
+    }
+    mine.settle();
+    expect(alarms()).toEqual([]);
+    // Whatever an earlier run left.
+    mine.putOff(new TillsyncError('storage-full', 'The disk is full.'));
+    standing().settle();
+    expect(alarms()).toEqual([]);
+  });
 });
