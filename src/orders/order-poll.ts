@@ -103,9 +103,10 @@ export class OrderPoll {
       const wanted = () => request.window ?? this.#window(nowMs, request);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
-      if (!isWrongWindow) {
+      // Days that a person named say nothing of how today fares.
+      if (!isWrongWindow && request.window === undefined) {
         await whenFree(clock, () => this.#settle(report));
-        if (request.window === undefined) await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
+        await mirror.notePoll(nowMs + (platformSkewMs() ?? 0));
       }
       return { report, isWrongWindow };
     } catch (error) {

@@ -117,6 +117,25 @@ describe('a poll', () => {
     expect(rig.rows('SELECT 1 FROM orders')).toHaveLength(5);
   });
 
+  it('of days that a person named says nothing of how today fares', async () => {
+    const rig = storeRig();
+    const parts = await rig.parts();
+    rig.sandbox.control.setFault({ kind: 'status', status: 500, endpoint: 'order.all', times: 1 });
+    await expect(rig.run(parts.orderPoll.poll())).rejects.toMatchObject({ code: 'platform-failed' });
+    parts.mirror.alarms.raise('orders.stale', 'No complete order poll for eleven minutes.');
+    await rig.clock.advance(300_000);
+    const window = { startDate: '2025-12-20', endDate: '2025-12-21' };
+    await rig.run(parts.orderPoll.poll({ window }));
+    await rig.clock.advance(1_000);
+    expect(freshness(rig)).toBe('failing');
+    expect(alarms(rig)).toContain('orders.stale');
+    await rig.clock.advance(300_000);
+    await rig.run(parts.orderPoll.poll());
+    await rig.clock.advance(1_000);
+    expect(freshness(rig)).toBe('ok');
+    expect(alarms(rig)).not.toContain('orders.stale');
+  });
+
   it('reaches back to the oldest open order when it is a wide one', async () => {
     const rig = storeRig();
     const { queries, tamper } = asked();
