@@ -2,7 +2,7 @@ import type { ServerResponse } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { TillsyncError, whenFree } from '../core/errors.ts';
-import { isoUtc, zoneCalendar } from '../core/time.ts';
+import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
@@ -181,7 +181,10 @@ const TREND_HOURS = 24;
 const TRENDS_FOR_MS = 15_000;
 
 function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): ApiRoute[] {
-  let trends: { untilMonoMs: number; answer: z.output<typeof trendsAnswer> } | undefined;
+  const trends = keptFor(TRENDS_FOR_MS, clock, () => {
+    const nowMs = clock.nowMs();
+    return { at: isoUtc(nowMs), hours: mirror.read((db) => readTrends(db, nowMs, TREND_HOURS)) };
+  });
   return [
     route({
       method: 'get',
@@ -218,14 +221,7 @@ function boardRoutes({ parts: { mirror, config }, clock }: LocalApiOptions): Api
       operationId: 'getTrends',
       summary: 'Orders for each hour of the last day, and how long changes took to the platform',
       answer: trendsAnswer,
-      async handle() {
-        if (trends && clock.monotonicMs() < trends.untilMonoMs) return trends.answer;
-        const nowMs = clock.nowMs();
-        const hours = await whenFree(clock, () => mirror.read((db) => readTrends(db, nowMs, TREND_HOURS)));
-        const answer = { at: isoUtc(nowMs), hours };
-        trends = { untilMonoMs: clock.monotonicMs() + TRENDS_FOR_MS, answer };
-        return answer;
-      },
+      handle: () => whenFree(clock, trends),
     }),
   ];
 }

@@ -1,11 +1,11 @@
 import { statSync } from 'node:fs';
-import { branchMappings } from '../catalog/unmapped.ts';
+import { branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
 import type { Freshness } from '../core/alarm.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, keptFor } from '../core/time.ts';
 import {
   by,
   byState,
@@ -279,10 +279,13 @@ export class Metrics {
   readonly #process = new ProcessMetrics();
   readonly #quarantine = new QuarantineCounts();
   readonly #events: EventCounts;
+  readonly #unmapped: () => MetricFamily;
 
   constructor(options: MetricsOptions) {
     this.#options = options;
-    this.#events = new EventCounts(options.parts.mirror.newestSeq());
+    const { parts, config, clock } = options;
+    this.#events = new EventCounts(parts.mirror.newestSeq());
+    this.#unmapped = keptFor(MAPPINGS_FOR_MS, clock, () => unmappedFamily(parts.mirror, config));
   }
 
   async collect(): Promise<MetricFamily[]> {
@@ -304,7 +307,7 @@ export class Metrics {
       ...mirrorFamilies(mirror, clock.nowMs()),
       mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(outbox, clock),
-      unmappedFamily(mirror, config),
+      this.#unmapped(),
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);

@@ -50,6 +50,9 @@ export function subsidiaryOf(
   return free.length === 1 ? (free[0] ?? null) : null;
 }
 
+/** The catalogue is large and seldom changes: who looks at all of it does so every five minutes. */
+export const MAPPINGS_FOR_MS = 5 * 60_000;
+
 /** Of each branch of which something is known. */
 export function branchMappings(db: Database.Database, branches: readonly Branch[]): BranchMapping[] {
   return branches.flatMap((branch) => {

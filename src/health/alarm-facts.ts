@@ -1,7 +1,7 @@
 import type { Branch } from '../catalog/product.ts';
-import type { BranchMapping, UnmappedItem } from '../catalog/unmapped.ts';
+import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
 import type { Alarms } from '../core/alarm.ts';
-import { type Clock, formatDuration, isoUtc } from '../core/time.ts';
+import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
@@ -33,12 +33,13 @@ export interface AlarmFacts {
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
-  #mappings: readonly BranchMapping[] = [];
-  #mappedMonoMs = Number.NEGATIVE_INFINITY;
+  readonly #mappings: () => readonly BranchMapping[];
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     this.#startMonoMs = facts.clock.monotonicMs();
+    const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
+    this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
   }
 
   look(): void {
@@ -48,18 +49,9 @@ export class FactWatch {
     lookAtTokens(this.#facts);
     lookAtCompany(this.#facts);
     lookAtWaitingOrders(this.#facts, clock.monotonicMs() - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
-    this.#lookAtMappings();
-  }
-
-  /** The catalogue is large and seldom changes; orders come all the time. */
-  #lookAtMappings(): void {
-    const { branchMappings, clock } = this.#facts;
-    if (clock.monotonicMs() - this.#mappedMonoMs >= MAPPINGS_EVERY_MS) {
-      this.#mappings = branchMappings().filter(({ isMapping }) => isMapping);
-      this.#mappedMonoMs = clock.monotonicMs();
-      tellUnmapped(this.#facts, this.#mappings);
-    }
-    tellUnmappedItems(this.#facts, this.#mappings);
+    const mappings = this.#mappings();
+    tellUnmapped(this.#facts, mappings);
+    tellUnmappedItems(this.#facts, mappings);
   }
 }
 
@@ -139,7 +131,6 @@ function lookAtWaitingOrders(
   }
 }
 
-const MAPPINGS_EVERY_MS = 5 * 60_000;
 /** Who was to take such an order has, or nobody will. */
 const ORDERED_WITHIN_MS = 24 * 3_600_000;
 
