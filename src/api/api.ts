@@ -11,10 +11,6 @@ export interface LocalApiOptions {
   parts: Pick<Parts, 'config' | 'state' | 'mirror' | 'platform' | 'stores' | 'outbox'>;
   /** The key that is asked of everybody; left out: only this machine is let in. */
   apiKey?: string | undefined;
-  /** False: nobody said yet which platform this store is at. */
-  isSetUp?: boolean | undefined;
-  /** How old the last good order poll may be before orders count as missing. */
-  ordersStaleAfterMs?: (() => number) | undefined;
   /** Notified when this process may have changed the mirror. */
   changes: ChangeSignal;
   /** Of tillsync. */

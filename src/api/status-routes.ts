@@ -1,20 +1,19 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import { shopName } from '../app/installation.ts';
 import type { LoopBeat } from '../app/metrics.ts';
-import { mirrorCounts } from '../app/readers.ts';
+import { fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
-import { isBranch, roleOf } from '../config/roles.ts';
-import { TillsyncError, typedWords, whenFree } from '../core/errors.ts';
+import { roleOf } from '../config/roles.ts';
+import { typedWords, whenFree } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { CONTENT_TYPES, exposition, type MetricFamily, wantedFormat } from '../health/counters.ts';
-import { verdictOf } from '../health/verdict.ts';
 import { AccessGate } from './access.ts';
 import { type ApiFamily, type LocalApiOptions, route } from './api.ts';
 import { statusAnswer } from './schemas.ts';
 
 /** `GET /status`. */
 export function statusRoutes(options: LocalApiOptions): ApiFamily {
-  const { parts, version, clock, isSetUp, ordersStaleAfterMs } = options;
+  const { parts, version, clock } = options;
   const { mirror, stores, outbox, config } = parts;
   const shop = shopName(config);
   const role = roleOf(config);
@@ -24,23 +23,20 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     const nowMs = clock.nowMs();
     const counts = mirrorCounts(mirror);
     const products = stores.read(({ catalogQueries }) => catalogQueries.counts().products);
+    const { found, stateFault } = fromState(config, () => stored(parts));
+    const { tokens, waits } = found ?? { tokens: null, waits: [] };
     const facts = {
-      freshness: mirror.freshness(),
       alarms: mirror.raisedAlarms(),
-      ...storedTokens(parts),
-      counts: { ...counts, products },
+      tokens,
       outbox: outbox.counts(),
       disk: storageSpace(config.storage.directory),
     };
-    const verdict = verdictOf({
-      ...facts,
-      quarantine: counts.quarantine,
-      nowMs,
-      isSetUp,
-      ordersStaleAfterMs: ordersStaleAfterMs?.(),
-      stateFault: facts.tokensFault,
-    });
-    return { at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions, ...facts };
+    const verdict = verdictOn(mirror, { config, clock }, { ...facts, stateFault });
+    return {
+      ...{ at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions },
+      ...{ ...facts, tokensFault: stateFault, waits, freshness: mirror.freshness() },
+      counts: { ...counts, products },
+    };
   };
   const status = route({
     method: 'get',
@@ -53,23 +49,15 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
   return { routes: [status] };
 }
 
-/** They live in another file than the mirror; what is wrong with it must not hide the rest. */
-function storedTokens({ platform, state, config }: LocalApiOptions['parts']) {
-  if (isBranch(config)) return { tokens: null, tokensFault: null, waits: [] };
-  try {
-    const tokens = platform.tokens.describe();
-    const { savedAtMs, accessExpiresInMs, refreshExpiresInMs, lockedOut } = tokens;
-    const savedAt = savedAtMs === null ? null : isoUtc(savedAtMs);
-    const lockedOutBy = lockedOut?.cause ?? null;
-    return {
-      tokens: { state: tokens.state, savedAt, accessExpiresInMs, refreshExpiresInMs, lockedOutBy },
-      tokensFault: null,
-      waits: state.ledger.waits(config.limits),
-    };
-  } catch (error) {
-    if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
-    return { tokens: null, tokensFault: error.message, waits: [] };
-  }
+function stored({ platform, state, config }: LocalApiOptions['parts']) {
+  const tokens = platform.tokens.describe();
+  const { savedAtMs, accessExpiresInMs, refreshExpiresInMs, lockedOut } = tokens;
+  const savedAt = savedAtMs === null ? null : isoUtc(savedAtMs);
+  const lockedOutBy = lockedOut?.cause ?? null;
+  return {
+    tokens: { state: tokens.state, savedAt, accessExpiresInMs, refreshExpiresInMs, lockedOutBy },
+    waits: state.ledger.waits(config.limits),
+  };
 }
 
 interface HealthOptions {

@@ -27,7 +27,7 @@ import { openOrdersByStatus, WAITING_MAX, waitingOrders } from '../orders/order-
 import type { Outbox } from '../outbox/outbox.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import type { Parts } from './parts.ts';
-import { configuredBranches, mirrorCounts, verdictOn } from './readers.ts';
+import { configuredBranches, fromState, mirrorCounts, verdictOn } from './readers.ts';
 import { storagePaths, storageSpace } from './storage.ts';
 
 const FLOW_STATES = [
@@ -314,16 +314,11 @@ export class Metrics {
     // A branch needs none.
     if (!isBranch(config)) await read('state', () => tokenFamilies(platform.tokens.describe()));
     await read('state', () => branchFamilies(parts, config, clock));
-    await read('mirror', () =>
-      verdictFamilies(
-        verdictOn(mirror, this.#options, {
-          alarms: mirror.raisedAlarms(),
-          tokens: platform.tokens.describe(),
-          outbox: outbox.counts(),
-          disk,
-        }),
-      ),
-    );
+    await read('mirror', () => {
+      const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
+      const beside = { alarms: mirror.raisedAlarms(), outbox: outbox.counts(), tokens, stateFault, disk };
+      return verdictFamilies(verdictOn(mirror, this.#options, beside));
+    });
     const tookSeconds = (clock.monotonicMs() - startMs) / 1000;
     return [
       ...this.#about(readable),

@@ -192,6 +192,20 @@ export function storedVerdict(options: StoredVerdictOptions): { verdict: Verdict
   return { verdict: verdictOn(readers.mirror, { config, clock }, facts), disk };
 }
 
+/**
+ * What state.db says of the tokens: another file than the mirror, so that what is wrong with it must not hide the rest.
+ * null at a branch, which needs none, and where there is a fault. Throws `storage-busy`.
+ */
+export function fromState<T>(config: Config, look: () => T): { found: T | null; stateFault: string | null } {
+  if (isBranch(config)) return { found: null, stateFault: null };
+  try {
+    return { found: look(), stateFault: null };
+  } catch (error) {
+    if (!(error instanceof TillsyncError) || error.code === 'storage-busy') throw error;
+    return { found: null, stateFault: error.message };
+  }
+}
+
 /** The verdict on what the mirror says and on what is known beside it. */
 export function verdictOn(
   mirror: Mirror,

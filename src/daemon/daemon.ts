@@ -10,7 +10,6 @@ import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../app/hooks.ts'
 import { programVersion } from '../app/installation.ts';
 import { Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
-import { ordersStaleAfterMs } from '../app/readers.ts';
 import { markRunning } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import type { Config } from '../config/config-type.ts';
@@ -66,7 +65,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const orders = incomingOrders(options, parts, mayCall);
   const metrics = new Metrics({ parts, config, counters, loopsAlive: () => loops, version, clock, log });
   releasers.push('metrics', () => metrics.close());
-  const staleAfterMs = () => ordersStaleAfterMs({ config, lastPollOkMs: parts.mirror.lastPollOkMs() });
   const local = createLocalServer({
     ...config.local,
     groupSocket: groupSocketOf(config),
@@ -81,8 +79,6 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
       localApi({
         ...{ parts, apiKey, version, clock, log },
         changes: orders.changes,
-        isSetUp: isSetUp(config),
-        ordersStaleAfterMs: staleAfterMs,
       }),
       metricsRoutes(apiKey, () => metrics.collect()),
       pageRoutes(pageFiles, log),

@@ -96,7 +96,9 @@ export async function openApi(options: ApiRigOptions = {}) {
     ...options,
     parts: {
       config: {
+        platform: { baseUrl: 'http://platform.test' },
         limits: { ...limits, requestsPerWindow: 1, ordersPerWindow: 1 },
+        orders: { poll: '*/2 * * * *', timezone: 'UTC' },
         storage: { directory: tmpdir(), group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
         hub: { nats: '' },
@@ -249,6 +251,7 @@ function memoryOutbox(
 
 function statusOfMirror() {
   return {
+    lastPollOkMs: () => null,
     freshness: () => [{ subject: 'auth', lastOkAt: null, lastTryAt: null, state: 'unknown', message: '' }],
     raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
     read(action: (db: Database.Database) => unknown) {

@@ -5,10 +5,12 @@ import { branchesAnswer, statusAnswer } from '../../src/api/schemas.ts';
 import { createLocalServer } from '../../src/api/server.ts';
 import { Metrics } from '../../src/app/metrics.ts';
 import type { Parts } from '../../src/app/parts.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { Counters, exposition } from '../../src/health/counters.ts';
 import { type Chain, openChain } from '../link/chain-rig.ts';
+import { product } from '../outbox/outbox-fixture.ts';
 
 /** The local API of one store of the chain. */
 async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Promise<Response>> {
@@ -19,15 +21,13 @@ async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Prom
   return (path) => fetch(`${url}/v1${path}`, { headers: { connection: 'close' } });
 }
 
-async function metricsOf({ hub: { parts }, clock }: Chain): Promise<string> {
+/** What a scrape of the hub says, each time it is called. */
+function scrapes({ hub: { parts }, clock }: Chain): () => Promise<string> {
   const { config } = parts;
   const options = { parts, config, counters: new Counters(), loopsAlive: () => [], version: '1.2.3' };
   const metrics = new Metrics({ ...options, clock, log: silentLog });
-  try {
-    return exposition(await metrics.collect(), 'text');
-  } finally {
-    metrics.close();
-  }
+  onTestFinished(() => metrics.close());
+  return async () => exposition(await metrics.collect(), 'text');
 }
 
 it('a hub tells how its branches fare, as documented', async () => {
@@ -69,7 +69,7 @@ it('a hub measures its branches', async () => {
   await branches[1].follower.hello();
   await hub.order(1, 'B1');
   await clock.advance(30_000);
-  const metrics = await metricsOf(chain);
+  const metrics = await scrapes(chain)();
   for (const line of [
     'tillsync_branches{verdict="green"} 2',
     'tillsync_branches{verdict="red"} 0',
@@ -81,4 +81,31 @@ it('a hub measures its branches', async () => {
   ]) {
     expect(metrics).toContain(`\n${line}\n`);
   }
+});
+
+it('a scrape tells the verdict, and of the mirror, though state.db cannot be read', async () => {
+  const chain = await openChain();
+  chain.hub.parts.platform.tokens.describe = () => {
+    throw new TillsyncError('storage-failed', 'state.db cannot be read.');
+  };
+  const metrics = await scrapes(chain)();
+  expect(metrics).toContain('\ntillsync_source_readable{source="mirror"} 1\n');
+  expect(metrics).toContain('\ntillsync_source_readable{source="state"} 0\n');
+  expect(metrics).toContain('\ntillsync_finding{code="state.unusable"} 2\n');
+  expect(metrics).toContain('\ntillsync_verdict 2\n');
+});
+
+it('scrapes read the whole catalogue every five minutes only', async () => {
+  const chain = await openChain();
+  const { hub, clock } = chain;
+  const scrape = scrapes(chain);
+  const unmapped = async () =>
+    /^tillsync_catalog_unmapped_products\{branch="B1"\} (\d+)$/m.exec(await scrape())?.[1];
+  await hub.sweep([product('p1', 'Tea', [{ sku: '10', stocks: { 'sub-1': ['A', 5] } }])]);
+  expect(await unmapped()).toBe('0');
+  await hub.parts.mirror.write((db) => db.exec('DELETE FROM stocks'));
+  await clock.advance(299_000);
+  expect(await unmapped()).toBe('0');
+  await clock.advance(1_000);
+  expect(await unmapped()).toBeUndefined();
 });

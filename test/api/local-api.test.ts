@@ -56,7 +56,8 @@ beforeEach(async () => {
     parts: {
       config: {
         limits,
-        orders: { timezone: 'America/Santiago' },
+        platform: { baseUrl: 'http://platform.test' },
+        orders: { poll: '*/2 * * * *', timezone: 'America/Santiago' },
         storage: { directory, group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
         hub: { nats: '' },
