@@ -107,7 +107,7 @@ export function healthRoutes(options: HealthOptions): FastifyPluginAsync {
 export function stalledLoops({ clock, loopsAlive }: Pick<HealthOptions, 'clock' | 'loopsAlive'>): string[] {
   const nowMs = clock.monotonicMs();
   return loopsAlive()
-    .filter(({ lastBeatMs, maxSilenceMs = MAX_SILENCE_MS }) => nowMs - lastBeatMs > maxSilenceMs)
+    .filter(({ lastBeatMs }) => nowMs - lastBeatMs > MAX_SILENCE_MS)
     .map(({ name }) => name);
 }
 

@@ -257,8 +257,6 @@ export interface LoopBeat {
   name: string;
   /** Monotonic time of the last one. */
   lastBeatMs: number;
-  /** How long it may be silent in good health; the default allows for the longest ordinary wait. */
-  maxSilenceMs?: number;
 }
 
 export interface MetricsOptions {

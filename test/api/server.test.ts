@@ -71,15 +71,14 @@ describe('health', () => {
     });
   });
 
-  it('fails with the name of a loop that went silent, each by its own measure', async () => {
+  it('fails with the names of loops that went silent', async () => {
     const { clock, loops, get } = await start();
-    loops.push(
-      { name: 'orders', lastBeatMs: clock.monotonicMs() },
-      { name: 'push', lastBeatMs: clock.monotonicMs(), maxSilenceMs: 30_000 },
-    );
-    await clock.advance(30_001);
-    expect(await get('/healthz')).toMatchObject({ status: 503, body: { stalled: ['push'] } });
-    await clock.advance(570_000);
+    loops.push({ name: 'orders', lastBeatMs: clock.monotonicMs() });
+    await clock.advance(1);
+    loops.push({ name: 'push', lastBeatMs: clock.monotonicMs() });
+    await clock.advance(600_000);
+    expect(await get('/healthz')).toMatchObject({ status: 503, body: { stalled: ['orders'] } });
+    await clock.advance(1);
     expect(await get('/healthz')).toMatchObject({ status: 503, body: { stalled: ['orders', 'push'] } });
   });
 
