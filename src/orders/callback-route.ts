@@ -61,28 +61,18 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
   });
 }
 
-interface SecretGateOptions {
-  /** Every secret valid now: one, or two and more during a rotation; empty when none is configured. */
-  secrets: () => readonly string[];
-  /**
-   * Admits everything while no secret is configured. The platform sends `x-webhook-secret` only when one is
-   * set, so a company may run without; but then anyone who finds the address can write orders into the mirror,
-   * and a credential that failed to load would open the door unnoticed. So it takes an explicit word.
-   */
-  allowUnsigned: boolean;
-}
-
 /**
  * Tells whether a callback carries the agreed secret (document, "Webhook origin validation"). Digests of equal
  * length are compared, always all of them, so that the time taken says nothing of a secret or of which one fit.
  */
 export class SecretGate {
-  readonly #options: SecretGateOptions;
+  readonly #secrets: () => readonly string[];
   #known: readonly string[] = [];
   #digests: readonly Buffer[] = [];
 
-  constructor(options: SecretGateOptions) {
-    this.#options = options;
+  /** `secrets`: every one valid now: one, or two and more during a rotation; empty when none is configured. */
+  constructor(secrets: () => readonly string[]) {
+    this.#secrets = secrets;
   }
 
   /**
@@ -90,8 +80,7 @@ export class SecretGate {
    * fits no secret. Throws what `secrets()` throws.
    */
   admits(header: string | string[] | undefined): boolean {
-    const secrets = this.#options.secrets();
-    if (secrets.length === 0) return this.#options.allowUnsigned;
+    const secrets = this.#secrets();
     this.#remember(secrets);
     const single = typeof header === 'string' ? header : '';
     const offered = hash('sha256', Buffer.from(single, 'latin1'), 'buffer');

@@ -154,8 +154,6 @@ export interface ReceiverOptions extends CallbackRouteOptions {
   port: number;
   /** Every secret valid now: one, or more during a rotation; asked for each request. May throw: 503 then. */
   secrets: () => readonly string[];
-  /** Accept callbacks without a secret while none is configured (default false); see SecretGate. */
-  allowUnsigned?: boolean;
   keeper: OrderKeeper;
   /** PEM texts; without them plain HTTP, for a proxy in front. */
   tls?: { cert: string; key: string } | undefined;
@@ -203,7 +201,7 @@ export function createReceiver(options: ReceiverOptions): Receiver {
     options.onKept?.(kept);
   };
   const commits = new GroupCommit({ keeper, clock, log, onKept, onPutOff });
-  const gate = new SecretGate({ secrets: options.secrets, allowUnsigned: options.allowUnsigned ?? false });
+  const gate = new SecretGate(options.secrets);
   const app = createHttpServer(options);
   const endIdle = holdIdleConnections(app.server);
   let closing = false;

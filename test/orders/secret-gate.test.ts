@@ -3,8 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { SecretGate } from '../../src/orders/callback-route.ts';
 
-const gateOf = (secrets: string[], allowUnsigned = false) =>
-  new SecretGate({ secrets: () => secrets, allowUnsigned });
+const gateOf = (secrets: string[]) => new SecretGate(() => secrets);
 
 describe('SecretGate', () => {
   it('admits exactly the secrets that are valid', () => {
@@ -29,12 +28,10 @@ describe('SecretGate', () => {
     expect(gateOf(['contraseña']).admits(Buffer.from('contraseña', 'utf8').toString('latin1'))).toBe(true);
   });
 
-  it('without a secret admits only on explicit word', () => {
+  it('without a secret admits nothing', () => {
     expect(gateOf([]).admits(undefined)).toBe(false);
     expect(gateOf([]).admits('anything')).toBe(false);
-    expect(gateOf([], true).admits(undefined)).toBe(true);
-    expect(gateOf(['s'], true).admits(undefined)).toBe(false);
-    expect(gateOf([''], true).admits('')).toBe(false);
+    expect(gateOf(['']).admits('')).toBe(false);
   });
 
   it('follows a rotation from one request to the next', () => {
