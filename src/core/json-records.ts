@@ -17,14 +17,11 @@ export interface RecordList {
   starts: Uint32Array;
   ends: Uint32Array;
   length: number;
-  /** How many elements are objects. */
-  objects: number;
 }
 
 /** Scalars beside the records that tell what the answer is part of. */
 export interface EnvelopeHints {
   success?: boolean;
-  message?: string;
   hasNextPage?: boolean;
   totalPages?: number;
   page?: number;
@@ -44,7 +41,6 @@ const HINT_MAX_BYTES = 1000;
 
 const HINTS: [hint: keyof EnvelopeHints, type: string, names: string[]][] = [
   ['success', 'boolean', ['success']],
-  ['message', 'string', ['message']],
   ['hasNextPage', 'boolean', ['hasNextPage', 'has_next_page', 'hasMore', 'has_more']],
   ['totalPages', 'number', ['totalPages', 'total_pages', 'pages']],
   ['page', 'number', ['page', 'currentPage', 'current_page']],
@@ -136,7 +132,6 @@ class Scan {
       starts: new Uint32Array(16),
       ends: new Uint32Array(16),
       length: 0,
-      objects: 0,
     };
     this.lists.push(list);
     let at = this.#space(from + 1);
@@ -146,7 +141,6 @@ class Scan {
         list.starts = doubled(list.starts);
         list.ends = doubled(list.ends);
       }
-      if (bytes[at] === OPEN_OBJECT) list.objects++;
       const end = this.#value(at);
       list.starts[list.length] = at;
       list.ends[list.length++] = end;
