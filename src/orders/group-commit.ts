@@ -29,9 +29,6 @@ export interface GroupCommitOptions {
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
   /** Called when a whole group could not be kept, after its senders were put off. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
-  /** Entries that may wait while a commit is under way; beyond it `add` refuses. */
-  waitingMax?: number;
-  waitingBytesMax?: number;
 }
 
 const QUIET_TURNS = 3;
@@ -39,6 +36,7 @@ const GROUP_MAX = 200;
 const COLLECT_MAX_MS = 5;
 /** On a slow disk, where the few that arrive in 5 ms would each time wait for a commit of their own. */
 const COLLECT_SLOW_MAX_MS = 100;
+/** What may wait while a commit is under way; beyond it `add` refuses. */
 const WAITING_MAX = 2_000;
 const WAITING_BYTES_MAX = 32 * 1024 * 1024;
 /** How often a disk that keeps nothing is told of while it lasts. */
@@ -79,8 +77,7 @@ export class GroupCommit {
    * `storage-busy` at once when too much waits already.
    */
   add(entry: IntakeEntry, bytes: number): Promise<IntakeOutcome> {
-    const { waitingMax = WAITING_MAX, waitingBytesMax = WAITING_BYTES_MAX } = this.#options;
-    if (this.#waiting.length >= waitingMax || this.#waitingBytes + bytes > waitingBytesMax) {
+    if (this.#waiting.length >= WAITING_MAX || this.#waitingBytes + bytes > WAITING_BYTES_MAX) {
       const message = `${this.#waiting.length} notifications already wait for the disk; this one was not kept.`;
       return Promise.reject(new TillsyncError('storage-busy', message));
     }

@@ -123,19 +123,20 @@ describe('GroupCommit', () => {
   });
 
   it('refuses what exceeds the bound of waiting entries or bytes, and takes more afterwards', async () => {
-    const { keeper, commits } = setUp({ waitingMax: 3, waitingBytesMax: 100 });
+    const { keeper, commits } = setUp();
     const slow = gate();
     keeper.before = () => slow.opened;
     const kept = [commits.add(orderEntry('a'), 10)];
     await settle(8);
-    kept.push(commits.add(orderEntry('b'), 60));
-    expect(await codeOf(commits.add(orderEntry('heavy'), 50))).toBe('storage-busy');
-    kept.push(commits.add(orderEntry('c'), 10), commits.add(orderEntry('d'), 10));
-    expect(await codeOf(commits.add(orderEntry('fourth'), 1))).toBe('storage-busy');
+    kept.push(commits.add(orderEntry('b'), 32 * 1024 * 1024 - 1_999));
+    expect(await codeOf(commits.add(orderEntry('heavy'), 2_000))).toBe('storage-busy');
+    const more = Array.from({ length: 1_999 }, (_, i) => `${i}`);
+    kept.push(...more.map((id) => commits.add(orderEntry(id), 1)));
+    expect(await codeOf(commits.add(orderEntry('one too many'), 0))).toBe('storage-busy');
     slow.open();
     await Promise.all(kept);
-    await commits.add(orderEntry('e'), 100);
-    expect(keeper.orderIds).toEqual(['a', 'b', 'c', 'd', 'e']);
+    await commits.add(orderEntry('e'), 32 * 1024 * 1024);
+    expect(keeper.orderIds).toEqual(['a', 'b', ...more, 'e']);
   });
 
   it('tells of each group that a fault of the disk put off', async () => {
