@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { fromBit, sqlOf } from '../db/sqlite.ts';
-import type { BoardOrder, MirroredOrder, OrderItem, OrderModifier, TrendHour } from './mirrored-order.ts';
+import type { BoardOrder, MirroredOrder, TrendHour } from './mirrored-order.ts';
 import {
   IS_DUE,
   IS_OPEN,
@@ -14,12 +14,9 @@ import {
   type Unreadable,
   type WaitingOrder,
 } from './order.ts';
-import { columnsAs, ITEM_FIELDS, MODIFIER_FIELDS, ORDER_FIELDS } from './order-rows.ts';
+import { columnsAs, itemsOf, ORDER_FIELDS } from './order-rows.ts';
 
 const ORDER = `SELECT ${columnsAs(['orderId', 'seq', 'updatedAt', ...ORDER_FIELDS])} FROM orders`;
-const ITEMS = `SELECT line, ${columnsAs(ITEM_FIELDS)} FROM order_items WHERE order_id = ? ORDER BY line`;
-const MODIFIERS = `SELECT line, ${columnsAs(MODIFIER_FIELDS)} FROM order_item_modifiers
-  WHERE order_id = ? ORDER BY line, modifier`;
 export const EVENT = `SELECT ${columnsAs(['seq', 'orderId', 'status', 'previousStatus', 'source', 'observedAt'])}
   FROM order_events`;
 
@@ -64,12 +61,7 @@ export function* eachOrder(db: Database.Database, filter: OrderFilter): Generato
 }
 
 function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
-  const items = new Map<number, OrderItem>();
-  const itemRows = sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, row.orderId);
-  for (const { line, ...item } of itemRows) items.set(line, { ...item, modifiers: [] });
-  const modifierRows = sqlOf(db).rows<OrderModifier & { line: number }>(MODIFIERS, row.orderId);
-  for (const { line, ...modifier } of modifierRows) items.get(line)?.modifiers.push(modifier);
-  return { ...row, isScheduled: fromBit(row.isScheduled), items: [...items.values()] };
+  return { ...row, isScheduled: fromBit(row.isScheduled), items: itemsOf(db, row.orderId) };
 }
 
 /** Reads the whole feed for the events of one order: for a person, not for a loop. */

@@ -21,11 +21,11 @@ export const ORDER_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
   (name) => name !== 'orderId' && name !== 'items',
 ) as (keyof OrderFields)[];
 /** The same of items and modifiers, in the order of their tables' columns. */
-export const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
+const ITEM_FIELDS = Object.keys(ITEM_SPELLINGS).filter((name) => name !== 'modifiers') as Exclude<
   keyof OrderItem,
   'modifiers'
 >[];
-export const MODIFIER_FIELDS = [
+const MODIFIER_FIELDS = [
   'name',
   'shortName',
   'description',
@@ -129,7 +129,8 @@ export function updateDigest(db: Database.Database, orderId: string, pollDigest:
   sqlOf(db).run('UPDATE orders SET poll_digest = ? WHERE order_id = ?', pollDigest, orderId);
 }
 
-function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
+/** Of one order, as they stand in it. */
+export function itemsOf(db: Database.Database, orderId: string): OrderItem[] {
   const items: OrderItem[] = [];
   for (const { line, ...item } of sqlOf(db).rows<OrderItem & { line: number }>(ITEMS, orderId)) {
     items[line - 1] = { ...item, modifiers: [] };
