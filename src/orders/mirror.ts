@@ -288,7 +288,7 @@ export class Mirror implements OrderKeeper {
   readonly #lockWatch: LockWatch;
   readonly #import: OrderImport;
   readonly #spellings: OrderSpellings;
-  readonly #digestOf: (record: string) => string;
+  readonly #digestOf: ReturnType<typeof pollDigests>;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MirrorOptions) {
@@ -308,9 +308,9 @@ export class Mirror implements OrderKeeper {
     const alarms = this.#boards;
     const walCare = new WalCare({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
-    this.#import = new OrderImport({ file: this.#file, spellings, listPath });
     this.#spellings = compileSpellings(spellings);
     this.#digestOf = pollDigests(spellings);
+    this.#import = new OrderImport({ file: this.#file, spellings, listPath, digestOf: this.#digestOf });
     this.freshnessBoard = alarms;
     this.alarms = alarms;
   }
