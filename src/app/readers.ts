@@ -42,10 +42,15 @@ export interface OrdersStaleOptions {
   lastPollOkMs: number | null;
 }
 
+/** How long orders may stay without a good poll at least before a person is told. */
+export function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
+  return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
+}
+
 /** How long after its last good poll orders count as missing: when the next one was due, and then some. */
 export function ordersStaleAfterMs({ config, lastPollOkMs }: OrdersStaleOptions): number {
   const { poll, timezone } = config.orders;
-  const patienceMs = Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3);
+  const patienceMs = ordersPatienceMs(config);
   if (lastPollOkMs === null) return patienceMs;
   return cronSchedule(poll, timezone).nextAfter(lastPollOkMs) - lastPollOkMs + patienceMs;
 }

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { ChangeSignal } from '../api/api.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
+import { ordersPatienceMs } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
@@ -158,8 +159,6 @@ function isSameHost(found: string, configured: string): boolean {
   return found === configured;
 }
 
-const STALE_AFTER_MS = 600_000;
-
 export type IncomingOrders = ReturnType<typeof incomingOrders>;
 
 /** What joins polls and callbacks. `mayCall`: tokens are at hand. */
@@ -201,7 +200,7 @@ export function incomingOrders(
         random,
         log,
         wideEveryMs: config.orders.wideEveryMs,
-        staleAfterMs: Math.max(STALE_AFTER_MS, config.limits.ordersIntervalMs * 3),
+        staleAfterMs: ordersPatienceMs(config),
         beat,
       });
       return loop.run(signal);
