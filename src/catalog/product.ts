@@ -34,6 +34,8 @@ export interface Branch {
 }
 
 export interface BranchDirectory {
+  /** Without branches the catalogue is never read whole. */
+  readonly isEmpty: boolean;
   /** The internal id of a branch named by its external one; undefined when the configuration does not tell. */
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
@@ -53,6 +55,7 @@ export function branchDirectory(branches: readonly Branch[], areApart = false): 
     externalIds.set(subsidiaryId, externalId);
   }
   return {
+    isEmpty: branches.length === 0,
     areApart,
     idOf: (externalId) => ids.get(externalId),
     externalIdOf: (subsidiaryId) => externalIds.get(subsidiaryId),

@@ -22,7 +22,7 @@ import {
 import { type GuardReason, type GuardSettings, guardPrice, guardZeroItems } from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
-import type { AckResult, Reservations } from './reservations.ts';
+import { type AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
 export interface OutboxIntakeOptions {
@@ -92,9 +92,11 @@ export class OutboxIntake {
   readonly #sql: Sql;
   readonly #queue: OutboxQueue;
   readonly #values: MirrorValues;
+  readonly #reservations: Reservations;
 
   constructor(options: OutboxIntakeOptions) {
     this.#options = options;
+    this.#reservations = new Reservations(options);
     this.#sql = sqlOf(options.db);
     this.#queue = new OutboxQueue(options.db);
     this.#values = new MirrorValues(options.db);
@@ -102,7 +104,8 @@ export class OutboxIntake {
 
   /** Finds the target of a change in the mirror; `alreadyRead`: its product was just read from the platform. */
   resolve(change: Change, alreadyRead = false): Resolution {
-    return resolveChange(change, { ...this.#options, alreadyRead });
+    const holdsBack = change.kind === 'stock' && this.#reservations.holdsBack;
+    return resolveChange(change, { ...this.#options, alreadyRead, holdsBack });
   }
 
   /** One acceptance for each item that is taken, in order; a bad one takes nothing from its neighbours. */
@@ -114,7 +117,7 @@ export class OutboxIntake {
       const placed = options.whenFull === undefined ? all : all.slice(0, this.#fitting(all, options));
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
-      const { source, origin = source, asOfSeq = this.#newestSeq(), zeroHold, guards } = options;
+      const { source, origin = source, asOfSeq = this.#reservations.newestSeq, zeroHold, guards } = options;
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
@@ -269,10 +272,6 @@ export class OutboxIntake {
       this.#sql.value<string>(`${zeroed} target = ? AND state = 'pending' AND held_guard IS NULL`, target) ??
       this.#sql.value<string>(`${zeroed} conflict_key = ? AND state = 'sending'`, target)
     );
-  }
-
-  #newestSeq(): number {
-    return this.#sql.value("SELECT seq FROM sqlite_sequence WHERE name = 'order_events'") ?? 0;
   }
 
   #now(): string {

@@ -21,6 +21,8 @@ export interface ResolveOptions {
   branches: BranchDirectory;
   /** The product was just read by GET /product, so what the mirror does not know does not exist. */
   alreadyRead?: boolean;
+  /** What orders took is taken off counts, so that no stock may be sent by its own words. */
+  holdsBack?: boolean;
 }
 
 type Rejection = Extract<Resolution, { state: 'rejected' }>;
@@ -101,10 +103,8 @@ interface NamedBranch {
  * is in several branches and the change, or a configuration with a single branch, says which. A sku is turned
  * into the externalId of its mapping, since the stock endpoints take nothing else.
  */
-export function resolveStock(
-  change: StockChange,
-  { catalog, branches, alreadyRead = false }: ResolveOptions,
-): Resolution {
+export function resolveStock(change: StockChange, options: ResolveOptions): Resolution {
+  const { catalog, branches, alreadyRead = false, holdsBack = false } = options;
   const { sku, externalId } = change;
   const branch = namedBranch(change, branches);
   if ('state' in branch) return branch;
@@ -119,10 +119,12 @@ export function resolveStock(
     if (places.length > 0) return ofPlaces(change, branch, places, inBranch, catalog);
   }
   const mappings = mappingsIn();
-  if (mappings.length === 0) return unknownStock(change, branch, { catalog, branches, alreadyRead });
+  if (mappings.length === 0) return unknownStock(change, branch, options);
   // A branch whose internal id nobody knows cannot be compared with the mappings.
-  if (branch.id === undefined && branch.externalId !== undefined)
-    return asIs(change, branch, mappings, branches);
+  if (branch.id === undefined && branch.externalId !== undefined) {
+    const words = holdsBack ? undefined : asIs(change, branch, mappings);
+    return words ?? unknownBranch(change, branch, mappings, branches);
+  }
 
   const ofSku = sku === undefined ? mappings : mappings.filter((each) => each.sku === sku);
   if (ofSku.length === 0) {
@@ -182,36 +184,42 @@ function ofPlaces(
 function unknownStock(
   change: StockChange,
   branch: NamedBranch,
-  { catalog, branches, alreadyRead = false }: ResolveOptions,
+  { catalog, branches, alreadyRead = false, holdsBack = false }: ResolveOptions,
 ): Resolution {
   const { sku, externalId } = change;
   if (!alreadyRead) {
     // Without a whole catalogue absence means nothing; only a sku must be read, to learn its externalId.
-    if (!catalog.isComplete && externalId !== undefined) return asIs(change, branch, [], branches);
-    return { state: 'needs-read', query: queryOf(change) };
+    const maySay = !catalog.isComplete && !(holdsBack && branches.isEmpty);
+    return (maySay && asIs(change, branch, [])) || { state: 'needs-read', query: queryOf(change) };
   }
   return externalId === undefined && catalog.productOf(sku ?? '') !== undefined
     ? rejected('no-external-id', `sku ${sku} has no externalId; map it on the platform first.`)
     : rejected('unknown-product', `The platform knows no product with ${nameOf(change)}.`);
 }
 
+/** Undefined: it has no externalId, and no single one is known. */
 function asIs(
   change: StockChange,
   branch: NamedBranch,
   mappings: readonly CatalogMapping[],
-  branches: BranchDirectory,
-): Resolution {
+): Resolution | undefined {
   const externalIds = new Set(mappings.map((each) => each.externalId));
   const externalId = change.externalId ?? (externalIds.size === 1 ? mappings[0]?.externalId : undefined);
-  if (externalId === undefined) {
-    const why = `The configuration does not say which subsidiaryId branch ${branch.externalId} has.`;
-    const told = `The configuration does not say which subsidiaryId branch ${branch.externalId} has; sku ${change.sku} is`;
-    return rejectedElsewhere('unknown-branch', why, told, mappings, branches);
-  }
+  if (externalId === undefined) return undefined;
   const words: StockChange = { externalId, qty: change.qty };
   if (branch.id !== undefined) words.subsidiaryId = branch.id;
   else if (branch.externalId !== undefined) words.subsidiaryExternalId = branch.externalId;
   return { state: 'as-is', target: literalTarget(words), address: literalAddress(words) };
+}
+
+function unknownBranch(
+  change: StockChange,
+  { externalId }: NamedBranch,
+  mappings: readonly CatalogMapping[],
+  branches: BranchDirectory,
+): Rejection {
+  const why = `The configuration does not say which subsidiaryId branch ${externalId} has`;
+  return rejectedElsewhere('unknown-branch', `${why}.`, `${why}; ${nameOf(change)} is`, mappings, branches);
 }
 
 function rejected(

@@ -249,7 +249,7 @@ export class PushLoop {
   readonly #lookEveryMs: number;
   #failures = 0;
   /** The newest reading of the catalogue in which waiting changes were looked for. */
-  #targetsOf = '';
+  #targetsOf: string | undefined;
 
   constructor(options: PushLoopOptions) {
     this.#options = options;
@@ -303,10 +303,10 @@ export class PushLoop {
   async claim(max: number): Promise<Pick<Claim, 'callId' | 'items'>> {
     const { stores, kind, rules, lastPollOkMs, clock } = this.#options;
     for (;;) {
-      await this.#findTargets();
       const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
       const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
       if (kind === 'stock') while (await stores.write((at) => at.calls.catchUp(rules)));
+      await this.#findTargets();
       const claim = await stores.write((at) => {
         if (!this.#areTargetsFound(at)) return undefined;
         return at.calls.claim(kind, max, { ...rules, skipUnchanged, sendAsIs: this.#sendsAsIs(at) });
@@ -338,7 +338,8 @@ export class PushLoop {
 
   /** Whether nothing of the catalogue was read whole since targets were looked for. */
   #areTargetsFound(at: Stores): boolean {
-    return !at.lookup.isComplete || newestSweep(at) === this.#targetsOf;
+    const mayComeYet = this.#options.hasBranches && !at.lookup.isComplete;
+    return mayComeYet || newestSweep(at) === this.#targetsOf;
   }
 
   /**

@@ -1,8 +1,36 @@
 import { describe, expect, it } from 'vitest';
 import { unsettledStocks } from '../../src/outbox/stock-ledger.ts';
 import { holding, send } from './held-back-steps.ts';
-import { order, outgoing, product } from './outbox-fixture.ts';
+import { order, outgoing, product, tempMirror } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
+
+describe('a count that nobody can tell the stock of', () => {
+  it('is rejected where it names a branch whose id is not known', () => {
+    const out = holding();
+    const [count] = out.accept('stock', [{ externalId: 'B', subsidiaryExternalId: 'B9', qty: 4 }]);
+    expect(count).toMatchObject({ state: 'rejected', candidates: [{ sku: '11', subsidiaryId: 's1' }] });
+    expect(count?.message).toContain(
+      'The configuration does not say which subsidiaryId branch B9 has; externalId B is',
+    );
+  });
+
+  it('is looked up at the platform where no branch is configured', () => {
+    const out = outgoing(tempMirror(), []);
+    out.reservations.begin(true);
+    const counts = [
+      { externalId: 'B', qty: 4 },
+      { externalId: 'B', subsidiaryExternalId: 'B1', qty: 5 },
+    ];
+    const [plain, named] = out.accept('stock', counts);
+    const waiting = out.decisions.unresolved('needs-read', { limit: 9 });
+    expect(waiting).toHaveLength(2);
+    out.store.applyRead(TEA, out.store.readMark());
+    for (const each of waiting) out.decisions.retarget(each, out.resolve(each, true));
+    expect(out.queries.get(named!.changeId)).toMatchObject({ state: 'rejected' });
+    expect(send(out)).toEqual([4]);
+    expect(out.queries.get(plain!.changeId)?.state).toBe('done');
+  });
+});
 
 describe('the hold-back', () => {
   it('keeps what a count knew of orders when it is tried again', () => {

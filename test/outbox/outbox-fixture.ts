@@ -140,9 +140,10 @@ export function pushLoop(
   clock: Clock,
   rules: Partial<PushLoopOptions['rules']> = {},
   lastPollOkMs: () => number | null = () => clock.nowMs(),
+  { hasBranches = true }: { hasBranches?: boolean } = {},
 ): PushLoop {
   return new PushLoop({
-    ...{ kind, stores, clock, lastPollOkMs, hasBranches: true, lingerMs: 0, log: silentLog },
+    ...{ kind, stores, clock, lastPollOkMs, hasBranches, lingerMs: 0, log: silentLog },
     rules: { holdBack: false, skipUnchanged: true, trustMs: 600_000, platformDeducts: true, ...rules },
     platform: {} as PushLoopOptions['platform'],
     freshness: new PushFreshness({ ok() {}, report() {} }),

@@ -127,6 +127,30 @@ describe('a change that was handed over before the catalogue was known', () => {
   });
 });
 
+describe('a count that must not leave by its own words, from before the catalogue was known', () => {
+  const holdBack = true;
+  const named = [stock('C', 3, { subsidiaryExternalId: 'B9' })];
+
+  it('is rejected once it is known that nobody can tell its branch', async () => {
+    const sender = pushLoop('stock', stores, clock, { holdBack });
+    const [count] = await new Outbox({ stores, guards: GUARDS_OFF, holdBack }).take(named, 'inbox');
+    expect(count).toMatchObject({ state: 'pending' });
+    await sender.claim(100);
+    await sweep(COFFEE);
+    await sender.claim(100);
+    expect(outbox.get(count!.changeId)).toMatchObject({ state: 'rejected' });
+    expect(sender.outlook().waiting).toBe(0);
+  });
+
+  it('is asked for where no branch is configured', async () => {
+    stores = new MirrorStores({ mirror, branches: [], clock });
+    await new Outbox({ stores, guards: GUARDS_OFF, holdBack: false }).take(named, 'inbox');
+    const sender = pushLoop('stock', stores, clock, { holdBack }, undefined, { hasBranches: false });
+    await sender.claim(100);
+    expect(stores.read(({ decisions }) => decisions.countUnresolved('needs-read'))).toBe(1);
+  });
+});
+
 describe('changes of products that the mirror does not know', () => {
   const unresolved = (readsCatalog = true) =>
     new ProductReads({
