@@ -157,6 +157,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
   const stores = new MirrorStores({
     ...{ mirror, branches, areApart: isHub(config), clock, skewMs },
     safety: configuredSafety(config),
+    guards: config.guard,
   });
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,

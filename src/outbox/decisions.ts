@@ -3,7 +3,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { withoutNewer } from './batch.ts';
 import { type Change, type OutboxChange, type Resolution, readChange } from './change.ts';
-import { GUARDS_OFF, type Guard } from './guard-rails.ts';
+import { GUARDS_OFF, type Guard, type GuardSettings } from './guard-rails.ts';
 import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from './intake.ts';
 import { OutboxQueue, withQtyOf } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
@@ -20,9 +20,11 @@ export class OutboxDecisions {
   readonly #queue: OutboxQueue;
   readonly #intake: OutboxIntake;
   readonly #ledger: StockLedger;
+  readonly #guards: GuardSettings;
 
-  constructor(options: OutboxIntakeOptions) {
-    const { db, clock } = options;
+  constructor(options: OutboxIntakeOptions & { guards: GuardSettings }) {
+    const { db, clock, guards } = options;
+    this.#guards = guards;
     this.#sql = sqlOf(db);
     this.#clock = clock;
     this.#queue = new OutboxQueue(db);
@@ -144,22 +146,30 @@ export class OutboxDecisions {
 
   /** While it waited for its target, a newer value for that may have been sent under another name. */
   #moveUnlessOutdated(change: OutboxChange): void {
-    const { changeId, kind, target, conflictKey, versions } = change;
+    const { changeId, kind, target, conflictKey, versions, sku } = change;
     let moved = change;
-    const sentSince = this.#queue.all(
-      "WHERE kind = ? AND conflict_key = ? AND version > ? AND state IN ('sending', 'done') ORDER BY version",
-      ...[kind, conflictKey, Math.min(...Object.values(versions))],
-    );
-    for (const sent of sentSince) {
-      if (sent.changeId === changeId) continue;
-      const left = withoutNewer(moved, sent, sent.target === target ? 'all' : 'shared');
+    const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
+    const since = [kind, conflictKey, Math.min(...Object.values(versions))];
+    const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
+    // Nobody could judge the price before its product was known.
+    const hold =
+      change.heldGuard === null ? this.#intake.judgePrice(change.body, sku, this.#guards) : undefined;
+    // What is held joins nothing that waits, so it must not outlive what is newer there.
+    if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
+    for (const newer of newerOnes) {
+      if (newer.changeId === changeId) continue;
+      const left = withoutNewer(moved, newer, newer.target === target ? 'all' : 'shared');
       if (!left) {
-        this.#end(changeId, 'superseded', `Replaced by change ${sent.changeId}.`, sent.changeId);
+        this.#end(changeId, 'superseded', `Replaced by change ${newer.changeId}.`, newer.changeId);
         return;
       }
-      moved = withQtyOf(sent, moved, left);
+      moved = withQtyOf(newer, moved, left);
     }
-    this.#queue.move(moved, this.#now());
+    const isHeld = hold && 'price' in moved.body;
+    this.#queue.move(
+      isHeld ? { ...moved, heldGuard: hold.guard, message: hold.message } : moved,
+      this.#now(),
+    );
   }
 
   /** Deletes at most `limit` changes that were done with before `beforeMs`; rejected ones wait for a person. */

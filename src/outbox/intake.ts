@@ -224,7 +224,7 @@ export class OutboxIntake {
     }
     const address = 'address' in resolution ? resolution.address : literalAddress(item.change);
     const body = bodyFor(item.change, address);
-    const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);
+    const hold = all ?? zeroHold ?? this.judgePrice(body, common.sku, guards);
     const message = hold?.message ?? null;
     const carriedBy = this.#queue.putNewest({
       ...{ ...common, body, message, zeroedAt, basis: BASIS[resolution.state] },
@@ -241,7 +241,8 @@ export class OutboxIntake {
     return { ...open, resolution, target };
   }
 
-  #judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
+  /** Why a price may not go to a product; undefined: it may, or nobody knows the product. */
+  judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
     if (guards.priceFactorMax === 0 || !('price' in body) || body.price === undefined || sku === null) {
       return undefined;
     }

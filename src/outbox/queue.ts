@@ -302,14 +302,17 @@ export class OutboxQueue {
 
   #place({ body, versions, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
+    const { heldGuard, message } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
-         field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq
+         field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
+         held_guard = @heldGuard, message = @message
        WHERE change_id = @changeId`,
       {
         ...{ changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq },
+        ...{ heldGuard, message },
         ...bodyColumns(body),
         fieldVersions: JSON.stringify(versions),
       },

@@ -7,6 +7,7 @@ import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { OutboxCalls } from './calls.ts';
 import { OutboxDecisions } from './decisions.ts';
+import { GUARDS_OFF, type GuardSettings } from './guard-rails.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
@@ -22,6 +23,8 @@ export interface MirrorStoresOptions {
   skewMs?: (() => number | undefined) | undefined;
   /** The safety stock of the configuration; undefined: it stays as it is. */
   safety?: readonly SafetyRule[] | undefined;
+  /** What holds a change whose product is found late; undefined: nothing. */
+  guards?: GuardSettings | undefined;
 }
 
 /** Catalogue and outbox on one connection to the mirror. */
@@ -43,7 +46,7 @@ export class Stores {
 
   constructor(
     db: Database.Database,
-    { branches, areApart, clock, skewMs, safety }: Omit<MirrorStoresOptions, 'mirror'>,
+    { branches, areApart, clock, skewMs, safety, guards = GUARDS_OFF }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
     this.db = db;
     this.#clock = clock;
@@ -56,7 +59,7 @@ export class Stores {
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);
     this.calls = new OutboxCalls(options);
-    this.decisions = new OutboxDecisions(options);
+    this.decisions = new OutboxDecisions({ ...options, guards });
     this.queries = new OutboxQueries(db);
     this.audit = new Audit(options);
   }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
-import { outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { BRANCHES, outgoing, product, SEND_ALL, tempMirror } from './outbox-fixture.ts';
 import { done, many, swept, TEA } from './swept-outbox.ts';
 
 describe('guard rails', () => {
@@ -57,6 +57,29 @@ describe('guard rails', () => {
     };
     expect([zero('M0', 's1'), zero('M1', 's1'), zero('M2', 's1')]).toEqual(['pending', 'pending', 'held']);
     expect(zero('A', 's2')).toBe('pending');
+  });
+
+  it('hold a price whose product is found late, unless a newer one waits', () => {
+    const out = outgoing(tempMirror(), BRANCHES, { ...GUARDS_OFF, priceFactorMax: 2 });
+    const early = out.accept('product', [
+      { externalId: 'A', price: 100_000 },
+      { sku: 11, price: 200_000, name: 'x' },
+    ]);
+    expect(early).toMatchObject([{ state: 'pending' }, { state: 'pending' }]);
+    out.sweep([TEA]);
+    const [newer] = out.accept('product', [{ externalId: 'B', price: 2100 }]);
+    for (const each of out.decisions.unresolved('as-is', { limit: 9 }))
+      out.decisions.retarget(each, out.resolve(each));
+    expect(out.queries.list({ state: 'held', limit: 9 })).toMatchObject([
+      { target: 'sku:10', heldGuard: 'price-factor', body: { sku: 10, price: 100_000 } },
+    ]);
+    expect(out.queries.get(early[0]!.changeId)?.message).toContain('from 1000 to 100000');
+    const { callId, items } = out.calls.claim('product', 9, SEND_ALL);
+    expect(items.map(({ body }) => body)).toEqual([{ sku: 11, price: 2100, name: 'x' }]);
+    out.calls.settle(callId ?? 0, done(items));
+    expect(out.queries.follow(newer!.changeId)?.changeId).toBe(early[1]!.changeId);
+    out.decisions.release({ changeId: early[0]!.changeId });
+    expect(out.calls.claim('product', 9, SEND_ALL).items).toMatchObject([{ body: { price: 100_000 } }]);
   });
 
   it('hold a price beyond its factor beside what waits, until it is dropped or overruled', () => {

@@ -59,10 +59,10 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
 }
 
 /** Everything of the outgoing direction on one mirror. */
-export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES) {
+export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES, guards = GUARDS_OFF) {
   const clock = new FakeClock();
   const skew = { ms: 0 };
-  const open = () => new Stores(db, { branches, clock, skewMs: () => skew.ms });
+  const open = () => new Stores(db, { branches, clock, guards, skewMs: () => skew.ms });
   const { lookup: catalog, catalog: store, intake } = open();
   const resolve = (change: Change, alreadyRead = false) => intake.resolve(change, alreadyRead);
 
