@@ -37,15 +37,6 @@ export interface CompletedSweep {
   readUntilMs?: number;
 }
 
-export interface SweepRow {
-  branch: string;
-  subsidiaryId: string | null;
-  startedAt: string;
-  completedAt: string;
-  pages: number;
-  products: number;
-}
-
 /** How `sweeps` and `branch_products` name a configured branch. */
 export function branchKey(branch: Branch): string {
   return branch.subsidiaryId ?? `ext:${branch.externalId ?? ''}`;
@@ -92,9 +83,17 @@ function statements(db: Database.Database) {
         started_at = excluded.started_at, completed_at = excluded.completed_at,
         completed_ms = excluded.completed_ms, as_of_seq = excluded.as_of_seq,
         pages = excluded.pages, products = excluded.products`),
-    sweeps: db.prepare<[], SweepRow>(`
-      SELECT branch, subsidiary_id AS subsidiaryId, started_at AS startedAt, completed_at AS completedAt, pages,
-        products FROM sweeps ORDER BY branch`),
+    sizes: db.prepare<[], { branch: string; products: number }>('SELECT branch, products FROM sweeps'),
+    dropSweep: db.prepare<[string]>('DELETE FROM sweeps WHERE branch = ?'),
+    // Each found by a step in the index.
+    branches: db
+      .prepare<[], string>(`
+        WITH RECURSIVE listing (branch) AS (
+          SELECT min(branch) FROM branch_products
+          UNION ALL SELECT (SELECT min(branch) FROM branch_products WHERE branch > listing.branch)
+          FROM listing WHERE branch IS NOT NULL)
+        SELECT branch FROM listing WHERE branch IS NOT NULL UNION SELECT branch FROM sweeps`)
+      .pluck(),
     moveOrdered: db.prepare(`
       UPDATE stock_counts SET dirty = 1 WHERE (sku, subsidiary_id) IN (
         SELECT sku, subsidiary_id FROM order_takings WHERE subsidiary_id = coalesce(@subsidiaryId, subsidiary_id))
@@ -163,16 +162,11 @@ export class CatalogStore {
       const at = isoUtc(nowMs);
       let vanished = 0;
       for (const { productId } of this.unlisted(branch, seen)) {
-        this.#sql.dropListing.run(key, productId);
-        if (this.#sql.markVanished.run(at, at, productId).changes === 0) {
-          // Other branches still have it.
-          if (subsidiaryId === null) continue;
+        if (this.#unlist(key, productId, at)) vanished += 1;
+        else if (subsidiaryId !== null) {
           this.#sql.dropStocksOf.run(subsidiaryId, productId);
           this.#sql.dropMappingsOf.run(subsidiaryId, productId);
-          continue;
         }
-        this.#sql.dropMappings.run(productId);
-        vanished += 1;
       }
       if (readUntilMs !== undefined) this.#list(key, seen);
       this.#sql.putSweep.run({
@@ -216,9 +210,25 @@ export class CatalogStore {
     }
   }
 
-  /** The last completed sweep of each branch. */
-  sweeps(): SweepRow[] {
-    return this.#sql.sweeps.all();
+  /**
+   * Forgets what branches listed that are not among these, and when they were read: nobody will read them again. What they
+   * have of products that others list stays as those tell it.
+   */
+  keepOnly(branches: readonly Branch[]): void {
+    const keys = branches.map(branchKey);
+    const at = isoUtc(this.#clock.nowMs());
+    this.#transaction(() => {
+      for (const key of this.#sql.branches.all()) {
+        if (keys.includes(key)) continue;
+        for (const { productId } of this.#sql.listed.all(key)) this.#unlist(key, productId, at);
+        this.#sql.dropSweep.run(key);
+      }
+    });
+  }
+
+  /** How many products each branch had in its last completed sweep. */
+  sizes(): Map<string, number> {
+    return new Map(this.#sql.sizes.all().map(({ branch, products }) => [branch, products]));
   }
 
   /** Whether the record has other quantities in the branch than are mirrored. */
@@ -230,6 +240,14 @@ export class CatalogStore {
         return mirrored === undefined || !isStored(mirrored.qty, stock.qty);
       }),
     );
+  }
+
+  /** Whether no other branch has it, so that it has vanished. */
+  #unlist(key: string, productId: string, at: string): boolean {
+    this.#sql.dropListing.run(key, productId);
+    if (this.#sql.markVanished.run(at, at, productId).changes === 0) return false;
+    this.#sql.dropMappings.run(productId);
+    return true;
   }
 
   /** Notes what a branch lists of which other lists have told. */

@@ -293,14 +293,13 @@ export class LeasedSweep {
     this.#o = options;
   }
 
-  /** Begins a sweep of several branches; the largest by the last one come first. */
-  begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
+  /** Begins a sweep of all configured branches; the largest by the last one come first. */
+  async begin(branches: readonly Branch[]): Promise<{ largestFirst: Branch[]; soFar: SweepSoFar }> {
     const { stores, clock } = this.#o;
-    const { sweeps, mark } = stores.read(({ catalog }) => ({
-      sweeps: catalog.sweeps(),
-      mark: catalog.readMark(),
-    }));
-    const sizes = new Map(sweeps.map(({ branch, products }) => [branch, products]));
+    const { sizes, mark } = await stores.write(({ catalog }) => {
+      catalog.keepOnly(branches);
+      return { sizes: catalog.sizes(), mark: catalog.readMark() };
+    });
     const sizeOf = (branch: Branch) => sizes.get(branchKey(branch)) ?? 0;
     const startedAtMs = clock.nowMs();
     return {
@@ -364,7 +363,7 @@ export async function sweepAll(
 ): Promise<SweepReport[]> {
   const reports = new Map<Branch, SweepReport>();
   try {
-    const { largestFirst, soFar } = sweep.begin(branches);
+    const { largestFirst, soFar } = await sweep.begin(branches);
     for (const branch of largestFirst) reports.set(branch, await sweep.sweep(branch, request, soFar));
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);

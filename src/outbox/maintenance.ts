@@ -122,13 +122,13 @@ export class OutboxMaintenance {
     if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
   }
 
-  /** Deletes some of what was settled long ago; whether more is left. */
+  /** Deletes some of what is no longer needed; whether more may be left. */
   protected prune(): Promise<boolean> {
     const { stores, keptMs, clock } = this.#options;
     return stores.write(({ decisions, reservations }) => {
-      reservations.collect();
-      if (keptMs === 0) return false;
-      return decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE) === PRUNED_AT_ONCE;
+      const collected = reservations.collect(PRUNED_AT_ONCE);
+      const pruned = keptMs === 0 ? 0 : decisions.prune(clock.nowMs() - keptMs, PRUNED_AT_ONCE);
+      return Math.max(collected, pruned) === PRUNED_AT_ONCE;
     });
   }
 

@@ -161,8 +161,8 @@ export class Reservations {
     });
   }
 
-  /** Forgets orders that nothing needs any more; returns how many. */
-  collect(): number {
+  /** Forgets at most `limit` orders that nothing needs any more; returns how many. */
+  collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
     // Part of every count that lives, and of every quantity since the catalogue was read whole.
     const collected = this.#sql.values<string>(
@@ -170,8 +170,8 @@ export class Reservations {
        WHERE (l.booked = 1 OR l.takes = 0) AND l.live_since_seq <= @seq AND l.changed_seq <= @seq
          AND NOT EXISTS (SELECT 1 FROM order_takings t JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE t.order_id = l.order_id AND l.takes = 1 AND n.counted_seq < l.live_since_seq)
-       LIMIT ${PART}`,
-      { seq: Math.min(sweptSeq, this.#mark('ledger.seen')) },
+       LIMIT @limit`,
+      { limit, seq: Math.min(sweptSeq, this.#mark('ledger.seen')) },
     );
     for (const orderId of collected) {
       this.#dropReservations(orderId);

@@ -86,6 +86,20 @@ describe('a sweep', () => {
     expect(out.catalog.byExternalId('C')).toHaveLength(1);
   });
 
+  it('forgets what a branch listed that is configured no more', () => {
+    const out = outgoing();
+    out.sweep([TEA]);
+    out.store.applyPage(S2, [listedIn(CAKE, 's2')], out.store.readMark());
+    out.store.keepOnly([S1, S2]);
+    expect(out.catalog.byExternalId('C')).toHaveLength(1);
+    out.store.keepOnly([S1]);
+    expect(out.store.sizes()).toEqual(new Map([['s1', 1]]));
+    expect(out.catalog.byExternalId('C')).toEqual([]);
+    // The other branch lists it still.
+    expect(out.catalog.byExternalId('A')).toHaveLength(2);
+    expect(out.store.unlisted(S2, new Set())).toEqual([]);
+  });
+
   it('takes over every change, and what a branch no longer says', () => {
     const out = outgoing();
     out.sweep([TEA, CAKE]);

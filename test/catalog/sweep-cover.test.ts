@@ -115,6 +115,15 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
     expect(known).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, 4_000, 0]));
   });
 
+  it('begins without the branches that are configured no more', async () => {
+    await sweep();
+    await mirror.write((db) => db.exec("UPDATE branch_products SET branch = 's9' WHERE branch = 's3'"));
+    await mirror.write((db) => db.exec("UPDATE sweeps SET branch = 's9' WHERE branch = 's3'"));
+    await sweep();
+    expect(rows('SELECT branch FROM sweeps')).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId]));
+    expectMirrored();
+  });
+
   it('finds new products of one branch, and those that are gone', async () => {
     await sweep();
     shelf.set('p90', { s3: 4 });

@@ -7,7 +7,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
-const begin = (branches: readonly Branch[]) => ({
+const begin = async (branches: readonly Branch[]) => ({
   largestFirst: [...branches],
   soFar: { cover: new Cover(branches), mark: { push: 0, orderSeq: 0 }, startedAtMs: 0, readUntilMs: 0 },
 });

@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { outgoing, product } from './outbox-fixture.ts';
+import { OutboxMaintenance, type OutboxMaintenanceOptions } from '../../src/outbox/maintenance.ts';
+import { order, outgoing, product } from './outbox-fixture.ts';
 
 it('forgets what is done with, and keeps what was rejected until a person decides', () => {
   const out = outgoing();
@@ -14,4 +15,18 @@ it('forgets what is done with, and keeps what was rejected until a person decide
   out.decisions.drop(rejected?.changeId ?? 0);
   out.clock.jumpWall(1_000);
   expect(out.decisions.prune(out.clock.nowMs())).toBe(1);
+});
+
+it('goes on while there are orders to be forgotten', async () => {
+  const out = outgoing();
+  out.reservations.begin(true);
+  for (let i = 0; i < 251; i++) order(out, `o${i}`, 'B1', [], 'cancel');
+  while (out.calls.catchUp({ holdBack: true }));
+  out.sweep([]);
+  class Pruning extends OutboxMaintenance {
+    override prune = () => super.prune();
+  }
+  const stores = { write: async (action: (stores: object) => unknown) => action(out) };
+  const pruning = new Pruning({ ...out, stores, keptMs: 0 } as unknown as OutboxMaintenanceOptions);
+  expect([await pruning.prune(), await pruning.prune()]).toEqual([true, false]);
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { BRANCHES, order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
 
 const TEA = product('p1', 'Tea', [
   { sku: '10', stocks: { s1: ['A', 5], s2: ['A', 7] } },
@@ -157,6 +157,19 @@ describe('stock that is already sold', () => {
     order(out, 'o1', 'B1', [['B', 3]], 'dispatched');
     expect(send(out)).toEqual([]);
     expect(send(out)).toEqual([]);
+  });
+
+  it('is forgotten although a branch, configured no more, is never read again', () => {
+    const out = swept();
+    send(out);
+    order(out, 'o1', 'B1', [['B', 3]], 'cancel');
+    const [s1] = BRANCHES;
+    const whole = { startedAtMs: out.clock.nowMs(), pages: 1, seen: new Set(['p1']) };
+    out.store.completeSweep({ branch: s1!, mark: out.store.readMark(), ...whole });
+    expect(send(out)).toEqual([]);
+    expect(out.reservations.collect()).toBe(0);
+    out.store.keepOnly([s1!]);
+    expect(out.reservations.collect()).toBe(1);
   });
 
   it('is held back again when a cancelled order, forgotten meanwhile, comes back to life', () => {
