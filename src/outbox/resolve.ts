@@ -214,12 +214,15 @@ function asIs(
 
 function unknownBranch(
   change: StockChange,
-  { externalId }: NamedBranch,
+  branch: NamedBranch,
   mappings: readonly CatalogMapping[],
   branches: BranchDirectory,
 ): Rejection {
-  const why = `The configuration does not say which subsidiaryId branch ${externalId} has`;
-  return rejectedElsewhere('unknown-branch', `${why}.`, `${why}; ${nameOf(change)} is`, mappings, branches);
+  const { sku, externalId } = change;
+  const why = `The configuration does not say which subsidiaryId branch ${branch.externalId}`;
+  const told =
+    externalId === undefined ? `${why} has; sku ${sku} is` : `${why} has; externalId ${externalId} is`;
+  return rejectedElsewhere('unknown-branch', `${why} has.`, told, mappings, branches);
 }
 
 function rejected(
