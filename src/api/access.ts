@@ -98,13 +98,13 @@ export class AccessGate {
     const offered = keyOf(request);
     if (offered === undefined || this.#digest === undefined) {
       if (isByGroupSocket(request) && !isPassedOn(request)) return;
-      if (this.#digest !== undefined) throw keyMissing;
+      if (this.#digest !== undefined) throw keyMissing();
       if (isFromThisMachine(request)) return;
-      throw noKeyHere;
+      throw noKeyHere();
     }
     // Node gives one character per byte. Digests of equal length: the time taken says nothing of the key.
     if (timingSafeEqual(digestOf(offered, 'latin1'), this.#digest)) return;
-    throw keyWrong;
+    throw keyWrong();
   }
 
   /** Whether `check` would let it in. */
@@ -126,15 +126,23 @@ export function originOf(request: FastifyRequest, hasKey: boolean): string {
   return `http ${from}${how}`;
 }
 
-const keyMissing = new TillsyncError('unauthorized', 'The key is needed.', {
-  hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `sudo tillsync key --show` shows it.',
-});
-const keyWrong = new TillsyncError('unauthorized', 'The key is wrong.', {
-  hint: '`sudo tillsync key --show` shows the right one.',
-});
-const noKeyHere = new TillsyncError('unauthorized', 'From another machine a key is needed.', {
-  hint: 'Make one with `sudo tillsync key`, then send it.',
-});
+function keyMissing(): TillsyncError {
+  return new TillsyncError('unauthorized', 'The key is needed.', {
+    hint: 'Send it as "Authorization: Bearer KEY" or "x-api-key: KEY". `{tillsync} key --show` shows it.',
+  });
+}
+
+function keyWrong(): TillsyncError {
+  return new TillsyncError('unauthorized', 'The key is wrong.', {
+    hint: '`{tillsync} key --show` shows the right one.',
+  });
+}
+
+function noKeyHere(): TillsyncError {
+  return new TillsyncError('unauthorized', 'From another machine a key is needed.', {
+    hint: 'Make one with `{tillsync} key`, then send it.',
+  });
+}
 
 /**
  * Web pages of other sites, and of other servers on this machine, may neither write nor read: a browser says

@@ -231,8 +231,7 @@ export function readSetup(options: ConfigOptions): SetupResult {
   const open = [config.local, ...config.local.others].find(({ host }) => !isLoopback(host));
   if (secrets.localApiKey === undefined && unseen.length === 0 && open) {
     const found = `${open.host}, and no local-api-key`;
-    const allowed =
-      'a loopback address, or a local-api-key among the secrets, which `sudo tillsync key` makes';
+    const allowed = 'a loopback address, or a local-api-key among the secrets, which `{tillsync} key` makes';
     return { file, faults: [{ origin: file, key: 'local.listen', found, allowed }] };
   }
   return { file, config, secrets, unseen };

@@ -68,8 +68,11 @@ async function showOrder({ api, store, caller }: Around, orderId: string): Promi
 /** Asks for the key where it is needed, tries it, and then does what had to wait for it. */
 function keyActions({ api, store, watch }: Around) {
   let waiting: (() => void) | undefined;
-  const show = (fault: 'key.wrong' | 'key.missing' | null) =>
-    store.set({ dialog: { kind: 'key', fault, isChecking: false } });
+  const show = (fault: 'key.wrong' | 'key.missing' | null, isChecking = false) => {
+    const { status } = store.state;
+    const command = status ? `${status.commands.tillsync} key --show` : api.keyCommand;
+    store.set({ dialog: { kind: 'key', fault, isChecking, command } });
+  };
   const forget = () => {
     api.useKey(null);
     store.set({ hasKey: false });
@@ -77,7 +80,7 @@ function keyActions({ api, store, watch }: Around) {
   const use = async (key: string, forGood: boolean) => {
     if (key === '') return show('key.missing');
     api.useKey(key, forGood);
-    store.set({ dialog: { kind: 'key', fault: null, isChecking: true } });
+    show(null, true);
     try {
       await api.get('/status');
     } catch (error) {

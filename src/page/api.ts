@@ -32,6 +32,8 @@ const TIMEOUT_MS = 15_000;
 
 /** Calls of the local API that served this page. */
 export class Api {
+  /** Shows the key, as the last refusal said it. */
+  keyCommand = '';
   #key: string | null;
   readonly #keep: KeepKey;
 
@@ -60,14 +62,26 @@ export class Api {
   /** An endless answer; throws `ApiFault` when it does not begin. */
   async open(path: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> {
     const answer = await this.#send(path, { method: 'GET', signal }, 'text/event-stream');
-    if (!answer.ok || answer.body === null) throw await faultOf(answer);
+    if (!answer.ok || answer.body === null) throw await this.#faultOf(answer);
     return answer.body;
   }
 
   async #call<T>(path: string, init: RequestInit): Promise<T> {
     const answer = await this.#send(path, { ...init, signal: AbortSignal.timeout(TIMEOUT_MS) });
-    if (!answer.ok) throw await faultOf(answer);
+    if (!answer.ok) throw await this.#faultOf(answer);
     return (await answer.json()) as T;
+  }
+
+  async #faultOf(answer: Response): Promise<ApiFault> {
+    try {
+      const { error } = (await answer.json()) as {
+        error: { code: string; message: string; hint: string | null };
+      };
+      if (error.code === 'unauthorized') this.keyCommand = /`(.+?)`/.exec(error.hint ?? '')?.[1] ?? '';
+      return new ApiFault(error.code, error.message, error.hint);
+    } catch {
+      return new ApiFault('internal', `${answer.status} ${answer.statusText}`);
+    }
   }
 
   async #send(path: string, init: RequestInit, accept = 'application/json'): Promise<Response> {
@@ -84,17 +98,6 @@ export class Api {
 /** A header carries bytes, each as one character. */
 function headerText(key: string): string {
   return Array.from(new TextEncoder().encode(key), (byte) => String.fromCharCode(byte)).join('');
-}
-
-async function faultOf(answer: Response): Promise<ApiFault> {
-  try {
-    const { error } = (await answer.json()) as {
-      error: { code: string; message: string; hint: string | null };
-    };
-    return new ApiFault(error.code, error.message, error.hint);
-  } catch {
-    return new ApiFault('internal', `${answer.status} ${answer.statusText}`);
-  }
 }
 
 /** Follows the change feed from now on until it ends or the signal; throws when it does not begin. */

@@ -136,7 +136,8 @@ export type Decision = 'retry' | 'drop' | 'release';
 
 /** What asks for an answer before anything else; one at a time. */
 export type Dialog =
-  | { kind: 'key'; fault: WordKey | null; isChecking: boolean }
+  /** `command` shows the key. */
+  | { kind: 'key'; fault: WordKey | null; isChecking: boolean; command: string }
   | { kind: 'drop'; change: Change }
   /** `undefined`: on its way. */
   | { kind: 'order'; orderId: string; answer: OrderAnswer | ApiFault | undefined };

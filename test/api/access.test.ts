@@ -1,6 +1,7 @@
 import { networkInterfaces } from 'node:os';
 import { request } from 'undici';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, onTestFinished } from 'vitest';
+import { setInstallation } from '../../src/core/errors.ts';
 import { type ApiRig, type ApiRigOptions, openApi } from './api-rig.ts';
 
 const KEY = 'k\u00e9y-of-this-test';
@@ -88,6 +89,17 @@ describe('with a key', () => {
     }
     expect(state.taken).toEqual([]);
     expect((await call('/v1/status', { headers: { 'x-api-key': SENT_KEY } })).status).toBe(200);
+  });
+
+  it('names the command that shows the key of this company, and of no other', async () => {
+    const configFile = '/etc/tillsync/second.toml';
+    const storage = '/var/lib/tillsync-second';
+    setInstallation(() => ({ program: 'tillsync', needsSudo: true, storage, configFile, unit: null }));
+    onTestFinished(() => setInstallation());
+    const { call } = await open({ apiKey: KEY });
+    const command = `\`sudo tillsync --config ${configFile} key --show\``;
+    expect((await call('/v1/status')).body.error.hint).toContain(command);
+    expect((await call('/v1/status', { headers: { 'x-api-key': 'x' } })).body.error.hint).toContain(command);
   });
 
   it('serves whoever has it under any name, as a proxy may pass it on', async () => {

@@ -58,4 +58,6 @@ it('says what it takes', async () => {
   const { code, stdout, stderr } = await key();
   expect([code, stdout]).toEqual([2, '']);
   expect(stderr).toContain('sudo tillsync key');
+  const second = await key('--config', '/etc/tillsync/second.toml');
+  expect(second.stderr).toContain('sudo tillsync --config /etc/tillsync/second.toml key');
 });

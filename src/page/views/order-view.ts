@@ -120,7 +120,7 @@ function content(dialog: Dialog, state: PageState, actions: Actions): TemplateRe
 }
 
 function keyForm(
-  { fault, isChecking }: Dialog & { kind: 'key' },
+  { fault, isChecking, command }: Dialog & { kind: 'key' },
   { speech, hasKey }: PageState,
   actions: Actions,
 ): TemplateResult {
@@ -133,7 +133,7 @@ function keyForm(
   return html`
     <form class="sheet" @submit=${submit}>
       <h2 id="dialog-title">${speech.say('key.title')}</h2>
-      <p>${speech.say('key.why')}</p>
+      <p>${speech.say('key.why', { command })}</p>
       <label for="key">${speech.say('key.label')}</label>
       <input
         id="key"
