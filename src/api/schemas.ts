@@ -1,7 +1,7 @@
 import * as z from 'zod';
 import { product } from '../catalog/product.ts';
 import { ROLES } from '../config/roles.ts';
-import { FRESHNESS_SUBJECTS } from '../core/alarm.ts';
+import { FRESHNESS_STATES, FRESHNESS_SUBJECTS } from '../core/alarm.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
 import { branchStatus } from '../link/branch-board.ts';
@@ -322,7 +322,7 @@ export const statusAnswer = z.object({
         subject: z.enum(FRESHNESS_SUBJECTS),
         lastOkAt: isoTime.nullable(),
         lastTryAt: isoTime.nullable(),
-        state: z.enum(['unknown', 'ok', 'waiting', 'degraded', 'failing', 'blocked', 'locked-out', 'off']),
+        state: z.enum(FRESHNESS_STATES),
         message: z.string().describe('What happened and what to do; empty when all is well'),
       }),
     )

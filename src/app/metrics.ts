@@ -2,7 +2,7 @@ import { statSync } from 'node:fs';
 import { branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
-import type { Freshness } from '../core/alarm.ts';
+import { FRESHNESS_STATES, type Freshness } from '../core/alarm.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, keptFor } from '../core/time.ts';
@@ -30,16 +30,6 @@ import type { Parts } from './parts.ts';
 import { configuredBranches, fromState, mirrorCounts, verdictOn } from './readers.ts';
 import { storagePaths, storageSpace } from './storage.ts';
 
-const FLOW_STATES = [
-  'unknown',
-  'ok',
-  'waiting',
-  'degraded',
-  'failing',
-  'blocked',
-  'locked-out',
-  'off',
-] as const satisfies readonly Freshness['state'][];
 const TOKEN_STATES = ['none', 'ok', 'locked-out'] as const satisfies readonly TokenStatus['state'][];
 
 /** What the mirror holds and how its flows fare: short indexed reads. */
@@ -95,7 +85,7 @@ function mirrorFamilies(mirror: Mirror, nowMs: number): MetricFamily[] {
     gauge(
       'tillsync_flow_state',
       'State of the flow: 1 for the one it is in.',
-      flows.flatMap(({ subject, state }) => byState(FLOW_STATES, state, { flow: subject })),
+      flows.flatMap(({ subject, state }) => byState(FRESHNESS_STATES, state, { flow: subject })),
     ),
   ];
 }

@@ -83,15 +83,17 @@ export type FreshnessSubject = (typeof FRESHNESS_SUBJECTS)[number];
  * - `locked-out`: only a person can mend it (`tillsync auth set`)
  * - `off`: switched off in the configuration
  */
-export type FreshnessState =
-  | 'unknown'
-  | 'ok'
-  | 'waiting'
-  | 'degraded'
-  | 'failing'
-  | 'blocked'
-  | 'locked-out'
-  | 'off';
+export const FRESHNESS_STATES = [
+  'unknown',
+  'ok',
+  'waiting',
+  'degraded',
+  'failing',
+  'blocked',
+  'locked-out',
+  'off',
+] as const;
+export type FreshnessState = (typeof FRESHNESS_STATES)[number];
 
 /** What a call that failed for `code` says of its flow. */
 export function freshnessOfFailure(code: ErrorCode): FreshnessState {

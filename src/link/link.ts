@@ -1,4 +1,5 @@
 import * as z from 'zod';
+import { FRESHNESS_STATES } from '../core/alarm.ts';
 import { TillsyncError } from '../core/errors.ts';
 
 /** One entry of a branch's feed on its way from the hub. */
@@ -93,7 +94,7 @@ const freshness = z.object({
   subject: z.enum(['orders.poll', 'orders.webhook', 'catalog.sweep']),
   lastOkAt: text.nullable(),
   lastTryAt: text.nullable(),
-  state: z.enum(['unknown', 'ok', 'waiting', 'degraded', 'failing', 'blocked', 'locked-out', 'off']),
+  state: z.enum(FRESHNESS_STATES),
   message: text,
 });
 
