@@ -5,24 +5,20 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import type { FindingCode } from './finding.ts';
 import type { Verdict } from './verdict.ts';
 
-/** How things stand, as whoever watches from outside is told. */
-export interface Pulse {
-  isRed: boolean;
-  /** Codes of what is red; empty: nothing is. */
-  codes: readonly FindingCode[];
-}
+/** How things stand, as whoever watches from outside is told: the codes of what is red; empty: nothing is. */
+export type Pulse = readonly FindingCode[];
 
 /**
  * The address of a sign of life. Where all is well, it is the one that was configured. Where it is red: Uptime Kuma's
  * push address, and any other with a `status` in its query, gets `status=down` and the codes as `msg`; all others get
  * `/fail` at the end of their path, as healthchecks.io and those like it take it.
  */
-export function heartbeatAddress(configured: string, { isRed, codes }: Pulse): string {
-  if (!isRed) return configured;
+export function heartbeatAddress(configured: string, red: Pulse): string {
+  if (red.length === 0) return configured;
   const url = new URL(configured);
   if (/\/api\/push\/[^/]+\/?$/.test(url.pathname) || url.searchParams.has('status')) {
     url.searchParams.set('status', 'down');
-    url.searchParams.set('msg', codes.join(', '));
+    url.searchParams.set('msg', red.join(', '));
   } else {
     url.pathname = `${url.pathname.replace(/\/+$/, '')}/fail`;
   }
@@ -110,7 +106,8 @@ export class Heartbeat {
   async look(signal: AbortSignal): Promise<void> {
     const { clock, everyMs } = this.#o;
     const pulse = this.pulse();
-    if (clock.monotonicMs() < this.#dueMonoMs && pulse.isRed === this.#last?.isRed) return;
+    const isAsBefore = this.#last !== undefined && pulse.length > 0 === this.#last.length > 0;
+    if (clock.monotonicMs() < this.#dueMonoMs && isAsBefore) return;
     const startMonoMs = clock.monotonicMs();
     try {
       await sendHeartbeat(this.#o, pulse, signal);
@@ -132,11 +129,11 @@ export class Heartbeat {
       const red = this.#o
         .verdict()
         .findings.filter(({ code, level }) => level === 'red' && (isSettled || !GROWS_OLD.has(code)));
-      return { isRed: red.length > 0, codes: red.map(({ code }) => code) };
+      return red.map(({ code }) => code);
     } catch (error) {
       // Busy says nothing; what cannot be read any more is a disk that fails.
-      if (hasCode(error, 'storage-busy')) return this.#last ?? { isRed: false, codes: [] };
-      return { isRed: true, codes: ['storage.failing'] };
+      if (hasCode(error, 'storage-busy')) return this.#last ?? [];
+      return ['storage.failing'];
     }
   }
 

@@ -203,7 +203,7 @@ async function watch(
     if (!ears) return;
     await ears.listen();
     const pulse = ears.heartbeat.pulse();
-    if (pulse.isRed && !wasRed) report.red.push(`${pulse.codes.join(' ')} ${circumstances()}`);
-    wasRed = pulse.isRed;
+    if (pulse.length > 0 && !wasRed) report.red.push(`${pulse.join(' ')} ${circumstances()}`);
+    wasRed = pulse.length > 0;
   });
 }
