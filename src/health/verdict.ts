@@ -21,7 +21,7 @@ export interface VerdictFacts {
   /** Whether the daemon runs; left out or null where that is not known, or not the point. */
   running?: boolean | null | undefined;
   /** How old the last good order poll may be. */
-  ordersStaleAfterMs?: number | undefined;
+  ordersStaleAfterMs: number;
 }
 
 /**
@@ -36,7 +36,6 @@ export interface Verdict {
 }
 
 const MINUTE_MS = 60_000;
-const ORDERS_STALE_AFTER_MS = 10 * MINUTE_MS;
 const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
 const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 60 * MINUTE_MS;
@@ -167,11 +166,10 @@ function lookAtFlow(flow: Freshness, facts: VerdictFacts, add: Add): void {
   const detail = flow.message === '' ? null : flow.message;
   if (subject === 'orders.poll' && state !== 'off') {
     const silentMs = ageMs(since, facts.nowMs);
-    const staleAfterMs = facts.ordersStaleAfterMs ?? ORDERS_STALE_AFTER_MS;
     // The last try was refused, and the tokens are others since.
     if (state === 'locked-out' && facts.tokens?.state === 'ok') add('orders.resuming', { since });
     else if (silentMs === null && (state === 'unknown' || state === 'waiting')) add('orders.starting');
-    else if (silentMs === null || silentMs > staleAfterMs) add('orders.stale', { detail, since });
+    else if (silentMs === null || silentMs > facts.ordersStaleAfterMs) add('orders.stale', { detail, since });
   }
   if (state === 'degraded' || state === 'failing') add(subject, { detail, since });
   if (state === 'blocked') add('platform.blocked', { detail });

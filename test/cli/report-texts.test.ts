@@ -127,6 +127,7 @@ test('the status begins with what is wrong and ends with counts', () => {
       tokens: null,
       outbox: null,
       quarantine: 1,
+      ordersStaleAfterMs: 0,
       disk: { freeBytes: 40 * 1024 ** 2, totalBytes: 8 * 1024 ** 3 },
     }),
     disk: { freeBytes: 40 * 1024 ** 2, totalBytes: 8 * 1024 ** 3 },

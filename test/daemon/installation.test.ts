@@ -38,6 +38,7 @@ const NO_TOKENS = {
   tokens: { state: 'none', refreshExpiresInMs: null },
   outbox: null,
   quarantine: 0,
+  ordersStaleAfterMs: 0,
 } as const;
 
 describe('commands in texts are as they are typed', () => {

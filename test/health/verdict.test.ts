@@ -26,6 +26,7 @@ const well: VerdictFacts = {
   tokens: { state: 'ok', refreshExpiresInMs: 20 * 86_400_000 },
   outbox: { pending: 2, held: 0, rejected: 0, oldestPendingAt: ago(1_000) },
   quarantine: 0,
+  ordersStaleAfterMs: 600_000,
 };
 const withFlow = (subject: FreshnessSubject, more: Partial<Freshness>): VerdictFacts => ({
   ...well,
@@ -57,7 +58,7 @@ describe('orders', () => {
   });
 
   it('may be as old as polling allows, and no older', () => {
-    const old = (ms: number, ordersStaleAfterMs?: number) =>
+    const old = (ms: number, ordersStaleAfterMs = 600_000) =>
       told({ ...withFlow('orders.poll', { lastOkAt: ago(ms) }), ordersStaleAfterMs });
     expect(old(600_000)).toEqual(['green']);
     expect(old(600_001)).toEqual(['red', 'orders.stale']);
@@ -193,6 +194,7 @@ it('has the level of its worst finding, tells each once, and leaves no place unf
       { nil: null },
     ),
     quarantine: fc.nat(2),
+    ordersStaleAfterMs: fc.constant(600_000),
   });
   fc.assert(
     fc.property(facts, (given) => {

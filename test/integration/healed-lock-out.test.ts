@@ -21,6 +21,7 @@ test('once new tokens are in place, the verdict says so at once, and orders come
       tokens: parts.platform.tokens.describe(),
       outbox: null,
       quarantine: 0,
+      ordersStaleAfterMs: 600_000,
     });
   const codes = () => verdict().findings.map(({ code }) => code);
   expect(codes()[0]).toBe('auth.locked-out');

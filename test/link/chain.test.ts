@@ -485,6 +485,7 @@ describe('what goes up', () => {
     branch.verdict = verdictOf({
       ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null },
       quarantine: 3,
+      ordersStaleAfterMs: 0,
     });
     await branch.parts.mirror.write((db) =>
       quarantine(db, { source: 'webhook', receivedAtMs: 0, reason: 'It cannot be read.', payload: '{}' }),

@@ -71,7 +71,7 @@ describe('words', () => {
   it('say a finding in the language that is spoken', () => {
     const outbox = { pending: 0, held: 0, rejected: 3, oldestPendingAt: null };
     const facts = { nowMs: 0, freshness: [], alarms: [], tokens: null, outbox, quarantine: 0 };
-    const [finding] = verdictOf(facts).findings;
+    const [finding] = verdictOf({ ...facts, ordersStaleAfterMs: 0 }).findings;
     if (!finding) throw new Error('nothing was found');
     expect(speechOf('en', []).finding(finding, COMMANDS).message).toBe(
       'Changes that the platform rejected: 3.',
