@@ -35,10 +35,6 @@ export class Cover {
     return this.#saysMore && subsidiaryId !== null && this.#counts.has(subsidiaryId);
   }
 
-  has(productId: string): boolean {
-    return this.#places.has(productId);
-  }
-
   /** Products that the branch has by the records so far. */
   of({ subsidiaryId }: Branch): Set<string> {
     const counts = this.#counts.get(subsidiaryId ?? '')?.of ?? [];

@@ -285,14 +285,12 @@ const CONDITIONS: Partial<Record<keyof ProductFilter, string>> = {
 export class CatalogQueries {
   readonly #db: Database.Database;
   readonly #sql: ReturnType<typeof statements>;
-  readonly #payload: Database.Statement<[string], string>;
   readonly #counts: Database.Statement<[], { products: number; vanished: number }>;
   readonly #prepared = new Map<string, Database.Statement<[Record<string, unknown>], ProductHead>>();
 
   constructor(db: Database.Database) {
     this.#db = db;
     this.#sql = statements(db);
-    this.#payload = db.prepare<[string], string>('SELECT payload FROM products WHERE product_id = ?').pluck();
     this.#counts = db.prepare('SELECT count(*) AS products, count(vanished_at) AS vanished FROM products');
   }
 
@@ -315,11 +313,6 @@ export class CatalogQueries {
       show: fromBit(head.show),
       skus: this.#skusOf(head.productId),
     }));
-  }
-
-  /** JSON text of the product as it was last received; pushes since then are not in it. */
-  payload(productId: string): string | undefined {
-    return this.#payload.get(productId);
   }
 
   counts(): { products: number; vanished: number } {

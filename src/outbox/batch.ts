@@ -101,7 +101,7 @@ export function fillCall<T>(
   lanes: { soldOut: Iterator<T>; others: Iterator<T> },
   { places, lookMax }: { places: number; lookMax: number },
   take: (each: T) => boolean,
-): { taken: T[]; looked: number } {
+): T[] {
   const soldOut: T[] = [];
   const others: T[] = [];
   let looked = 0;
@@ -116,7 +116,7 @@ export function fillCall<T>(
   fill(soldOut, lanes.soldOut, ofSoldOut(places), ofSoldOut(lookMax));
   fill(others, lanes.others, places, lookMax);
   fill(soldOut, lanes.soldOut, places, lookMax);
-  return { taken: [...soldOut, ...others], looked };
+  return [...soldOut, ...others];
 }
 
 function ofSoldOut(count: number): number {

@@ -20,6 +20,7 @@ import {
   type LedgerStock,
   lessSafety,
   type Place,
+  placesOfId,
   SafetyStock,
   StockLedger,
   stockTarget,
@@ -167,13 +168,7 @@ export class MirrorValues {
   /** Everything that the words of a change may stand for, by what the mirror knows by now. */
   #placesOf(body: ChangeBody): { sku: string; subsidiaryId: string | null }[] {
     if ('sku' in body && body.sku !== undefined) return [{ sku: String(body.sku), subsidiaryId: null }];
-    const { externalId } = body;
-    if (externalId === undefined) return [];
-    return this.#sql.rows(
-      `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations
-       WHERE ext_id = ? OR product_id_pos_a = ? OR product_code_pos_b = ?`,
-      ...[externalId, externalId, externalId],
-    );
+    return body.externalId === undefined ? [] : placesOfId(this.#sql, body.externalId);
   }
 }
 
@@ -217,8 +212,6 @@ export interface Claim {
   items: BatchItem[];
   /** Changes that needed no call, since the platform has their values. */
   settled: number;
-  /** Whether more may be waiting. */
-  more: boolean;
 }
 
 /** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
@@ -270,8 +263,8 @@ export class OutboxCalls {
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
-      const claim: Claim = { callId: null, items: [], settled: 0, more: false };
-      if (kind === 'stock' && this.#reservations.catchUp(rules.holdBack)) return { ...claim, more: true };
+      const claim: Claim = { callId: null, items: [], settled: 0 };
+      if (kind === 'stock' && this.#reservations.catchUp(rules.holdBack)) return claim;
       const inFlight = new Set(
         this.#sql.values<string>(
           "SELECT conflict_key FROM outbox INDEXED BY outbox_sending WHERE kind = ? AND state = 'sending'",
@@ -280,12 +273,11 @@ export class OutboxCalls {
       );
       const settled: Candidate[] = [];
       const sizes = { places: max, lookMax: LOOK_MAX };
-      const { taken: leaving, looked } = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
+      const leaving = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
         const verdict = this.#judge(candidate, inFlight, rules);
         if (verdict === 'settle') settled.push(candidate);
         return verdict === 'take';
       });
-      claim.more = leaving.length === max || looked === LOOK_MAX;
       const at = isoUtc(this.#clock.nowMs());
       for (const { row, stock } of settled) {
         if (stock) this.#ledger.isSettled(stock);

@@ -2,8 +2,9 @@ import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
-import { type Place, type SafetyRule, SafetyStock } from './stock-ledger.ts';
+import { type Place, placesOfId, type SafetyRule, SafetyStock } from './stock-ledger.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
@@ -52,15 +53,12 @@ interface LedgerOrder {
 
 type Reservation = Place & { qty: number };
 
-const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
-  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
-  .join(' UNION ');
-
 /**
  * What orders take of which stock, in `ledger_orders` and `order_takings`, brought up to date from the order feed.
  * Transactions are the caller's.
  */
 export class Reservations {
+  readonly #db: Database.Database;
   readonly #sql: Sql;
   readonly #clock: Clock;
   readonly #branches: BranchDirectory;
@@ -69,6 +67,7 @@ export class Reservations {
   readonly #safetyStock: SafetyStock;
 
   constructor({ db, clock, branches, skewMs = () => 0, safety }: ReservationsOptions) {
+    this.#db = db;
     this.#sql = sqlOf(db);
     this.#safety = safety;
     this.#safetyStock = new SafetyStock(db);
@@ -79,7 +78,7 @@ export class Reservations {
 
   /** Newest event of the order feed. */
   get newestSeq(): number {
-    return this.#sql.value("SELECT seq FROM sqlite_sequence WHERE name = 'order_events'") ?? 0;
+    return newestSeq(this.#db);
   }
 
   /** What was confirmed before this event says nothing: what orders took then was not followed. */
@@ -253,7 +252,7 @@ export class Reservations {
 
   /** An item with modifiers carries no id (document, "Item"). Where the product has several skus it may be any. */
   #placesOf(externalId: string | null, name: string | null): Place[] {
-    if (externalId !== null) return this.#sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
+    if (externalId !== null) return placesOfId(this.#sql, externalId);
     if (name === null) return [];
     return this.#sql.rows(
       `SELECT k.sku, k.subsidiary_id AS subsidiaryId

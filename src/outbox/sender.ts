@@ -263,7 +263,7 @@ export class PushLoop {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    const { beat, status, log, kind, freshness, random } = this.#options;
+    const { beat, status, log, kind, freshness, clock, random } = this.#options;
     while (!signal.aborted) {
       beat();
       const now = status();
@@ -279,12 +279,7 @@ export class PushLoop {
           if (signal.aborted) return;
           this.#failures += 1;
           log.warn({ kind, err: error }, 'sending changes failed; they stay in line');
-          await rest(
-            this.#options.clock,
-            retryDelayMs(this.#failures, error, random),
-            signal,
-            this.#options.beat,
-          );
+          await rest(clock, retryDelayMs(this.#failures, error, random), signal, beat);
         }
       }
     }
@@ -405,12 +400,7 @@ export class PushLoop {
     freshness.failed(kind, trouble);
     if (signal.aborted) return;
     this.#failures += 1;
-    await rest(
-      this.#options.clock,
-      retryDelayMs(this.#failures, trouble, random),
-      signal,
-      this.#options.beat,
-    );
+    await rest(clock, retryDelayMs(this.#failures, trouble, random), signal, beat);
   }
 
   /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */

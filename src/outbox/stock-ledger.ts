@@ -256,7 +256,7 @@ export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack:
 
 /** Every stock that the words of a change may stand for. */
 function placesNamed(sql: Sql, body: ChangeBody): Place[] {
-  const { externalId } = body;
+  const byId = body.externalId === undefined ? [] : placesOfId(sql, body.externalId);
   const bySku =
     'sku' in body && body.sku !== undefined
       ? sql.rows<Place>(
@@ -264,10 +264,16 @@ function placesNamed(sql: Sql, body: ChangeBody): Place[] {
           String(body.sku),
         )
       : [];
-  if (externalId === undefined) return bySku;
-  const byId = `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations
-    WHERE ext_id = ? OR product_id_pos_a = ? OR product_code_pos_b = ?`;
-  return [...bySku, ...sql.rows<Place>(byId, externalId, externalId, externalId)];
+  return [...bySku, ...byId];
+}
+
+const PLACES_OF_ID = ['ext_id', 'product_id_pos_a', 'product_code_pos_b']
+  .map((column) => `SELECT sku, subsidiary_id AS subsidiaryId FROM integrations WHERE ${column} = ?`)
+  .join(' UNION ');
+
+/** Every stock that an externalId names in any of the three mapping fields. */
+export function placesOfId(sql: Sql, externalId: string): Place[] {
+  return sql.rows(PLACES_OF_ID, externalId, externalId, externalId);
 }
 
 /** What is kept back of stocks, so that the last ones in the shop are not sold online too. */

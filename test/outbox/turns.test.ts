@@ -41,7 +41,7 @@ class Planner {
       return turns.of([...lines.keys()].sort(), (branch) => (lines.get(branch) ?? []).values());
     };
     const gone = new Set<Waiting>();
-    const { taken } = fillCall({ soldOut: lane(true), others: lane(false) }, { places, lookMax }, (each) => {
+    const taken = fillCall({ soldOut: lane(true), others: lane(false) }, { places, lookMax }, (each) => {
       gone.add(each);
       return !each.isKnown;
     });
