@@ -127,7 +127,7 @@ describe('alarms to a command and an address', () => {
     expect(lines()).toContain(`env TILLSYNC_ALARM_TEXT=${told?.text}`);
 
     answerWith = 500;
-    await beside('raise', 'storage.failing');
+    await beside('raise', 'customers.not-forgotten');
     await until('the failure is in the log', () => daemon.log().includes('answered 500'));
     await daemon.end('SIGTERM');
     const given = [TOKEN, place.refreshToken, place.env.TILLSYNC_WEBHOOK_SECRET as string];
@@ -144,7 +144,7 @@ describe('alarms to a command and an address', () => {
     const second = await place.run();
     await beside('raise', 'mirror.too-large');
     await bothHeard(2);
-    await beside('raise', 'storage.failing');
+    await beside('raise', 'customers.not-forgotten');
     await bothHeard(3);
     await beside('lower', 'platform.forbidden');
     await systemClock.sleep(1_000);
