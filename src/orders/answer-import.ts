@@ -63,7 +63,7 @@ const READER_VERSION = 1;
  * Names a poll's record: SHA-256 of its bytes, behind a mark of the rules by which it was read. Equal names mean
  * that reading it again would bring nothing new.
  */
-export function pollDigests(extra: ExtraSpellings): (record: string | Uint8Array) => string {
+export function pollDigests(extra: ExtraSpellings): (record: Uint8Array) => string {
   const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra]);
   const rules = hash('sha256', tables, 'hex').slice(0, 8);
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;

@@ -14,7 +14,6 @@ import { asTyped } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
 import { LockWatch, WalCare } from '../db/wal.ts';
-import { pollDigests } from './answer-import.ts';
 import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './forget.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
@@ -288,7 +287,6 @@ export class Mirror implements OrderKeeper {
   readonly #lockWatch: LockWatch;
   readonly #import: OrderImport;
   readonly #spellings: OrderSpellings;
-  readonly #digestOf: ReturnType<typeof pollDigests>;
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MirrorOptions) {
@@ -309,8 +307,7 @@ export class Mirror implements OrderKeeper {
     const walCare = new WalCare({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
     this.#spellings = compileSpellings(spellings);
-    this.#digestOf = pollDigests(spellings);
-    this.#import = new OrderImport({ file: this.#file, spellings, listPath, digestOf: this.#digestOf });
+    this.#import = new OrderImport({ file: this.#file, spellings, listPath });
     this.freshnessBoard = alarms;
     this.alarms = alarms;
   }
@@ -353,9 +350,7 @@ export class Mirror implements OrderKeeper {
       quarantine(db, entry.unreadable);
       return 'quarantined';
     }
-    const { observation } = entry;
-    const digest = observation.source === 'poll' ? this.#digestOf(observation.raw) : null;
-    return mergeOrder(db, observation, this.#spellings, digest);
+    return mergeOrder(db, entry.observation, this.#spellings, null);
   }
 
   /**

@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import { TillsyncError } from '../core/errors.ts';
-import { AnswerImport, importAborted } from './answer-import.ts';
+import { AnswerImport, importAborted, pollDigests } from './answer-import.ts';
 import type { ImportMessage, ImportTask, VacuumTask } from './import-worker.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
@@ -20,17 +20,18 @@ export interface OrderImportOptions {
   file: MirrorFile;
   spellings: ExtraSpellings;
   listPath: string;
-  digestOf: (record: Uint8Array) => string;
 }
 
 /** Mirrors whole answers, one at a time, so that callbacks never wait behind more than a few records. */
 export class OrderImport {
   readonly #options: OrderImportOptions;
+  readonly #digestOf: (record: Uint8Array) => string;
   #queue: Promise<unknown> = Promise.resolve();
   #stopping = false;
 
   constructor(options: OrderImportOptions) {
     this.#options = options;
+    this.#digestOf = pollDigests(options.spellings);
   }
 
   /** See `Mirror.importAnswer`. */
@@ -72,10 +73,11 @@ export class OrderImport {
   }
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings, digestOf } = this.#options;
+    const { file, listPath, spellings } = this.#options;
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const answer = new AnswerImport({
-      ...{ body, listPath, observedAtMs, asOfSeq, digestOf },
+      ...{ body, listPath, observedAtMs, asOfSeq },
+      digestOf: this.#digestOf,
       spellings: compileSpellings(spellings),
     });
     const { report } = answer;
