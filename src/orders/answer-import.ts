@@ -2,18 +2,12 @@ import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
-import {
-  type RecordList,
-  recordBytes,
-  recordText,
-  scanRecords,
-  speaksOfMorePages,
-} from '../core/json-records.ts';
+import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
 import { quarantine, quarantinedAs } from './order-queries.ts';
-import { chooseOrderList, readOrderText } from './order-reader.ts';
+import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
-import { type ExtraSpellings, type OrderSpellings, SPELLING_TABLES } from './spellings.ts';
+import { type ExtraSpellings, SPELLING_TABLES } from './spellings.ts';
 
 /** Ids and what stands before them differ in length from record to record. */
 const SLACK = 128;
@@ -69,11 +63,9 @@ export function pollDigests(extra: ExtraSpellings): (record: Uint8Array) => stri
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }
 
-export interface AnswerImportOptions {
+export interface AnswerImportOptions extends ReadingRules {
   body: Uint8Array;
   digestOf: (record: Uint8Array) => string;
-  spellings: OrderSpellings;
-  listPath: string;
   observedAtMs: number;
   asOfSeq: number;
 }
@@ -107,16 +99,10 @@ export class AnswerImport {
   /** Throws `platform-garbled` when the answer is cut off or is not JSON; nothing is written then. */
   constructor(options: AnswerImportOptions) {
     this.#options = options;
-    const { body, listPath, spellings } = options;
+    const { body } = options;
     this.#buffer = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
     const answer = scanRecords(body);
-    this.#list = chooseOrderList(answer, {
-      listPath,
-      read(list, index) {
-        const reading = readOrderText(recordText(body, list, index), spellings);
-        return 'unreadable' in reading ? undefined : reading;
-      },
-    });
+    this.#list = chooseOrderList(body, answer, options);
     const records = this.#list?.length ?? 0;
     this.report = {
       listFound: this.#list !== undefined,

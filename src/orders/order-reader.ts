@@ -1,4 +1,4 @@
-import type { RecordList, ScannedAnswer } from '../core/json-records.ts';
+import { type RecordList, recordText, type ScannedAnswer } from '../core/json-records.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import type { OrderFields, OrderReading } from './order.ts';
 import {
@@ -202,11 +202,10 @@ function namesOf(value: Record<string, unknown>): string {
   return names.slice(0, 12).join(', ').slice(0, 200) + (names.length > 12 ? ', …' : '');
 }
 
-export interface ListChoice {
+export interface ReadingRules {
+  spellings: OrderSpellings;
   /** Path from the config; empty: none is configured. A leading `$` or the word `root` names the root. */
   listPath: string;
-  /** Reads one element of a list as an order; undefined when no order id is in it. */
-  read: (list: RecordList, index: number) => OrderReading | undefined;
 }
 
 /** Names under which a list of orders is likely, best first; the root's own name is empty. */
@@ -234,17 +233,29 @@ const SAMPLES = 20;
  * then lists by their name and by what can be read from their elements. An empty list counts when its name, or
  * being the only one, makes it likely. undefined: there is none, so nothing can be said of the answer.
  */
-export function chooseOrderList(answer: ScannedAnswer, choice: ListChoice): RecordList | undefined {
-  const configured = normalPath(choice.listPath);
+export function chooseOrderList(
+  body: Uint8Array,
+  answer: ScannedAnswer,
+  { listPath, spellings }: ReadingRules,
+): RecordList | undefined {
+  /** Tries elements spread over the whole list. */
+  const some = (list: RecordList, accept: (reading: OrderReading) => boolean): boolean => {
+    const step = Math.max(1, Math.floor(list.length / SAMPLES));
+    for (let index = 0; index < list.length; index += step) {
+      const reading = readOrderText(recordText(body, list, index), spellings);
+      if ('orderId' in reading && accept(reading)) return true;
+    }
+    return false;
+  };
+  const configured = normalPath(listPath);
   const path = answer.lists.find((each) => each.path === configured);
-  if (path && (path.length === 0 || some(path, choice, () => true))) return path;
+  if (path && (path.length === 0 || some(path, () => true))) return path;
 
   const lists = [...answer.lists].sort((a, b) => rankOf(a) - rankOf(b) || depthOf(a) - depthOf(b));
   const likely = lists.filter(isLikely);
   const others = lists.filter((list) => !isLikely(list) && !OTHER_NAMES.has(lastName(list)));
   const filled =
-    likely.find((list) => some(list, choice, () => true)) ??
-    others.find((list) => some(list, choice, looksLikeOrder));
+    likely.find((list) => some(list, () => true)) ?? others.find((list) => some(list, looksLikeOrder));
   if (filled && (isLikely(filled) || !likely.some((list) => list.length === 0))) return filled;
   // A filled list nobody can read may hold the orders, so an empty one beside it proves nothing.
   if (answer.hints.success === false || likely.some((list) => list.length > 0)) return undefined;
@@ -279,16 +290,6 @@ function depthOf(list: RecordList): number {
 
 function lastName(list: RecordList): string {
   return list.path.slice(list.path.lastIndexOf('.') + 1);
-}
-
-/** Tries elements spread over the whole list. */
-function some(list: RecordList, choice: ListChoice, accept: (reading: OrderReading) => boolean): boolean {
-  const step = Math.max(1, Math.floor(list.length / SAMPLES));
-  for (let index = 0; index < list.length; index += step) {
-    const reading = choice.read(list, index);
-    if (reading && accept(reading)) return true;
-  }
-  return false;
 }
 
 function normalPath(path: string): string | undefined {

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import type Database from 'better-sqlite3';
-import { type RecordList, recordText, scanRecords } from '../core/json-records.ts';
+import { recordText, scanRecords } from '../core/json-records.ts';
 import type { Clock } from '../core/time.ts';
 import { withoutCustomer } from './customer.ts';
 import { neverBackwards, replay } from './merge.ts';
@@ -12,7 +12,7 @@ import {
   quarantinedOrders,
   type ReceivedFilter,
 } from './order-queries.ts';
-import { chooseOrderList, readOrderText } from './order-reader.ts';
+import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import {
   addPayload,
   earlierPayloads,
@@ -150,12 +150,6 @@ function changesOf(
   return changes;
 }
 
-export interface ReadingRules {
-  spellings: OrderSpellings;
-  /** Where the list of orders is in an answer; empty: it is looked for. */
-  listPath: string;
-}
-
 export interface RetryReport {
   /** Orders that can be read now and brought something into the mirror. */
   kept: string[];
@@ -206,25 +200,15 @@ interface Read {
 }
 
 /** A notification or a single record is one order; an answer of a poll is a list of them. */
-function readingsOf(
-  payload: string | Uint8Array,
-  source: OrderSource,
-  { spellings, listPath }: ReadingRules,
-): Read[] {
+function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: ReadingRules): Read[] {
   const bytes = Buffer.from(payload as string);
-  const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, spellings) });
+  const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, rules.spellings) });
   const single = read(bytes.toString('utf8'));
   if (source === 'webhook' || 'orderId' in single.reading) return [single];
-  const readOne = (list: RecordList, index: number) => read(recordText(bytes, list, index));
   try {
-    const list = chooseOrderList(scanRecords(bytes), {
-      listPath,
-      read(inside, index) {
-        const { reading } = readOne(inside, index);
-        return 'unreadable' in reading ? undefined : reading;
-      },
-    });
-    return list ? Array.from({ length: list.length }, (_, index) => readOne(list, index)) : [single];
+    const list = chooseOrderList(bytes, scanRecords(bytes), rules);
+    if (!list) return [single];
+    return Array.from({ length: list.length }, (_, index) => read(recordText(bytes, list, index)));
   } catch {
     return [single];
   }

@@ -10,7 +10,7 @@ import {
 import { CatalogSweep, type SweepRequest, type SweepTarget } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
-import { type RecordList, recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
+import { recordText, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { readingWithoutCustomer } from '../orders/customer.ts';
 import type { MirroredOrder, OrderItem } from '../orders/mirrored-order.ts';
@@ -111,12 +111,8 @@ export async function diffOrders(
 
 function readingsOf(body: Uint8Array, { orders: { fields, listPath } }: Config) {
   const spellings = compileSpellings(fields);
-  const read = (list: RecordList, index: number): OrderReading | undefined => {
-    const reading = readOrderText(recordText(body, list, index), spellings);
-    return 'unreadable' in reading ? undefined : reading;
-  };
   const scanned = scanRecords(body);
-  const list = chooseOrderList(scanned, { listPath, read });
+  const list = chooseOrderList(body, scanned, { listPath, spellings });
   if (!list) {
     throw new TillsyncError(
       'platform-garbled',
@@ -127,8 +123,8 @@ function readingsOf(body: Uint8Array, { orders: { fields, listPath } }: Config) 
   const readings = new Map<string, OrderReading>();
   let unreadable = 0;
   for (let index = 0; index < list.length; index++) {
-    const reading = read(list, index);
-    if (reading) readings.set(reading.orderId, reading);
+    const reading = readOrderText(recordText(body, list, index), spellings);
+    if ('orderId' in reading) readings.set(reading.orderId, reading);
     else unreadable += 1;
   }
   return { readings, unreadable, morePages: speaksOfMorePages(scanned.hints, list.length) };

@@ -1,20 +1,13 @@
 import { describe, expect, it } from 'vitest';
-import { recordText, scanRecords } from '../../src/core/json-records.ts';
-import { chooseOrderList, readOrderText } from '../../src/orders/order-reader.ts';
+import { scanRecords } from '../../src/core/json-records.ts';
+import { chooseOrderList } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const spellings = compileSpellings();
 
 function choose(answer: unknown, listPath = ''): string | undefined {
   const bytes = new TextEncoder().encode(JSON.stringify(answer));
-  const list = chooseOrderList(scanRecords(bytes), {
-    listPath,
-    read(each, index) {
-      const reading = readOrderText(recordText(bytes, each, index), spellings);
-      return 'unreadable' in reading ? undefined : reading;
-    },
-  });
-  return list?.path;
+  return chooseOrderList(bytes, scanRecords(bytes), { listPath, spellings })?.path;
 }
 
 const order = { _id: 'a', status: 'ready', code: 3, total: 5, createdAt: 'x' };
