@@ -302,17 +302,17 @@ export class OutboxQueue {
 
   #place({ body, versions, ...change }: OutboxChange): void {
     const { changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq } = change;
-    const { heldGuard, message } = change;
+    const { heldGuard, zeroedAt, message } = change;
     this.#sql.run(
       `UPDATE outbox SET target = @target, conflict_key = @conflictKey, basis = @basis, sku = @sku,
          subsidiary_id = @subsidiaryId, branch = coalesce(@subsidiaryId, branch), body = @body, fields = @fields,
          priority = @priority, queue_seq = @queueSeq,
          field_versions = @fieldVersions, version = @version, as_of_seq = @asOfSeq,
-         held_guard = @heldGuard, message = @message
+         held_guard = @heldGuard, zeroed_at = @zeroedAt, message = @message
        WHERE change_id = @changeId`,
       {
         ...{ changeId, target, conflictKey, basis, sku, subsidiaryId, queueSeq, version, asOfSeq },
-        ...{ heldGuard, message },
+        ...{ heldGuard, zeroedAt, message },
         ...bodyColumns(body),
         fieldVersions: JSON.stringify(versions),
       },
@@ -432,7 +432,7 @@ export function withQtyOf(
 ): OutboxChange {
   if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
   const body = { ...rest, qty: newer.qty } as ChangeBody;
-  return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq };
+  return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq, zeroedAt: null };
 }
 
 /** What of a row follows from its body. */

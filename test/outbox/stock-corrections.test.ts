@@ -238,6 +238,9 @@ describe('a visibility whose quantity is outdated', () => {
     // The order is booked and older than the count.
     expect(send(out)).toEqual([9]);
     expect(out.queries.get(held!.changeId)?.state).toBe('done');
+    // Nothing was set to zero by it.
+    expect(out.accept('stock', zeros.slice(1), GUARDS)).toMatchObject([{ state: 'pending' }]);
+    expect(send(out)).toEqual([0]);
     out.accept('stock', [{ externalId: 'B', qty: 4 }]);
     expect(send(out)).toEqual([4]);
   });
