@@ -290,7 +290,7 @@ describe.skipIf(!isRoot)('a user who may not look into the storage directory', (
     ['auth', 'status'],
     ['backup', '/tmp/no-such-backup.tar.gz'],
     ['outbox', 'retry', '1'],
-    ['push', 'stock', '/etc/hostname', '--dry-run', '--missing', 'zero'],
+    ['push', 'stock', '/etc/hostname', '--full', '--dry-run'],
   ])('is told so by %s %s', (...words) => {
     const { status, stderr } = stranger(words);
     expect(stderr).toContain(`You do not have permission to`);
