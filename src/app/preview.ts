@@ -244,7 +244,8 @@ export function planInventory<T extends { change: StockChange }>(
       let key = keyOf(change);
       if (key === undefined) {
         const resolution = at.intake.resolve({ kind: 'stock', change });
-        if (resolution.state !== 'resolved') unclear += 1;
+        // What the catalogue does not have is not sold online: most tills have more articles than the shop.
+        if (resolution.state === 'rejected' || resolution.state === 'as-is') unclear += 1;
         // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }

@@ -337,12 +337,17 @@ describe('a whole inventory', () => {
       await at.run(['push', 'stock', '-', '--branch', 'sub-1', '--wait'], csv(unnamed));
     });
 
-    test.each([
-      { fault: 'cannot be read', line: (externalId: string) => ({ externalId, qty: 'x' }) },
-      { fault: 'names what nobody knows', line: () => ({ externalId: 'NEW-NAME', qty: 4 }) },
-    ])('sets nothing to zero that a line may have counted that $fault', async ({ line }) => {
+    test('sets it to zero beside an article that is not sold online, too', async () => {
       const { named, unnamed } = await lacking();
-      const text = csv([...named, line(unnamed[1]?.externalId ?? '')]);
+      const text = csv([...named, { externalId: 'IN-THE-STORE-ONLY', qty: 4 }]);
+      const result = await at.json([...full, '--missing', 'zero', '--dry-run'], text);
+      expect(result.document).toMatchObject({ send: 2, inventory: { missingNotZero: 2, unclear: 0 } });
+      expect(onPlatform(unnamed)).toEqual(unnamed.map(({ qty }) => qty));
+    });
+
+    test('sets nothing to zero that a line may have counted that cannot be read', async () => {
+      const { named, unnamed } = await lacking();
+      const text = csv([...named, { externalId: unnamed[1]?.externalId ?? '', qty: 'x' }]);
       const result = await at.run([...full, '--missing', 'zero', '--wait'], text);
       expect(result.code).toBe(3);
       expect(result.stdout).toContain('a line that cannot be used or placed may be what is missing');
