@@ -1,5 +1,5 @@
 import { statSync } from 'node:fs';
-import { branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
+import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
 import { FRESHNESS_STATES, type Freshness } from '../core/alarm.ts';
@@ -108,8 +108,7 @@ function outboxFamilies(outbox: Pick<Outbox, 'counts'>, clock: Clock): MetricFam
 }
 
 /** Where most of what a branch shows has an id of the POS. */
-function unmappedFamily(mirror: Mirror, config: Config): MetricFamily {
-  const mappings = mirror.read((db) => branchMappings(db, configuredBranches(config)));
+function unmappedFamily(mappings: readonly BranchMapping[]): MetricFamily {
   return gauge(
     'tillsync_catalog_unmapped_products',
     'Products that customers can see in the branch and that have no id of the POS; absent where hardly any has one.',
@@ -267,13 +266,17 @@ export class Metrics {
   readonly #process = new ProcessMetrics();
   readonly #quarantine = new QuarantineCounts();
   readonly #events: EventCounts;
-  readonly #unmapped: () => MetricFamily;
+  readonly #mappings: () => BranchMapping[] | undefined;
 
   constructor(options: MetricsOptions) {
     this.#options = options;
     const { parts, config, clock } = options;
     this.#events = new EventCounts(parts.mirror.newestSeq());
-    this.#unmapped = keptFor(MAPPINGS_FOR_MS, clock, () => unmappedFamily(parts.mirror, config));
+    this.#mappings = keptFor(MAPPINGS_FOR_MS, clock, () => {
+      const found = parts.mirror.read((db) => branchMappings(db, configuredBranches(config)));
+      // Before the first sweep there is nothing to keep.
+      return found.length === 0 ? undefined : found;
+    });
   }
 
   async collect(): Promise<MetricFamily[]> {
@@ -295,7 +298,7 @@ export class Metrics {
       ...mirrorFamilies(mirror, clock.nowMs()),
       mirror.read((db) => this.#quarantine.family(db)),
       ...outboxFamilies(outbox, clock),
-      this.#unmapped(),
+      unmappedFamily(this.#mappings() ?? []),
       ...hookFamilies(mirror, config, clock),
       ...mirror.read((db) => this.#events.families(db, mirror.newestSeq())),
     ]);

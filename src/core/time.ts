@@ -12,11 +12,11 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal): Promise<void>;
 }
 
-/** Looks again only once `ms` are over, however often it is asked; what threw is looked at again at once. */
+/** Looks again only once `ms` are over, however often it is asked; what threw or is undefined is looked at again at once. */
 export function keptFor<T>(ms: number, clock: Pick<Clock, 'monotonicMs'>, look: () => T): () => T {
   let kept: { found: T; untilMonoMs: number } | undefined;
   return () => {
-    if (!kept || clock.monotonicMs() >= kept.untilMonoMs) {
+    if (kept?.found === undefined || clock.monotonicMs() >= kept.untilMonoMs) {
       kept = { found: look(), untilMonoMs: clock.monotonicMs() + ms };
     }
     return kept.found;
