@@ -294,18 +294,26 @@ export class LeasedSweep {
   }
 
   /** Begins a sweep of all configured branches; the largest by the last one come first. */
-  async begin(branches: readonly Branch[]): Promise<{ largestFirst: Branch[]; soFar: SweepSoFar }> {
+  begin(branches: readonly Branch[]): { largestFirst: Branch[]; soFar: SweepSoFar } {
     const { stores, clock } = this.#o;
-    const { sizes, mark } = await stores.write(({ catalog }) => {
-      catalog.keepOnly(branches);
-      return { sizes: catalog.sizes(), mark: catalog.readMark() };
-    });
+    const { sizes, mark } = stores.read(({ catalog }) => ({
+      sizes: catalog.sizes(),
+      mark: catalog.readMark(),
+    }));
     const sizeOf = (branch: Branch) => sizes.get(branchKey(branch)) ?? 0;
     const startedAtMs = clock.nowMs();
     return {
       largestFirst: branches.toSorted((a, b) => sizeOf(b) - sizeOf(a)),
       soFar: { cover: new Cover(branches), mark, startedAtMs, readUntilMs: startedAtMs },
     };
+  }
+
+  /**
+   * All configured branches were read. Only now are others forgotten: a branch whose id in the configuration is new has
+   * its products all the time.
+   */
+  end(branches: readonly Branch[]): Promise<void> {
+    return this.#o.stores.write(({ catalog }) => catalog.keepOnly(branches));
   }
 
   /** Errors: those of CatalogSweep.run; `lease-lost` when another process took over a sweep that stood still. */
@@ -345,7 +353,7 @@ export class LeasedSweep {
 }
 
 export interface SweepAllOptions {
-  sweep: Pick<LeasedSweep, 'sweep' | 'begin'>;
+  sweep: Pick<LeasedSweep, 'sweep' | 'begin' | 'end'>;
   branches: readonly Branch[];
   freshness: FreshnessBoard;
   alarms: Alarms;
@@ -363,8 +371,9 @@ export async function sweepAll(
 ): Promise<SweepReport[]> {
   const reports = new Map<Branch, SweepReport>();
   try {
-    const { largestFirst, soFar } = await sweep.begin(branches);
+    const { largestFirst, soFar } = sweep.begin(branches);
     for (const branch of largestFirst) reports.set(branch, await sweep.sweep(branch, request, soFar));
+    await sweep.end(branches);
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {

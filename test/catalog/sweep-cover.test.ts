@@ -115,12 +115,25 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
     expect(known).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, 4_000, 0]));
   });
 
-  it('begins without the branches that are configured no more', async () => {
+  it('ends without the branches that are configured no more', async () => {
     await sweep();
     await mirror.write((db) => db.exec("UPDATE branch_products SET branch = 's9' WHERE branch = 's3'"));
     await mirror.write((db) => db.exec("UPDATE sweeps SET branch = 's9' WHERE branch = 's3'"));
     await sweep();
     expect(rows('SELECT branch FROM sweeps')).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId]));
+    expectMirrored();
+  });
+
+  it('lets no product vanish while branches with new ids in the configuration are read', async () => {
+    await sweep();
+    await mirror.write((db) => db.exec("UPDATE branch_products SET branch = 'ext:' || branch"));
+    const vanished: unknown[] = [];
+    shows = (_branch, stocks) => {
+      vanished.push(...rows('SELECT product_id FROM products WHERE vanished_at IS NOT NULL'));
+      return stocks;
+    };
+    await sweep();
+    expect(vanished).toEqual([]);
     expectMirrored();
   });
 

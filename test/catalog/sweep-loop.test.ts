@@ -7,7 +7,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
 
-const begin = async (branches: readonly Branch[]) => ({
+const begin = (branches: readonly Branch[]) => ({
   largestFirst: [...branches],
   soFar: { cover: new Cover(branches), mark: { push: 0, orderSeq: 0 }, startedAtMs: 0, readUntilMs: 0 },
 });
@@ -24,6 +24,7 @@ async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<
     {
       sweep: {
         begin,
+        end: async () => {},
         sweep: async (branch) => {
           sweeps += 1;
           return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
@@ -75,6 +76,7 @@ it.each([
       {
         sweep: {
           begin,
+          end: async () => {},
           sweep: async (branch) => {
             tries += 1;
             if (isDown) throw new TillsyncError(code, 'It failed.');
