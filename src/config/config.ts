@@ -222,7 +222,7 @@ export function loadSetup(options: ConfigOptions): Setup {
 export function readSetup(options: ConfigOptions): SetupResult {
   const read = readConfig(options);
   const service = options.env.CREDENTIALS_DIRECTORY ? undefined : serviceOf(resolve(read.file));
-  const handed = readSecrets(options.env, { service }, 'config' in read ? hookNames(read.config) : []);
+  const handed = readSecrets(options.env, service, 'config' in read ? hookNames(read.config) : []);
   const { file } = read;
   const faults = [read, handed].flatMap((result) => ('faults' in result ? result.faults : []));
   if ('faults' in read || 'faults' in handed) return { file, faults };

@@ -97,26 +97,18 @@ export function loadSecrets(env: Environment): Secrets {
   return result.secrets;
 }
 
-/** Where systemd finds the secrets of a service, for whoever is not started by it. */
-export interface ServiceSecrets {
-  /** Such as `tillsync@second`; undefined: no service reads the configuration. */
-  service: string | undefined;
-  /** Another place than `/etc/credstore`. */
-  credstore?: string;
-}
-
 export type SecretsResult =
   | { secrets: Secrets; unseen: string[] }
   | { faults: ConfigFault[]; unseen: string[] };
 
 /**
- * The secrets, or every fault of them. With `of`, what the service would be handed counts where this process was
- * handed nothing; `unseen` names the files that this user may not read.
+ * The secrets, or every fault of them. With `service`, such as `tillsync@second`, what it would be handed counts where
+ * this process was handed nothing; `unseen` names the files that this user may not read.
  * `hooks`: names of those that are configured.
  */
 export function readSecrets(
   env: Environment,
-  { service, credstore }: ServiceSecrets = { service: undefined },
+  service?: string,
   hooks: readonly string[] = [],
 ): SecretsResult {
   const faults: ConfigFault[] = [];
@@ -144,7 +136,7 @@ export function readSecrets(
   const handedIn = (name: string): Handed | undefined =>
     (env.CREDENTIALS_DIRECTORY ? fromFile(join(env.CREDENTIALS_DIRECTORY, name), false) : undefined) ??
     fromVariable(secretVariable(name)) ??
-    (service === undefined ? undefined : fromFile(credentialFile(service, name, credstore), true));
+    (service === undefined ? undefined : fromFile(credentialFile(service, name), true));
 
   /** A secret travels in an HTTP header, so it can hold nothing that a header cannot. */
   const judge = (origin: string, secret: string) => {

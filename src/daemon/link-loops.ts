@@ -4,7 +4,7 @@ import { configuredBranches, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
-import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
@@ -128,11 +128,9 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
       }),
     };
   })();
-  made.catch((error: unknown) => {
-    const { message, hint } = asTillsyncError(error);
-    const text = [message, hint].filter(Boolean).join(' ');
-    mirror.freshnessBoard.report('hub.link', 'failing', text);
-    mirror.alarms.raise('hub.link', text);
+  made.catch(async (error: unknown) => {
+    const { reportLinkDown } = await import('../link/hub.ts');
+    reportLinkDown(mirror, error);
   });
   return [
     {

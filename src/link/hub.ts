@@ -312,15 +312,23 @@ export class LinkFreshness {
   }
 
   failed(error: unknown): void {
-    const { message, hint } = asTillsyncError(error);
     const nowMs = this.#clock.monotonicMs();
     this.#sinceMs ??= nowMs;
     const isRefused = hasCode(error, 'link-refused', 'config-invalid');
     if (!isRefused && nowMs - this.#sinceMs < LINK_PATIENCE_MS) return;
-    const text = [message, hint].filter(Boolean).join(' ');
-    this.#mirror.freshnessBoard.report('hub.link', 'failing', text);
-    this.#mirror.alarms.raise('hub.link', text);
+    reportLinkDown(this.#mirror, error);
   }
+}
+
+/** Tells by the freshness and by an alarm that the link is down, and why. */
+export function reportLinkDown(
+  { freshnessBoard, alarms }: Pick<Mirror, 'freshnessBoard' | 'alarms'>,
+  error: unknown,
+): void {
+  const { message, hint } = asTillsyncError(error);
+  const text = [message, hint].filter(Boolean).join(' ');
+  freshnessBoard.report('hub.link', 'failing', text);
+  alarms.raise('hub.link', text);
 }
 
 /** Throws `link-refused`, or `link-down` where it is worth another try, when the hub's answer is none. */

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import {
+  FRESHNESS_STATES,
   FRESHNESS_SUBJECTS,
   type Freshness,
   type FreshnessState,
@@ -158,16 +159,6 @@ it('tells a block once, whatever it holds up', () => {
 });
 
 it('has the level of its worst finding, tells each once, and leaves no place unfilled', () => {
-  const states: FreshnessState[] = [
-    'unknown',
-    'ok',
-    'waiting',
-    'degraded',
-    'failing',
-    'blocked',
-    'locked-out',
-    'off',
-  ];
   const someTime = fc.option(
     fc.integer({ min: -1_000, max: 10_000_000 }).map((ms) => ago(ms)),
     { nil: null },
@@ -178,7 +169,7 @@ it('has the level of its worst finding, tells each once, and leaves no place unf
       ...FRESHNESS_SUBJECTS.map((subject) =>
         fc.record({
           subject: fc.constant(subject),
-          state: fc.constantFrom(...states),
+          state: fc.constantFrom(...FRESHNESS_STATES),
           lastOkAt: someTime,
           lastTryAt: someTime,
           message: fc.constantFrom('', 'words'),

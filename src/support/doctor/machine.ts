@@ -251,7 +251,7 @@ const NO_SECRETS: Secrets = { webhookSecrets: [] };
 export function readDoctorSetup(options: { file?: string | undefined; env: Environment }): DoctorSetup {
   const config = readConfig(options);
   const hooks = 'config' in config ? hookNames(config.config) : [];
-  const secrets = readSecrets(options.env, { service: serviceOf(resolve(config.file)) }, hooks);
+  const secrets = readSecrets(options.env, serviceOf(resolve(config.file)), hooks);
   const view = viewOfService(config.file);
   return {
     file: config.file,
