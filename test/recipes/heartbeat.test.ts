@@ -13,8 +13,6 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock } from '../../src/core/system-clock.ts';
-import { openMirror } from '../../src/orders/mirror.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const TOKEN = '5f0c2b7a9d3e4c61';
@@ -74,14 +72,14 @@ function uptimeKuma(): Watcher {
 
 describe.each([
   { service: 'healthchecks.io', make: healthchecks, well: 'success', red: 'fail' },
-  { service: 'Uptime Kuma', make: uptimeKuma, well: 'up OK', red: 'down storage.failing' },
+  { service: 'Uptime Kuma', make: uptimeKuma, well: 'up OK', red: 'down auth.locked-out' },
 ])('a store watched by $service', ({ make, well, red }) => {
   let place: Workplace;
   let server: Server;
   let watcher: Watcher;
   let address: string;
   beforeEach(async () => {
-    place = await openWorkplace(3);
+    place = await openWorkplace(3, { accessTokenLifetimeMs: 2_500 });
     watcher = make();
     server = createServer((request, response) => watcher.answer(request, response));
     server.listen(0, '127.0.0.1');
@@ -110,10 +108,7 @@ describe.each([
     });
     await until('the doctor knows', async () => (await heartbeatLine()).level === 'ok');
 
-    // As the daemon raises it when its disk fails.
-    const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
-    mirror.alarms.raise('storage.failing', 'The disk fails, for this test.');
-    await mirror.close();
+    place.sandbox.control.revokeRefreshTokens();
     await until('it says red', () => watcher.said.at(-1) === red);
     expect(watcher.isDown()).toBe(true);
     await daemon.end('SIGKILL');
