@@ -3,8 +3,8 @@ import { setImmediate } from 'node:timers/promises';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type * as z from 'zod';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
-import type { ChangeKind } from '../outbox/change.ts';
-import { type FileChange, type FileFormat, readChangeFile } from '../outbox/change-file.ts';
+import type { ChangeKind, HandedOver, ItemPlace } from '../outbox/change.ts';
+import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Outbox } from '../outbox/outbox.ts';
 import { originOf } from './access.ts';
@@ -27,8 +27,12 @@ const EXAMPLE = { hint: 'Send an array, such as [{"externalId": "A1", "qty": 3}]
  * Reads a body as it arrives, item by item, and never holds it whole. Throws `usage` when it is no list of 1 to
  * 100,000 items, too large, or cut off; nothing of it is taken then.
  */
-async function readItems(kind: ChangeKind, request: FastifyRequest, maxBytes: number): Promise<FileChange[]> {
-  const items: FileChange[] = [];
+async function readItems(
+  kind: ChangeKind,
+  request: FastifyRequest,
+  maxBytes: number,
+): Promise<(ItemPlace & HandedOver)[]> {
+  const items: (ItemPlace & HandedOver)[] = [];
   if (request.body instanceof Readable) {
     const type = request.headers['content-type']?.split(';', 1)[0] ?? '';
     const format = BODY_FORMATS[type.trim().toLowerCase()] ?? 'json';
@@ -85,7 +89,7 @@ const PART = 500;
  */
 async function takeItems(
   outbox: Outbox,
-  items: readonly FileChange[],
+  items: readonly (ItemPlace & HandedOver)[],
   origin: string,
 ): Promise<{ text: string; status: number; error?: TillsyncError }> {
   const zeros = await outbox.zeroHold(readable(items));
@@ -117,11 +121,11 @@ async function takeItems(
   return answer(tally.rejected > 0 ? 207 : 200, {});
 }
 
-function readable(items: readonly FileChange[]) {
+function readable(items: readonly (ItemPlace & HandedOver)[]) {
   return items.filter((item) => 'change' in item);
 }
 
-function resultOf(item: FileChange, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
+function resultOf(item: ItemPlace & HandedOver, taken: Iterator<Acceptance>): z.output<typeof itemResult> {
   const place = { index: item.index, ...(item.line !== null && { line: item.line }) };
   if ('fault' in item) {
     const { code, column, message } = item.fault;
@@ -154,7 +158,7 @@ export function changeRoutes(options: LocalApiOptions): ApiFamily {
     const origin = originOf(request, options.apiKey !== undefined);
     if (reading >= READING_MAX) throw tooMany(READING_MAX);
     reading += 1;
-    let items: FileChange[];
+    let items: (ItemPlace & HandedOver)[];
     try {
       items = await readItems(kind, request, changesMaxBytes);
     } finally {

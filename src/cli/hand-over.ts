@@ -55,9 +55,6 @@ export function tellProblems(cli: Pick<Cli, 'stderr'>, problems: readonly Proble
   }
 }
 
-/** A well-formed change with its place in what was handed over. */
-export type PlacedChange = ItemPlace & Change;
-
 /** How many of a hand-over went which way; `done` only after waiting, `dropped` by a person meanwhile. */
 export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped', number>;
 
@@ -68,7 +65,7 @@ export type Counts = Record<'pending' | 'held' | 'rejected' | 'done' | 'dropped'
 export async function handOver(
   cli: Cli,
   tools: CommandTools,
-  changes: readonly PlacedChange[],
+  changes: readonly (ItemPlace & Change)[],
   { wait, hold, file }: { wait: boolean | undefined; hold?: GuardReason | undefined; file?: string },
 ): Promise<{ counts: Counts; problems: Problem[]; changeIds: number[] }> {
   const { parts, progress } = tools;
@@ -89,7 +86,7 @@ export async function handOver(
   const problems: Problem[] = [];
   const waiting: { place: ItemPlace; changeId: number }[] = [];
   for (const [i, { changeId, state, message, candidates }] of accepted.entries()) {
-    const place = changes[i] as PlacedChange;
+    const place = changes[i] as ItemPlace;
     if (state === 'pending' && wait) waiting.push({ place, changeId });
     else counts[state] += 1;
     if (state === 'pending') continue;
@@ -160,7 +157,7 @@ export async function handOverOne(
   if ('fault' in reading) {
     throw new TillsyncError('usage', `${reading.fault.message} Nothing was handed over.`);
   }
-  const change: PlacedChange = { index: 0, line: null, ...reading };
+  const change: ItemPlace & Change = { index: 0, line: null, ...reading };
   return withParts(call, async (tools) => {
     const { wait } = call.options;
     const { counts, problems, changeIds } = await handOver(call.cli, tools, [change], { wait });

@@ -3,20 +3,13 @@ import path from 'node:path';
 import type { InventoryPlan, Preview, Verdict } from '../app/preview.ts';
 import { chosenBranch } from '../app/sweep-now.ts';
 import { asTyped, counted, TillsyncError } from '../core/errors.ts';
-import type { StockChange } from '../outbox/change.ts';
-import { type FileChange, type FileFormat, readChangeFile } from '../outbox/change-file.ts';
+import type { Change, HandedOver, ItemPlace, StockChange } from '../outbox/change.ts';
+import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
 import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
-import {
-  type Counts,
-  handOver,
-  type PlacedChange,
-  type Problem,
-  placeOf,
-  tellProblems,
-} from './hand-over.ts';
+import { type Counts, handOver, type Problem, placeOf, tellProblems } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { table } from './table.ts';
 
@@ -113,12 +106,12 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     const { parts, progress } = tools;
     const branch = chosenBranch(parts.branches, options.branch);
     const problems: Problem[] = [];
-    const lines: PlacedChange[] = [];
+    const lines: (ItemPlace & Change)[] = [];
     let items = 0;
     for await (const some of itemsOf(kind, bytesOf(source, file, cli.signal), call)) {
       for (const item of some) {
         if ('fault' in item) problems.push(problemOf(item));
-        else lines.push({ ...item, change: branch.named(item.change) } as PlacedChange);
+        else lines.push({ ...item, change: branch.named(item.change) } as ItemPlace & Change);
       }
       items += some.length;
       progress.count('items read', items);
@@ -164,7 +157,7 @@ function itemsOf(
   kind: Kind,
   pieces: AsyncIterable<Uint8Array>,
   { cli, options, argument: file }: Call<PushOptions, string>,
-): AsyncIterable<FileChange[]> {
+): AsyncIterable<(ItemPlace & HandedOver)[]> {
   const format = options.format ?? BY_EXTENSION[path.extname(file).toLowerCase()];
   const how = {
     ...(format !== undefined && { format }),
@@ -174,7 +167,7 @@ function itemsOf(
   return readChangeFile(pieces, kind, how);
 }
 
-function problemOf(item: Extract<FileChange, { fault: unknown }>): Problem {
+function problemOf(item: Extract<ItemPlace & HandedOver, { fault: unknown }>): Problem {
   const { code, column, message } = item.fault;
   return { ...placeOf(item), state: 'rejected', code, ...(column !== null && { column }), message };
 }
@@ -273,7 +266,7 @@ const VERDICTS: Record<Verdict, string> = {
 
 /** What `push --dry-run` tells; `calls` are the batches that would leave. */
 function previewResult(
-  previews: readonly Preview<PlacedChange>[],
+  previews: readonly Preview<ItemPlace & Change>[],
   { items, problems, inventory }: { items: number; problems: Problem[]; inventory: Inventory | undefined },
 ): Result {
   const counts: Record<Verdict, number> = { send: 0, unchanged: 0, read: 0, held: 0, rejected: 0 };

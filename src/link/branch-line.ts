@@ -11,7 +11,7 @@ import { quarantine } from '../orders/order-queries.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import { PRIORITY_OTHERS, PRIORITY_SOLD_OUT } from '../outbox/batch.ts';
-import { type ChangeBody, type OutboxChange, readChange } from '../outbox/change.ts';
+import { type OutboxChange, readChange } from '../outbox/change.ts';
 import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
 import {
@@ -297,10 +297,11 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   let length = 0;
   let isFull = false;
   for (const { changeId, kind, body, reference } of waiting) {
-    length += body.length;
-    isFull = length > QUESTION_LENGTH_MAX / 4 && length > body.length;
+    const bodyLength = JSON.stringify(body).length;
+    length += bodyLength;
+    isFull = length > QUESTION_LENGTH_MAX / 4 && length > bodyLength;
     if (isFull) break;
-    put(kind, changeId, { reference, value: JSON.parse(body) as ChangeBody });
+    put(kind, changeId, { reference, value: body });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";
     sqlOf(db).run(leave, changeId);
   }
@@ -314,24 +315,21 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   return underWay();
 }
 
-type WaitingChange = Pick<OutboxChange, 'changeId' | 'kind' | 'reference' | 'basis'> & { body: string };
-
 /** In the order in which they go up. */
-function waitingChanges(db: Database.Database, priority: number): WaitingChange[] {
-  const sql = `SELECT change_id AS changeId, kind, body, reference, basis FROM outbox
-    WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
+function waitingChanges(db: Database.Database, priority: number): OutboxChange[] {
+  const which = `WHERE state = 'pending' AND held_guard IS NULL AND priority <= ?
     ORDER BY priority, queue_seq LIMIT ${UP_ITEMS_MAX}`;
-  return sqlOf(db).rows<WaitingChange>(sql, priority);
+  return new OutboxQueue(db).all(which, priority);
 }
 
 /**
  * What was handed over before the catalogue came joins newer values of its product. Side by side the older one would
  * arrive last where the newer one is sold out, and so goes first.
  */
-function placeInCatalog({ intake, decisions }: Stores, waiting: readonly WaitingChange[]): void {
+function placeInCatalog({ intake, decisions }: Stores, waiting: readonly OutboxChange[]): void {
   for (const { changeId, kind, body, basis } of waiting) {
     if (basis === 'mirror') continue;
-    const reading = readChange(kind, JSON.parse(body));
+    const reading = readChange(kind, body);
     const found = 'change' in reading ? intake.resolve(reading) : undefined;
     // What is wrong about it, the hub says.
     if (found?.state === 'resolved') decisions.retarget({ changeId }, found);

@@ -4,8 +4,8 @@ import {
   badText,
   type ChangeFault,
   type ChangeKind,
-  type ChangeReading,
   cut,
+  type HandedOver,
   type ItemParser,
   type ItemPlace,
   type RawItem,
@@ -210,8 +210,6 @@ class JsonLines implements ItemParser {
 
 export type FileFormat = 'csv' | 'json' | 'ndjson';
 
-export type FileChange = ItemPlace & ChangeReading;
-
 export interface ReadChangeFileOptions {
   /** Found from the first character when missing: `[` is a JSON array, `{` NDJSON, anything else CSV. */
   format?: FileFormat;
@@ -233,8 +231,8 @@ export async function* readChangeFile(
   chunks: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
   kind: ChangeKind,
   options: ReadChangeFileOptions = {},
-): AsyncGenerator<FileChange[]> {
-  const check = (item: RawItem): FileChange => {
+): AsyncGenerator<(ItemPlace & HandedOver)[]> {
+  const check = (item: RawItem): ItemPlace & HandedOver => {
     const { index, line } = item;
     return 'fault' in item ? { ...item, kind } : { index, line, ...readChange(kind, item.value) };
   };

@@ -87,12 +87,12 @@ export type ProductChange = z.output<typeof productItem>;
 export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product'; change: ProductChange };
 
 /**
- * What was handed over by any way in: a change, or an item that could not be read and has nobody to be told.
- * `reference` is what its giver knows it by.
+ * What was handed over by any way in: a change, or an item that could not be read; with its `value` where nobody is
+ * there to be told. `reference` is what its giver knows it by.
  */
 export type HandedOver = { reference?: string | null } & (
   | Change
-  | { kind: ChangeKind; fault: ChangeFault; value: unknown }
+  | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
 );
 
 /** Why one item cannot be taken. Nothing else is affected by it. */
@@ -110,8 +110,6 @@ export interface ChangeFault {
   /** One or more sentences for the person who made the item. */
   message: string;
 }
-
-export type ChangeReading = Change | { kind: ChangeKind; fault: ChangeFault };
 
 /** A change as it will be sent, with the target it is for. */
 export type ChangeBody = ProductChangeItem | StockChangeItem;
@@ -281,7 +279,7 @@ export const COLUMNS: Record<ChangeKind, readonly string[]> = {
  * A change from what a POS handed over; nothing is rounded, converted or guessed. Reads the columns one by one, so that
  * every fault of the item is named.
  */
-export function readChange(kind: ChangeKind, value: unknown): ChangeReading {
+export function readChange(kind: ChangeKind, value: unknown): HandedOver {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) {
     const message = `${show(value)} is not an object with columns.`;
     return { kind, fault: { code: 'not-an-object', column: null, message } };

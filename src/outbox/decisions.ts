@@ -8,9 +8,6 @@ import { type Acceptance, bodyFor, OutboxIntake, type OutboxIntakeOptions } from
 import { OutboxQueue, withQtyOf } from './queue.ts';
 import { StockLedger } from './stock-ledger.ts';
 
-/** A queued change in its own words, so that its target can be looked for (again). */
-export type KeptChange = Change & { changeId: number };
-
 const UNRESOLVED = "basis = ? AND basis <> 'mirror' AND state IN ('pending', 'sending')";
 
 /** What people decide about single changes, and targets that become known later. */
@@ -102,7 +99,7 @@ export class OutboxDecisions {
       handedOverUntilMs,
       limit,
     }: { after?: number; handedOverUntilMs?: number | undefined; limit: number },
-  ): KeptChange[] {
+  ): (Change & { changeId: number })[] {
     const until = handedOverUntilMs === undefined ? '9999' : isoUtc(handedOverUntilMs);
     const which = `WHERE ${UNRESOLVED} AND change_id > ? AND created_at <= ? ORDER BY change_id LIMIT ?`;
     return this.#queue.all(which, basis, after, until, limit).flatMap((change) => inOwnWords(change) ?? []);
@@ -214,7 +211,8 @@ function refusal(changeId: number, why: string): TillsyncError {
   return new TillsyncError('usage', `Change ${changeId} ${why}. Nothing was changed.`);
 }
 
-function inOwnWords({ changeId, kind, body }: OutboxChange): KeptChange | undefined {
+/** So that its target can be looked for (again). */
+function inOwnWords({ changeId, kind, body }: OutboxChange): (Change & { changeId: number }) | undefined {
   const reading = readChange(kind, body);
   return 'change' in reading ? { changeId, ...reading } : undefined;
 }

@@ -376,6 +376,5 @@ function handedOver({ kind, value, reference, tooLong }: InboxChange): HandedOve
     const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;
     return { kind, fault: { code: 'bad-value', column, message }, value, reference };
   }
-  const reading = readChange(kind, value);
-  return 'fault' in reading ? { ...reading, value, reference } : { ...reading, reference };
+  return { ...readChange(kind, value), value, reference };
 }

@@ -3,8 +3,7 @@ import { hasCode } from '../core/errors.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
-import type { ProductQuery, Resolution } from './change.ts';
-import type { KeptChange } from './decisions.ts';
+import type { Change, ProductQuery, Resolution } from './change.ts';
 import { isRefusal } from './sender.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
@@ -126,7 +125,7 @@ export class ProductReads {
   }
 }
 
-function byCatalog({ intake }: Stores, kept: KeptChange): Resolution {
+function byCatalog({ intake }: Stores, kept: Change): Resolution {
   const resolution = intake.resolve(kept, true);
   if (resolution.state !== 'rejected' || resolution.code !== 'unknown-product') return resolution;
   const { externalId, sku } = kept.change;

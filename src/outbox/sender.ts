@@ -204,12 +204,6 @@ const ORDERS_KNOWN_MS = 900_000;
 /** Changes whose targets are looked for in one transaction. */
 const TARGETS_AT_ONCE = 500;
 
-/** What became of a change of a call; `delayMs` from handing it over to that. */
-export interface SettledChange {
-  state: Answer['state'];
-  delayMs: number | null;
-}
-
 export interface PushLoopOptions {
   kind: ChangeKind;
   platform: PushPlatform & Pick<PlatformClient, 'delayMs'>;
@@ -223,7 +217,9 @@ export interface PushLoopOptions {
   status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
   /** Called after each call with what became of its changes. */
-  onSettled?: ((kind: ChangeKind, settled: readonly SettledChange[]) => void) | undefined;
+  onSettled?:
+    | ((kind: ChangeKind, settled: readonly (Answer & { delayMs: number | null })[]) => void)
+    | undefined;
   clock: Clock;
   random: Random;
   log: Log;
@@ -317,7 +313,7 @@ export class PushLoop {
     try {
       onSettled?.(
         kind,
-        stores.read((at) => answers.map((answer) => settledChange(at, answer))),
+        stores.read((at) => answers.map((answer) => withDelay(at, answer))),
       );
     } catch {
       // It is settled; that it could not be counted changes nothing.
@@ -446,10 +442,11 @@ function newestSweep({ db }: Stores): string {
   return sqlOf(db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
 }
 
-function settledChange({ db }: Stores, { changeId, state }: Answer): SettledChange {
+/** With the time from handing it over to that. */
+function withDelay({ db }: Stores, answer: Answer): Answer & { delayMs: number | null } {
   const times = 'SELECT created_at AS createdAt, settled_at AS settledAt FROM outbox WHERE change_id = ?';
   const { createdAt = '', settledAt = null } =
-    sqlOf(db).row<{ createdAt: string; settledAt: string | null }>(times, changeId) ?? {};
+    sqlOf(db).row<{ createdAt: string; settledAt: string | null }>(times, answer.changeId) ?? {};
   const delayMs = Date.parse(settledAt ?? '') - Date.parse(createdAt);
-  return { state, delayMs: Number.isNaN(delayMs) ? null : Math.max(0, delayMs) };
+  return { ...answer, delayMs: Number.isNaN(delayMs) ? null : Math.max(0, delayMs) };
 }
