@@ -123,11 +123,12 @@ describe('a token refresh', () => {
   it('that is under way when the end is asked for is seen through to its save', async () => {
     const { daemon } = await open();
     const { generation } = stored();
-    await beginRefresh(1_500);
+    // Longer than anything else takes to stop.
+    await beginRefresh(14_000);
     expect(stored().generation).toBe(generation);
     const askedMs = performance.now();
     expect(await daemon.end('SIGTERM')).toBe(0);
-    expect(performance.now() - askedMs).toBeLessThan(10_000);
+    expect(performance.now() - askedMs).toBeLessThan(25_000);
     expect(stored()).toMatchObject({ generation: generation + 1, locked_out_cause: null });
     const calls = refreshes();
     await run();
