@@ -239,13 +239,15 @@ export function noTokensError(): TillsyncError {
 
 /** How many answers in a row must tell of a wrong clock here: one server of several may be wrong itself. */
 const AGREEING = 3;
+/** The wall clock that moves by more than this against the monotonic one was set, or the machine slept. */
+const JUMP_MS = 10_000;
 
 /** The platform's wall clock as its answers tell it, followed on our monotonic clock: a jump of ours is seen at once. */
 export class PlatformClock {
   readonly #clock: Clock;
   readonly #store: Pick<TokenStore, 'wasHandedIn'>;
-  /** Platform's wall clock minus our monotonic one, by the last answers, the newest first. */
-  #seen: number[] = [];
+  /** By the last answers, the newest first: the platform's wall clock and our own, each minus our monotonic one. */
+  #seen: { offsetMs: number; aheadMs: number }[] = [];
   /** A moment of the present pair's life on both clocks, from which its age counts. */
   #pair: { generation: number; serverMs: number; atMonoMs: number; isGuess: boolean } | undefined;
 
@@ -257,7 +259,8 @@ export class PlatformClock {
   /** Takes the Date of any answer. */
   observe(serverMs: number): void {
     const atMonoMs = this.#clock.monotonicMs();
-    this.#seen = [serverMs - atMonoMs, ...this.#seen].slice(0, AGREEING);
+    const seen = { offsetMs: serverMs - atMonoMs, aheadMs: this.#clock.nowMs() - atMonoMs };
+    this.#seen = [seen, ...this.#seen].slice(0, AGREEING);
     if (this.#pair?.isGuess) this.#pair = { ...this.#pair, serverMs, atMonoMs, isGuess: false };
   }
 
@@ -266,16 +269,21 @@ export class PlatformClock {
     return this.#skews()[0];
   }
 
-  /** How far ours is wrong at least, on which the last answers agree; undefined: too few came yet. */
+  /**
+   * How far ours is wrong at least, on which the last answers agree; undefined: too few came since it was set or the
+   * machine slept, in which our monotonic clock stands still.
+   */
   agreedSkewMs(): number | undefined {
+    const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
+    const seen = this.#seen.filter((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
+    if (seen.length < AGREEING) return undefined;
     const skews = this.#skews();
-    if (skews.length < AGREEING) return undefined;
     return skews.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
   }
 
   #skews(): number[] {
     const aheadMs = this.#clock.monotonicMs() - this.#clock.nowMs();
-    return this.#seen.map((offsetMs) => offsetMs + aheadMs);
+    return this.#seen.map(({ offsetMs }) => offsetMs + aheadMs);
   }
 
   /**

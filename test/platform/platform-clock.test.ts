@@ -1,0 +1,30 @@
+import { expect, it } from 'vitest';
+import { PlatformClock } from '../../src/platform/tokens.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+
+const HOUR_MS = 3_600_000;
+const ANSWERS = 3;
+
+it('says nothing of a machine that slept, and after three answers what is wrong with a clock that was set', async () => {
+  const clock = new FakeClock();
+  const platform = new PlatformClock({ clock, store: { wasHandedIn: () => false } });
+  const platformNow = { aheadMs: 0 };
+  const answers = async () => {
+    for (let i = 0; i < ANSWERS; i++) {
+      await clock.advance(120_000);
+      platform.observe(clock.nowMs() + platformNow.aheadMs);
+    }
+  };
+  await answers();
+  expect(platform.agreedSkewMs()).toBe(0);
+  // The wall clock of a machine that slept goes on, and the monotonic one does not.
+  clock.jumpWall(13 * HOUR_MS);
+  expect(platform.agreedSkewMs()).toBeUndefined();
+  await answers();
+  expect(platform.agreedSkewMs()).toBe(0);
+  clock.jumpWall(13 * HOUR_MS);
+  platformNow.aheadMs = -13 * HOUR_MS;
+  expect(platform.agreedSkewMs()).toBeUndefined();
+  await answers();
+  expect(platform.agreedSkewMs()).toBe(-13 * HOUR_MS);
+});
