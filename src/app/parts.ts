@@ -72,6 +72,8 @@ export class PlatformAlarms {
   }
 
   forbidden({ kind, endpoint, error }: ForbiddenNote): void {
+    // The document does not show this read, so whoever refuses it may have none; a block meets the next call as well.
+    if (endpoint === 'webhook.get') return;
     this.#answering.delete(endpoint);
     const message = [error.message, error.hint].filter(Boolean).join(' ');
     this.#alarms.raise(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);

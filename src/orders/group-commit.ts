@@ -27,7 +27,7 @@ export interface GroupCommitOptions {
   log: Log;
   /** Called with everything that became durable, after its senders were answered. */
   onKept?: ((kept: readonly Kept[]) => void) | undefined;
-  /** Called when a whole group could not be kept, after its senders were put off. */
+  /** Called when the disk did not keep a group, or the rest of one, after its senders were put off. */
   onPutOff?: ((error: TillsyncError) => void) | undefined;
 }
 
@@ -141,7 +141,7 @@ export class GroupCommit {
         for (const { reject } of group) reject(error);
         this.#notePutOff(asTillsyncError(error), group.length);
       } else {
-        log.error({ err: error, notifications: group.length }, 'notifications could not be kept together');
+        log.debug({ err: error, notifications: group.length }, 'notifications could not be kept together');
         await this.#keepSingly(group, settle);
       }
     }
@@ -158,12 +158,15 @@ export class GroupCommit {
     settle: (waiting: Waiting, result: Kept | TillsyncError) => void,
   ): Promise<void> {
     let diskFault: TillsyncError | undefined;
+    let putOff = 0;
     for (const waiting of group) {
       const result = diskFault ?? (await this.#keepOrQuarantine(waiting.entry));
       // An order that breaks a constraint would have been quarantined.
       if (isOfTheWholeDisk(result) || hasCode(result, 'storage-failed')) diskFault = result as TillsyncError;
+      if (diskFault) putOff += 1;
       settle(waiting, result);
     }
+    if (diskFault) this.#notePutOff(diskFault, putOff);
   }
 
   /** An order that the store cannot take goes to quarantine whole. */

@@ -233,13 +233,14 @@ export function holdNotification(
       SET resolved_at = NULL, resolution = NULL, known_status = excluded.known_status
       WHERE resolved_at IS NOT NULL`;
   const status = reading.fields.status ?? null;
-  const { lastInsertRowid, changes } = sqlOf(db).run(
+  const { changes } = sqlOf(db).run(
     insert,
     ...[reading.orderId, status, knownStatus, hash('sha256', raw, 'hex'), isoUtc(observedAtMs), raw],
   );
   if (changes === 0) return;
-  const trim = 'DELETE FROM held_notifications WHERE held_id <= ?';
-  sqlOf(db).run(trim, Number(lastInsertRowid) - HELD_MAX);
+  // Not the last inserted row: after an update that is one of another table.
+  const newest = '(SELECT max(held_id) FROM held_notifications)';
+  sqlOf(db).run(`DELETE FROM held_notifications WHERE held_id <= ${newest} - ?`, HELD_MAX);
 }
 
 /** A poll said that the order has `status`. */

@@ -162,7 +162,10 @@ export interface WebhookRegistrationOptions {
 /** Keeps the company's one webhook (document, "PUT /webhook") pointing here with the agreed secret. */
 export class WebhookRegistration {
   readonly #options: WebhookRegistrationOptions;
-  /** The platform answers 401 to the read while it takes the token elsewhere: each further one would renew the token. */
+  /**
+   * The platform answers 401 or 403 to the read: each further one would renew the token, or look like one more call of
+   * a token that is blocked.
+   */
   #isReadRefused = false;
 
   constructor(options: WebhookRegistrationOptions) {
@@ -256,7 +259,7 @@ export class WebhookRegistration {
     try {
       return await this.show(call);
     } catch (error) {
-      this.#isReadRefused = hasCode(error, 'unauthorized');
+      this.#isReadRefused = hasCode(error, 'unauthorized', 'forbidden');
       const isNoRead =
         hasCode(error, 'platform-refused', 'platform-garbled', 'forbidden', 'unauthorized') ||
         (hasCode(error, 'platform-failed') && error.httpStatus === NOT_IMPLEMENTED);

@@ -76,24 +76,32 @@ describe('GroupCommit', () => {
     }
   });
 
-  it('tells of a disk that keeps nothing once a minute, and when it is over', async () => {
-    const told: string[] = [];
-    const tell = (level: string) => (fields: object) =>
-      told.push(`${level} ${Object.values(fields).filter((value) => typeof value === 'number')}`);
-    const log = { debug: tell('debug'), info: tell('info'), warn: tell('warn'), error: tell('error') };
-    const { keeper, clock, commits } = setUp({ log });
-    keeper.before = () => {
-      throw new TillsyncError('storage-full', 'The disk is full.');
-    };
-    for (let i = 0; i < 4; i++) {
-      expect(await codeOf(commits.add(orderEntry(`o${i}`), 10))).toBe('storage-full');
-      await clock.advance(25_000);
-    }
-    keeper.before = () => {};
-    await commits.add(orderEntry('kept'), 10);
-    await commits.add(orderEntry('kept too'), 10);
-    expect(told).toEqual(['error 1', 'error 4', 'info 4']);
-  });
+  it.each(['storage-full', 'storage-failed'] as const)(
+    'tells of a disk that keeps nothing (%s) once a minute, and when it is over',
+    async (code) => {
+      const told: string[] = [];
+      const tell = (level: string) => (fields: object) =>
+        told.push(`${level} ${Object.values(fields).filter((value) => typeof value === 'number')}`);
+      const log = { debug() {}, info: tell('info'), warn: tell('warn'), error: tell('error') };
+      let putOff = 0;
+      const onPutOff = () => {
+        putOff += 1;
+      };
+      const { keeper, clock, commits } = setUp({ log, onPutOff });
+      keeper.before = () => {
+        throw new TillsyncError(code, 'The disk is full.');
+      };
+      for (let i = 0; i < 4; i++) {
+        expect(await codeOf(commits.add(orderEntry(`o${i}`), 10))).toBe(code);
+        await clock.advance(25_000);
+      }
+      keeper.before = () => {};
+      await commits.add(orderEntry('kept'), 10);
+      await commits.add(orderEntry('kept too'), 10);
+      expect(told).toEqual(['error 1', 'error 4', 'info 4']);
+      expect(putOff).toBe(4);
+    },
+  );
 
   it('commits at most 200 at once and loses none of the rest', async () => {
     const { keeper, commits } = setUp();

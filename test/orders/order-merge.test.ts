@@ -213,6 +213,24 @@ describe('a webhook that would take an order back', () => {
     expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }]);
   });
 
+  it('that comes again takes no other one with it', async () => {
+    const { mirror } = openTestMirror();
+    const other = sampleNotification(2);
+    await receive(mirror, order({ status: 'ready' }), order({ status: 'inProcess' }), {
+      ...other,
+      status: 'ready',
+    });
+    await receive(mirror, { ...other, status: 'inProcess' });
+    await poll(mirror, [order({ status: 'ready' })]);
+    const events = Array.from({ length: 1_100 }, (_, i) => ({
+      kind: 'order' as const,
+      observation: observation('webhook', sampleNotification(10 + i)),
+    }));
+    await mirror.keep(events);
+    expect(await receive(mirror, order({ status: 'inProcess' }))).toEqual(['held']);
+    expect(heldNotifications(mirror)).toMatchObject([{ resolution: null }, { resolution: null }]);
+  });
+
   it('is kept among at most a thousand', async () => {
     const { mirror } = openTestMirror();
     await receive(mirror, order({ status: 'ready' }));

@@ -3,6 +3,29 @@ import { storeRig } from '../support/store-rig.ts';
 
 const ADDRESS = 'https://store.example/webhook';
 
+it('a platform that answers 403 to the read that the document does not show is not asked each hour, and tells nobody', async () => {
+  let reads = 0;
+  const rig = storeRig({
+    config: (same) => ({ ...same, webhook: { ...same.webhook, callbackUrl: ADDRESS } }),
+  });
+  const { control } = rig.sandbox;
+  await rig.daemon(async (request, pass) => {
+    if (request.method !== 'GET' || request.path !== '/webhook') return pass();
+    reads += 1;
+    const headers = { 'content-type': 'application/json' };
+    return { status: 403, headers, bytes: Buffer.from('{"message":"Missing Authentication Token"}') };
+  });
+  const told = new Set<string>();
+  for (let hour = 0; hour < 12; hour++) {
+    await rig.clock.advance(3_600_000);
+    for (const { key } of rig.rows<{ key: string }>('SELECT key FROM alarms')) told.add(key);
+  }
+  expect(control.webhook()).toMatchObject({ callbackUrl: ADDRESS, active: true });
+  expect([...told]).toEqual([]);
+  // The first refusal might have been of the token.
+  expect(reads).toBe(2);
+});
+
 it('callbacks that somebody switched off in the panel are switched on again at the next start', async () => {
   const rig = storeRig({
     config: (same) => ({ ...same, webhook: { ...same.webhook, callbackUrl: ADDRESS } }),

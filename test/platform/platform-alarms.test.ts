@@ -29,19 +29,19 @@ describe('PlatformAlarms', () => {
   it('tells of a forbidden endpoint until that one answers, whatever others do', () => {
     const { up, own, process } = setUp();
     const first = process();
-    own.set('webhook.get', {
-      endpoint: 'webhook.get',
+    own.set('webhook.put', {
+      endpoint: 'webhook.put',
       durationMs: 1,
       endedMsAgo: 1,
       message: '',
       othersAnswered: true,
       endpointAnswered: false,
     });
-    first.answered('webhook.get');
-    first.forbidden({ kind: 'forbidden', endpoint: 'webhook.get', error });
+    first.answered('webhook.put');
+    first.forbidden({ kind: 'forbidden', endpoint: 'webhook.put', error });
     first.answered('order.all');
     expect([...up.keys()]).toEqual(['platform.forbidden']);
-    process().answered('webhook.get');
+    process().answered('webhook.put');
     expect(up.size).toBe(0);
   });
 });
