@@ -225,7 +225,7 @@ export function incomingOrders(
           for (const { entry, outcome } of kept) {
             if (entry.kind === 'order') watch.announced(entry.observation.reading.orderId);
             // What the webhook cannot settle, a poll can.
-            if (outcome === 'held') loop?.wake();
+            if (outcome === 'held') loop?.wake(true);
           }
         },
         onPutOff: (error) => standing.putOff(error),

@@ -440,11 +440,16 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => sqlOf(db).values<number>(sql, min, max));
   }
 
-  /** Creation of the oldest order whose life has not ended; null: none, or none whose time could be read. */
+  /**
+   * Creation of the oldest order whose life has not ended, or of which a callback says that it has not; null: none, or
+   * none whose time could be read.
+   */
   oldestOpenOrderMs(): number | null {
-    const sql = `SELECT created_at FROM orders
-      WHERE ${IS_OPEN} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z' ORDER BY created_at LIMIT 1`;
-    return epochMs(this.read((db) => sqlOf(db).value<string>(sql)));
+    const oldest = (which: string) => `SELECT min(created_at) AS at FROM orders
+      WHERE ${which} AND created_at GLOB '[0-9][0-9][0-9][0-9]-*T*Z'`;
+    const isHeld = 'order_id IN (SELECT order_id FROM held_notifications WHERE resolved_at IS NULL)';
+    const sql = `SELECT min(at) FROM (${oldest(IS_OPEN)} UNION ALL ${oldest(isHeld)})`;
+    return epochMs(this.read((db) => sqlOf(db).value<string | null>(sql)));
   }
 
   /** When the last complete poll was told as well, on this machine's clock. */
@@ -461,6 +466,15 @@ export class Mirror implements OrderKeeper {
   /** Notes a complete poll durably; `askedMs`: on the platform's clock. */
   notePoll(askedMs: number): Promise<void> {
     return this.write((db) => setMark(db, 'orders.asked-ms', Math.round(askedMs)));
+  }
+
+  /** At a branch: how long after the last good poll the hub has orders count as missing; undefined: it did not say. */
+  hubStaleAfterMs(): number | undefined {
+    return this.read((db) => mark(db, 'hub.stale-after-ms'));
+  }
+
+  async noteHubStaleAfter(ms: number): Promise<void> {
+    if (this.hubStaleAfterMs() !== ms) await this.write((db) => setMark(db, 'hub.stale-after-ms', ms));
   }
 
   /** Of which companies the orders are; undefined while none says. */

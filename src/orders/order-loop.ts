@@ -125,9 +125,10 @@ export class OrderLoop {
     this.#patienceMs = options.staleAfterMs;
   }
 
-  /** A hint that something is missing: polls as soon as the rate budget allows. */
-  wake(): void {
+  /** A hint that something is missing: polls as soon as the rate budget allows; `wide`: perhaps of an older order. */
+  wake(wide = false): void {
     this.#lookbackDueMs = Number.NEGATIVE_INFINITY;
+    if (wide) this.#wideDueMs = Number.NEGATIVE_INFINITY;
     this.#waker.wake();
   }
 

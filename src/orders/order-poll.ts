@@ -53,7 +53,7 @@ export interface OrderPollOptions {
 export interface PollRequest extends CallOptions {
   /** Given dates instead of the computed ones. */
   window?: PollWindow;
-  /** Reach back to the oldest open order, not only to the look-back. */
+  /** Reach back to the oldest open order, or one that a callback took back, not only to the look-back. */
   wide?: boolean;
   /** Ask for no more dates than what was ordered since the last poll can have; the look-back has to be polled seldom. */
   runningDay?: boolean;
@@ -100,7 +100,9 @@ export class OrderPoll {
     const lease = await this.#turn(request);
     try {
       const nowMs = clock.nowMs();
-      const wanted = () => request.window ?? this.#window(nowMs, request);
+      // Read once: the answer itself changes which order is the oldest.
+      const reachesMs = [mirror.lastPollAskedMs(), request.wide ? mirror.oldestOpenOrderMs() : null];
+      const wanted = () => request.window ?? this.#window(nowMs, reachesMs, request.runningDay);
       const report = await this.#pages(request, wanted(), lease);
       const isWrongWindow = !isAgain && !covers(report.window, wanted());
       // Days that a person named say nothing of how today fares.
@@ -203,10 +205,10 @@ export class OrderPoll {
     return report;
   }
 
-  #window(nowMs: number, { wide = false, runningDay = false }: PollRequest): PollWindow {
-    const { mirror, platformSkewMs, settings } = this.#options;
+  #window(nowMs: number, reachesMs: readonly (number | null)[], runningDay = false): PollWindow {
+    const { platformSkewMs, settings } = this.#options;
     const platformNowMs = nowMs + (platformSkewMs() ?? 0);
-    const reaches = [mirror.lastPollAskedMs(), wide ? mirror.oldestOpenOrderMs() : null]
+    const reaches = reachesMs
       .filter((ms) => ms !== null)
       // A moment to come was noted by a wrong clock, so nobody knows when it was.
       .map((ms) => (ms > platformNowMs + FUTURE_MS ? 0 : ms));

@@ -136,6 +136,33 @@ describe('a poll', () => {
     expect(alarms(rig)).not.toContain('orders.stale');
   });
 
+  it('reaches back to an older order that a callback takes back, though it had ended', async () => {
+    const rig = storeRig();
+    const { control } = rig.sandbox;
+    const order = control.createOrder({ status: 'payment-pending' }, { hidden: true });
+    const daemon = await rig.daemon();
+    await rig.clock.advance(60_000);
+    control.advanceOrder(order.internalOrderId, 'payment-canceled');
+    await rig.clock.advance(4 * DAY_MS);
+    expect(statusOf(rig, order.internalOrderId)).toBe('payment-canceled');
+    const paid = control.changeOrder(order.internalOrderId, { status: 'payment-approved' });
+    expect(await rig.announce(daemon, paid)).toBe(200);
+    await rig.clock.advance(300_000);
+    expect(statusOf(rig, order.internalOrderId)).toBe('payment-approved');
+    expect(rig.rows('SELECT resolution FROM held_notifications')).toEqual([{ resolution: 'confirmed' }]);
+  });
+
+  it('asks once at the first start, whatever the oldest order is that it brings', async () => {
+    const rig = storeRig();
+    const createdAtMs = rig.clock.nowMs() - 1.6 * DAY_MS;
+    rig.sandbox.control.createOrder({ status: 'pending', createdAtMs }, { hidden: true });
+    const { queries, tamper } = asked();
+    const parts = await rig.parts(tamper);
+    await rig.run(parts.orderPoll.poll({ wide: true }));
+    expect(statusOf(rig, rig.sandbox.control.orders()[0]?.internalOrderId ?? '')).toBeDefined();
+    expect(queries).toHaveLength(1);
+  });
+
   it('reaches back to the oldest open order when it is a wide one', async () => {
     const rig = storeRig();
     const { queries, tamper } = asked();
