@@ -36,19 +36,22 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
 
 const STALE_AFTER_MS = 600_000;
 
-export interface OrdersStaleOptions {
-  config: Pick<Config, 'orders' | 'limits'>;
-  /** When orders were last polled; null: never. */
-  lastPollOkMs: number | null;
-}
-
 /** How long orders may stay without a good poll at least before a person is told. */
 export function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
   return Math.max(STALE_AFTER_MS, limits.ordersIntervalMs * 3);
 }
 
-/** How long after its last good poll orders count as missing: when the next one was due, and then some. */
-export function ordersStaleAfterMs({ config, lastPollOkMs }: OrdersStaleOptions): number {
+/**
+ * How long after its last good poll orders count as missing: when the next one was due, and then some; at a branch by
+ * the schedule of its hub.
+ */
+export function ordersStaleAfterMs(
+  config: Pick<Config, 'orders' | 'limits' | 'link'>,
+  mirror: Pick<Mirror, 'lastPollOkMs' | 'hubStaleAfterMs'>,
+): number {
+  const ofHubMs = isBranch(config) ? mirror.hubStaleAfterMs() : undefined;
+  if (ofHubMs !== undefined) return ofHubMs;
+  const lastPollOkMs = mirror.lastPollOkMs();
   const { poll, timezone } = config.orders;
   const patienceMs = ordersPatienceMs(config);
   if (lastPollOkMs === null) return patienceMs;
@@ -225,6 +228,6 @@ export function verdictOn(
     isSetUp: isSetUp(config),
     freshness: mirror.freshness(),
     quarantine: mirror.read(quarantineEntries),
-    ordersStaleAfterMs: ordersStaleAfterMs({ config, lastPollOkMs: mirror.lastPollOkMs() }),
+    ordersStaleAfterMs: ordersStaleAfterMs(config, mirror),
   });
 }

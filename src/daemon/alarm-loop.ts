@@ -57,13 +57,15 @@ export function alarmLoops(
     run: (signal, beat) => repeat({ act: () => act(signal, beat), everyMs, onError, clock, beat }, signal),
   });
 
+  const orderNowMs = () => clock.nowMs() + (isBranch(config) ? (platform.clock.skewMs() ?? 0) : 0);
   const facts = new FactWatch({
     alarms: mirror.alarms,
     disk: () => storageSpace(config.storage.directory),
     hasNoTokens: () => !isBranch(config) && platform.tokens.describe().state === 'none',
     orderCompanies: () => mirror.orderCompanies(),
     clockSkewMs: () => platform.clock.agreedSkewMs(),
-    waitingOrders: () => mirror.read((db) => waitingOrders(db, clock.nowMs(), WAITING_MAX)),
+    // At a branch orders wait by the hub's clock.
+    waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>
@@ -121,7 +123,7 @@ function branchLook({ config, clock }: PartsOptions, { mirror, outbox }: AlarmPa
     const lastPollOkMs = mirror.lastPollOkMs();
     // The hub itself has had no orders yet.
     if (lastPollOkMs === null) return;
-    const isStale = clock.nowMs() - lastPollOkMs > ordersStaleAfterMs({ config, lastPollOkMs });
+    const isStale = clock.nowMs() - lastPollOkMs > ordersStaleAfterMs(config, mirror);
     if (!isStale) mirror.alarms.lower('orders.stale');
     else if (clock.monotonicMs() - startMonoMs >= HUB_HEARD_WITHIN_MS) {
       const message = `The last complete order poll of the hub that is known here was at ${isoUtc(lastPollOkMs)}.`;

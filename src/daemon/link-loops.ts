@@ -1,13 +1,15 @@
 import { programVersion } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { configuredBranches, verdictOn } from '../app/readers.ts';
+import { configuredBranches, ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
+import type { AlarmKey } from '../core/alarm.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
+import type { Mirror } from '../orders/mirror.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import type { NamedLoop } from './outgoing.ts';
 import { supportAnswers } from './support-answers.ts';
@@ -37,9 +39,29 @@ export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
   for (const key of ['hub.unassigned', 'hub.unapplied'] as const) mirror.alarms.lower(key);
-  if (isBranch(config) || !mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
+  if (isBranch(config)) return settleBranch(mirror);
+  if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
   mirror.alarms.lower('hub.link');
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
+}
+
+const OF_THE_PLATFORM: readonly AlarmKey[] = [
+  ...([
+    'auth.locked-out',
+    'auth.none',
+    'auth.other-company',
+    'platform.blocked',
+    'platform.forbidden',
+  ] as const),
+  ...(['orders.unreadable', 'orders.more-pages', 'catalog.incomplete'] as const),
+  ...(['webhook.silent', 'webhook.refused', 'webhook.unreadable', 'webhook.mismatch'] as const),
+];
+
+/** What a store with a platform of its own noted, and what nothing at a branch would ever end. */
+async function settleBranch(mirror: Mirror): Promise<void> {
+  for (const key of OF_THE_PLATFORM) mirror.alarms.lower(key);
+  if (!mirror.freshness().some(({ subject }) => subject === 'auth')) return;
+  await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
 
 /** Nothing of a hub is loaded where there is none. */
@@ -56,6 +78,7 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
       rows: state.hub,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
+      ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       onQueued: () => outbox.queued(),
     });
     try {
@@ -94,7 +117,7 @@ async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
 /** What a branch has in place of everything that calls the platform. */
 export function branchLoops(options: Options, parts: Parts, onOrders: () => void): NamedLoop[] {
   const { config, secrets, clock, log } = options;
-  const { mirror, stores, state, outbox } = parts;
+  const { mirror, stores, state, outbox, platform } = parts;
   const asked = new AbortController();
   const made = (async () => {
     const { BranchFollower } = await import('../link/branch.ts');
@@ -123,6 +146,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
         spellings,
         outboxKeptMs,
         onOrders,
+        onHubClock: (nowMs) => platform.clock.observe(nowMs),
         clock,
         log,
       }),

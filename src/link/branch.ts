@@ -3,7 +3,7 @@ import type * as z from 'zod';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Waker } from '../core/loop.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
 import type { Verdict } from '../health/verdict.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
@@ -31,6 +31,7 @@ import {
   type DownMessage,
   HELLO_ANSWER,
   type Hello,
+  type HelloAnswer,
   type Question,
   REFUSAL,
 } from './link.ts';
@@ -44,6 +45,7 @@ const PRUNED_AT_ONCE = 1_000;
 /** Characters of what is taken in by one transaction, by about one message more at the most. */
 const PART_LENGTH = 500_000;
 /** The server gives again what was not taken for ten seconds; a gap that is older than this will not close. */
+const CLOCK_JITTER_MS = 5_000;
 export const GAP_MAX_MS = 25_000;
 /** Longer than a message that was given and not taken is kept back. */
 const IDLES_MAX = 3;
@@ -60,6 +62,8 @@ export interface BranchOptions {
   outboxKeptMs: number;
   /** Told when orders came. */
   onOrders: () => void;
+  /** Told what the hub's clock says, in milliseconds since 1970. */
+  onHubClock: (nowMs: number) => void;
   clock: Clock;
   log: Log;
 }
@@ -71,6 +75,8 @@ export class BranchFollower {
   readonly #instance = randomUUID();
   readonly #up: Waker;
   #isStart = true;
+  /** This machine's clock minus the hub's. */
+  #aheadMs = 0;
   /** The hub hears another machine under this name: what that one follows is not taken from it. */
   #isRefused = false;
   #following = new AbortController();
@@ -232,7 +238,7 @@ export class BranchFollower {
     // Numbers that a POS has seen are never given again, whatever copy this is.
     if (answer.seq > mirror.newestSeq())
       await mirror.write((db) => continueFeedAfter(db, answer.seq + FEED_JUMP));
-    for (const each of answer.freshness) mirror.adoptFreshness(each);
+    await this.#adopt(answer);
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => noteUp(db, answer.upTo));
       // Where only the answer was lost, nothing is left that would say so.
@@ -243,6 +249,22 @@ export class BranchFollower {
       log.warn({}, 'the mirror of this branch or that of the hub is an older copy; a snapshot is asked for');
       await this.#beginLine(true);
     }
+  }
+
+  /** How the hub's orders come in, in the time of this machine. */
+  async #adopt({ freshness, nowMs, ordersStaleAfterMs }: HelloAnswer): Promise<void> {
+    const { mirror, clock, onHubClock } = this.#options;
+    if (nowMs !== null) {
+      onHubClock(nowMs);
+      const aheadMs = clock.nowMs() - nowMs;
+      // What a question takes on its way is no wrong clock.
+      if (Math.abs(aheadMs - this.#aheadMs) > CLOCK_JITTER_MS) this.#aheadMs = Math.round(aheadMs);
+    }
+    const here = (at: string | null) => (at === null ? null : isoUtc(Date.parse(at) + this.#aheadMs));
+    for (const each of freshness) {
+      mirror.adoptFreshness({ ...each, lastOkAt: here(each.lastOkAt), lastTryAt: here(each.lastTryAt) });
+    }
+    if (ordersStaleAfterMs !== null) await mirror.noteHubStaleAfter(ordersStaleAfterMs);
   }
 
   async #beginLine(isCopy: boolean): Promise<void> {

@@ -61,6 +61,8 @@ export interface HubOptions {
   rows: HubRows;
   guards: GuardSettings;
   holdBack: boolean;
+  /** How long after the last good poll orders count as missing. */
+  ordersStaleAfterMs: () => number;
   /** Told when changes were put in the queue. */
   onQueued: () => void;
   clock: Clock;
@@ -262,6 +264,8 @@ export class Hub {
       ...{ isLineKnown, seq },
       published: mirror.read((db) => publishedTo(db, branch)),
       freshness: freshness as HelloAnswer['freshness'],
+      nowMs: clock.nowMs(),
+      ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
     } satisfies HelloAnswer);
   }
 

@@ -107,8 +107,12 @@ export const HELLO_ANSWER = z.object({
   seq: z.number().int().min(0).default(0),
   /** Up to this number the branch's feed was given to the server. */
   published: z.number().int().min(0).default(0),
-  /** How the hub's own orders come in. */
+  /** How the hub's own orders come in, by its clock. */
   freshness: z.array(freshness),
+  /** The hub's clock now, in milliseconds since 1970; null: a hub of before does not say. */
+  nowMs: z.number().nullable().default(null),
+  /** How long after the last good poll the hub's schedule has its orders count as missing. */
+  ordersStaleAfterMs: z.number().min(0).nullable().default(null),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 

@@ -170,7 +170,7 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
   await fillCatalogue(parts, clock, productsOf);
   const hub = new Hub({
     ...{ link: new InProcessServer().hub(), branches, mirror, stores, rows: state.hub, guards: GUARDS_OFF },
-    ...{ holdBack: false, onQueued: () => {}, clock, log: silentLog },
+    ...{ holdBack: false, onQueued: () => {}, ordersStaleAfterMs: () => 600_000, clock, log: silentLog },
   });
   await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
   const lastU = new Map<string, number>();

@@ -9,13 +9,18 @@ import { seededRandom } from '../support/fake-clock.ts';
 const MINUTE_MS = 60_000;
 
 /** A branch whose loops of the link and of the alarms run, below a hub that polls. */
-async function running() {
-  const { hub, branches, clock, server, settle } = await openChain();
+async function running(aheadMs = 0) {
+  const { hub, branches, clock, server, settle } = await openChain({ aheadMs });
   await settle();
   const [branch] = branches;
   const { follower, parts } = branch;
   const over = new AbortController();
-  const options = { config: parts.config, secrets: { webhookSecrets: [] }, clock, log: silentLog };
+  const options = {
+    config: parts.config,
+    secrets: { webhookSecrets: [] },
+    clock: branch.own,
+    log: silentLog,
+  };
   const loops = alarmLoops({ ...options, random: seededRandom(1) }, parts, new Counters());
   const looking = loops.find(({ name }) => name === 'standing')?.run(over.signal, () => {});
   const handing = follower.handUp(over.signal, () => {});
@@ -23,15 +28,15 @@ async function running() {
     over.abort();
     await Promise.all([looking, handing]);
   });
-  const minutes = async (count: number) => {
+  const minutes = async (count: number, { hubPolls = true } = {}) => {
     for (let i = 0; i < count; i++) {
-      hub.parts.mirror.freshnessBoard.ok('orders.poll');
+      if (hubPolls) hub.parts.mirror.freshnessBoard.ok('orders.poll');
       await clock.advance(MINUTE_MS);
     }
   };
   const alarms = () => parts.mirror.raisedAlarms().map(({ key }) => key);
   await minutes(5);
-  return { server, clock, branch, parts, alarms, minutes };
+  return { hub, server, clock, branch, parts, alarms, minutes };
 }
 
 it('a branch raises an alarm of a link that stays down and of orders that stop, and lowers both', async () => {
@@ -52,6 +57,40 @@ it('a branch raises an alarm of a link that stays down and of orders that stop, 
   server.isDown = false;
   await minutes(1);
   expect(alarms()).toEqual([]);
+});
+
+it.each([20 * MINUTE_MS, -180 * MINUTE_MS])(
+  'a branch whose clock is %i ms ahead says so, and judges the orders of its hub as they are',
+  async (aheadMs) => {
+    const { alarms, minutes } = await running(aheadMs);
+    expect(alarms()).toEqual(['clock.off']);
+    await minutes(20);
+    expect(alarms()).toEqual(['clock.off']);
+    await minutes(15, { hubPolls: false });
+    expect(alarms().sort()).toEqual(['clock.off', 'orders.stale']);
+    await minutes(1);
+    expect(alarms()).toEqual(['clock.off']);
+  },
+);
+
+it('a branch waits for orders as long as the schedule of its hub says', async () => {
+  const { hub, alarms, minutes } = await running();
+  hub.staleAfterMs = 8 * 60 * MINUTE_MS;
+  await minutes(1);
+  await minutes(60, { hubPolls: false });
+  expect(alarms()).toEqual([]);
+});
+
+it('a store that becomes a branch says nothing more of a platform that it calls no more', async () => {
+  const { branches } = await openChain();
+  const { mirror, config } = branches[0].parts;
+  mirror.alarms.raise('auth.locked-out', 'The platform takes the tokens no more.');
+  mirror.alarms.raise('storage.low', 'The disk is nearly full.');
+  mirror.freshnessBoard.report('auth', 'locked-out', 'The platform takes the tokens no more.');
+  await mirror.flushBoards();
+  await settleRole(config, branches[0].parts);
+  expect(mirror.raisedAlarms().map(({ key }) => key)).toEqual(['storage.low']);
+  expect(mirror.freshness().find(({ subject }) => subject === 'auth')?.state).not.toBe('locked-out');
 });
 
 it('a branch raises an alarm of changes that were refused or are held, as a single store does', async () => {

@@ -4,13 +4,17 @@ import { demoConfig } from '../../src/demo/sandbox-platform.ts';
 
 const demo = demoConfig({ baseUrl: 'http://x', directory: '/x', webhookPort: 1 });
 const stale = (poll: string, lastPollOk: string | null, ordersIntervalMs = 120_000) =>
-  ordersStaleAfterMs({
-    config: {
+  ordersStaleAfterMs(
+    {
+      ...demo,
       orders: { ...demo.orders, poll, timezone: 'UTC' },
       limits: { ...demo.limits, ordersIntervalMs },
     },
-    lastPollOkMs: lastPollOk === null ? null : Date.parse(lastPollOk),
-  });
+    {
+      lastPollOkMs: () => (lastPollOk === null ? null : Date.parse(lastPollOk)),
+      hubStaleAfterMs: () => undefined,
+    },
+  );
 
 it('waits for the next poll that is due, and ten minutes more', () => {
   expect(stale('*/2 * * * *', '2026-01-15T12:00:00.000Z')).toBe(120_000 + 600_000);

@@ -4,11 +4,13 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { onTestFinished } from 'vitest';
 import { openParts, type Parts } from '../../src/app/parts.ts';
+import { ordersStaleAfterMs } from '../../src/app/readers.ts';
 import { readConfig } from '../../src/config/config.ts';
 import type { Config } from '../../src/config/config-type.ts';
 import { configError } from '../../src/config/source.ts';
 import { hasCode } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
+import type { Clock } from '../../src/core/time.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
@@ -30,14 +32,17 @@ function configOf(text: string): Config {
 
 /** A store of the chain: real files, and what production joins on them. Steps are the test's. */
 abstract class Store {
+  /** Of this machine; the same as `clock` but for a wrong one. */
+  readonly own: Clock;
   readonly directory = mkdtempSync(
     path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-chain-'),
   );
   readonly clock: FakeClock;
   #parts: Parts | undefined;
 
-  constructor(clock: FakeClock) {
+  constructor(clock: FakeClock, own: Clock = clock) {
     this.clock = clock;
+    this.own = own;
     onTestFinished(async () => {
       await this.stop();
       rmSync(this.directory, { recursive: true, force: true });
@@ -55,7 +60,7 @@ abstract class Store {
     this.#parts = await openParts({
       config: this.config,
       secrets: { webhookSecrets: [] },
-      clock: this.clock,
+      clock: this.own,
       random: seededRandom(3),
       log: silentLog,
       transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
@@ -99,6 +104,8 @@ export class HubStore extends Store {
   protected readonly config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
+  /** As by another schedule of its polls. */
+  staleAfterMs: number | undefined;
   #link: HubLink | undefined;
 
   constructor(clock: FakeClock, server: InProcessServer) {
@@ -128,6 +135,7 @@ export class HubStore extends Store {
     this.hub = new Hub({
       ...{ link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
+      ordersStaleAfterMs: () => this.staleAfterMs ?? ordersStaleAfterMs(this.config, mirror),
     });
     await mirror.write((db) => beginHub(db, branches, this.clock.nowMs()));
     for (const { name } of branches) {
@@ -189,8 +197,8 @@ export class BranchStore extends Store {
   follower!: BranchFollower;
   link!: BranchLink;
 
-  constructor(clock: FakeClock, server: InProcessServer, name: string) {
-    super(clock);
+  constructor(clock: FakeClock, server: InProcessServer, name: string, own: Clock = clock) {
+    super(clock, own);
     this.server = server;
     this.name = name;
     this.config = configOf(`
@@ -202,7 +210,7 @@ export class BranchStore extends Store {
   }
 
   async start(): Promise<void> {
-    const { mirror, stores } = await this.open();
+    const { mirror, stores, platform } = await this.open();
     this.link = this.server.branch(this.name);
     this.follower = new BranchFollower({
       ...{
@@ -214,8 +222,9 @@ export class BranchStore extends Store {
         verdict: () => this.verdict,
         outboxKeptMs: 0,
         onOrders: () => {},
+        onHubClock: (nowMs: number) => platform.clock.observe(nowMs),
       },
-      ...{ clock: this.clock, log: silentLog },
+      ...{ clock: this.own, log: silentLog },
     });
     await this.follower.begin();
   }
@@ -260,12 +269,19 @@ export interface Chain {
   settle(): Promise<void>;
 }
 
-export async function openChain(): Promise<Chain> {
+/** `aheadMs`: how far the clock of the first branch is ahead of all others. */
+export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   const clock = new FakeClock();
+  const ahead: Clock = {
+    bootId: clock.bootId,
+    nowMs: () => clock.nowMs() + aheadMs,
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+  };
   const server = new InProcessServer();
   const hub = new HubStore(clock, server);
   const branches: [BranchStore, BranchStore] = [
-    new BranchStore(clock, server, 'B1'),
+    new BranchStore(clock, server, 'B1', ahead),
     new BranchStore(clock, server, 'B2'),
   ];
   for (const store of [hub, ...branches]) await store.start();

@@ -542,6 +542,7 @@ describe('what goes up', () => {
         verdict: () => branch.verdict,
         outboxKeptMs: 0,
         onOrders: () => {},
+        onHubClock: () => {},
       },
       ...{ clock, log: silentLog },
     });

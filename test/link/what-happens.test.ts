@@ -266,7 +266,7 @@ describe('what happens when', () => {
     const { mirror, stores } = branch.parts;
     const twin = new BranchFollower({
       ...{ link: server.branch('B1'), mirror, stores, spellings: compileSpellings({}), version: '0' },
-      ...{ outboxKeptMs: 0, onOrders: () => {}, clock, log: silentLog },
+      ...{ outboxKeptMs: 0, onOrders: () => {}, onHubClock: () => {}, clock, log: silentLog },
       verdict: () => branch.verdict,
     });
     await twin.hello();

@@ -33,7 +33,7 @@ export interface JoinOptions extends CommonOptions {
  * hears of it; the one in the invitation is worth nothing afterwards.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
-  const invitation = readInvitation(given === '-' ? await lineOf(cli) : given, cli.clock.nowMs());
+  const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
   const file = configPath(options.config, cli.env);
   const caFile = invitation.ca === null ? '' : caFileBeside(file);
   const text = branchConfig(file, invitation, caFile, options);

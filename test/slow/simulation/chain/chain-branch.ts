@@ -31,7 +31,7 @@ export class SimulatedBranch extends ChainStore {
     this.#link = server.branch(this.name);
     this.follower = new BranchFollower({
       ...{ link: this.#link, mirror, stores, spellings: SPELLINGS, version: '0', outboxKeptMs: 0 },
-      ...{ onOrders: () => {}, clock, log: silentLog },
+      ...{ onOrders: () => {}, onHubClock: () => {}, clock, log: silentLog },
       verdict: () => ({ level: 'green', findings: [] }),
     });
     await this.follower.begin();

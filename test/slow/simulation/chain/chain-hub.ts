@@ -60,7 +60,13 @@ export class SimulatedHub extends ChainStore {
     const branches = feedBranches(this.config);
     this.hub = new Hub({
       ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards },
-      ...{ holdBack: this.#holdBack, onQueued: () => {}, clock, log: silentLog },
+      ...{
+        holdBack: this.#holdBack,
+        onQueued: () => {},
+        ordersStaleAfterMs: () => 600_000,
+        clock,
+        log: silentLog,
+      },
     });
     await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
     for (const { name } of branches) {
