@@ -191,12 +191,12 @@ interface BranchRow {
   snapshotAt: string | null;
   line: string | null;
   upTo: number;
-  mayPrice: number;
+  seq: number;
 }
 
 function branchRow(db: Database.Database, branch: string): BranchRow | undefined {
-  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo,
-    may_price AS mayPrice FROM feed_branches WHERE branch = ?`;
+  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo, seq
+    FROM feed_branches WHERE branch = ?`;
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
@@ -209,18 +209,20 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
     row.line !== hello.line ||
     hello.epoch !== epoch ||
     hello.wantsSnapshot ||
-    hello.mark > row.lastN
+    hello.mark > row.lastN ||
+    hello.seq > row.seq
   );
 }
 
-/** How far the branch's line was taken in, and whether it is `line`. */
+/** How far the branch's line was taken in, whether it is `line`, and the highest `seq` that the branch told. */
 export function lineOf(
   db: Database.Database,
   branch: string,
   line: string,
-): Pick<HelloAnswer, 'upTo' | 'isLineKnown'> {
+): Pick<HelloAnswer, 'upTo' | 'isLineKnown' | 'seq'> {
   const row = branchRow(db, branch);
-  return { upTo: row?.line === line ? row.upTo : 0, isLineKnown: row?.line === line };
+  const isLineKnown = row?.line === line;
+  return { upTo: isLineKnown ? row.upTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
 /** Up to this number the server was given the branch's feed. */
@@ -244,6 +246,7 @@ export function takeHello(
   const nothing = { snapshot: false, epoch: false };
   const row = branchRow(db, branch);
   if (!row) return nothing;
+  sqlOf(db).run('UPDATE feed_branches SET seq = max(seq, ?) WHERE branch = ?', hello.seq, branch);
   if (row.line !== hello.line) {
     // It begins one of its own then, and asks again.
     if (!hello.isOwnLine) return nothing;

@@ -30,7 +30,6 @@ export type BranchReport = Pick<
   Hello,
   | 'instance'
   | 'mark'
-  | 'seq'
   | 'waiting'
   | 'oldestWaitingAt'
   | 'rejected'

@@ -27,7 +27,7 @@ import {
   takeUp,
   unpublished,
 } from './hub-feed.ts';
-import type { BranchReport, HubRows } from './hub-state.ts';
+import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
   type DownMessage,
@@ -74,15 +74,15 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
-  /** Of each branch the process that is heard, and the highest `seq` that it told. */
-  readonly #heard: Map<string, Pick<BranchReport, 'instance' | 'seq'>>;
+  /** Of each branch the process that is heard. */
+  readonly #heard: Map<string, string>;
 
   constructor(options: HubOptions) {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
-    const reports = options.rows.branches().map(({ branch, report }) => [branch, report] as const);
-    this.#heard = new Map(reports.filter((each): each is [string, BranchReport] => each[1] !== null));
+    const known = options.rows.branches();
+    this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
   }
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -248,8 +248,7 @@ export class Hub {
       const replaced = this.#replaced(branch, hello.instance);
       if (replaced !== undefined) return replaced;
     }
-    const seq = Math.max(this.#heard.get(branch)?.seq ?? 0, hello.seq);
-    this.#heard.set(branch, { instance: hello.instance, seq });
+    this.#heard.set(branch, hello.instance);
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     if (mirror.read((db) => isNews(db, branch, hello))) {
       const options = { may: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
@@ -257,11 +256,11 @@ export class Hub {
     }
     const { instance, mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
-    rows.saw(branch, { seq, instance, mark, ...work, verdict, version }, clock.nowMs());
+    rows.saw(branch, { instance, mark, ...work, verdict, version }, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => lineOf(db, branch, hello.line)),
-      ...{ isLineKnown, seq },
+      isLineKnown,
       published: mirror.read((db) => publishedTo(db, branch)),
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
@@ -288,7 +287,7 @@ export class Hub {
   }
 
   #replaced(branch: string, instance: string): string | undefined {
-    const heard = this.#heard.get(branch)?.instance ?? instance;
+    const heard = this.#heard.get(branch) ?? instance;
     if (heard === instance) return undefined;
     return refusal('replaced', `Another machine works as branch ${branch} now, with the same key.`);
   }

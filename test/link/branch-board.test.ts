@@ -99,7 +99,6 @@ describe('the board of branches', () => {
         ...{
           instance: 'one',
           mark: 0,
-          seq: 0,
           waiting: 4,
           oldestWaitingAt: null,
           rejected: 2,

@@ -7,7 +7,7 @@ import { FEED_KEPT_MS } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
-import { type BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
+import { BranchStore, type Chain, type HubStore, openChain } from './chain-rig.ts';
 
 /* Each row of "What happens when" in docs/chain.md; with the real server in test/integration/hub*.test.ts. */
 
@@ -185,6 +185,38 @@ describe('what happens when', () => {
       seen,
     );
     expect(unread).toHaveLength(4);
+  });
+
+  it('a branch is removed and comes back with a new machine: its POS is given no number twice', async () => {
+    const { hub, branch, clock, server, settle } = await running();
+    for (const number of [1, 2]) await hub.order(number, 'B1');
+    await settle();
+    await branch.stop();
+    const backup = backUp(hub);
+    const lowestSeq = async () => {
+      const machine = new BranchStore(clock, server, 'B1');
+      await machine.start();
+      for (let round = 0; round < 2; round++) {
+        await machine.follower.hello();
+        await hub.publish();
+        await machine.follow();
+      }
+      const [{ seq } = { seq: 0 }] = machine.rows<{ seq: number }>(
+        'SELECT min(seq) AS seq FROM order_events',
+      );
+      await machine.stop();
+      return seq;
+    };
+    hub.parts.state.hub.remove('B1');
+    await hub.stop();
+    await hub.start();
+    expect(await lowestSeq()).toBeGreaterThan(1_000_000);
+    // On another machine, which knows nothing but the backup.
+    await restore(hub, backup);
+    await hub.stop();
+    for (const end of ['', '-wal', '-shm']) rmSync(`${hub.directory}/state.db${end}`, { force: true });
+    await hub.start();
+    expect(await lowestSeq()).toBeGreaterThan(1_000_000);
   });
 
   it('the hub is restored from a backup', async () => {
