@@ -109,7 +109,8 @@ export class Hub {
     while (!signal.aborted) {
       beat();
       const nowMs = clock.monotonicMs();
-      if (nowMs >= checkMs + CHECK_EVERY_MS) {
+      const isCheck = nowMs >= checkMs + CHECK_EVERY_MS;
+      if (isCheck) {
         const isFirst = checkMs === Number.NEGATIVE_INFINITY;
         await this.#check();
         if (isFirst) await link.answer((branch, question, body) => this.answer(branch, question, body));
@@ -120,7 +121,10 @@ export class Hub {
           pruneMs = nowMs + PRUNE_EVERY_MS;
         }
       }
-      if (!(await this.publish())) await clock.sleep(LOOK_EVERY_MS, signal);
+      const isMore = await this.publish();
+      // A server whose disk is full or faulty answers all else.
+      if (isCheck) this.#freshness.ok();
+      if (!isMore) await clock.sleep(LOOK_EVERY_MS, signal);
     }
   }
 
@@ -132,7 +136,6 @@ export class Hub {
     if (await mirror.write((db) => noteStream(db, stream, clock.nowMs()))) {
       log.info({}, 'the nats-server keeps messages in a new place; the last days are said again');
     }
-    this.#freshness.ok();
     const { orders, stores } = mirror.read(unassigned);
     if (orders === 0) mirror.alarms.lower('hub.unassigned');
     else {

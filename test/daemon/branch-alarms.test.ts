@@ -93,6 +93,32 @@ it('a store that becomes a branch says nothing more of a platform that it calls 
   expect(mirror.freshness().find(({ subject }) => subject === 'auth')?.state).not.toBe('locked-out');
 });
 
+it('a hub raises an alarm of a server that answers and keeps nothing, and lowers it', async () => {
+  const { hub, clock, server, settle } = await openChain();
+  await settle();
+  const { mirror } = hub.parts;
+  const alarms = () => mirror.raisedAlarms().map(({ key }) => key);
+  const over = new AbortController();
+  const running = hub.hub.run(over.signal, () => {});
+  onTestFinished(async () => {
+    over.abort();
+    await running;
+  });
+  await hub.order(1, 'B1');
+  await clock.advance(MINUTE_MS);
+  server.isFull = true;
+  await hub.order(2, 'B1');
+  await clock.advance(MINUTE_MS / 2);
+  expect(alarms()).toEqual([]);
+  for (let minute = 0; minute < 10; minute++) await clock.advance(MINUTE_MS);
+  expect(alarms()).toEqual(['hub.link']);
+  expect(mirror.freshness().find(({ subject }) => subject === 'hub.link')?.state).toBe('failing');
+  server.isFull = false;
+  await clock.advance(MINUTE_MS / 2);
+  expect(alarms()).toEqual([]);
+  expect(hub.rows('SELECT 1 FROM feed WHERE published = 0')).toEqual([]);
+});
+
 it('a branch raises an alarm of changes that were refused or are held, as a single store does', async () => {
   const { server, branch, parts, alarms, minutes } = await running();
   server.isDown = true;

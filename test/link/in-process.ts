@@ -17,6 +17,8 @@ export class InProcessServer {
   #handler: Handler | undefined;
   readonly #support = new Map<string, SupportHandler>();
   isDown = false;
+  /** Its disk takes nothing more; all else it answers. */
+  isFull = false;
   /** The answers of the next so many questions are lost after they were acted on. */
   lostAnswers = 0;
   /** The next so many messages are stored, and the hub does not hear of it. */
@@ -50,7 +52,7 @@ export class InProcessServer {
       },
       publish: async (messages) => {
         for (const message of messages) {
-          if (this.isDown) throw down();
+          if (this.isDown || this.isFull) throw down();
           this.#kept.set(message.branch, [...(this.#kept.get(message.branch) ?? []), message]);
           if (this.lostAcknowledgements > 0) {
             this.lostAcknowledgements -= 1;
