@@ -323,4 +323,23 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     expect(ordersOf(branch('B2').storage)).toHaveLength(1);
     expect(daemon.child.exitCode).toBeNull();
   }, 60_000);
+
+  it("does not make a machine in use another branch, with that one's line", async () => {
+    const [one, two] = [branch('B1'), branch('B2')];
+    const invitation = await chain.invite('B2');
+    const state = () => [
+      readFileSync(one.configFile, 'utf8'),
+      ...rowsOf(one.storage, 'SELECT seed FROM link_key', 'state.db'),
+    ];
+    const before = state();
+    const wrong = await chain.joinAs({ ...one, invitation });
+    expect(wrong.code).toBe(2);
+    expect(wrong.stderr).toMatch(/This machine is branch B1 of the hub at nats:/);
+    expect(state()).toEqual(before);
+    // The line is good where it belongs, and the branch itself may join again.
+    expect(await chain.joinAs({ ...two, invitation })).toMatchObject({ code: 0 });
+    const orders = ordersOf(one.storage);
+    expect(await chain.joinAs({ ...one, invitation: await chain.invite('B1') })).toMatchObject({ code: 0 });
+    expect(ordersOf(one.storage)).toEqual(orders);
+  }, 60_000);
 });

@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import * as z from 'zod';
 import { actAsStorageUser, asRoot } from '../../app/installation.ts';
-import { prepareStorage } from '../../app/storage.ts';
+import { prepareStorage, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
 import { loadConfig, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -39,7 +39,10 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   const text = branchConfig(file, invitation, caFile, options);
   const read = readConfig({ file, env: {}, text });
   if ('faults' in read) loadConfig({ file, env: {}, text });
-  else await join(cli, invitation, { config: read.config, file });
+  else {
+    refuseOther(file, read.config);
+    await join(cli, invitation, { config: read.config, file });
+  }
   const nowMs = cli.clock.nowMs();
   asRoot(() => {
     if (invitation.ca !== null) replaceText({ path: caFile, text: invitation.ca, nowMs });
@@ -104,6 +107,23 @@ function branchConfig(
     if (value !== undefined) text = setKey(text, section, key, value);
   }
   return text;
+}
+
+/** Throws `config-invalid` where the mirror is of another branch: its orders and counts would cross over. */
+function refuseOther(file: string, { link, storage }: Config): void {
+  const before = readConfig({ file, env: {} });
+  if ('faults' in before || !isBranch(before.config)) return;
+  const { branch, hub } = before.config.link;
+  const isSame = branch === link.branch && hub === link.hub;
+  if (isSame || !existsSync(storagePaths(storage.directory).mirror)) return;
+  const moved = `Where that hub is at ${link.hub} now, say so first: link.hub in ${file}.`;
+  throw new TillsyncError(
+    'config-invalid',
+    `This machine is branch ${branch} of the hub at ${hub}; its mirror has the orders of that branch. Nothing was changed.`,
+    {
+      hint: `Stop tillsync and move what is in ${storage.directory} away, or name another file with --config FILE. ${branch === link.branch ? moved : ''}`.trimEnd(),
+    },
+  );
 }
 
 /** Throws `link-refused`, `link-down`. */
