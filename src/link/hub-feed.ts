@@ -11,6 +11,7 @@ import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
 import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
+import type { InvitedBranch } from './hub-state.ts';
 import type { Hello, HelloAnswer, Result, UpItem } from './link.ts';
 import type { MayCause } from './question-gate.ts';
 
@@ -167,12 +168,23 @@ export function notePublished(
   for (const { branch, n } of entries) sqlOf(db).run(published, branch, n);
 }
 
-/** What the server keeps is in this place now; all that it may have lost is to be said again. Gives whether it changed. */
-export function noteStream(db: Database.Database, stream: string, nowMs: number): boolean {
+/**
+ * What the server keeps is in this place now; all that it may have lost is to be said again, but for what a branch told
+ * that it has: new orders would wait behind it. Gives whether the place changed.
+ */
+export function noteStream(
+  db: Database.Database,
+  stream: string,
+  branches: readonly InvitedBranch[],
+  nowMs: number,
+): boolean {
   if (sqlOf(db).value<string | null>('SELECT stream FROM hub') === stream) return false;
   sqlOf(db).run('UPDATE hub SET stream = ?', stream);
-  const again = 'UPDATE feed SET published = 0 WHERE published = 1 AND written_at >= ?';
-  sqlOf(db).run(again, isoUtc(nowMs - FEED_KEPT_MS));
+  const marks = new Map(branches.map(({ branch, report }) => [branch, report?.mark]));
+  const again = 'UPDATE feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
+  for (const branch of sqlOf(db).values<string>('SELECT branch FROM feed_branches')) {
+    sqlOf(db).run(again, branch, marks.get(branch) ?? 0, isoUtc(nowMs - FEED_KEPT_MS));
+  }
   return true;
 }
 
@@ -200,14 +212,18 @@ function branchRow(db: Database.Database, branch: string): BranchRow | undefined
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
 
+/** Of which life of this database the numbers of the feeds are. */
+export function epochOf(db: Database.Database): string | undefined {
+  return sqlOf(db).value<string>('SELECT epoch FROM hub');
+}
+
 /** Whether taking the hello in changes anything. */
 export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
   const row = branchRow(db, branch);
-  const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
   return (
     row === undefined ||
     row.line !== hello.line ||
-    hello.epoch !== epoch ||
+    hello.epoch !== epochOf(db) ||
     hello.wantsSnapshot ||
     hello.mark > row.lastN ||
     hello.seq > row.seq
@@ -254,7 +270,7 @@ export function takeHello(
     // Its numbers of changes may mean others than those that were handed up under them before.
     if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
   }
-  const epoch = sqlOf(db).value<string>('SELECT epoch FROM hub');
+  const epoch = epochOf(db);
   const isOlderCopy = hello.epoch === epoch ? hello.mark > row.lastN : hello.left.includes(epoch ?? '');
   if (isOlderCopy) {
     // The branch has heard more than this database ever said: its numbers begin a new life.

@@ -25,7 +25,7 @@ export const HUB_COPY = z.object({
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
-/** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror. */
+/** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror, 0 in an earlier life of it. */
 export type BranchReport = Pick<
   Hello,
   | 'instance'

@@ -12,6 +12,7 @@ import {
   areNamesNew,
   beginHub,
   bookWaiting,
+  epochOf,
   type FeedBranch,
   hasSettled,
   hasWaitingAcks,
@@ -130,11 +131,11 @@ export class Hub {
 
   /** Makes sure that the server has what it needs, and says again what it has lost. */
   async #check(): Promise<void> {
-    const { link, branches, mirror, clock, log } = this.#options;
+    const { link, branches, mirror, rows, clock, log } = this.#options;
     await this.catchUp();
     const stream = await link.prepare(branches.map(({ name }) => name));
-    if (await mirror.write((db) => noteStream(db, stream, clock.nowMs()))) {
-      log.info({}, 'the nats-server keeps messages in a new place; the last days are said again');
+    if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
+      log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
     }
     const { orders, stores } = mirror.read(unassigned);
     if (orders === 0) mirror.alarms.lower('hub.unassigned');
@@ -257,7 +258,8 @@ export class Hub {
       const options = { may: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
       this.#gate.noteCaused(branch, await mirror.write((db) => takeHello(db, branch, hello, options)));
     }
-    const { instance, mark, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
+    const mark = hello.epoch === mirror.read(epochOf) ? hello.mark : 0;
+    const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
     rows.saw(branch, { instance, mark, ...work, verdict, version }, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));

@@ -155,7 +155,8 @@ export class HubStore extends Store {
   /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
   async publish(): Promise<void> {
     const place = (await this.#link?.prepare([])) ?? '';
-    await this.parts.mirror.write((db) => noteStream(db, place, this.clock.nowMs()));
+    const branches = this.parts.state.hub.branches();
+    await this.parts.mirror.write((db) => noteStream(db, place, branches, this.clock.nowMs()));
     await this.hub.catchUp();
     while (await this.hub.publish());
   }

@@ -75,7 +75,7 @@ describe('a hub that is restored from a backup', () => {
     // The server has lost its files when the backup is made, so all of it is to be said again.
     server.lose();
     server.isDown = true;
-    await hub.parts.mirror.write((db) => noteStream(db, 'another place', hub.clock.nowMs()));
+    await hub.parts.mirror.write((db) => noteStream(db, 'another place', [], hub.clock.nowMs()));
     const file = await backUp(hub);
     await settle();
     await restore(chain, file);

@@ -115,10 +115,10 @@ export class SimulatedHub extends ChainStore {
 
   /** As the loop does: looks where the server keeps messages, then publishes all that waits. */
   async publish(): Promise<void> {
-    const { mirror } = this.parts;
+    const { mirror, state } = this.parts;
     const { clock } = this.world;
     const place = await this.#link.prepare([]);
-    await mirror.write((db) => noteStream(db, place, clock.nowMs()));
+    await mirror.write((db) => noteStream(db, place, state.hub.branches(), clock.nowMs()));
     await this.hub.catchUp();
     while (await this.hub.publish());
     await mirror.write((db) => pruneFeed(db, clock.nowMs()));
