@@ -8,7 +8,7 @@ import {
 } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { addToFeed, type SentOrder } from '../orders/branch-feed.ts';
+import { addToFeed, noteSent, type SentOrder } from '../orders/branch-feed.ts';
 import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
 import type { DownMessage, Result } from './link.ts';
@@ -111,13 +111,15 @@ function addOrders(
       seq,
     }),
   );
-  const assigned = sqlOf(db).rows<(typeof found)[number]>(
-    `SELECT order_id AS orderId, o.seq, ${IS_OPEN} AS open, o.forgotten_at NOT NULL AS forgotten
-     FROM unassigned_orders u JOIN orders o USING (order_id)
-     WHERE u.branch = @branch AND ${isOpen ? 'o.seq > @after' : 'o.seq < @after'} AND o.seq <= @seq`,
+  // Which a person gave to it, or which are another one's by now.
+  const others = sqlOf(db).rows<(typeof found)[number]>(
+    `SELECT order_id AS orderId, seq, ${IS_OPEN} AS open, forgotten_at NOT NULL AS forgotten FROM orders
+     WHERE order_id IN (SELECT order_id FROM unassigned_orders WHERE branch = @branch
+         UNION SELECT order_id FROM sent_orders WHERE branch = @branch AND moved = 1)
+       AND ${isOpen ? 'seq > @after' : 'seq < @after'} AND seq <= @seq`,
     { branch, after, seq },
   );
-  const page = [...found, ...assigned]
+  const page = [...found, ...others]
     .sort((a, b) => (isOpen ? a.seq - b.seq : b.seq - a.seq))
     .slice(0, LOOKED_AT);
   for (const { orderId, open, forgotten } of page) {
@@ -176,6 +178,7 @@ function addChanges(db: Database.Database, at: string): boolean {
 
 /** An order as it stands when it leaves. Its word is final, as a poll's is: the steps that led to it are not told again. */
 export function sendWhole(db: Database.Database, branch: string, orderId: string, at: string): void {
+  noteSent(db, branch, orderId);
   addToFeed(db, branch, 'order', null, { at, orderId });
 }
 

@@ -363,9 +363,14 @@ export function takeUp(
   return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
 
-/** Acknowledgements that wait, of orders that the hub has heard of and that are somebody's. */
+/**
+ * Acknowledgements that wait, of orders that the hub has heard of and that are somebody's. That of a branch which had
+ * the order before it became another's waits on: the order may come back.
+ */
 const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unassigned_orders u USING (order_id)
-  LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE coalesce(u.branch, s.branch) IS NOT NULL`;
+  LEFT JOIN feed_stores s ON s.store_id = o.store_external_id
+  WHERE coalesce(u.branch, s.branch) IS w.branch OR (coalesce(u.branch, s.branch) NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM sent_orders t WHERE t.order_id = w.order_id AND t.branch = w.branch))`;
 
 /**
  * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another

@@ -21,8 +21,8 @@ export interface SentOrder {
 export type FeedKind = 'order' | 'forget' | 'result' | 'catalog' | 'snapshot-begin' | 'snapshot-end';
 
 /**
- * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch. An order of
- * no known branch is noted and goes to nobody.
+ * In the transaction of a merge that brought an event: at a hub the order goes into the feed of its branch, and of those
+ * that had it before: they see whose it is now, and its end. An order of no known branch is noted.
  */
 export function feedOrder(db: Database.Database, merged: () => SentOrder): void {
   if (!isFeeding(db)) return;
@@ -30,17 +30,34 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const { orderId } = order.reading;
   const branch = branchOf(db, orderId);
   if (branch !== undefined) {
-    addToFeed(db, branch, 'order', order, { at: order.observedAt, orderId });
+    noteSent(db, branch, orderId);
     // It names its store by now.
     sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ? AND branch IS NULL', orderId);
   } else {
     const note = 'INSERT INTO unassigned_orders (order_id) VALUES (?) ON CONFLICT DO NOTHING';
     sqlOf(db).run(note, orderId);
   }
+  const move = `UPDATE sent_orders SET moved = (branch IS NOT @branch)
+    WHERE order_id = @orderId AND moved <> (branch IS NOT @branch)`;
+  sqlOf(db).run(move, { orderId, branch: branch ?? null });
+  for (const each of sentTo(db, orderId)) addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
+}
+
+/** That an order goes down to a branch. */
+export function noteSent(db: Database.Database, branch: string, orderId: string): void {
+  const note = 'INSERT INTO sent_orders (order_id, branch) VALUES (?, ?) ON CONFLICT DO NOTHING';
+  sqlOf(db).run(note, orderId, branch);
+}
+
+/** The branches that the order went down to and that the configuration still has. */
+function sentTo(db: Database.Database, orderId: string): string[] {
+  const sql = `SELECT branch FROM sent_orders JOIN feed_branches USING (branch)
+    WHERE order_id = ? AND catalog_key NOT NULL`;
+  return sqlOf(db).values<string>(sql, orderId);
 }
 
 /** The branch of an order: the one that a person assigned it to, else that of the store it names. */
-export function branchOf(db: Database.Database, orderId: string): string | undefined {
+function branchOf(db: Database.Database, orderId: string): string | undefined {
   const sql = `SELECT coalesce(u.branch, s.branch) FROM orders o LEFT JOIN unassigned_orders u USING (order_id)
     LEFT JOIN feed_stores s ON s.store_id = o.store_external_id WHERE o.order_id = ?`;
   return sqlOf(db).value<string | null>(sql, orderId) ?? undefined;
@@ -71,7 +88,7 @@ export function addToFeed(
   sqlOf(db).run('UPDATE feed_branches SET last_n = last_n + 1 WHERE branch = ?', branch);
 }
 
-/** The customer of an order is forgotten here: in what waits to go down, and then at the branch. */
+/** The customer of an order is forgotten here: in what waits to go down, and then at each branch that had it. */
 export function forgetInFeed(
   db: Database.Database,
   orderId: string,
@@ -87,8 +104,7 @@ export function forgetInFeed(
     const without: SentOrder = { source, observedAt, reading, raw, isForgotten: true };
     sqlOf(db).run('UPDATE feed SET body = ? WHERE feed_id = ?', JSON.stringify(without), feedId);
   }
-  const of = branchOf(db, orderId);
-  if (of !== undefined) addToFeed(db, of, 'forget', { orderId }, { at, orderId });
+  for (const branch of sentTo(db, orderId)) addToFeed(db, branch, 'forget', { orderId }, { at, orderId });
 }
 
 /** Whether orders go down to branches from here. */
@@ -105,6 +121,7 @@ export function endFeeding(db: Database.Database): void {
     'feed_branches',
     'feed_stores',
     'unassigned_orders',
+    'sent_orders',
     'handed_up',
     'catalog_news',
     'waiting_acks',

@@ -335,6 +335,52 @@ describe('what happens when', () => {
     expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
   });
 
+  it('an order goes to another branch', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    const id = idOf(1);
+    const shown = (store: BranchStore) =>
+      store.rows('SELECT store_external_id AS store, status, customer_email AS customer FROM orders');
+    await hub.order(1, 'B1', 'payment-approved');
+    await settle();
+    await hub.order(1, 'B2', 'payment-approved');
+    await hub.publish();
+    await one.parts.stores.write(({ reservations }) => reservations.acknowledge([id], 'inbox'));
+    await settle();
+    const asMoved = [{ store: 'B2', status: 'payment-approved', customer: 'ana@example.com' }];
+    expect([shown(one), shown(two)]).toEqual([asMoved, asMoved]);
+    // What its POS booked is not booked at the other branch.
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([]);
+    expect(hub.rows('SELECT order_id, branch FROM waiting_acks')).toEqual([{ order_id: id, branch: 'B1' }]);
+    // Nor does a snapshot forget it.
+    await one.stop();
+    one.loseMirror();
+    await one.start();
+    await settle();
+    expect(shown(one)).toEqual(asMoved);
+    await hub.order(1, 'B2', 'dispatched');
+    await hub.parts.mirror.forgetCustomers([id]);
+    await settle();
+    const atTheEnd = [{ store: 'B2', status: 'dispatched', customer: null }];
+    expect([shown(one), shown(two)]).toEqual([atTheEnd, atTheEnd]);
+  });
+
+  it('an order goes to another branch by mistake, and comes back: what its POS booked is booked', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await hub.order(1, 'B1');
+    await settle();
+    await hub.order(1, 'B2');
+    await one.parts.stores.write(({ reservations }) => reservations.acknowledge([idOf(1)], 'inbox'));
+    await settle();
+    await hub.order(1, 'B1');
+    await settle();
+    expect(hub.rows('SELECT order_id FROM order_acks')).toEqual([{ order_id: idOf(1) }]);
+    await hub.order(1, 'B1', 'ready');
+    await settle();
+    for (const branch of [one, two]) expect(branch.orders()).toEqual(hub.orders('B1'));
+  });
+
   it('something that came down cannot be applied', async () => {
     const { hub, branch, settle } = await running();
     await hub.parts.mirror.write((db) =>

@@ -59,7 +59,7 @@ function orderFaults({ hub, states }: ChainWorld, branch: SimulatedBranch, { kno
   return faults;
 }
 
-/** No byte of another branch's order. */
+/** No byte of an order that never was of this branch: here none goes to another one. */
 function foreignFaults({ sandbox, hub }: ChainWorld, branch: SimulatedBranch): string[] {
   const bytes = readdirSync(branch.directory)
     .filter((name) => !name.endsWith('-shm') && name !== 'inbox')
