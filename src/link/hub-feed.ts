@@ -181,7 +181,8 @@ export function noteStream(
   if (sqlOf(db).value<string | null>('SELECT stream FROM hub') === stream) return false;
   sqlOf(db).run('UPDATE hub SET stream = ?', stream);
   const marks = new Map(branches.map(({ branch, report }) => [branch, report?.mark]));
-  const again = 'UPDATE feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
+  const again =
+    'UPDATE feed SET published = 0 WHERE branch = ? AND n > ? AND published = 1 AND written_at >= ?';
   for (const branch of sqlOf(db).values<string>('SELECT branch FROM feed_branches')) {
     sqlOf(db).run(again, branch, marks.get(branch) ?? 0, isoUtc(nowMs - FEED_KEPT_MS));
   }

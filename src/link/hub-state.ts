@@ -28,14 +28,7 @@ export type HubCopy = z.infer<typeof HUB_COPY>;
 /** What a branch said last of itself; `mark`: the newest number of the feed that is in its mirror, 0 in an earlier life of it. */
 export type BranchReport = Pick<
   Hello,
-  | 'instance'
-  | 'mark'
-  | 'waiting'
-  | 'oldestWaitingAt'
-  | 'rejected'
-  | 'quarantined'
-  | 'verdict'
-  | 'version'
+  'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 >;
 
 export interface InvitedBranch {

@@ -40,7 +40,8 @@ export function feedOrder(db: Database.Database, merged: () => SentOrder): void 
   const move = `UPDATE sent_orders SET moved = (branch IS NOT @branch)
     WHERE order_id = @orderId AND moved <> (branch IS NOT @branch)`;
   sqlOf(db).run(move, { orderId, branch: branch ?? null });
-  for (const each of sentTo(db, orderId)) addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
+  for (const each of sentTo(db, orderId))
+    addToFeed(db, each, 'order', order, { at: order.observedAt, orderId });
 }
 
 /** That an order goes down to a branch. */

@@ -4,6 +4,8 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import type { Workplace } from '../../support/workplace.ts';
 
+type Place = Pick<Workplace, 'storage' | 'close'>;
+
 /** A disk of its own under the storage directory, until the workplace is closed. Needs root. */
 export interface SmallDisk {
   /** Takes all room that is left. */
@@ -12,7 +14,7 @@ export interface SmallDisk {
   free(): void;
 }
 
-export function mountSmallDisk(place: Workplace, megabytes: number): SmallDisk {
+export function mountSmallDisk(place: Place, megabytes: number): SmallDisk {
   const directory = place.storage;
   execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m,mode=2750`, 'tmpfs', directory]);
   beforeClose(place, () => void execFileSync('umount', ['-l', directory]));
@@ -68,7 +70,7 @@ export function mountFailingDisk(
   };
 }
 
-function beforeClose(place: Workplace, action: () => void): void {
+function beforeClose(place: Place, action: () => void): void {
   const { close } = place;
   place.close = () => {
     action();
