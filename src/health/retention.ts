@@ -296,7 +296,7 @@ class CustomerWatch {
     const toClean = 'SELECT value FROM marks WHERE name = ?';
     return mirror.read((db) => {
       if (customers !== null && customersOf(db, customers, 1).length > 0) return true;
-      return failingMs >= LATE_MS && (sqlOf(db).value(toClean, TO_CLEAN) ?? 0) > 0;
+      return failingMs >= LATE_MS && (sqlOf(db).value(toClean, TO_CLEAN) ?? 0) !== 0;
     });
   }
 }

@@ -5,13 +5,16 @@ import { PERSONAL_FIELDS, PERSONAL_ITEM_FIELDS, payloadWithoutCustomer } from '.
 import { knownOrder, ORDER_FIELDS } from './order-rows.ts';
 import { type OrderSpellings, snakeCase } from './spellings.ts';
 
-/** The mark that counts customers who were forgotten since the file was last written anew. */
+/**
+ * The mark that counts customers who were forgotten since the file was last written anew; below zero: it is, and its log
+ * still holds pages of before.
+ */
 export const TO_CLEAN = 'customers.to-clean';
 
 /** Something of a customer was deleted, of which bytes may be left in the file. The caller's transaction. */
 export function noteToClean(db: Database.Database): void {
   const sql =
-    'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = value + 1';
+    'INSERT INTO marks (name, value) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET value = max(value, 0) + 1';
   sqlOf(db).run(sql, TO_CLEAN);
 }
 

@@ -13,7 +13,7 @@ import {
 import { asTyped } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { sqlOf, walBytes } from '../db/sqlite.ts';
-import { LockWatch, WalCare } from '../db/wal.ts';
+import { LockWatch, truncateWal, WAL_BYTES_MAX, WalCare } from '../db/wal.ts';
 import { forgetCustomer, forgetQuarantined, TO_CLEAN } from './forget.ts';
 import { type FeedMemory, MirrorFile, newestSeq } from './mirror-file.ts';
 import type { MirroredOrder } from './mirrored-order.ts';
@@ -392,10 +392,13 @@ export class Mirror implements OrderKeeper {
   async clean(): Promise<boolean> {
     const waiting = this.read((db) => mark(db, TO_CLEAN)) ?? 0;
     if (waiting === 0) return true;
-    if (!(await this.#import.vacuum())) return false;
-    const sql = 'UPDATE marks SET value = 0 WHERE name = ? AND value = ?';
-    await this.write((db) => sqlOf(db).run(sql, TO_CLEAN, waiting));
-    return true;
+    const isAnew = waiting < 0;
+    // While a reader holds the log, each new file would stay in it.
+    if ((isAnew || this.walBytes() > WAL_BYTES_MAX) && !this.read(truncateWal)) return false;
+    const isClean = isAnew || (await this.#import.vacuum());
+    const sql = 'UPDATE marks SET value = ? WHERE name = ? AND value = ?';
+    await this.write((db) => sqlOf(db).run(sql, isClean ? 0 : -waiting, TO_CLEAN, waiting));
+    return isClean;
   }
 
   order(orderId: string): MirroredOrder | undefined {

@@ -4,13 +4,22 @@ import type Database from 'better-sqlite3';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { sqlOf } from '../../src/db/sqlite.ts';
+import { WAL_BYTES_MAX } from '../../src/db/wal.ts';
+import { usedBytes } from '../../src/health/retention.ts';
 import { payloadWithoutCustomer } from '../../src/orders/customer.ts';
 import type { Mirror } from '../../src/orders/mirror.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
 import { readOrderText } from '../../src/orders/order-reader.ts';
 import { replayEvents } from '../../src/orders/replay.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
-import { observation, openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
+import {
+  observation,
+  openTestMirror,
+  poll,
+  readerProcess,
+  receive,
+  sampleNotification,
+} from './open-test-mirror.ts';
 import { at, DAY_MS, run } from './retention-rig.ts';
 
 const spellings = compileSpellings();
@@ -182,17 +191,40 @@ describe('a customer who is forgotten', () => {
     expect(foundIn(path, [1])).toEqual([]);
   });
 
-  it('waits for a reader to let go of the log', async () => {
+  it('waits for a reader to let go of the log, which holds the mirror once at the most', async () => {
+    const { mirror, path } = openTestMirror();
+    await receive(mirror, orderOf(1, 'dispatched'), orderOf(2, 'dispatched'), orderOf(3, 'dispatched'));
+    for (let number = 10; number < 34; number++)
+      await receive(mirror, sampleNotification(number, { filling: 'x'.repeat(1_000_000) }));
+    const roomBytes = mirror.read(usedBytes) + WAL_BYTES_MAX;
+    const reader = await readerProcess(path);
+    expect(await mirror.forgetCustomer(idOf(1), () => {})).toBe(true);
+    expect(await mirror.clean()).toBe(false);
+    for (let hour = 1; hour <= 3; hour++) {
+      expect(await run(mirror, 20 + hour / 24)).toMatchObject({ isComplete: false });
+      expect(mirror.walBytes()).toBeLessThan(roomBytes);
+    }
+    // Who is forgotten now is not in what was written anew.
+    await mirror.forgetCustomers([idOf(2)]);
+    expect(await mirror.clean()).toBe(false);
+    expect(mirror.walBytes()).toBeLessThan(roomBytes);
+    await reader.end();
+    expect(await run(mirror, 21)).toMatchObject({ isComplete: true });
+    expect(foundIn(path, [1, 2])).toEqual([]);
+    expect(foundIn(path, [3]).length).toBeGreaterThan(5);
+    expect(mirror.walBytes()).toBeLessThan(WAL_BYTES_MAX);
+  });
+
+  it('is not written away a second time where only the log still holds pages of before', async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'));
-    const { openDatabase } = await import('../../src/db/sqlite.ts');
-    const reader = openDatabase({ path, mode: 0o640, readonly: true, busyTimeoutMs: 10 });
-    reader.exec('BEGIN; SELECT count(*) FROM orders');
-    reader.prepare('SELECT count(*) FROM orders').get();
+    const reader = await readerProcess(path);
     await mirror.forgetCustomers([idOf(1)]);
     expect(await mirror.clean()).toBe(false);
-    reader.exec('COMMIT');
-    reader.close();
+    const bytes = mirror.walBytes();
+    expect(await mirror.clean()).toBe(false);
+    expect(mirror.walBytes()).toBe(bytes);
+    await reader.end();
     expect(await mirror.clean()).toBe(true);
     expect(foundIn(path, [1])).toEqual([]);
   });

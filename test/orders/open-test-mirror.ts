@@ -1,3 +1,5 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -28,6 +30,26 @@ export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror
   const mirror = openMirror({ path, clock, ...options });
   onTestFinished(() => mirror.close());
   return { mirror, clock, path };
+}
+
+/** Another program that keeps a read of the mirror open until its end. */
+export async function readerProcess(
+  path: string,
+): Promise<{ pid: number | undefined; end: () => Promise<void> }> {
+  const database = new URL('../../node_modules/better-sqlite3', import.meta.url).pathname;
+  const program = `
+    const db = new (require(${JSON.stringify(database)}))(${JSON.stringify(path)}, { readonly: true });
+    db.exec('BEGIN'); db.prepare('SELECT count(*) FROM orders').get();
+    console.log('reading'); setInterval(() => {}, 1000);`;
+  const reader = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void reader.kill('SIGKILL'));
+  await once(reader.stdout, 'data');
+  const end = async () => {
+    const ended = once(reader, 'exit');
+    reader.kill('SIGKILL');
+    await ended;
+  };
+  return { pid: reader.pid, end };
 }
 
 export interface HeldNotification {

@@ -1,9 +1,8 @@
-import { spawn } from 'node:child_process';
 import Database from 'better-sqlite3';
-import { expect, it, onTestFinished } from 'vitest';
+import { expect, it } from 'vitest';
 import { findWalReaders, lockPids, READ_MARKS } from '../../src/db/wal.ts';
 import { quarantine } from '../../src/orders/order-queries.ts';
-import { openTestMirror, poll, receive, sampleNotification } from './open-test-mirror.ts';
+import { openTestMirror, poll, readerProcess, receive, sampleNotification } from './open-test-mirror.ts';
 
 it('commits are synced: every connection runs FULL', () => {
   const { mirror } = openTestMirror();
@@ -36,14 +35,7 @@ it('readers are told from the kernel table of locks', () => {
 it('a reader that holds the log is named in an alarm, which ends with it', async () => {
   const { mirror, path, clock } = openTestMirror();
   await receive(mirror, sampleNotification(1));
-  const database = new URL('../../node_modules/better-sqlite3', import.meta.url).pathname;
-  const program = `
-    const db = new (require(${JSON.stringify(database)}))(${JSON.stringify(path)}, { readonly: true });
-    db.exec('BEGIN'); db.prepare('SELECT count(*) FROM orders').get();
-    console.log('reading'); setInterval(() => {}, 1000);`;
-  const reader = spawn(process.execPath, ['-e', program], { stdio: ['ignore', 'pipe', 'inherit'] });
-  onTestFinished(() => void reader.kill('SIGKILL'));
-  await new Promise((resolve) => reader.stdout.once('data', resolve));
+  const reader = await readerProcess(path);
 
   const grow = Array.from({ length: 60 }, (_, i) => sampleNotification(1, { name: `${i},`.repeat(150_000) }));
   await receive(mirror, ...grow);
@@ -55,8 +47,7 @@ it('a reader that holds the log is named in an alarm, which ends with it', async
     { key: 'mirror.reader-holds-wal', message: expect.stringContaining(`process ${reader.pid}`) },
   ]);
 
-  reader.kill('SIGKILL');
-  await new Promise((resolve) => reader.on('exit', resolve));
+  await reader.end();
   await clock.advance(1_000);
   await receive(mirror, sampleNotification(2));
   expect(mirror.raisedAlarms()).toEqual([]);
