@@ -38,9 +38,11 @@ function normal(text: string): string | undefined {
   const digits = whole + fraction;
   const first = digits.search(/[1-9]/);
   if (first === -1) return '0';
-  const trimmed = digits.slice(first).replace(/0+$/, '');
+  // By hand: /0+$/ looks at the rest anew from every zero.
+  let end = digits.length;
+  while (digits[end - 1] === '0') end -= 1;
   const scale = whole.length - first + Number(exponent);
-  return `${sign === '-' ? '-' : ''}${trimmed}e${scale}`;
+  return `${sign === '-' ? '-' : ''}${digits.slice(first, end)}e${scale}`;
 }
 
 /** Levenshtein distance, with a swap of neighbours as one step. */

@@ -11,7 +11,7 @@ import {
   type RawItem,
   readChange,
 } from './change.ts';
-import { Csv, type DecimalSign } from './csv.ts';
+import { Csv, type DecimalSign, RECORD_LENGTH_MAX } from './csv.ts';
 
 /** Longest incomplete character at the end of a piece, less one. */
 const PENDING_MAX = 3;
@@ -121,6 +121,10 @@ class JsonArray implements ItemParser {
     if (this.#state === 'before') this.#open();
     if (this.#state === 'within') this.#scan(items);
     if (this.#state === 'after') this.#trailing(items);
+    if (this.#text.length - this.#start > RECORD_LENGTH_MAX) {
+      this.#state = 'over';
+      items.push(this.#place(neverEnds('element')));
+    }
     return items;
   }
 
@@ -131,7 +135,10 @@ class JsonArray implements ItemParser {
 
   #open(): void {
     const start = this.#text.search(/\S/);
-    if (start === -1) return;
+    if (start === -1) {
+      this.#text = '';
+      return;
+    }
     // The format was chosen by this bracket, or by a person.
     this.#state = 'within';
     this.#at = this.#start = this.#text[start] === '[' ? start + 1 : start;
@@ -182,16 +189,26 @@ class JsonArray implements ItemParser {
   }
 }
 
+function neverEnds(what: string): { fault: ChangeFault } {
+  return cut(`The ${what} that begins here is too long; nothing from it on was read.`);
+}
+
 /** NDJSON: one JSON value on each line; empty lines are passed over. */
 class JsonLines implements ItemParser {
   #rest = '';
   #line = 0;
   #index = 0;
+  #isOver = false;
 
   push(text: string): RawItem[] {
+    if (this.#isOver) return [];
     const lines = (this.#rest + text).split('\n');
     this.#rest = lines.pop() ?? '';
-    return lines.flatMap((line) => this.#item(line));
+    const items = lines.flatMap((line) => this.#item(line));
+    if (this.#rest.length <= RECORD_LENGTH_MAX) return items;
+    this.#isOver = true;
+    this.#rest = '';
+    return [...items, { index: this.#index, line: this.#line + 1, ...neverEnds('line') }];
   }
 
   end(): RawItem[] {

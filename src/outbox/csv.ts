@@ -241,8 +241,8 @@ function isSlipOf(name: string, column: string): boolean {
   return editDistance(name, column) <= most;
 }
 
-/** Longest record that is waited for; a quote that is never closed would swallow the whole file. */
-const RECORD_LENGTH_MAX = 1_000_000;
+/** Longest record that is waited for; one that never ends would be looked through again with each piece of the file. */
+export const RECORD_LENGTH_MAX = 1_000_000;
 
 interface CsvOptions {
   kind: ChangeKind;

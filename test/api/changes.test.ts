@@ -170,6 +170,18 @@ describe('handing changes over', () => {
     expect(answer.body.results).toMatchObject([{ state: 'pending' }, { state: 'rejected', code: 'cut' }]);
   });
 
+  it.each([
+    ['application/json', '[{"externalId":"A","qty":1},{"externalId":"'],
+    ['application/x-ndjson', '{"externalId":"A","qty":1}\n{"externalId":"'],
+  ])('names an item of %s that never ends, long before the body does', async (type, head) => {
+    const { post } = await open();
+    const body = `${head}${'a'.repeat(30 * 1024 * 1024)}`;
+    const answer = await post('/v1/stock', body, { 'content-type': type });
+    expect(answer.status).toBe(207);
+    expect(answer.body.results).toMatchObject([{ state: 'pending' }, { state: 'rejected', code: 'cut' }]);
+    expect(answer.body.results[1].message).toContain('is too long; nothing from it on was read');
+  });
+
   it.each(['text/plain', 'application/x-www-form-urlencoded', 'multipart/form-data; boundary=x'])(
     'refuses %s, which a web page could send unasked',
     async (type) => {

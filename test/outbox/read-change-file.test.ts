@@ -307,6 +307,11 @@ describe('JSON', () => {
     ]);
   });
 
+  it('is not held up by a number of very many zeros', async () => {
+    const text = `[{"externalId":"A","qty":1.${'0'.repeat(500_000)}1}]`;
+    expect(brief(await stock(text, 65_536))).toEqual([[0, 'bad-text']]);
+  });
+
   it('tells once of what follows its end, whatever the pieces', async () => {
     const text = `[{"externalId":"A","qty":1}] ${'[{"externalId":"B","qty":2}] '.repeat(20)}`;
     for (const size of [7, 10_000]) {
@@ -319,6 +324,30 @@ describe('JSON', () => {
     expect(brief(await stock(`[${items}`)).map((each) => Array.isArray(each))).toEqual([false, true]);
     expect(brief(await stock('[{"externalId":"A","qty":5}] x')).at(1)).toEqual([1, 'bad-text']);
   });
+
+  it.each([
+    ['json', '[{"externalId":"A","qty":5},{"externalId":"', 'a', [1, 'cut']],
+    ['json', '[{"externalId":"A","qty":5},', '[', [1, 'cut']],
+    ['ndjson', '{"externalId":"A","qty":5}\n{"externalId":"', 'a', [2, 'cut']],
+  ] as const)(
+    'gives up on an item of %s that never ends, and reads no further',
+    async (format, head, fill, fault) => {
+      const items: unknown[] = [];
+      let read = 0;
+      function* endless() {
+        yield encode(head);
+        for (; read < 200; read += 1) yield encode(fill.repeat(10_000));
+        yield encode(`\n{"externalId":"B","qty":6}\n`);
+      }
+      for await (const some of readChangeFile(endless(), 'stock', { format })) {
+        if (some.length === 0) continue;
+        items.push(...brief(some));
+        // Said at once, not at the end.
+        expect(read).toBeLessThan(110);
+      }
+      expect(items).toEqual([{ externalId: 'A', qty: 5 }, fault]);
+    },
+  );
 
   it('is read line by line as NDJSON', async () => {
     const text =
