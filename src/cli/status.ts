@@ -1,5 +1,6 @@
 import { shopName } from '../app/installation.ts';
 import type { Readers, storedVerdict } from '../app/readers.ts';
+import { configWarnings } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
@@ -137,7 +138,8 @@ export const status = command({
       const look = () => statusOf(cli, readers, config, judge);
       for (;;) {
         const report = await whenFree(clock, look, undefined, signal);
-        if (!options.watch) return { json: report, text: statusText(report) };
+        const above = configWarnings(config).map((warning) => `Warning: ${warning}\n`);
+        if (!options.watch) return { json: report, text: statusText(report), above: above.join('') };
         stdout.write((stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
         await clock.sleep(WATCH_EVERY_MS, signal);
         if (signal.aborted) return {};

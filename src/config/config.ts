@@ -256,6 +256,12 @@ export function configWarnings({
       `platform.base_url begins with http://, so the tokens go to ${host} in clear text: whoever is on the way can read and use them. Use https://.`,
     );
   }
+  // No fault: a store that runs so goes on getting its orders.
+  if (!stock.platformDeducts && !stock.holdBackUnbooked) {
+    warnings.push(
+      'stock.platform_deducts = false needs stock.hold_back_unbooked = true. Without it nothing is sent after an order, and the platform goes on selling what is gone until the POS hands over the next count.',
+    );
+  }
   const half = branches.filter(({ subsidiaryId, externalId }) => !subsidiaryId || !externalId);
   if (stock.holdBackUnbooked && half.length > 0) {
     const names = half.map(({ subsidiaryId, externalId }) => subsidiaryId ?? externalId).join(', ');

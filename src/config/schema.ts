@@ -223,7 +223,7 @@ export const FILE = z.object({
     platformDeducts: key(
       value.boolean,
       true,
-      'Whether the platform takes off its stock what it sells. false: each order has the stocks that it took sent again.',
+      'Whether the platform takes off its stock what it sells. false: each order has the stocks that it took sent again, which needs hold_back_unbooked = true.',
     ),
     safety: key(
       value.safety,

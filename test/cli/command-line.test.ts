@@ -68,6 +68,17 @@ describe('a right configuration', () => {
     expect(people.stdout + json.stdout).not.toMatch(/planted|eyJ/);
   });
 
+  test('that takes off the stock neither here nor at the platform is warned of, and the store goes on', async () => {
+    const env = { ...OF_A_STORE, TILLSYNC_STOCK_PLATFORM_DEDUCTS: 'false' };
+    const people = await tillsync(['config', 'check'], { env });
+    expect(people.code).toBe(0);
+    expect(people.stderr).toMatch(
+      /^Warning: stock\.platform_deducts = false .*stock\.hold_back_unbooked = true/,
+    );
+    const json = await tillsync(['config', 'check', '--json'], { env });
+    expect(JSON.parse(json.stdout)).toMatchObject({ ok: true, warnings: { length: 1 } });
+  });
+
   test('with a platform address that takes the tokens in clear over a network is warned of', async () => {
     const check = (url: string, ...more: string[]) =>
       tillsync(['config', 'check', ...more], {

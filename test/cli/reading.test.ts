@@ -188,6 +188,14 @@ describe('the state', () => {
     expect(stdout + JSON.stringify(document)).not.toContain('planted');
   });
 
+  test('warns of what the configuration asks for in vain', async () => {
+    expect((await invoke(['status'], { env })).stderr).toBe('');
+    const asked = { ...env, TILLSYNC_STOCK_PLATFORM_DEDUCTS: 'false' };
+    expect((await invoke(['status'], { env: asked })).stderr).toMatch(
+      /^Warning: stock\.platform_deducts = false needs stock\.hold_back_unbooked = true\./,
+    );
+  });
+
   test('is watched until the process is asked to end', async () => {
     const result = await invoke(['status', '--watch'], {
       env,

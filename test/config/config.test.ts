@@ -58,6 +58,14 @@ describe('a good file', () => {
     ]);
   });
 
+  test('that says of the platform what nobody acts upon warns of it', () => {
+    const text = `${MINIMAL}[stock]\nplatform_deducts = false\n`;
+    expect(configWarnings(configOf(`${text}hold_back_unbooked = true`))).toEqual([]);
+    expect(configWarnings(configOf(text))).toEqual([
+      expect.stringMatching(/stock\.platform_deducts = false needs stock\.hold_back_unbooked = true\./),
+    ]);
+  });
+
   test('has durations in milliseconds, sizes in bytes, addresses split and URLs without a last slash', () => {
     const config = configOf(
       `${MINIMAL}timeout = "1.5s"
