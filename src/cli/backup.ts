@@ -1,5 +1,7 @@
+import { resolve } from 'node:path';
 import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
 import { readConfig } from '../config/config.ts';
+import { credentialFile, secretVariable, serviceOf } from '../config/secrets.ts';
 import { configError } from '../config/source.ts';
 import { typedWords } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
@@ -39,7 +41,7 @@ export const backup = command({
     progress.step('copying and checking the mirror');
     const { clock, signal } = cli;
     const report = await writeBackup({
-      ...{ config, configFile, path: file, force, withTokens, clock, who: cli.who, signal },
+      ...{ config, env: cli.env, configFile, path: file, force, withTokens, clock, who: cli.who, signal },
     }).finally(() => progress.end());
     const { bytes, manifest, inboxFault } = report;
     const told = warnings(report);
@@ -53,7 +55,7 @@ export const backup = command({
 });
 
 function backupText(file: string, { bytes, manifest }: BackupReport, personalDataMs: number): string {
-  const { mirror, inbox, hasConfig, hasTokens, branches } = manifest;
+  const { mirror, inbox, hasConfig, hasTokens, branches, handedIn } = manifest;
   const handedOver = inbox && inbox.stockChanges + inbox.productChanges + inbox.orderAcks;
   return fields({
     backup: `${file}, ${bytes} bytes, read again and checked`,
@@ -68,6 +70,9 @@ function backupText(file: string, { bytes, manifest }: BackupReport, personalDat
     'not sent yet': `${mirror.unsentChanges} changes in the outbox, ${handedOver ?? 'unknown'} in the inbox`,
     configuration: hasConfig ? 'in it' : 'not in it, for it comes from the environment alone',
     tokens: hasTokens ? 'IN IT: whoever has the file can act for the company' : 'not in it',
+    ...(handedIn.length > 0 && {
+      secrets: `not in it, and copied by hand for a move: ${handedIn.join(', ')}`,
+    }),
     ...(branches !== undefined && { branches: `${branches}, by the public halves of their keys` }),
   });
 }
@@ -109,7 +114,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
   async run(call) {
     const { cli, options, argument: file } = call;
     const { clock, signal } = cli;
-    const { openBackup, readBackup } = await import('../support/backup.ts');
+    const { handedIn, openBackup, readBackup } = await import('../support/backup.ts');
     if (options.check) {
       const { manifest } = await readBackup(file, { signal });
       return { json: manifest, text: `${file} is whole.\n${describe(manifest)}` };
@@ -126,7 +131,10 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
     const report = await restoreBackup({ path: file, file: descriptor, config, clock, signal, who: cli.who });
     const configKeptAt = asRoot(() => found.write());
     const { directory, manifest } = report;
+    const here = handedIn(config, configFile, cli.env);
+    const missingSecrets = manifest.handedIn.filter((name) => !here.includes(name) && !USED_UP.has(name));
     const advice = [
+      ...secretAdvice(missingSecrets, configFile),
       ...adviceFor(report, isoUtc(clock.nowMs()).slice(0, 10)),
       ...configAdvice(found, configKeptAt, file),
     ];
@@ -135,7 +143,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       advice.unshift(`The backup is of ${manifest.platform}, but the configuration talks to ${host}.`);
     }
     return {
-      json: { ...report, configFile, configuration: origin, configKeptAt, advice },
+      json: { ...report, configFile, configuration: origin, configKeptAt, missingSecrets, advice },
       text: `${directory} was restored.\n${describe(manifest)}${advice.map((line) => `${line}\n`).join('')}`,
     };
   },
@@ -154,6 +162,19 @@ function describe(manifest: Manifest): string {
     tokens: hasTokens ? 'in it' : 'not in it',
     ...(branches !== undefined && { branches }),
   });
+}
+
+/** Tokens serve at first only: since then those in state.db do. */
+const USED_UP: ReadonlySet<string> = new Set(['refresh-token', 'access-token']);
+
+/** Where to put what no backup has. */
+function secretAdvice(names: readonly string[], configFile: string): string[] {
+  if (names.length === 0) return [];
+  const service = serviceOf(resolve(configFile));
+  const missing = `In no backup, and not on this machine, are the secrets ${names.join(', ')}. Before the start`;
+  if (service === undefined) return [`${missing}, set them: ${names.map(secretVariable).join(', ')}`];
+  const files = names.map((name) => credentialFile(service, name)).join(', ');
+  return [`${missing}, put them (mode 0600) into ${files}, and run: sudo systemctl daemon-reload`];
 }
 
 const TOKENS_ADVICE = {

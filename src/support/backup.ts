@@ -11,7 +11,7 @@ import {
   statSync,
 } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, join, resolve } from 'node:path';
 import { pipeline } from 'node:stream/promises';
 import { createGunzip } from 'node:zlib';
 import * as z from 'zod';
@@ -19,8 +19,11 @@ import { asRoot, isActing, isReadable, programVersion, requireRights } from '../
 import { noMirror } from '../app/readers.ts';
 import { RUNNING, storagePaths } from '../app/storage.ts';
 import { openState } from '../app/stores.ts';
+import { hookNames } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isHub } from '../config/roles.ts';
+import { readSecrets, secretsByName, serviceOf } from '../config/secrets.ts';
+import type { Environment } from '../config/source.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
@@ -77,6 +80,8 @@ const manifestSchema = z.object({
   hasTokens: z.boolean(),
   /** Of a hub: branches whose public keys are in it. */
   branches: count.optional(),
+  /** Names of the secrets that were handed in: what they are is in no backup. Older ones do not say it. */
+  handedIn: z.array(z.string()).default([]),
 });
 
 export type Manifest = z.infer<typeof manifestSchema>;
@@ -327,8 +332,15 @@ function judge(error: unknown, path: string, signal: AbortSignal | undefined): T
   return toStorageError(error, path);
 }
 
+/** Names of the secrets that this machine hands in; none where one of them has a fault. */
+export function handedIn(config: Config, configFile: string, env: Environment): string[] {
+  const read = asRoot(() => readSecrets(env, serviceOf(resolve(configFile)), hookNames(config)));
+  return 'secrets' in read ? [...secretsByName(read.secrets).keys()] : [];
+}
+
 export interface BackupOptions {
   config: Config;
+  env: Environment;
   /** Where the configuration was read from; left out of the backup when it is no file. */
   configFile: string;
   path: string;
@@ -391,6 +403,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
       hasConfig: config.length > 0,
       hasTokens: secrets !== null,
       ...(hub && { branches: hub.branches }),
+      handedIn: handedIn(options.config, options.configFile, options.env),
     };
     yield textFile(MANIFEST, `${JSON.stringify(manifest, null, 2)}\n`);
     yield* small;

@@ -1,8 +1,10 @@
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  appendFileSync,
   copyFileSync,
   existsSync,
+  mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
@@ -173,6 +175,39 @@ describe('backup and restore', () => {
       expect(result.document.error.hint).toContain('another backup');
     }
     expect(listing(place.storage)).toEqual(before);
+  }, 60_000);
+
+  it('tells which secrets are not handed in where it is restored, also without a word of them in it', async () => {
+    const daemon = await place.run();
+    expect(await daemon.end('SIGTERM')).toBe(0);
+    appendFileSync(place.configFile, '[[hooks]]\nname = "pos"\nurl = "https://pos.invalid"\n');
+    const handIn = (...names: string[]) => {
+      const directory = path.join(place.directory, `credentials-${names.length}`);
+      mkdirSync(directory);
+      for (const name of names) writeFileSync(path.join(directory, name), 'https://pos.invalid/4711');
+      place.env.CREDENTIALS_DIRECTORY = directory;
+    };
+    handIn('alarm-url', 'hook-pos', 'hook-pos-url');
+    const made = await json('backup', file);
+    const names = ['refresh-token', 'alarm-url', 'webhook-secret', 'hook-pos', 'hook-pos-url'];
+    expect(made.document.handedIn).toEqual(names);
+
+    handIn('hook-pos');
+    delete place.env.TILLSYNC_REFRESH_TOKEN;
+    const restored = await json('restore', file);
+    expect(restored.document.missingSecrets).toEqual(['alarm-url', 'hook-pos-url']);
+    expect(restored.document.advice[0]).toContain('set them: TILLSYNC_ALARM_URL, TILLSYNC_HOOK_POS_URL');
+    expect(made.stdout + restored.stdout).not.toContain('4711');
+
+    const opened = path.join(place.directory, 'opened');
+    mkdirSync(opened);
+    execFileSync('tar', ['-xzf', file, '-C', opened]);
+    const manifest = path.join(opened, 'manifest.json');
+    const { handedIn: _, ...older } = JSON.parse(readFileSync(manifest, 'utf8'));
+    writeFileSync(manifest, JSON.stringify(older));
+    const listed = older.files.map((each: { name: string }) => each.name);
+    execFileSync('tar', ['--format=ustar', '-czf', file, '-C', opened, 'manifest.json', ...listed]);
+    expect((await json('restore', file)).document.missingSecrets).toEqual([]);
   }, 60_000);
 
   it('brings a store to a machine that has nothing, and sends nothing old by itself', async () => {

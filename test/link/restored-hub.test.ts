@@ -13,8 +13,8 @@ const OUTBOX = `SELECT json_extract(body, '$.externalId') AS id, json_extract(bo
 async function backUp(hub: HubStore, withTokens = false) {
   const file = path.join(hub.directory, `backup-${withTokens}.tar.gz`);
   await writeBackup({
-    ...{ config: hub.parts.config, configFile: '/nowhere/config.toml', path: file, force: true },
-    ...{ withTokens, clock: hub.clock, who: 'cli ana' },
+    ...{ config: hub.parts.config, env: {}, configFile: '/nowhere/config.toml' },
+    ...{ path: file, force: true, withTokens, clock: hub.clock, who: 'cli ana' },
   });
   return file;
 }
