@@ -158,6 +158,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
   const skewMs = () => platform.clock.skewMs();
   const stores = new MirrorStores({
     ...{ mirror, branches, areApart: isHub(config), clock, skewMs },
+    ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),
     guards: config.guard,
   });
@@ -172,7 +173,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
     mirror,
     platform,
     webhookSecrets,
-    branches,
+    branches: configuredBranches(config, mirror),
     /** Catalogue and outbox in the mirror. */
     stores,
     outbox: new Outbox({

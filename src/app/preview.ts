@@ -1,3 +1,4 @@
+import { isBranch } from '../config/roles.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { MirrorValues } from '../outbox/calls.ts';
@@ -228,13 +229,15 @@ export function planInventory<T extends { change: StockChange }>(
 ): InventoryPlan<T> {
   const { stores, config } = parts;
   return stores.read((at) => {
-    requireCatalog(at);
+    requireCatalog(at, config);
     const { stocks, keyOf } = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
     // What the mirror has of these is not the last word, so any count for them is news.
     for (const key of unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked })) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
+    // What the platform has already, its hub judges.
+    if (isBranch(config)) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
     // Below the safety stock many counts look alike at the platform; the last one must be known all the same.
     const counts = at.safety.list().length === 0 ? undefined : at.ledger.counts();
@@ -278,11 +281,15 @@ export function planInventory<T extends { change: StockChange }>(
   });
 }
 
-function requireCatalog({ lookup }: Stores): void {
+function requireCatalog({ lookup }: Stores, config: Parts['config']): void {
   if (lookup.isComplete) return;
   throw new TillsyncError(
     'not-found',
     'The catalogue was never read whole, so there is nothing to compare an inventory with. Nothing was taken.',
-    { hint: 'Read it first: {tillsync} sync products' },
+    {
+      hint: isBranch(config)
+        ? 'It comes from the hub, which has to know the subsidiary_id of this branch. How both fare: {tillsync} status'
+        : 'Read it first: {tillsync} sync products',
+    },
   );
 }

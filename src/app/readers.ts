@@ -1,4 +1,5 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
+import { subsidiaryOf } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
@@ -70,14 +71,29 @@ export function readStores(
   return new MirrorStores({ mirror, branches: configuredBranches(config), clock });
 }
 
-/** A branch of a hub is its own only one, by the name that the hub gave it. */
-export function configuredBranches({ branches, link }: Pick<Config, 'branches' | 'link'>): Branch[] {
-  if (link.hub !== '') return [{ subsidiaryId: null, externalId: link.branch }];
+/**
+ * A branch of a hub is its own only one, by the name that the hub gave it, and where its catalogue is there (`mirror`) by
+ * the id of its stocks.
+ */
+export function configuredBranches(
+  { branches, link }: Pick<Config, 'branches' | 'link'>,
+  mirror?: Pick<Mirror, 'read'>,
+): Branch[] {
+  if (isBranch({ link })) {
+    const own = { subsidiaryId: null, externalId: link.branch };
+    const subsidiaryId = mirror?.read((db) => subsidiaryOf(db, own, [own])) ?? null;
+    return [{ subsidiaryId, externalId: subsidiaryId === link.branch ? null : link.branch }];
+  }
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
 }
 
-/** The safety stock of the configuration. */
-export function configuredSafety({ stock, branches }: Pick<Config, 'stock' | 'branches'>): SafetyRule[] {
+/** The safety stock of the configuration; none at a branch of a hub, which alone keeps stock back. */
+export function configuredSafety({
+  stock,
+  branches,
+  link,
+}: Pick<Config, 'stock' | 'branches' | 'link'>): SafetyRule[] {
+  if (isBranch({ link })) return [];
   const ofCompany = { sku: null, subsidiaryId: null, qty: stock.safety };
   const ofBranches = branches.flatMap(({ subsidiaryId, safety: qty }) =>
     subsidiaryId === undefined || qty === undefined ? [] : [{ sku: null, subsidiaryId, qty }],

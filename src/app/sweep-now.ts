@@ -1,5 +1,6 @@
 import type { Branch } from '../catalog/product.ts';
 import { type SweepReport, type SweepRequest, sweepAll } from '../catalog/sweep.ts';
+import { isBranch } from '../config/roles.ts';
 import { TillsyncError } from '../core/errors.ts';
 import type { ProductChange, StockChange } from '../outbox/change.ts';
 import type { Parts } from './parts.ts';
@@ -49,8 +50,13 @@ export interface ChosenBranch {
 }
 
 /** `name`: one of the ids of a configured branch; without it, changes stay as they are. Throws `usage`. */
-export function chosenBranch(branches: readonly Branch[], name: string | undefined): ChosenBranch {
-  if (name === undefined) {
+export function chosenBranch(
+  { branches, config }: Pick<Parts, 'branches' | 'config'>,
+  name: string | undefined,
+): ChosenBranch {
+  const branch = name === undefined ? undefined : namedBranch(branches, name);
+  // At a branch of a hub there are no other stocks.
+  if (branch === undefined || isBranch(config)) {
     const ids = branches.flatMap(({ subsidiaryId }) => (subsidiaryId === null ? [] : [subsidiaryId]));
     // With a branch of unknown id among them, nobody can tell its stocks from those of other branches.
     return {
@@ -58,7 +64,6 @@ export function chosenBranch(branches: readonly Branch[], name: string | undefin
       subsidiaryIds: ids.length === branches.length ? new Set(ids) : undefined,
     };
   }
-  const branch = namedBranch(branches, name);
   const { subsidiaryId } = branch;
   if (subsidiaryId === null) {
     throw new TillsyncError(

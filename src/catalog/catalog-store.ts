@@ -112,10 +112,12 @@ export class CatalogStore {
   readonly #clock: Clock;
   readonly #writer: ProductWriter;
   readonly #db: Database.Database;
+  readonly #branches: readonly Branch[];
   readonly #sql: ReturnType<typeof statements>;
 
-  constructor({ db, clock }: { db: Database.Database; clock: Clock }) {
+  constructor({ db, branches, clock }: { db: Database.Database; branches: readonly Branch[]; clock: Clock }) {
     this.#db = db;
+    this.#branches = branches;
     this.#clock = clock;
     this.#writer = new ProductWriter(db);
     this.#sql = statements(db);
@@ -207,6 +209,18 @@ export class CatalogStore {
     for (const id of lost) {
       this.#sql.markVanished.run(at, at, id);
       this.#sql.dropMappings.run(id);
+    }
+  }
+
+  /** At a branch: all that its hub has read is here. Nothing was read here, so this confirms no quantity. */
+  noteWhole(): void {
+    const nowMs = this.#clock.nowMs();
+    const at = isoUtc(nowMs);
+    for (const branch of this.#branches) {
+      this.#sql.putSweep.run({
+        ...{ branch: branchKey(branch), subsidiaryId: null, startedAt: at, completedAt: at },
+        ...{ completedMs: nowMs, asOfSeq: 0, pages: 0, products: 0 },
+      });
     }
   }
 

@@ -25,7 +25,7 @@ const unmapped = command({
     withReaders(call, async ({ mirror }, config) => {
       const { configuredBranches } = await import('../app/readers.ts');
       const { branch, csv } = call.options;
-      const all = configuredBranches(config);
+      const all = configuredBranches(config, mirror);
       const branches = branch === undefined ? all : [namedBranch(all, branch)];
       const products = mirror.read((db) => unmappedSkus(db, all, branches));
       if (csv) return { csv: csvText(products, CSV) };

@@ -197,7 +197,8 @@ const list = command({
       const { csv, decimal, limit = csv ? Number.MAX_SAFE_INTEGER : LISTED } = call.options;
       const timeZone = config.orders.timezone;
       const ends = [instant('--day', day, timeZone, 'end'), instant('--before', before, timeZone)];
-      const named = branch === undefined ? undefined : namedBranch(configuredBranches(config), branch);
+      const named =
+        branch === undefined ? undefined : namedBranch(configuredBranches(config, mirror), branch);
       const filter = {
         ...{ limit, status, open, due, code, customer, text, unbooked },
         createdFrom: instant('--day', day, timeZone),

@@ -104,7 +104,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   return withParts(call, async (tools) => {
     const { planInventory, previewChanges } = await import('../app/preview.ts');
     const { parts, progress } = tools;
-    const branch = chosenBranch(parts.branches, options.branch);
+    const branch = chosenBranch(parts, options.branch);
     const problems: Problem[] = [];
     const lines: (ItemPlace & Change)[] = [];
     let items = 0;

@@ -1,6 +1,7 @@
 import { namedBranch } from '../app/sweep-now.ts';
 import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
+import { isBranch } from '../config/roles.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type LedgerStock, type SafetyRule, safetyName } from '../outbox/stock-ledger.ts';
 import { printable } from './cli.ts';
@@ -81,6 +82,12 @@ const safety = command({
     const isRight = options.remove ? sku !== undefined && quantity === undefined : others.length === 0;
     if (!isRight)
       throw new TillsyncError('usage', 'Give a sku and a quantity, or a sku and --remove, or nothing.');
+    const isShown = sku === undefined || (quantity === undefined && !options.remove);
+    if (!isShown && isBranch(loadConfig(sourceOf(call)))) {
+      throw new TillsyncError('usage', 'This is a branch: only its hub keeps stock back.', {
+        hint: 'Run the command at the hub.',
+      });
+    }
     const branch = options.branch === undefined ? undefined : await configuredBranch(call, options.branch);
     if (branch && (sku === undefined || branch.subsidiaryId === null)) {
       throw new TillsyncError(
@@ -92,8 +99,7 @@ const safety = command({
       );
     }
     const subsidiaryId = branch?.subsidiaryId ?? null;
-    if (sku === undefined || (quantity === undefined && !options.remove))
-      return shownSafety(call, sku, subsidiaryId);
+    if (isShown) return shownSafety(call, sku, subsidiaryId);
     return changedSafety(call, sku, subsidiaryId, options.remove ? null : safetyQty(quantity));
   },
 });

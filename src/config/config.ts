@@ -247,8 +247,14 @@ export function configWarnings({
   platform,
   stock,
   branches,
-}: Pick<Config, 'platform' | 'stock' | 'branches'>): string[] {
+  link,
+}: Pick<Config, 'platform' | 'stock' | 'branches' | 'link'>): string[] {
   const warnings: string[] = [];
+  if (isBranch({ link }) && stock.safety > 0) {
+    warnings.push(
+      'stock.safety says nothing at a branch: only its hub keeps stock back. Set it there, in [stock] or as safety of this branch in [[branches]].',
+    );
+  }
   if (platform.baseUrl === '') return warnings;
   const { protocol, hostname, host } = new URL(platform.baseUrl);
   if (protocol !== 'https:' && !isLoopback(hostname.replace(/^\[(.*)\]$/, '$1'))) {

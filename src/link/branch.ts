@@ -239,6 +239,9 @@ export class BranchFollower {
     if (answer.seq > mirror.newestSeq())
       await mirror.write((db) => continueFeedAfter(db, answer.seq + FEED_JUMP));
     await this.#adopt(answer);
+    if (answer.hasCatalog && !stores.read(({ lookup }) => lookup.isComplete)) {
+      await stores.write(({ catalog }) => catalog.noteWhole());
+    }
     if (mirror.read((db) => isAgreed(db, answer, question.isOwnLine))) {
       await mirror.write((db) => noteUp(db, answer.upTo));
       // Where only the answer was lost, nothing is left that would say so.

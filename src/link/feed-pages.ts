@@ -11,7 +11,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed, noteSent, type SentOrder } from '../orders/branch-feed.ts';
 import { IS_OPEN, type OrderFields, type OrderReading } from '../orders/order.ts';
 import { orderById } from '../orders/order-queries.ts';
-import type { DownMessage, Result } from './link.ts';
+import type { DownMessage, Hello, Result } from './link.ts';
 
 /*
  * What a hub puts into its feeds by pages, once nothing else waits to go down: snapshots, and changes of the catalogue.
@@ -154,15 +154,27 @@ interface Changed {
   rev: number;
 }
 
+const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
+  OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
+
 /** Branches that do not know yet how the catalogue has changed, those first that are farthest behind. */
 function changedBranches(db: Database.Database): Changed[] {
   return sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b
-     WHERE line IS NOT NULL AND catalog_key IS NOT NULL AND (
-       EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND c.rev > b.catalog_rev)
-       OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))
+     WHERE line IS NOT NULL AND catalog_key IS NOT NULL AND ${HAS_NEWS}
      ORDER BY catalog_rev, branch LIMIT ${CHANGED_AT_ONCE}`,
   );
+}
+
+/** Whether a branch that is there has the catalogue as it is now; not where nobody knows which stocks are its own. */
+export function hasCatalog(
+  db: Database.Database,
+  branch: string,
+  { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>,
+): boolean {
+  const sql = `SELECT 1 FROM hub, feed_branches b WHERE b.branch = ? AND hub.epoch = ? AND b.last_n = ?
+    AND b.subsidiary_id IS NOT NULL AND b.snapshot_stage IS NULL AND NOT ${HAS_NEWS}`;
+  return sqlOf(db).row(sql, branch, epoch, mark) !== undefined;
 }
 
 function addChanges(db: Database.Database, at: string): boolean {

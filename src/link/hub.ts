@@ -7,7 +7,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';
-import { addPage, composed, hasPage } from './feed-pages.ts';
+import { addPage, composed, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
   beginHub,
@@ -246,7 +246,7 @@ export class Hub {
   }
 
   async #hello(branch: string, asked: unknown): Promise<string> {
-    const { mirror, rows, clock } = this.#options;
+    const { mirror, stores, rows, clock } = this.#options;
     const hello = HELLO.parse(asked);
     if (!hello.isStart) {
       const replaced = this.#replaced(branch, hello.instance);
@@ -267,6 +267,7 @@ export class Hub {
       ...mirror.read((db) => lineOf(db, branch, hello.line)),
       isLineKnown,
       published: mirror.read((db) => publishedTo(db, branch)),
+      hasCatalog: stores.read(({ db, lookup }) => lookup.isComplete && hasCatalog(db, branch, hello)),
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),

@@ -107,6 +107,8 @@ export const HELLO_ANSWER = z.object({
   seq: z.number().int().min(0).default(0),
   /** Up to this number the branch's feed was given to the server. */
   published: z.number().int().min(0).default(0),
+  /** Whether all that the hub has read of the catalogue, of each branch whole, had come to the branch that asked. */
+  hasCatalog: z.boolean().default(false),
   /** How the hub's own orders come in, by its clock. */
   freshness: z.array(freshness),
   /** The hub's clock now, in milliseconds since 1970; null: a hub of before does not say. */

@@ -1,5 +1,6 @@
 import type Database from 'better-sqlite3';
 import type { BranchDirectory, CatalogLookup, CatalogMapping } from '../catalog/product.ts';
+import { subsidiaryOf } from '../catalog/unmapped.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
@@ -30,6 +31,8 @@ export interface OutboxIntakeOptions {
   clock: Clock;
   catalog: CatalogLookup;
   branches: BranchDirectory;
+  /** At a branch of a hub: what the hub calls it. */
+  ownName?: string | undefined;
 }
 
 export interface AcceptOptions {
@@ -105,7 +108,18 @@ export class OutboxIntake {
   /** Finds the target of a change in the mirror; `alreadyRead`: its product was just read from the platform. */
   resolve(change: Change, alreadyRead = false): Resolution {
     const holdsBack = change.kind === 'stock' && this.#reservations.holdsBack;
-    return resolveChange(change, { ...this.#options, alreadyRead, holdsBack });
+    return resolveChange(this.#withoutOwnName(change), { ...this.#options, alreadyRead, holdsBack });
+  }
+
+  /** At a branch of a hub all stocks are its own: who names it and who does not mean the same one. */
+  #withoutOwnName<T extends HandedOver>(item: T): T {
+    const { db, ownName } = this.#options;
+    if (ownName === undefined || !('change' in item) || item.kind !== 'stock') return item;
+    const own = { subsidiaryId: null, externalId: ownName };
+    const isOther = (name?: string) =>
+      name !== undefined && name !== ownName && name !== subsidiaryOf(db, own, [own]);
+    const { subsidiaryId, subsidiaryExternalId, ...change } = item.change;
+    return isOther(subsidiaryId) || isOther(subsidiaryExternalId) ? item : { ...item, change };
   }
 
   /** One acceptance for each item that is taken, in order; a bad one takes nothing from its neighbours. */
@@ -233,7 +247,8 @@ export class OutboxIntake {
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
 
-  #placed(item: HandedOver): Placed {
+  #placed(given: HandedOver): Placed {
+    const item = this.#withoutOwnName(given);
     const open = { item, zeroedAt: null, hold: undefined };
     if ('fault' in item) return { ...open, resolution: null, target: UNREADABLE };
     const resolution = this.resolve(item);

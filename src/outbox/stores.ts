@@ -18,6 +18,8 @@ export interface MirrorStoresOptions {
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
+  /** At a branch of a hub: what the hub calls it. */
+  ownName?: string | undefined;
   clock: Clock;
   /** By how much the platform's clock is ahead of this machine's; undefined: not known. */
   skewMs?: (() => number | undefined) | undefined;
@@ -41,18 +43,28 @@ export class Stores {
   readonly queries: OutboxQueries;
   readonly audit: Audit;
   readonly #clock: Clock;
+  readonly #branches: readonly Branch[];
   #catalog: CatalogStore | undefined;
   #catalogQueries: CatalogQueries | undefined;
 
   constructor(
     db: Database.Database,
-    { branches, areApart, clock, skewMs, safety, guards = GUARDS_OFF }: Omit<MirrorStoresOptions, 'mirror'>,
+    {
+      branches,
+      areApart,
+      ownName,
+      clock,
+      skewMs,
+      safety,
+      guards = GUARDS_OFF,
+    }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
     this.db = db;
     this.#clock = clock;
+    this.#branches = branches;
     this.lookup = new MirrorCatalog({ db, branches });
     const directory = branchDirectory(branches, areApart);
-    const options = { db, clock, catalog: this.lookup, branches: directory, skewMs, safety };
+    const options = { db, clock, catalog: this.lookup, branches: directory, ownName, skewMs, safety };
     this.safety = new SafetyStock(db);
     this.ledger = new StockLedger(db);
     this.reservations = new Reservations(options);
@@ -66,7 +78,7 @@ export class Stores {
 
   // These two prepare all their statements when they are made; few processes need them.
   get catalog(): CatalogStore {
-    this.#catalog ??= new CatalogStore({ db: this.db, clock: this.#clock });
+    this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.#clock });
     return this.#catalog;
   }
 

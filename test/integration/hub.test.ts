@@ -1,4 +1,4 @@
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { jetstream } from '@nats-io/jetstream';
 import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
@@ -213,6 +213,29 @@ describe.skipIf(!hasNatsServer)('a hub and its branches over nats-server', () =>
     insert('B2', price, own.sku, Number(before) + 10, 'price-2');
     await until('B2 is heard', () => outboxOf(branch('B2').storage, 'price-2')?.state === 'done');
   });
+
+  it('takes a whole inventory of a branch, and a count by sku that names the branch, for the same stock', async () => {
+    const { storage, env } = branch('B1');
+    const isWhole = () => rowsOf(storage, 'SELECT 1 FROM sweeps').length === 1;
+    await until('the branch knows that it has the catalogue', isWhole, 60_000);
+    const { sku, externalId } = product('sub-1');
+    const file = path.join(chain.directory, 'whole.csv');
+    writeFileSync(file, `external_id;qty\n${externalId};17\n`);
+    const words = ['push', 'stock', file, '--full', '--branch', 'B1', '--wait'];
+    const pushed = await runCommand(env, words);
+    expect(pushed, pushed.stderr).toMatchObject({ code: 0 });
+    expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(17);
+    const bySku =
+      "INSERT INTO stock_changes (sku, subsidiary_external_id, qty, reference) VALUES (?, 'B1', 18, ?)";
+    insert('B1', bySku, sku, 'by-sku-b1');
+    await until('it is settled', () => outboxOf(storage, 'by-sku-b1')?.state === 'done');
+    expect(hub.sandbox.control.stockOf(sku, 'sub-1')).toBe(18);
+    const targets = "SELECT DISTINCT target FROM outbox WHERE reference = 'by-sku-b1' OR source = 'cli'";
+    expect(rowsOf(storage, targets)).toEqual([{ target: `sku:${sku}@sub-1` }]);
+    const safety = await runCommand(env, ['stock', 'safety', String(sku), '5']);
+    expect(safety).toMatchObject({ code: 2, stdout: '' });
+    expect(safety.stderr).toContain('Run the command at the hub.');
+  }, 120_000);
 
   it('takes an invitation once', async () => {
     const env = { ...branch('B2').env, TILLSYNC_CONFIG: path.join(chain.directory, 'again.toml') };

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -191,6 +191,7 @@ export class HubStore extends Store {
 
 export class BranchStore extends Store {
   readonly name: string;
+  readonly configFile: string;
   protected readonly config: Config;
   readonly server: InProcessServer;
   /** As its own page tells it. */
@@ -202,12 +203,15 @@ export class BranchStore extends Store {
     super(clock, own);
     this.server = server;
     this.name = name;
-    this.config = configOf(`
+    this.configFile = path.join(this.directory, 'config.toml');
+    const text = `
       [storage]
       directory = ${JSON.stringify(this.directory)}
       [link]
       hub = "nats://127.0.0.1:4222"
-      branch = "${name}"`);
+      branch = "${name}"`;
+    this.config = configOf(text);
+    writeFileSync(this.configFile, text);
   }
 
   async start(): Promise<void> {
