@@ -142,6 +142,8 @@ function shownSafety(call: Call, sku: string | undefined, subsidiaryId: string |
     } as const;
     return {
       json: { rules, stocks: counted },
+      ...(isBranch(config) &&
+        rules.length > 0 && { above: 'At a branch none of this holds: set it at the hub.\n' }),
       text: rules.length === 0 ? 'Nothing is kept back.\n' : table(rules, columns, ['KEPT BACK']),
       ...(counted.length > 0 && { below: offeredText(counted) }),
     };

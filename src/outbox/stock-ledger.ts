@@ -312,9 +312,12 @@ export function lessSafety(qty: number, safetyQty: number): number {
  */
 export class SafetyStock {
   readonly #sql: Sql;
+  readonly #isKept: boolean;
 
-  constructor(db: Database.Database) {
+  /** `isKept`: false at a branch of a hub, where rules of a time before may be left. */
+  constructor(db: Database.Database, isKept = true) {
     this.#sql = sqlOf(db);
+    this.#isKept = isKept;
   }
 
   /** Makes those of the configuration, which name no product, exactly these. */
@@ -356,7 +359,7 @@ export class SafetyStock {
     );
     const of = (sku: string | null, subsidiaryId: string | null) =>
       rules.get(JSON.stringify([sku, subsidiaryId]));
-    if (rules.size === 0) return () => 0;
+    if (!this.#isKept || rules.size === 0) return () => 0;
     return (sku, subsidiaryId) =>
       of(sku, subsidiaryId) ?? of(sku, null) ?? of(null, subsidiaryId) ?? of(null, null) ?? 0;
   }

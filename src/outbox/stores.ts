@@ -65,7 +65,7 @@ export class Stores {
     this.lookup = new MirrorCatalog({ db, branches });
     const directory = branchDirectory(branches, areApart);
     const options = { db, clock, catalog: this.lookup, branches: directory, ownName, skewMs, safety };
-    this.safety = new SafetyStock(db);
+    this.safety = new SafetyStock(db, ownName === undefined);
     this.ledger = new StockLedger(db);
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);

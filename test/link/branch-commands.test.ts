@@ -156,7 +156,9 @@ it('knows that the catalogue is whole by the word of the hub, and confirms no qu
 });
 
 it('keeps no safety stock back, and says where it is set', async () => {
-  const { branches } = await openChain();
+  const { hub, branches, settle } = await openChain();
+  await hub.sweep([TEA]);
+  await settle();
   const [branch] = branches;
   const { run, json } = at(branch);
   for (const words of [['5'], ['5', '--branch', 'B1'], ['--remove']]) {
@@ -172,4 +174,14 @@ it('keeps no safety stock back, and says where it is set', async () => {
   const checked = await json(['config', 'check']);
   expect(checked).toMatchObject({ code: 0, document: { ok: true } });
   expect(checked.document.warnings).toEqual([expect.stringMatching(/stock\.safety.*only its hub/)]);
+  // From the time before it was a branch.
+  await branch.parts.stores.write(({ safety }) => safety.set({ sku: '10', subsidiaryId: null, qty: 4 }));
+  const left = await run(['stock', 'safety']);
+  expect(left.stdout).toMatch(/10 .*4 .*command/);
+  expect(left.stderr).toContain('At a branch none of this holds');
+  const count = 'external_id;qty\nA;9\n';
+  const previewed = await json(['push', 'stock', '-', '--dry-run'], count);
+  expect(previewed.document.changes).toMatchObject([{ values: { qty: 9 }, why: 'The mirror has 5.' }]);
+  const { stdout } = await run(['stock', 'set', '--external-id', 'A', '--qty', '9', '--branch', 'B1']);
+  expect(stdout).toMatch(/is queued\.\n$/);
 });
