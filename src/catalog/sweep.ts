@@ -1,7 +1,7 @@
 import { type Alarms, type FreshnessBoard, freshnessOfFailure } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import { LOCKED_OUT_LOOK_MS, retryDelayMs, Waker } from '../core/loop.ts';
+import { LOCKED_OUT_LOOK_MS, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random, Schedule } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { PlatformClient } from '../platform/client.ts';
@@ -213,7 +213,9 @@ export class CatalogSweep {
     try {
       return await ask(limit);
     } catch (error) {
-      if (page > 1 || limit <= DEFAULT_LIMIT || !hasCode(error, 'platform-refused')) throw error;
+      const isPlain = hasCode(error, 'platform-garbled') && error.httpStatus === 400;
+      const isRefused = isPlain || hasCode(error, 'platform-refused');
+      if (page > 1 || limit <= DEFAULT_LIMIT || !isRefused) throw error;
       return await ask(DEFAULT_LIMIT);
     }
   }
@@ -440,17 +442,26 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
   const startMs = clock.nowMs();
   const lastMs = isOff ? startMs : sweptMs();
   let dueMs = lastMs === undefined ? startMs : schedule.nextAfter(Math.min(lastMs, startMs));
+  /** Never later than the schedule says by now: a wall clock that was ahead may have been set right. */
+  const due = () => {
+    dueMs = Math.min(dueMs, schedule.nextAfter(clock.nowMs()));
+    return dueMs;
+  };
+  /** A rest is kept whatever the wall clock does, and whoever wishes what. */
+  const again = async (restMs: number) => {
+    await rest(clock, restMs, signal, beat);
+    dueMs = clock.nowMs();
+  };
   let failures = 0;
   let failingSinceMs: number | undefined;
   const isBrief = () => clock.monotonicMs() - (failingSinceMs ?? clock.monotonicMs()) < BRIEF_MS;
   while (!signal.aborted) {
-    await wish.waker.until(() => dueMs, signal, beat);
+    await wish.waker.until(due, signal, beat);
     if (signal.aborted) return;
-    // After a failure the rest is kept, whoever wishes what.
-    if (clock.nowMs() < dueMs && !(wish.isOpen && failures === 0)) continue;
+    if (clock.nowMs() < due() && !wish.isOpen) continue;
     wish.fulfil();
     if (!isOff && !mayCall()) {
-      dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
+      await again(LOCKED_OUT_LOOK_MS);
       continue;
     }
     try {
@@ -469,7 +480,7 @@ export async function sweepLoop(options: SweepLoopOptions, signal: AbortSignal):
       failures += 1;
       failingSinceMs ??= clock.monotonicMs();
       log.warn({ err: error, failures }, 'the catalogue was not swept whole');
-      dueMs = clock.nowMs() + retryDelayMs(failures, error, random);
+      await again(retryDelayMs(failures, error, random));
     }
   }
 }

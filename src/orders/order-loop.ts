@@ -75,8 +75,6 @@ const GIVE_WAY_MS = 500;
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
-/** A difference between the clocks that slow correction cannot explain. */
-const CLOCK_JUMP_MS = 2_000;
 /** From the moment at which a poll was due: a line or a platform that is gone for some minutes comes back by itself. */
 const CUT_MS_MAX = 8 * 60_000;
 
@@ -116,7 +114,6 @@ export class OrderLoop {
   /** Since the last good poll; more is told. */
   #patienceMs: number;
   #dueMs = 0;
-  #wallAheadMs = 0;
 
   constructor(options: OrderLoopOptions) {
     this.#options = options;
@@ -136,7 +133,7 @@ export class OrderLoop {
     const { clock, beat } = this.#options;
     while (!signal.aborted) {
       beat();
-      if (this.#lockedOut()) this.#setDue(clock.nowMs() + LOCKED_OUT_LOOK_MS);
+      if (this.#lockedOut()) this.#dueMs = clock.nowMs() + LOCKED_OUT_LOOK_MS;
       else await this.#once(signal);
       await this.#waker.until(() => this.#due(), signal, beat);
     }
@@ -147,17 +144,10 @@ export class OrderLoop {
     return this.#failures > 0 && !this.#options.mayCall();
   }
 
-  #setDue(dueMs: number): void {
-    const { clock } = this.#options;
-    this.#dueMs = dueMs;
-    this.#wallAheadMs = clock.nowMs() - clock.monotonicMs();
-  }
-
-  /** When the wall clock jumps, the moment that was due loses its meaning; the schedule says the next one. */
+  /** Never later than the schedule says by now: a wall clock that was ahead may have been set right. */
   #due(): number {
     const { clock, schedule } = this.#options;
-    const jumpMs = clock.nowMs() - clock.monotonicMs() - this.#wallAheadMs;
-    if (Math.abs(jumpMs) > CLOCK_JUMP_MS) this.#setDue(schedule.nextAfter(clock.nowMs()));
+    this.#dueMs = Math.min(this.#dueMs, schedule.nextAfter(clock.nowMs()));
     return this.#dueMs;
   }
 
@@ -187,7 +177,7 @@ export class OrderLoop {
       // A wide one says nothing of it: it may reach back for weeks.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
-      this.#setDue(schedule.nextAfter(clock.nowMs()));
+      this.#dueMs = schedule.nextAfter(clock.nowMs());
       this.#patienceMs = Math.max(staleAfterMs, this.#dueMs - clock.nowMs() + CUT_MS_MAX);
       this.#lookAgain(report, wide);
       this.#logReport(report);
@@ -199,7 +189,7 @@ export class OrderLoop {
       if (wide) this.#wideDueMs = againMs;
       else if (!runningDay) this.#lookbackDueMs = againMs;
       const delayMs = retryDelayMs(this.#failures, error, random);
-      this.#setDue(Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs));
+      this.#dueMs = Math.min(schedule.nextAfter(clock.nowMs()), clock.nowMs() + delayMs);
       this.#logFailure(error);
     } finally {
       patient.end();

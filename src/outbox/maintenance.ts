@@ -2,7 +2,7 @@ import type { Alarms } from '../core/alarm.ts';
 import { asTillsyncError, counted } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { retryDelayMs } from '../core/loop.ts';
-import type { Clock, Random } from '../core/time.ts';
+import type { Random } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
@@ -34,7 +34,6 @@ export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   sent: () => Promise<unknown>;
   /** How often it looks for what another process did; without it, as a store needs it. */
   lookEveryMs?: number | undefined;
-  clock: Clock;
   random: Random;
   log: Log;
   beat: () => void;

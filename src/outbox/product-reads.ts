@@ -1,5 +1,6 @@
 import type { ReadMark } from '../catalog/sweep.ts';
 import { hasCode } from '../core/errors.ts';
+import type { Clock } from '../core/time.ts';
 import type { PlatformClient } from '../platform/client.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
@@ -22,6 +23,7 @@ export interface ProductReadsOptions {
   wantCatalog?: (() => void) | undefined;
   /** Called when something was put in the queue. */
   onQueued: () => void;
+  clock: Clock;
 }
 
 /**
@@ -57,7 +59,8 @@ export class ProductReads {
     try {
       record = await platform.productGet(query, { ...call, onSend });
     } catch (error) {
-      if (hasCode(error, 'platform-refused', 'platform-garbled')) this.#passedOver.add(changeId);
+      if (hasCode(error, 'platform-refused', 'platform-garbled', 'platform-failed'))
+        this.#passedOver.add(changeId);
       if (!isRefusal(error) || !this.#isGivenUp(changeId)) throw error;
     }
     await this.resolved(changeId, record, mark);
@@ -97,10 +100,12 @@ export class ProductReads {
    * False while a new reading is needed for the others; true also where none can be had.
    */
   async judgeByCatalog(): Promise<boolean> {
-    const { stores, wantCatalog } = this.#options;
+    const { stores, wantCatalog, clock } = this.#options;
     const sweptMs = stores.read(({ lookup }) => lookup.sweptMs);
     // The first reading comes by itself, and without branches there is none.
     if (sweptMs === undefined) return true;
+    // By a clock that was ahead: nobody knows what was handed over since.
+    if (wantCatalog && sweptMs > clock.nowMs()) return false;
     const handedOverUntilMs = wantCatalog ? sweptMs + CATALOG_SPEAKS_MS : undefined;
     let last: number | undefined = 0;
     while (last !== undefined) {

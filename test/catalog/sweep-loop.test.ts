@@ -15,18 +15,18 @@ const begin = (branches: readonly Branch[]) => ({
 const NOON_MS = Date.UTC(2026, 0, 15, 12);
 const HOUR_MS = 3_600_000;
 
-/** How often a daemon that starts at noon has read the one branch after `hours`. */
-async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
-  const clock = new FakeClock(NOON_MS);
+/** A daemon that starts at `startMs`, and when by the wall clock it has read the one branch. */
+function daemonAt(startMs: number, sweptMs: number | undefined) {
+  const clock = new FakeClock(startMs);
   const ending = new AbortController();
-  let sweeps = 0;
+  const sweptAt: number[] = [];
   const running = sweepLoop(
     {
       sweep: {
         begin,
         end: async () => {},
         sweep: async (branch) => {
-          sweeps += 1;
+          sweptAt.push(clock.nowMs());
           return { branch, products: 1, pages: 1, written: 0, vanished: 0, unreadable: 0, restarts: 0 };
         },
       },
@@ -44,10 +44,19 @@ async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<
     },
     ending.signal,
   );
+  const stop = async () => {
+    ending.abort();
+    await running;
+  };
+  return { clock, sweptAt, stop };
+}
+
+/** How often a daemon that starts at noon has read the one branch after `hours`. */
+async function sweepsAfter(hours: number, sweptMs: number | undefined): Promise<number> {
+  const { clock, sweptAt, stop } = daemonAt(NOON_MS, sweptMs);
   await clock.advance(hours * HOUR_MS);
-  ending.abort();
-  await running;
-  return sweeps;
+  await stop();
+  return sweptAt.length;
 }
 
 it.each([
@@ -58,6 +67,17 @@ it.each([
 ])('a catalogue that %s is due in the hour after the start accordingly', async (_what, sweptMs, sweeps) => {
   expect(await sweepsAfter(1, sweptMs)).toBe(sweeps);
   expect(await sweepsAfter(17, sweptMs)).toBe(sweeps + 1);
+});
+
+it('a catalogue that was read by a clock two months ahead is read the next night once that is set right', async () => {
+  const aheadMs = 60 * 24 * HOUR_MS;
+  const { clock, sweptAt, stop } = daemonAt(NOON_MS + aheadMs, NOON_MS - 31.5 * HOUR_MS);
+  await clock.advance(60_000);
+  expect(sweptAt).toHaveLength(1);
+  clock.jumpWall(-aheadMs);
+  await clock.advance(41 * HOUR_MS);
+  await stop();
+  expect(sweptAt.slice(1)).toEqual([NOON_MS + 16.5 * HOUR_MS, NOON_MS + 40.5 * HOUR_MS]);
 });
 
 it.each([

@@ -3,6 +3,7 @@ import { type ErrorCode, TillsyncError } from '../../src/core/errors.ts';
 import { ProductReads } from '../../src/outbox/product-reads.ts';
 import type { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
+import { FakeClock } from '../support/fake-clock.ts';
 
 /** Changes 1, 2, … that wait for their products, and a platform that answers by what each is to meet. */
 function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
@@ -31,6 +32,7 @@ function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
       },
     },
     onQueued() {},
+    clock: new FakeClock(),
   });
   const steps = async (count: number) => {
     for (let i = 0; i < count; i++) await reads.step({}).catch(() => {});
@@ -38,13 +40,16 @@ function setUp(fates: (ErrorCode | TillsyncError | null)[]) {
   return { waiting, asked, steps };
 }
 
-it('a product whose answer cannot be read waits behind the others, and is asked for again', async () => {
-  const { waiting, asked, steps } = setUp(['platform-garbled', null, null]);
-  await steps(3);
-  expect([...waiting]).toEqual([1]);
-  await steps(2);
-  expect(asked).toEqual([1, 2, 3, 1]);
-});
+it.each(['platform-garbled', 'platform-failed'] as const)(
+  'a product whose answer is %s waits behind the others, and is asked for again',
+  async (code) => {
+    const { waiting, asked, steps } = setUp([code, null, null]);
+    await steps(3);
+    expect([...waiting]).toEqual([1]);
+    await steps(2);
+    expect(asked).toEqual([1, 2, 3, 1]);
+  },
+);
 
 it('a product that the platform refuses to show three times is taken for unknown', async () => {
   const { waiting, asked, steps } = setUp(['platform-refused', null]);

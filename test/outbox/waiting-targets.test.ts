@@ -154,7 +154,8 @@ describe('a count that must not leave by its own words, from before the catalogu
 describe('changes of products that the mirror does not know', () => {
   const unresolved = (readsCatalog = true) =>
     new ProductReads({
-      ...{ stores, onQueued() {}, platform: { productGet: () => Promise.reject(new Error('not asked')) } },
+      ...{ stores, clock, onQueued() {} },
+      platform: { productGet: () => Promise.reject(new Error('not asked')) },
       wantCatalog: readsCatalog ? () => {} : undefined,
     });
   const states = (...ids: number[]) => ids.map((changeId) => outbox.get(changeId)?.state);
@@ -190,6 +191,20 @@ describe('changes of products that the mirror does not know', () => {
     expect(await changes.judgeByCatalog()).toBe(true);
     expect(states(3, 4)).toEqual(['rejected', 'pending']);
     expect(outbox.get(4)?.target).toBe('sku:2@s1');
+  });
+
+  it('are not judged by a reading of a clock that was ahead', async () => {
+    const aheadMs = 60 * 86_400_000;
+    clock.jumpWall(aheadMs);
+    await sweep(COFFEE);
+    clock.jumpWall(-aheadMs);
+    await outbox.take([stock('T', 4)], 'http');
+    const changes = unresolved();
+    expect(await changes.judgeByCatalog()).toBe(false);
+    expect(states(1)).toEqual(['pending']);
+    await sweep(COFFEE, TEA);
+    expect(await changes.judgeByCatalog()).toBe(true);
+    expect(outbox.get(1)?.target).toBe('sku:2@s1');
   });
 
   it('are asked for once the catalogue is whole, where they were handed over before', async () => {

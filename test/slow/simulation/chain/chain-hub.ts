@@ -86,7 +86,7 @@ export class SimulatedHub extends ChainStore {
         ...{ hasBranches: true, lastPollOkMs: () => mirror.lastPollOkMs(), status: () => 'sends' },
         ...{ lingerMs: 0, beat: () => {} },
       });
-    this.#reads = new ProductReads({ stores, platform, onQueued: () => {} });
+    this.#reads = new ProductReads({ stores, platform, clock, onQueued: () => {} });
     this.#pushes = { stock: push('stock'), product: push('product') };
     await stores.write(({ calls }) => calls.reclaim());
   }
