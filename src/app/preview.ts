@@ -137,8 +137,10 @@ class Judge {
     return qty > 0 && safetyQty > 0 ? ` Of ${qty} the safety stock of ${safetyQty} is kept back.` : '';
   }
 
-  #guard({ line, target, values }: Place<Change>): GuardReason | undefined {
+  #guard({ line, target, values, resolution }: Place<Change>): GuardReason | undefined {
     const { sku, subsidiaryId } = target;
+    // Judged once it is found.
+    if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
       return values.qty === 0 && !this.#values.isZero(sku, subsidiaryId) ? this.#holds.zeroHold : undefined;
     }
@@ -203,7 +205,13 @@ export interface InventoryPlan<T> {
   missingSample: string[];
   /** How many of those are not zero, as far as is known. */
   missingNotZero: number;
-  /** Lines that cannot be used or placed, and may be what is missing: nothing goes to zero then. */
+  /** Lines for what the catalogue does not have, which are passed over, and what the first of them name. */
+  unknown: number;
+  unknownSample: string[];
+  /**
+   * Lines that cannot be used or placed, with `unknown` those of an old catalogue, and may be what is missing: nothing
+   * goes to zero then.
+   */
   unclear: number;
   /** Why the whole inventory is held for a person. */
   hold: GuardReason | undefined;
@@ -216,6 +224,8 @@ export interface InventoryOptions<T> {
   zeroMissing?: ((change: StockChange, n: number) => T) | undefined;
   /** Further lines, of which nothing could be read. */
   unreadable: number;
+  /** The catalogue was read after the inventory was made: what it does not have is not sold online. */
+  isCatalogNew?: boolean;
 }
 
 /**
@@ -225,7 +235,7 @@ export interface InventoryOptions<T> {
 export function planInventory<T extends { change: StockChange }>(
   parts: Pick<Parts, 'stores' | 'config'>,
   lines: readonly T[],
-  { subsidiaryIds, zeroMissing, unreadable }: InventoryOptions<T>,
+  { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false }: InventoryOptions<T>,
 ): InventoryPlan<T> {
   const { stores, config } = parts;
   return stores.read((at) => {
@@ -241,14 +251,19 @@ export function planInventory<T extends { change: StockChange }>(
     const safetyOf = at.safety.lookup();
     // Below the safety stock many counts look alike at the platform; the last one must be known all the same.
     const counts = at.safety.list().length === 0 ? undefined : at.ledger.counts();
-    let unclear = unreadable;
-    const counted = lines.map((line, i) => {
+    const unknown: string[] = [];
+    let unplaced = unreadable;
+    const counted = lines.flatMap((line, i) => {
       const { change } = line;
       let key = keyOf(change);
       if (key === undefined) {
         const resolution = at.intake.resolve({ kind: 'stock', change });
-        // What the catalogue does not have is not sold online: most tills have more articles than the shop.
-        if (resolution.state === 'rejected' || resolution.state === 'as-is') unclear += 1;
+        if (resolution.state === 'needs-read') {
+          // Most tills have more articles than the shop.
+          unknown.push(change.externalId ?? `sku ${change.sku}`);
+          return [];
+        }
+        if (resolution.state !== 'resolved') unplaced += 1;
         // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
@@ -256,8 +271,9 @@ export function planInventory<T extends { change: StockChange }>(
       const known = stocks.get(key);
       if (known && (counts?.get(key) ?? change.qty) !== change.qty) known.unsure = true;
       const qty = known ? lessSafety(change.qty, safetyOf(known.sku, known.subsidiaryId)) : change.qty;
-      return { key, qty, line, ...(show !== undefined && { show }) };
+      return [{ key, qty, line, ...(show !== undefined && { show }) }];
     });
+    const unclear = unplaced + (isCatalogNew ? 0 : unknown.length);
     const { changes, unsure, unchanged, missing } = diffInventory(counted, stocks);
     const notZero = missing.flatMap((key) => {
       const stock = stocks.get(key) as IndexedStock;
@@ -275,6 +291,8 @@ export function planInventory<T extends { change: StockChange }>(
       missing: missing.length,
       missingSample: missing.slice(0, SAMPLE),
       missingNotZero: notZero.length,
+      unknown: unknown.length,
+      unknownSample: unknown.slice(0, SAMPLE),
       unclear,
       hold: guardMissing({ known: stocks.size, missing: missing.length }, config.guard),
     };

@@ -1,14 +1,25 @@
 import { createReadStream, openSync } from 'node:fs';
 import path from 'node:path';
-import type { InventoryPlan, Preview, Verdict } from '../app/preview.ts';
-import { chosenBranch } from '../app/sweep-now.ts';
-import { asTyped, counted, TillsyncError } from '../core/errors.ts';
+import type { InventoryOptions, InventoryPlan, Preview, Verdict } from '../app/preview.ts';
+import { chosenBranch, namedBranch, sweepNow } from '../app/sweep-now.ts';
+import { isBranch } from '../config/roles.ts';
+import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
 import type { Change, HandedOver, ItemPlace, StockChange } from '../outbox/change.ts';
 import { type FileFormat, readChangeFile } from '../outbox/change-file.ts';
 import type { DecimalSign } from '../outbox/csv.ts';
 import { BATCH_ITEMS_MAX } from '../platform/platform.ts';
 import { aborted, type Cli, EXIT, printable } from './cli.ts';
-import { type Call, choice, command, group, type Result, type Values, withParts } from './command.ts';
+import {
+  type Call,
+  type CommandTools,
+  choice,
+  command,
+  group,
+  type Result,
+  type Values,
+  withParts,
+} from './command.ts';
+import { productSteps } from './diff.ts';
 import { type Counts, handOver, type Problem, placeOf, tellProblems } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
 import { table } from './table.ts';
@@ -102,7 +113,7 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
   }
   const source = openInput(cli, file);
   return withParts(call, async (tools) => {
-    const { planInventory, previewChanges } = await import('../app/preview.ts');
+    const { previewChanges } = await import('../app/preview.ts');
     const { parts, progress } = tools;
     const branch = chosenBranch(parts, options.branch);
     const problems: Problem[] = [];
@@ -117,20 +128,21 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
       progress.count('items read', items);
     }
     if (items === 0) throw new TillsyncError('usage', `There is no item in ${file}.`);
-    if (full || dryRun) await parts.outbox.catchUp();
-    const plan = full
-      ? planInventory(
-          parts,
+    if (dryRun) await parts.outbox.catchUp();
+    const planned = full
+      ? await planWhole(
+          tools,
           lines.filter((line) => line.kind === 'stock'),
           {
             subsidiaryIds: branch.subsidiaryIds,
             zeroMissing: missing === 'zero' ? zeroAfter(items) : undefined,
             unreadable: problems.length,
           },
+          options.branch,
         )
       : undefined;
-    const inventory = plan && inventoryOf(plan, options);
-    const { changes, hold } = plan ?? { changes: lines };
+    const inventory = planned && inventoryOf(planned, options);
+    const { changes, hold } = planned?.plan ?? { changes: lines };
     progress.end();
     tellProblems(cli, problems);
     if (dryRun) {
@@ -148,9 +160,40 @@ async function pushFile(call: Call<PushOptions, string>, kind: Kind): Promise<Re
     return {
       json: report,
       text: pushText(report),
-      exit: all.length > 0 ? EXIT.partial : EXIT.done,
+      exit: all.length > 0 || inventory?.catalogFault != null ? EXIT.partial : EXIT.done,
     };
   });
+}
+
+/**
+ * The plan for a whole inventory. What the mirror does not know may be new at the platform, so the catalogue is read
+ * first; `catalogFault`: why it could not be. A branch has what its hub hands it.
+ */
+async function planWhole<T extends ItemPlace & { change: StockChange }>(
+  { parts, progress, call }: CommandTools,
+  lines: readonly T[],
+  options: InventoryOptions<T>,
+  branch: string | undefined,
+): Promise<{ plan: InventoryPlan<T>; catalogFault: string | null }> {
+  const { planInventory } = await import('../app/preview.ts');
+  const plan = async (isCatalogNew: boolean) => {
+    await parts.outbox.catchUp();
+    return planInventory(parts, lines, { ...options, isCatalogNew });
+  };
+  const before = await plan(isBranch(parts.config));
+  if (before.unknown === 0 || isBranch(parts.config)) return { plan: before, catalogFault: null };
+  try {
+    await sweepNow(parts, {
+      ...call,
+      ...productSteps(progress),
+      branch: branch === undefined ? undefined : namedBranch(parts.branches, branch),
+      onBusy: () => progress.step('another process is reading the catalogue; waiting until it has ended'),
+    });
+  } catch (error) {
+    if (call.signal.aborted) throw error;
+    return { plan: before, catalogFault: asTillsyncError(error).message };
+  }
+  return { plan: await plan(true), catalogFault: null };
 }
 
 function itemsOf(
@@ -182,13 +225,17 @@ function zeroAfter(items: number) {
 
 /**
  * How a whole inventory compares with the mirror, as `--json` has it: the counts of the plan, the one branch that it
- * counts (null: all), and why all of it is held.
+ * counts (null: all), why the catalogue could not be read first, and why all of it is held.
  */
-function inventoryOf(plan: InventoryPlan<unknown>, { branch, missing }: PushOptions) {
+function inventoryOf(
+  { plan, catalogFault }: { plan: InventoryPlan<unknown>; catalogFault: string | null },
+  { branch, missing }: PushOptions,
+) {
   const { changes: _changes, hold, ...counts } = plan;
   return {
     branch: branch ?? null,
     ...counts,
+    catalogFault,
     missingBecome: missing ?? 'keep',
     hold: hold?.message ?? null,
   };
@@ -226,10 +273,21 @@ function itemsLine(items: number, unreadable: number): string {
 function inventoryLines(inventory: Inventory | undefined): string[] {
   if (inventory === undefined) return [];
   const { branch, different, unsure, unchanged, known, missing, missingSample, hold } = inventory;
+  const { unknown, unknownSample, catalogFault } = inventory;
   const lines = [`${different} differ from the mirror, ${unchanged} say what it has.`];
   if (unsure > 0) {
     lines.push(
       `${unsure} say what it has, but the platform may have another value by now, so they are sent too.`,
+    );
+  }
+  if (unknown > 0) {
+    const more = unknown > unknownSample.length ? ', …' : '';
+    const passedOver = `Passed over ${counted(unknown, 'line')} for what the catalogue does not have`;
+    lines.push(`${passedOver}: ${unknownSample.join(', ')}${more}`);
+  }
+  if (catalogFault !== null) {
+    lines.push(
+      `What is new at the platform may be among them, for the catalogue could not be read first: ${catalogFault}`,
     );
   }
   if (missing > 0) {
@@ -306,7 +364,7 @@ function previewResult(
   return {
     json: { items, unreadable: problems.length, ...counts, calls, changes, problems, inventory },
     text,
-    exit: problems.length > 0 || rejected > 0 ? EXIT.partial : EXIT.done,
+    exit: problems.length > 0 || rejected > 0 || inventory?.catalogFault != null ? EXIT.partial : EXIT.done,
   };
 }
 

@@ -143,14 +143,16 @@ export class OutboxDecisions {
 
   /** While it waited for its target, a newer value for that may have been sent under another name. */
   #moveUnlessOutdated(change: OutboxChange): void {
-    const { changeId, kind, target, conflictKey, versions, sku } = change;
-    let moved = change;
+    const { changeId, kind, target, conflictKey, versions } = change;
+    // Nobody could judge it before its product was known.
+    const { hold, zeroedAt } =
+      change.heldGuard === null
+        ? this.#intake.judgeFound(change, this.#guards)
+        : { ...change, hold: undefined };
+    let moved: OutboxChange = { ...change, zeroedAt };
     const which = 'WHERE kind = ? AND conflict_key = ? AND version > ? AND state';
     const since = [kind, conflictKey, Math.min(...Object.values(versions))];
     const newerOnes = this.#queue.all(`${which} IN ('sending', 'done') ORDER BY version`, ...since);
-    // Nobody could judge the price before its product was known.
-    const hold =
-      change.heldGuard === null ? this.#intake.judgePrice(change.body, sku, this.#guards) : undefined;
     // What is held joins nothing that waits, so it must not outlive what is newer there.
     if (hold) newerOnes.push(...this.#queue.all(`${which} = 'pending' AND held_guard IS NULL`, ...since));
     for (const newer of newerOnes) {
@@ -162,7 +164,7 @@ export class OutboxDecisions {
       }
       moved = withQtyOf(newer, moved, left);
     }
-    const isHeld = hold && 'price' in moved.body;
+    const isHeld = hold && ('price' in moved.body || moved.zeroedAt !== null);
     this.#queue.move(
       isHeld ? { ...moved, heldGuard: hold.guard, message: hold.message } : moved,
       this.#now(),

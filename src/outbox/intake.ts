@@ -238,7 +238,7 @@ export class OutboxIntake {
     }
     const address = 'address' in resolution ? resolution.address : literalAddress(item.change);
     const body = bodyFor(item.change, address);
-    const hold = all ?? zeroHold ?? this.judgePrice(body, common.sku, guards);
+    const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);
     const message = hold?.message ?? null;
     const carriedBy = this.#queue.putNewest({
       ...{ ...common, body, message, zeroedAt, basis: BASIS[resolution.state] },
@@ -257,11 +257,25 @@ export class OutboxIntake {
   }
 
   /** Why a price may not go to a product; undefined: it may, or nobody knows the product. */
-  judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
+  #judgePrice(body: ChangeBody, sku: string | null, guards: GuardSettings): GuardReason | undefined {
     if (guards.priceFactorMax === 0 || !('price' in body) || body.price === undefined || sku === null) {
       return undefined;
     }
     return guardPrice(this.#values.priceOf(sku), body.price, guards);
+  }
+
+  /** Of a change whose product was found only now: why a guard rail holds it, and when it sets a stock to zero. */
+  judgeFound(
+    { body, target, sku, subsidiaryId, zeroedAt: before }: OutboxChange,
+    guards: GuardSettings,
+  ): { hold: GuardReason | undefined; zeroedAt: string | null } {
+    const isZero = 'qty' in body && body.qty === 0;
+    const zeroedAt = before ?? (isZero ? this.#zeroedAt(target) : undefined) ?? null;
+    if (!isZero || zeroedAt !== null || this.#values.isZero(sku, subsidiaryId)) {
+      return { hold: this.#judgePrice(body, sku, guards), zeroedAt };
+    }
+    const within = this.#options.branches.areApart ? (subsidiaryId ?? undefined) : undefined;
+    return { hold: this.holdFor(1, guards, within), zeroedAt: this.#now() };
   }
 
   /**
@@ -273,7 +287,8 @@ export class OutboxIntake {
     for (const each of items) {
       const { item, resolution, target } = each;
       if (!('change' in item) || item.kind !== 'stock' || item.change.qty !== 0) continue;
-      if (resolution?.state === 'rejected') continue;
+      // What the mirror does not know may not be sold online at all; it is judged once it is found.
+      if (resolution?.state === 'rejected' || resolution?.state === 'needs-read') continue;
       each.zeroedAt = this.#zeroedAt(target.key) ?? null;
       if (each.zeroedAt === null && !this.#values.isZero(target.sku, target.subsidiaryId)) {
         fresh.set(target.key, [...(fresh.get(target.key) ?? []), each]);

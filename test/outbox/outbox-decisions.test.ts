@@ -59,6 +59,22 @@ describe('guard rails', () => {
     expect(zero('A', 's2')).toBe('pending');
   });
 
+  it('count no zero of what the mirror does not know, which may not be sold online, until it is found', () => {
+    const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
+    const out = outgoing(tempMirror(), BRANCHES, { ...GUARDS_OFF, ...guards });
+    out.sweep(many.slice(0, 1));
+    const ofTill = Array.from({ length: 9 }, (_, i) => ({ externalId: `TILL-${i}`, qty: 0 }));
+    const early = [1, 2, 3].map((i) => ({ externalId: `M${i}`, qty: 0 }));
+    const answers = out.accept('stock', [...ofTill, ...early, { externalId: 'M0', qty: 0 }], guards);
+    expect(answers.map(({ state }) => state)).toEqual(Array(13).fill('pending'));
+    expect(out.calls.claim('stock', 100, SEND_ALL).items).toMatchObject([{ body: { qty: 0 } }]);
+    out.sweep(many.slice(0, 9));
+    for (const each of out.decisions.unresolved('needs-read', { limit: 99 }))
+      out.decisions.retarget(each, out.resolve(each, true));
+    expect(out.queries.counts()).toMatchObject({ sending: 1, pending: 1, held: 2, rejected: 9 });
+    expect(out.queries.list({ state: 'held', limit: 9 })[0]?.message).toContain('3 stocks would go to zero');
+  });
+
   it('hold a price whose product is found late, unless a newer one waits', () => {
     const out = outgoing(tempMirror(), BRANCHES, { ...GUARDS_OFF, priceFactorMax: 2 });
     const early = out.accept('product', [

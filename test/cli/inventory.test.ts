@@ -1,0 +1,98 @@
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { openWorkplace, type Workplace } from '../support/workplace.ts';
+import { commandsAt } from './invoke.ts';
+
+const SKU = 1001;
+let place: Workplace;
+let at: ReturnType<typeof commandsAt>;
+
+beforeEach(async () => {
+  place = await openWorkplace(23);
+  at = commandsAt(place);
+  expect((await at.run(['sync', 'products'])).code).toBe(0);
+});
+afterEach(async () => {
+  expect(place.sandbox.control.violations()).toEqual([]);
+  await place.close();
+});
+
+const FULL = ['push', 'stock', '-', '--full', '--branch', 'sub-1'];
+const onPlatform = (sku = SKU) => place.sandbox.control.stockOf(sku, 'sub-1');
+const productOf = (sku: number) => {
+  const found = place.sandbox.control.products().find(({ children }) => children[0]?.sku === sku);
+  if (!found) throw new Error(`no product ${sku}`);
+  return structuredClone(found);
+};
+
+/** Of all that branch sub-1 has: a line for each stock as the platform has it, but for SKU. */
+function others(): string[] {
+  return place.sandbox.control
+    .products()
+    .flatMap(({ children }) => children)
+    .flatMap(({ sku, stocks, integrations }) => {
+      const ids = integrations.find(({ subsidiaryId }) => subsidiaryId === 'sub-1');
+      const externalId = ids?.extId ?? ids?.productIdPosA ?? ids?.productCodePosB;
+      const stock = stocks.find(({ subsidiaryId }) => subsidiaryId === 'sub-1');
+      return externalId == null || !stock || sku === SKU ? [] : [`${externalId},${stock.qty}`];
+    });
+}
+const csv = (...lines: string[]) => ['externalId,qty', ...others(), ...lines].join('\n');
+const ofTill = (count: number, qty: number) => Array.from({ length: count }, (_, i) => `TILL-${i},${qty}`);
+
+test('articles that only the till knows are passed over and told, and hold up no real one', async () => {
+  at = commandsAt({ env: { ...place.env, TILLSYNC_GUARD_ZERO_ITEMS_MAX: '3' } });
+  const text = csv('A-1001-1,0', ...ofTill(25, 0));
+  const told = await at.run([...FULL, '--dry-run'], text);
+  expect(told.code).toBe(0);
+  expect(told.stdout).toMatch(
+    /Passed over 25 lines for what the catalogue does not have: TILL-0, .*TILL-19, …\n/,
+  );
+  expect(onPlatform()).not.toBe(0);
+  for (const night of [1, 2]) {
+    const { code, document } = await at.json([...FULL, '--wait'], text);
+    expect({ code, ...document }, `night ${night}`).toMatchObject({
+      ...{ code: 0, held: 0, rejected: 0, problems: [] },
+      inventory: { unknown: 25, unclear: 0, catalogFault: null },
+    });
+    expect(onPlatform()).toBe(0);
+  }
+  for (const state of ['held', 'rejected']) {
+    expect((await at.json(['outbox', 'list', '--state', state])).document.changes).toEqual([]);
+  }
+});
+
+test('what is new at the platform arrives, and is not missing under the id that it had', async () => {
+  const named = productOf(SKU);
+  for (const ids of named.children[0]?.integrations ?? []) {
+    if (ids.subsidiaryId === 'sub-1') ids.productIdPosA = 'TILL-A2';
+  }
+  const made = productOf(SKU);
+  made.id = 'made-since';
+  for (const sku of made.children) {
+    sku.sku += 90_000;
+    for (const ids of sku.integrations)
+      Object.assign(ids, { extId: `NEW-${ids.subsidiaryId}`, productIdPosA: null });
+  }
+  place.sandbox.control.putProduct(named);
+  place.sandbox.control.putProduct(made);
+  const text = csv('TILL-A2,7', ...ofTill(2, 4)).replace(/^NEW-sub-1,.*$/m, 'NEW-sub-1,9');
+  const { code, document } = await at.json([...FULL, '--missing', 'zero', '--wait'], text);
+  expect({ code, ...document }).toMatchObject({ code: 0, inventory: { unknown: 2, missing: 0 } });
+  expect([onPlatform(), onPlatform(SKU + 90_000)]).toEqual([7, 9]);
+});
+
+test('while the catalogue cannot be read, what is known arrives and nothing goes to zero', async () => {
+  place.sandbox.control.setFault({ kind: 'status', endpoint: 'product.list' });
+  const [first = '', ...rest] = others();
+  const lines = [...rest, `${first.split(',')[0]},77`, ...ofTill(2, 4)];
+  const text = ['externalId,qty', ...lines].join('\n');
+  const before = onPlatform();
+  const result = await at.run([...FULL, '--missing', 'zero', '--wait'], text);
+  expect(result.code).toBe(3);
+  expect(result.stdout).toMatch(/the catalogue could not be read first: .+/);
+  expect(result.stdout).toContain('keep their quantity all the same');
+  expect(onPlatform()).toBe(before);
+  expect((await at.json(['outbox', 'list', '--limit', '1'])).document.changes).toMatchObject([
+    { state: 'done', body: { qty: 77 } },
+  ]);
+});
