@@ -249,8 +249,10 @@ export function planInventory<T extends { change: StockChange }>(
     // What the platform has already, its hub judges.
     if (isBranch(config)) for (const stock of stocks.values()) stock.unsure = true;
     const safetyOf = at.safety.lookup();
-    // Below the safety stock many counts look alike at the platform; the last one must be known all the same.
-    const counts = at.safety.list().length === 0 ? undefined : at.ledger.counts();
+    // At the platform many counts look alike: those below the safety stock, and one with the orders that came after it
+    // and the next one without. What orders take or give back is reckoned from the last one, so it must be known.
+    const isLastKnown = config.stock.holdBackUnbooked || at.safety.list().length > 0;
+    const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];
     let unplaced = unreadable;
     const counted = lines.flatMap((line, i) => {
@@ -277,7 +279,9 @@ export function planInventory<T extends { change: StockChange }>(
     const { changes, unsure, unchanged, missing } = diffInventory(counted, stocks);
     const notZero = missing.flatMap((key) => {
       const stock = stocks.get(key) as IndexedStock;
-      return stock.unsure === true || Number(stock.qty ?? Number.NaN) !== 0 ? [stock] : [];
+      const isZero = stock.unsure !== true && Number(stock.qty ?? Number.NaN) === 0;
+      const isCountedZero = zeroMissing === undefined || (counts?.get(key) ?? 0) === 0;
+      return isZero && isCountedZero ? [] : [stock];
     });
     const zeros = notZero.flatMap(({ sku, subsidiaryId }, n) =>
       zeroMissing && unclear === 0 ? [zeroMissing({ sku, subsidiaryId, qty: 0 }, n)] : [],

@@ -111,12 +111,12 @@ export class StockLedger {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
-  /** By target key: what is left of each last count after the orders that it cannot contain. */
+  /** By target key: each last count as it was handed over. */
   counts(): Map<string, number> {
-    const rows = this.#sql.rows<Place & { left: number }>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, round(counted_qty - reserved_qty, 9) AS left FROM stock_ledger`,
+    const rows = this.#sql.rows<Place & { qty: number }>(
+      'SELECT sku, subsidiary_id AS subsidiaryId, counted_qty AS qty FROM stock_counts',
     );
-    return new Map(rows.map(({ left, ...place }) => [stockTarget(place), left]));
+    return new Map(rows.map(({ qty, ...place }) => [stockTarget(place), qty]));
   }
 
   /** Whether a call carries the stock now. Of the table alone: each count asks, and the view adds up orders. */

@@ -1,3 +1,5 @@
+import path from 'node:path';
+import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openWorkplace, type Workplace } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
@@ -95,4 +97,34 @@ test('while the catalogue cannot be read, what is known arrives and nothing goes
   expect((await at.json(['outbox', 'list', '--limit', '1'])).document.changes).toMatchObject([
     { state: 'done', body: { qty: 77 } },
   ]);
+});
+
+test('a count that says what orders have left is known all the same when one of them is paid back', async () => {
+  at = commandsAt({ env: { ...place.env, TILLSYNC_STOCK_HOLD_BACK_UNBOOKED: 'true' } });
+  const { control } = place.sandbox;
+  const run = async (words: string[], input?: string) => {
+    const result = await at.run(words, input);
+    expect(result.code, result.stdout + result.stderr).toBe(0);
+  };
+  /** What orders have moved leaves with the next change. */
+  const send = (qty: number) =>
+    run(['push', 'stock', '-', '--wait'], `[{"sku":1003,"subsidiaryId":"sub-1","qty":${qty}}]`);
+  const set = (qty: number) => run([...FULL, '--wait'], csv(`A-1001-1,${qty}`));
+  await set(10);
+  const { internalOrderId } = control.createOrder({ subsidiaryId: 'sub-1', items: [{ sku: SKU, qty: 2 }] });
+  await run(['sync', 'orders']);
+  await run(['feed', 'ack', internalOrderId]);
+  await run(['sync', 'products']);
+  await send(41);
+  expect(onPlatform()).toBe(8);
+  await set(8);
+  await send(42);
+  // Nothing needs the order any more.
+  const mirror = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
+  expect(mirror.prepare('SELECT order_id FROM ledger_orders').all()).toEqual([]);
+  mirror.close();
+  control.changeOrder(internalOrderId, { status: 'refund' });
+  await run(['sync', 'orders']);
+  await send(43);
+  expect(onPlatform()).toBe(8);
 });
