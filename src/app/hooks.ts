@@ -5,7 +5,6 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type HookSettings, madeUpEvent, testEvent } from '../hooks/hook.ts';
 import { type HookAnswer, type HookReceiver, hookReceiver } from '../hooks/receivers.ts';
 import type { Mirror } from '../orders/mirror.ts';
-import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { programVersion } from './installation.ts';
 
 export interface HooksOptions {
@@ -34,7 +33,7 @@ export function namedHook({ hooks }: Pick<Config, 'hooks'>, name: string): HookS
 /** The name of the wish for a test. */
 export const HOOK_TEST = 'hooks.test';
 
-/** A test that is asked for; `order`: a number or an id, null for one that is made up. */
+/** A test that is asked for; `order`: its id, null for one that is made up. */
 export interface HookTest {
   hook: string;
   order: string | null;
@@ -42,26 +41,24 @@ export interface HookTest {
 
 /** Sends one test event, with no effect on the hook's place. Throws `not-found`, `aborted`. */
 export async function testHook(
-  options: HooksOptions & { clock: Clock; signal: AbortSignal; mirror: Pick<Mirror, 'order' | 'orders'> },
+  options: HooksOptions & { clock: Clock; signal: AbortSignal; mirror: Pick<Mirror, 'order'> },
   { hook: name, order }: HookTest,
 ): Promise<HookAnswer> {
   const { config, clock, signal, mirror } = options;
   const receiver = receiverOf(options, namedHook(config, name));
   const now = isoUtc(clock.nowMs());
   try {
-    const event = order === null ? madeUpEvent(now) : testEvent(orderNamed(mirror, order), now);
+    const event = order === null ? madeUpEvent(now) : testEvent(orderOf(mirror, order), now);
     return await receiver.send(event, signal);
   } finally {
     receiver.close();
   }
 }
 
-function orderNamed(mirror: Pick<Mirror, 'order' | 'orders'>, word: string): MirroredOrder {
-  const digits = /^#?(\d{1,15})$/.exec(word)?.[1];
-  const [byCode] = digits === undefined ? [] : mirror.orders({ code: Number(digits), limit: 1 });
-  const found = byCode ?? mirror.order(word);
+function orderOf(mirror: Pick<Mirror, 'order'>, orderId: string): MirroredOrder {
+  const found = mirror.order(orderId);
   if (found) return found;
-  throw new TillsyncError('not-found', `The mirror has no order ${word}.`, {
+  throw new TillsyncError('not-found', `The mirror has no order ${orderId}.`, {
     hint: 'See those it has with: {tillsync} order list',
   });
 }

@@ -1,9 +1,8 @@
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch, isHub } from '../config/roles.ts';
+import { branchCallsNobody, isBranch, isHub } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
 import type { Alarms } from '../core/alarm.ts';
-import { TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock, Random } from '../core/time.ts';
@@ -225,13 +224,6 @@ function pollOf(
     clock,
     log,
     settings: config.orders,
-  });
-}
-
-/** A branch was to call the platform. */
-export function branchCallsNobody(): TillsyncError {
-  return new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', {
-    hint: 'Run the command at the hub.',
   });
 }
 

@@ -1,18 +1,31 @@
 import type { Parts } from '../app/parts.ts';
+import { isBranch } from '../config/roles.ts';
 import { asTillsyncError, asTyped, hasCode, TillsyncError } from '../core/errors.ts';
 import { formatDuration, isoUtc } from '../core/time.ts';
 import type { TokenStatus } from '../platform/tokens.ts';
 import { type Cli, EXIT, readAll } from './cli.ts';
-import { type CommandTools, command, configOf, group, type Result, withParts } from './command.ts';
+import {
+  type CommandTools,
+  command,
+  configOf,
+  group,
+  type Result,
+  requirePlatform,
+  withParts,
+  withPlatform,
+} from './command.ts';
 import { Terminal } from './init/terminal.ts';
 
-/** The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock; null: unknown. */
-export function authReport(status: TokenStatus, nowMs: number) {
+/**
+ * The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock; null: unknown.
+ * `needsNone`: at a branch.
+ */
+export function authReport(status: TokenStatus, nowMs: number, needsNone = false) {
   const { lockedOut, accessExpiresInMs, refreshExpiresInMs } = status;
   return {
     state: status.state,
     /** Whether only a person with new tokens can go on. */
-    needsNewTokens: status.state !== 'ok' || hasEnded(refreshExpiresInMs),
+    needsNewTokens: !needsNone && (status.state !== 'ok' || hasEnded(refreshExpiresInMs)),
     savedAt: iso(status.savedAtMs),
     accessExpiresAt: iso(accessExpiresInMs === null ? null : nowMs + accessExpiresInMs),
     refreshExpiresAt: iso(refreshExpiresInMs === null ? null : nowMs + refreshExpiresInMs),
@@ -23,7 +36,7 @@ export function authReport(status: TokenStatus, nowMs: number) {
     lockedOut: lockedOut && { at: isoUtc(lockedOut.atMs), cause: lockedOut.cause },
     /** When a refresh began that is under way, or whose answer was never saved. */
     openRefreshSince: iso(status.openIntentAtMs),
-    message: asTyped(sentence(status, nowMs)),
+    message: needsNone ? NEEDS_NONE : asTyped(sentence(status, nowMs)),
   };
 }
 
@@ -31,6 +44,7 @@ export type AuthReport = ReturnType<typeof authReport>;
 
 /** A refresh under way is not stored either, for as long as its answer may take. */
 const REFRESH_TAKES_MS = 60_000;
+const NEEDS_NONE = 'This is a branch, which needs no tokens: only its hub calls the platform.';
 const NEW_PAIR = 'Get a new pair from the company panel and hand it over: {tillsync} auth set';
 
 function sentence(status: TokenStatus, nowMs: number): string {
@@ -154,6 +168,7 @@ const set = command({
   },
   async run(call) {
     const { cli, options } = call;
+    requirePlatform(call);
     const tokens = cli.stdin.isTTY ? await askForTokens(cli) : await readTokenInput(cli.stdin);
     return withParts(call, async (tools) => {
       const { platform, mirror, state } = tools.parts;
@@ -224,8 +239,7 @@ async function tried(
   }
 }
 
-function resultOf(status: TokenStatus, { clock }: Cli): Result {
-  const report = authReport(status, clock.nowMs());
+function resultOf(report: AuthReport): Result {
   return { json: report, text: `${report.message}\n` };
 }
 
@@ -235,9 +249,10 @@ const status = command({
   async run(call) {
     const { storedTokens } = await import('../app/readers.ts');
     const { cli } = call;
-    const tokens = await storedTokens({ config: configOf(call), clock: cli.clock });
-    const { needsNewTokens } = authReport(tokens, cli.clock.nowMs());
-    return { ...resultOf(tokens, cli), exit: needsNewTokens ? EXIT.authRequired : EXIT.done };
+    const config = configOf(call);
+    const tokens = await storedTokens({ config, clock: cli.clock });
+    const report = authReport(tokens, cli.clock.nowMs(), isBranch(config));
+    return { ...resultOf(report), exit: report.needsNewTokens ? EXIT.authRequired : EXIT.done };
   },
 });
 
@@ -245,11 +260,11 @@ const refresh = command({
   description: 'Exchange the tokens for new ones now',
   examples: ['auth refresh', 'auth refresh --json'],
   run: (context) =>
-    withParts(context, async ({ parts, progress, call }) => {
+    withPlatform(context, async ({ parts, progress, call }) => {
       progress.step('asking the platform for new tokens');
       await parts.platform.tokens.refresh(call);
       parts.mirror.freshnessBoard.ok('auth');
-      return resultOf(parts.platform.tokens.describe(), context.cli);
+      return resultOf(authReport(parts.platform.tokens.describe(), context.cli.clock.nowMs()));
     }),
 });
 

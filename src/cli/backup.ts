@@ -1,6 +1,7 @@
 import { resolve } from 'node:path';
 import { actAsStorageUser, asRoot, requireRights } from '../app/installation.ts';
 import { readConfig } from '../config/config.ts';
+import { companyHost } from '../config/roles.ts';
 import { credentialFile, secretVariable, serviceOf } from '../config/secrets.ts';
 import { configError } from '../config/source.ts';
 import { typedWords } from '../core/errors.ts';
@@ -138,7 +139,7 @@ twice: where the mirror here does not show how far it came, it goes on 1000000 f
       ...adviceFor(report, isoUtc(clock.nowMs()).slice(0, 10)),
       ...configAdvice(found, configKeptAt, file),
     ];
-    const { host } = new URL(config.platform.baseUrl);
+    const host = companyHost(config);
     if (host !== manifest.platform) {
       advice.unshift(`The backup is of ${manifest.platform}, but the configuration talks to ${host}.`);
     }

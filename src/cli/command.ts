@@ -4,7 +4,7 @@ import type { Parts } from '../app/parts.ts';
 import type { Readers } from '../app/readers.ts';
 import { loadConfig, loadSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch } from '../config/roles.ts';
+import { branchCallsNobody, isBranch } from '../config/roles.ts';
 import { secretValues } from '../config/secrets.ts';
 import { configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
@@ -261,11 +261,11 @@ export interface CommandTools {
 }
 
 /**
- * For commands that change something or call the platform: builds the daemon's own parts, so that the same
- * budget, token pair and merge hold beside a running daemon. Errors in the log of the parts go to standard error.
+ * For commands that change something: builds the daemon's own parts, so that the same budget, token pair and merge
+ * hold beside a running daemon. Errors in the log of the parts go to standard error.
  */
 export async function withParts<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
-  const { openParts, branchCallsNobody } = await import('../app/parts.ts');
+  const { openParts } = await import('../app/parts.ts');
   const { createLogger } = await import('../core/logger.ts');
   const { clock, random } = call.cli;
   const { config, secrets, unseen } = loadSetup(sourceOf(call));
@@ -287,8 +287,6 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
       parts.stores.write(({ audit }) => audit.note({ who: call.cli.who, ...deed }));
     return await use({ parts, config, progress, note, log, unseen, call: platformCall(call, progress) });
   } catch (error) {
-    // It has no tokens because it needs none.
-    if (hasCode(error, 'auth-required') && isBranch(config)) throw branchCallsNobody();
     // The error itself is told by whoever catches it.
     const at = error instanceof Error ? noted.indexOf(error.message) : -1;
     if (at >= 0) noted.splice(at, 1);
@@ -298,6 +296,18 @@ export async function withParts<T>(call: Call, use: (tools: CommandTools) => Pro
     progress.end();
     await parts.close();
   }
+}
+
+/** Throws `usage` at a branch, whose hub calls the platform: before anything is asked for, opened or written. */
+export function requirePlatform(call: Call): void {
+  const { config } = loadSetup(sourceOf(call));
+  if (isBranch(config)) throw branchCallsNobody();
+}
+
+/** As `withParts`, for commands that call the platform. */
+export async function withPlatform<T>(call: Call, use: (tools: CommandTools) => Promise<T>): Promise<T> {
+  requirePlatform(call);
+  return withParts(call, use);
 }
 
 function platformCall({ cli, options }: Call, progress: Progress): CommandTools['call'] {

@@ -1,6 +1,7 @@
 import { viewOfService } from '../app/installation.ts';
 import { configWarnings, readSetup } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
+import { isBranch } from '../config/roles.ts';
 import { SECRET_NAMES, type Secrets, secretsByName } from '../config/secrets.ts';
 import { configError, configPath, isSetUp, notSetUp } from '../config/source.ts';
 import { asTillsyncError, typedAgain } from '../core/errors.ts';
@@ -68,8 +69,9 @@ async function tokensOf(call: Call, config: Config) {
   const { clock } = call.cli;
   try {
     becomeOwner(call, config, false);
-    const report = authReport(await storedTokens({ config, clock }), clock.nowMs());
-    return { tokens: report, message: tokensText(report, clock.nowMs()) };
+    const needsNone = isBranch(config);
+    const report = authReport(await storedTokens({ config, clock }), clock.nowMs(), needsNone);
+    return { tokens: report, message: needsNone ? report.message : tokensText(report, clock.nowMs()) };
   } catch (error) {
     const { message, hint } = asTillsyncError(error);
     return { tokens: null, message: [message, hint].join(' ') };

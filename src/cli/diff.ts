@@ -3,7 +3,7 @@ import type { Branch, ProductDifference } from '../catalog/product.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
 import type { OrdersDiff, ProductsDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
-import { command, WAIT, withParts } from './command.ts';
+import { command, WAIT, withPlatform } from './command.ts';
 import { windowOf } from './options.ts';
 import type { Progress } from './progress.ts';
 import { table } from './table.ts';
@@ -39,7 +39,7 @@ export const diff = command({
       throw new TillsyncError('usage', `Found "${what}"; allowed: orders, products.`);
     }
     const window = windowOf(from, to);
-    return withParts(context, async ({ parts, progress, call }) => {
+    return withPlatform(context, async ({ parts, progress, call }) => {
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
       let products: ProductsDiff | undefined;
       let orders: OrdersDiff | undefined;

@@ -1,8 +1,9 @@
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
-import { type Cli, printable, readAll, writeJsonLine } from './cli.ts';
+import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
 import { command, group, JSON_LINES, refuseEndless, whole, withParts, withReaders } from './command.ts';
+import { findOrder } from './order.ts';
 
 const POLL_MS = 250;
 const PAGE = 500;
@@ -92,8 +93,11 @@ const CHUNK = 500;
 
 const ack = command({
   description: 'Tell that the POS has booked orders, so that its stock counts include them',
-  examples: ['feed ack 64f0c2a9e1', 'feed ack < booked-orders.txt'],
-  argument: ['[orders...]', "the platform's ids; without any, or with -, one a line from standard input"],
+  examples: ['feed ack 1005', 'feed ack 64f0c2a9e1', 'feed ack < booked-orders.txt'],
+  argument: [
+    '[orders...]',
+    "numbers of orders, such as 1005, or the platform's ids; without any, or with -, ids, one a line from standard input",
+  ],
   more: '\nHand the new counts over first, then acknowledge.',
   async run(call) {
     const { cli, argument: words } = call;
@@ -101,8 +105,10 @@ const ack = command({
     if (words.length === 0 && cli.stdin.isTTY) {
       throw new TillsyncError('usage', 'No order is named. Give ids, or - to type them one a line.');
     }
-    const orderIds = fromInput ? await readOrderIds(cli.stdin) : checkOrderIds(words, 'id');
-    return withParts(call, async ({ parts, progress }) => {
+    const given = fromInput ? await readOrderIds(cli.stdin) : checkOrderIds(words, 'id');
+    return withParts(call, async ({ parts, config, progress }) => {
+      const idOf = (word: string) => findOrder(parts.mirror, word, config.orders.timezone)?.orderId ?? word;
+      const orderIds = fromInput ? given : given.map(idOf);
       const results = [];
       for (let start = 0; start < orderIds.length; start += CHUNK) {
         const some = orderIds.slice(start, start + CHUNK);
@@ -110,14 +116,17 @@ const ack = command({
         progress.count('orders acknowledged', results.length, orderIds.length);
       }
       progress.end();
-      for (const { orderId, state } of results) {
-        if (state !== 'unheard') continue;
+      const unheard = results.filter(({ state }) => state === 'unheard');
+      for (const { orderId } of unheard) {
         cli.stderr.write(`${printable(orderId)}: noted, though the mirror has no such order yet.\n`);
       }
-      const fresh = results.filter(({ state }) => state !== 'known').length;
+      const fresh = results.filter(({ state }) => state === 'new').length;
+      const before = results.length - fresh - unheard.length;
+      const noted = unheard.length === 0 ? '' : `, ${unheard.length} noted that the mirror does not have yet`;
       return {
         json: { results },
-        text: `${fresh} orders acknowledged, ${results.length - fresh} were before.\n`,
+        text: `${fresh} orders acknowledged, ${before} were before${noted}.\n`,
+        exit: unheard.length === 0 ? EXIT.done : EXIT.partial,
       };
     });
   },

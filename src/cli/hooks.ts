@@ -4,6 +4,7 @@ import type { HookStatus } from '../hooks/hook.ts';
 import { EXIT, printable } from './cli.ts';
 import { becomeOwner, command, group, parsed, sourceOf, withParts, withReaders } from './command.ts';
 import { wholeNumber } from './options.ts';
+import { namedOrder } from './order.ts';
 import { ago, fields, table, when } from './table.ts';
 
 const NAME = ['<name>', 'of the hook, as in the configuration'] as const;
@@ -56,17 +57,17 @@ const test = command({
     const { clock, signal, env } = call.cli;
     const { config, secrets } = loadSetup(sourceOf(call));
     const { timeoutMs, url, command: words } = namedHook(config, call.argument);
-    const asked = { hook: call.argument, order: call.options.order ?? null };
+    const { order: word } = call.options;
     becomeOwner(call, config, false);
+    const order =
+      word === undefined
+        ? undefined
+        : await withReaders(call, ({ mirror }) => namedOrder(mirror, word, config.orders.timezone));
+    const asked = { hook: call.argument, order: order?.orderId ?? null };
     const wish = { config, clock, signal, name: HOOK_TEST, asked, timeoutMs };
     const byDaemon = await askRunning<typeof asked, Awaited<ReturnType<typeof testHook>>>(wish);
-    const send = (mirror: Parameters<typeof testHook>[0]['mirror']) =>
-      testHook({ config, secrets, env, clock, signal, mirror }, asked);
-    const answer =
-      byDaemon ??
-      (asked.order === null
-        ? await send({ order: () => undefined, orders: () => [] })
-        : await withReaders(call, ({ mirror }) => send(mirror)));
+    const mirror = { order: () => order };
+    const answer = byDaemon ?? (await testHook({ config, secrets, env, clock, signal, mirror }, asked));
     const { ok, what, text } = answer;
     return {
       json: { ok, by: byDaemon ? 'daemon' : 'command', hook: call.argument, what, answer: text },

@@ -240,19 +240,23 @@ const show = command({
 
 type OrderReads = Pick<Readers['mirror'], 'order' | 'orders'>;
 
-/** The order that a person means. Throws `not-found`, and `usage` where there are several. */
-function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
-  const order = mirror.order(word) ?? withCode(mirror, word, timeZone);
+/** As `findOrder`. Throws `not-found`, too. */
+export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
+  const order = findOrder(mirror, word, timeZone);
   if (order !== undefined) return order;
   throw new TillsyncError('not-found', `The mirror has no order "${word}".`, {
     hint: 'See those it has with: {tillsync} order list. To ask the platform again: {tillsync} sync orders --from DAY --to DAY',
   });
 }
 
-/** The one order with this number; undefined: none. Throws `usage` where there are several. */
-function withCode(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
+/**
+ * The order that a person means: by its id, or by the number that no other order has; undefined: none. Throws `usage`
+ * where several have it.
+ */
+export function findOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder | undefined {
+  const byId = mirror.order(word);
   const code = orderCode(word);
-  if (code === undefined) return undefined;
+  if (byId !== undefined || code === undefined) return byId;
   const orders = mirror.orders({ code, limit: SAME_CODE_MAX });
   if (orders.length < 2) return orders[0];
   const each = orders.map(
@@ -260,7 +264,7 @@ function withCode(mirror: OrderReads, word: string, timeZone: string): MirroredO
       `  ${orderId}  ${whenIn(createdAt, timeZone) ?? '-'}  branch ${storeExternalId ?? '-'}`,
   );
   throw new TillsyncError('usage', `${orders.length} orders have the number ${code}:\n${each.join('\n')}`, {
-    hint: `Name one by its id: {tillsync} order show ${orders[0]?.orderId}`,
+    hint: `Name it by its id. To look at one: {tillsync} order show ${orders[0]?.orderId}`,
   });
 }
 

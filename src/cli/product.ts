@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import type { OutboxEntry, ProductQuery } from '../outbox/change.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import type { ProductRecord, SkuRecord } from '../platform/schemas.ts';
-import { command, group, WAIT, withParts, withReaders } from './command.ts';
+import { command, group, WAIT, withPlatform, withReaders } from './command.ts';
 import { differenceTable } from './diff.ts';
 import { handOverOne, SETTLE, typedBoolean, typedNumber } from './hand-over.ts';
 import { addressText, valuesText } from './outbox.ts';
@@ -150,7 +150,7 @@ const show = command({
         };
       });
     }
-    return withParts(context, async ({ parts: { stores, platform }, config, progress, call }) => {
+    return withPlatform(context, async ({ parts: { stores, platform }, config, progress, call }) => {
       const known = meaningsOf(name).find((each) => findProducts(stores, each).length > 0) ?? name;
       const query = queryFor(known, findProducts(stores, known));
       progress.step('asking the platform for the product');

@@ -3,7 +3,7 @@ import { branchName, namedBranch, sweepNow } from '../app/sweep-now.ts';
 import type { SweepReport } from '../catalog/sweep.ts';
 import { counted, TillsyncError, typedWords } from '../core/errors.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, WAIT, withParts } from './command.ts';
+import { command, group, WAIT, withPlatform } from './command.ts';
 import { productSteps } from './diff.ts';
 import { notNow, windowOf } from './options.ts';
 
@@ -22,7 +22,7 @@ const orders = command({
     if (window && wide) {
       throw new TillsyncError('usage', '--wide chooses the days itself, so it stands without --from.');
     }
-    return withParts(context, async ({ parts, progress, note, call }) => {
+    return withPlatform(context, async ({ parts, progress, note, call }) => {
       progress.step('asking the platform for orders');
       const report = await parts.orderPoll.poll({
         ...call,
@@ -68,7 +68,7 @@ const products = command({
     '--branch <id>': 'only this branch, by its subsidiary_id or external_id; else every one',
   },
   run: (context) =>
-    withParts(context, async ({ parts, progress, call }) => {
+    withPlatform(context, async ({ parts, progress, call }) => {
       const { branch, wait } = context.options;
       if (parts.branches.length === 0) {
         throw new TillsyncError(

@@ -2,7 +2,7 @@ import type { Config } from '../config/config-type.ts';
 import { TillsyncError, typedAgain, typedWords, whenFree } from '../core/errors.ts';
 import type { WebhookState } from '../platform/schemas.ts';
 import { EXIT, printable } from './cli.ts';
-import { command, group, withParts } from './command.ts';
+import { command, group, withPlatform } from './command.ts';
 import { fields } from './table.ts';
 
 /** A webhook configuration for a person; null: none is configured. */
@@ -23,7 +23,7 @@ const show = command({
   description: 'Show the webhook as the platform has it',
   examples: ['webhook show', 'webhook show --json'],
   run: (context) =>
-    withParts(context, async ({ parts, config, progress, call }) => {
+    withPlatform(context, async ({ parts, config, progress, call }) => {
       progress.step('asking the platform for its webhook');
       const seen = await parts.webhookRegistration.show(call);
       const memory = await whenFree(context.cli.clock, () => parts.state.webhook.read());
@@ -58,7 +58,7 @@ const set = command({
     '--keep-secret': 'leave the secret that the platform has',
   },
   run: (context) =>
-    withParts(context, async ({ parts, config, progress, note, call }) => {
+    withPlatform(context, async ({ parts, config, progress, note, call }) => {
       const { url, off, keepSecret } = context.options;
       const callbackUrl = addressOf(url, config);
       const secret = keepSecret ? undefined : parts.webhookSecrets.current();
@@ -99,7 +99,7 @@ const rotateSecret = command({
   description: 'Give the platform a new secret; none in between is refused',
   examples: ['webhook rotate-secret'],
   run: (context) =>
-    withParts(context, async ({ parts, progress, note, unseen, call }) => {
+    withPlatform(context, async ({ parts, progress, note, unseen, call }) => {
       const hidden = unseen.find((file) => file.endsWith('.webhook-secret'));
       if (hidden !== undefined) {
         const message = `You do not have permission to read ${hidden}, and the daemon tells by it which secret is newer.`;
@@ -117,7 +117,7 @@ const test = command({
   description: 'Try the receiver here and at its public address, without leaving a trace',
   examples: ['webhook test'],
   run: (context) =>
-    withParts(context, async ({ parts, config, progress }) => {
+    withPlatform(context, async ({ parts, config, progress }) => {
       const { enabled, port } = config.webhook;
       if (!enabled) throw new TillsyncError('usage', 'The webhook is switched off in the configuration.');
       if (port === 0) {

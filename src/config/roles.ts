@@ -1,3 +1,4 @@
+import { TillsyncError } from '../core/errors.ts';
 import type { BranchConfig, Config } from './config-type.ts';
 
 /** Whether this tillsync belongs to one branch and has no platform of its own, but a hub (`[link]`). */
@@ -15,6 +16,18 @@ export const ROLES = ['store', 'hub', 'branch'] as const;
 /** `store`: one that stands alone. */
 export function roleOf(config: Pick<Config, 'link' | 'hub'>): (typeof ROLES)[number] {
   return isHub(config) ? 'hub' : isBranch(config) ? 'branch' : 'store';
+}
+
+/** Host by which a company is known: that of the platform, and at a branch that of its hub. */
+export function companyHost({ platform, link }: Pick<Config, 'platform' | 'link'>): string {
+  return new URL(platform.baseUrl || link.hub).host;
+}
+
+/** A branch was to call the platform. */
+export function branchCallsNobody(): TillsyncError {
+  return new TillsyncError('usage', 'This is a branch: only its hub calls the platform.', {
+    hint: 'Run the command at the hub.',
+  });
 }
 
 /** How a hub and its branch call the branch. */

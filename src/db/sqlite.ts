@@ -42,7 +42,9 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
   let db: Database.Database | undefined;
   try {
     refuseEmptied(options.path);
-    if (!options.readonly) createWithMode(options.path, options.mode);
+    // SQLite's driver says without a code that the directory is not there.
+    if (options.readonly) statSync(dirname(options.path));
+    else createWithMode(options.path, options.mode);
     db = new Database(options.path, {
       readonly: options.readonly ?? false,
       fileMustExist: true,
@@ -115,14 +117,13 @@ export function toStorageError(error: unknown, path?: string): TillsyncError {
   if (code?.startsWith('SQLITE_CONSTRAINT')) {
     return new TillsyncError('internal', `A row breaks a rule of the database (${code}).`, { cause: error });
   }
-  const name = error instanceof Error ? error.name : '';
-  if (code === undefined && !(name === 'TypeError' && path !== undefined)) {
+  if (code === undefined) {
     const message = error instanceof Error ? error.message : String(error);
     return new TillsyncError('internal', message, { cause: error });
   }
-  const kind = kindOf(code ?? '');
+  const kind = kindOf(code);
   const where = path === undefined ? '' : ` (${path})`;
-  return new TillsyncError(kind, `${SENTENCES[kind]}${where}: ${code ?? 'cannot open'}.`, {
+  return new TillsyncError(kind, `${SENTENCES[kind]}${where}: ${code}.`, {
     cause: error,
     hint: HINTS[kind],
   });

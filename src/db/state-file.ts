@@ -21,20 +21,18 @@ export interface StateFile {
  * anew: taking a damaged file for an empty one would lose the tokens and the memory of the limits.
  */
 export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
-  const db = openDatabase({
-    path,
-    mode: MODE,
-    busyTimeoutMs,
-    pragmas: { journal_mode: 'wal', wal_autocheckpoint: AUTOCHECKPOINT_PAGES, foreign_keys: 1 },
-  });
+  let opened: Database.Database | undefined;
   try {
+    const db = openDatabase({
+      path,
+      mode: MODE,
+      busyTimeoutMs,
+      pragmas: { journal_mode: 'wal', wal_autocheckpoint: AUTOCHECKPOINT_PAGES, foreign_keys: 1 },
+    });
+    opened = db;
     settleWal(db);
     const verdict = storing(() => db.pragma('quick_check(1)', { simple: true }));
-    if (verdict !== 'ok') {
-      throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`, {
-        hint: 'Stop tillsync, move state.db away with its -wal and -shm, and hand in new tokens with: {tillsync} auth set',
-      });
-    }
+    if (verdict !== 'ok') throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`);
     migrate(db, {
       directory: new URL('./state/migrations/', import.meta.url),
       name: 'state.db',
@@ -52,8 +50,14 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
       },
     };
   } catch (error) {
-    db.close();
-    throw toStorageError(error, path);
+    opened?.close();
+    const fault = toStorageError(error, path);
+    if (fault.code !== 'storage-corrupt') throw fault;
+    // What is lost with it, and so what to do, is not the same for a store, a hub and a branch.
+    throw new TillsyncError(fault.code, fault.message, {
+      cause: fault,
+      hint: 'To see what to do, run: {tillsync} doctor',
+    });
   }
 }
 

@@ -21,7 +21,7 @@ import { RUNNING, storagePaths } from '../app/storage.ts';
 import { openState } from '../app/stores.ts';
 import { hookNames } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { isHub } from '../config/roles.ts';
+import { companyHost, isHub } from '../config/roles.ts';
 import { readSecrets, secretsByName, serviceOf } from '../config/secrets.ts';
 import type { Environment } from '../config/source.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
@@ -64,7 +64,7 @@ const manifestSchema = z.object({
   createdAt: z.iso.datetime(),
   /** Version of the program that made it. */
   tillsync: z.string(),
-  /** Host of the platform, so that one company's backup is not taken for another's. */
+  /** Host of the platform, or of the hub where it is of a branch, so that one company's backup is not taken for another's. */
   platform: z.string(),
   files: z.array(
     z.object({
@@ -368,7 +368,7 @@ export interface BackupReport {
  */
 export async function writeBackup(options: BackupOptions): Promise<BackupReport> {
   const { clock, path, force, who, signal } = options;
-  const { storage, platform } = options.config;
+  const { storage } = options.config;
   const paths = storagePaths(storage.directory);
   requireRights(storage.directory, 'read');
   if (!isReadable(paths.mirror)) throw noMirror(storage.directory);
@@ -396,7 +396,7 @@ export async function writeBackup(options: BackupOptions): Promise<BackupReport>
       formatVersion: FORMAT_VERSION,
       createdAt,
       tillsync: programVersion(),
-      platform: new URL(platform.baseUrl).host,
+      platform: companyHost(options.config),
       files: await Promise.all([...small, mirror()].map(listed)),
       mirror: checkMirrorCopy(copy),
       inbox: inbox.counts,

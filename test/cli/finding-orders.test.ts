@@ -176,3 +176,43 @@ test('orders are a file for a spreadsheet, in the currency and under the name of
   const one = await invoke(['order', 'show', 'ord-f'], { env: { ...env, ...shop } });
   expect(one.stdout).toMatch(/amount_to_pay: +1990.5 CLP\n/);
 });
+
+test('an order is acknowledged by the number that the alarm names, and what the mirror lacks is told apart', async () => {
+  const setUp = { ...env, TILLSYNC_PLATFORM_BASE_URL: 'http://127.0.0.1:9' };
+  const ack = async (words: string[], input = '') => {
+    const { code, stdout, stderr } = await invoke(['feed', 'ack', ...words, '--json'], { env: setUp, input });
+    return { code, stderr, results: JSON.parse(stdout).results };
+  };
+  const booked = async (word: string) =>
+    !(await run('order', 'show', word)).stdout.includes('No POS has acknowledged this order.');
+  const several = await invoke(['feed', 'ack', '1005', '1008'], { env: setUp });
+  expect(several).toMatchObject({ code: 2, stdout: '' });
+  expect(several.stderr).toMatch(/2 orders have the number 1008:\n +ord-[de] .*\n +ord-[de] /);
+  expect(await booked('ord-a')).toBe(false);
+  // An id counts before a number, and standard input has ids alone.
+  expect(await ack(['1005', '1006'])).toMatchObject({
+    code: 0,
+    results: [
+      { orderId: 'ord-a', state: 'new' },
+      { orderId: '1006', state: 'new' },
+    ],
+  });
+  expect(await booked('ord-a')).toBe(true);
+  expect(await ack([], '1007\n')).toMatchObject({ code: 3, results: [{ orderId: '1007', state: 'unheard' }] });
+  expect(await booked('ord-c')).toBe(false);
+  const later = await invoke(['feed', 'ack', '1005', '4711'], { env: setUp });
+  expect(later).toMatchObject({
+    code: 3,
+    stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',
+  });
+  // It is kept until the order comes.
+  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(AT), readonly: true });
+  expect(mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all())).toHaveLength(1);
+  await mirror.close();
+});
+
+test('a test of a hook takes no order for another with the same number', async () => {
+  const withHook = { ...env, TILLSYNC_HOOKS: '[{"name":"pos","url":"http://127.0.0.1:9/"}]' };
+  const { code, stderr } = await invoke(['hooks', 'test', 'pos', '--order', '1008'], { env: withHook });
+  expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('2 orders have the number') });
+});

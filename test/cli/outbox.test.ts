@@ -121,12 +121,15 @@ describe('feed ack', () => {
     await at.run(['sync', 'orders']);
     const first = await at.json(['feed', 'ack', order, 'unheard-1']);
     expect(first).toMatchObject({
-      code: 0,
+      code: 3,
       document: { results: [{ orderId: order, state: 'new' }, { state: 'unheard' }] },
     });
     expect(first.stderr).toContain('unheard-1: noted');
     const again = await at.run(['feed', 'ack'], `${order}\r\n\nunheard-2\n`);
-    expect(again).toMatchObject({ code: 0, stdout: '1 orders acknowledged, 1 were before.\n' });
+    expect(again).toMatchObject({
+      code: 3,
+      stdout: '0 orders acknowledged, 1 were before, 1 noted that the mirror does not have yet.\n',
+    });
     for (const input of [JSON.stringify([order]), JSON.stringify([`  ${order}    `])]) {
       expect((await at.json(['feed', 'ack', '-'], input)).document.results).toEqual([
         { orderId: order, state: 'known' },

@@ -116,6 +116,13 @@ test.each([
   expect(toStorageError(Object.assign(new Error(code), { code })).code).toBe(kind);
 });
 
+test('a fault of the program is none of the file that it works on', () => {
+  expect(toStorageError(new TypeError('Invalid URL'), '/a.db').code).toBe('internal');
+  const path = join(directory(), 'no/a.db');
+  const open = () => openDatabase({ path, mode: 0o600, busyTimeoutMs: 5, readonly: true });
+  expect(codeOf(open)).toBe('storage-failed');
+});
+
 test('an emptied file is not taken for a new database while its log is there', () => {
   const path = join(directory(), 'a.db');
   const db = new Database(path);

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { unitOf } from '../../src/app/installation.ts';
 import { storagePaths } from '../../src/app/storage.ts';
+import { openState } from '../../src/app/stores.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import {
   databaseOutcome,
@@ -76,8 +77,13 @@ describe('databases', () => {
   const clock = new FakeClock();
   let directory: string;
   const paths = () => storagePaths(directory);
-  const check = (kind: 'mirror' | 'state' | 'inbox') =>
-    databaseOutcome(kind, paths(), clock, new AbortController().signal);
+  const configOf = (role: 'store' | 'hub' | 'branch') => ({
+    storage: { directory, group: '' },
+    hub: { nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '', publicUrl: '' },
+    link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', branch: 'B1', caFile: '' },
+  });
+  const check = (kind: 'mirror' | 'state' | 'inbox', role: Parameters<typeof configOf>[0] = 'store') =>
+    databaseOutcome(kind, configOf(role), clock, new AbortController().signal);
 
   beforeEach(async () => {
     directory = mkdtempSync(path.join(tmpdir(), 'tillsync-doctor-'));
@@ -100,6 +106,18 @@ describe('databases', () => {
       level: 'fail',
       remedy: expect.stringContaining('moves it away'),
     });
+  });
+
+  test('state.db is another loss for a hub and for a branch than for a store, and the words say so', async () => {
+    writeFileSync(paths().state, 'this is no database, and never was one, however long one looks at it');
+    const remedy = async (role: Parameters<typeof configOf>[0]) => (await check('state', role)).remedy;
+    expect(await remedy('store')).toMatch(/start it and hand in new tokens/);
+    expect(await remedy('hub')).toMatch(/restore FILE.* hub server-config.* branch invite NAME$/);
+    const branch = await remedy('branch');
+    expect(branch).toMatch(/branch invite B1\).* init --join -\)/);
+    expect(branch).not.toContain('auth set');
+    const opened = () => openState({ path: paths().state, clock });
+    expect(opened).toThrow(expect.objectContaining({ hint: 'To see what to do, run: tillsync doctor' }));
   });
 
   test('-wal and -shm of a stopped mirror are made anew, and never while it runs', () => {

@@ -16,8 +16,10 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { openMirror } from '../../src/orders/mirror.ts';
+import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { seededRandom } from '../support/fake-clock.ts';
-import { MAIN, NODE, openWorkplace, until, type Workplace } from '../support/workplace.ts';
+import { MAIN, NODE, openWorkplace, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const SEED = Number(process.env.TILLSYNC_TEST_SEED ?? 41);
 let place: Workplace;
@@ -148,6 +150,43 @@ describe('backup and restore', () => {
     expect(place.sandbox.control.deadRefreshUses()).toEqual([]);
     expect(await next.end('SIGTERM')).toBe(0);
   }, 90_000);
+
+  it('is made and comes back at a branch, which has no platform of its own', async () => {
+    const storage = path.join(place.directory, 'branch');
+    const configFile = path.join(place.directory, 'branch.toml');
+    const configure = (hub: string) =>
+      writeFileSync(
+        configFile,
+        `[storage]\ndirectory = "${storage}"\n[link]\nhub = "tls://${hub}:4222"\nbranch = "B1"\n`,
+      );
+    configure('hub.example.com');
+    mkdirSync(storage);
+    const mirror = openMirror({ path: path.join(storage, 'mirror.db'), clock: systemClock });
+    for (const number of [1, 2]) {
+      await mirror.keep([{ kind: 'order', observation: observation('poll', sampleNotification(number)) }]);
+    }
+    await mirror.close();
+    const orders = () =>
+      ask('SELECT order_id, code, status FROM orders ORDER BY order_id', path.join(storage, 'mirror.db'));
+    const before = orders();
+    expect(before).toHaveLength(2);
+    const run = async (...words: string[]) => {
+      const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
+      const { code, stdout, stderr } = await runCommand(env, [...words, '--json']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      return JSON.parse(stdout);
+    };
+    expect((await run('backup', file)).platform).toBe('hub.example.com:4222');
+    expect((await run('restore', file, '--check')).mirror.orders).toBe(2);
+    const { advice } = await run('restore', file);
+    expect(advice.join(' ')).toContain('Start tillsync');
+    expect(advice.join(' ')).not.toContain('talks to');
+    expect(orders()).toEqual(before);
+    configure('other.example.com');
+    expect((await run('restore', file)).advice[0]).toBe(
+      'The backup is of hub.example.com:4222, but the configuration talks to other.example.com:4222.',
+    );
+  }, 60_000);
 
   it('refuses what is cut, altered or newer, and leaves all as it was', async () => {
     const daemon = await place.run();

@@ -1,10 +1,10 @@
-import { readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
-import { type DaemonProcess, until } from '../support/workplace.ts';
+import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
 const BRANCHES = `[[branches]]
 subsidiary_id = "sub-1"
@@ -177,6 +177,54 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
     for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
     expect(ordersOf(hub.storage)).toEqual([...ordersOf(one.storage), ...ordersOf(two.storage)].sort());
+  }, 300_000);
+
+  it('whose state.db is damaged has its branches again as doctor says, and so has a branch its place', async () => {
+    const { hub, directory } = chain;
+    const [one] = branches as [BranchPlace];
+    const damage = (storage: string) => {
+      for (const end of ['-wal', '-shm']) rmSync(path.join(storage, `state.db${end}`), { force: true });
+      writeFileSync(path.join(storage, 'state.db'), 'no database at all '.repeat(1_000));
+    };
+    const moveAway = (storage: string) => {
+      for (const end of ['', '-wal', '-shm']) {
+        const state = path.join(storage, `state.db${end}`);
+        if (existsSync(state)) renameSync(state, path.join(directory, `away${end}`));
+      }
+    };
+    const remedy = async (env: Record<string, string>) => {
+      const { stdout } = await runCommand(env, ['doctor', '--offline', '--only', 'storage.state', '--json']);
+      const { checks } = JSON.parse(stdout) as { checks: { level: string; remedy: string }[] };
+      expect(checks).toMatchObject([{ level: 'fail' }]);
+      return checks[0]?.remedy;
+    };
+    const file = path.join(directory, 'last.tar.gz');
+    expect((await hub.command('backup', file)).code).toBe(0);
+
+    await hubDaemon.end('SIGTERM');
+    damage(hub.storage);
+    const refused = await hub.command('restore', file);
+    expect(refused).toMatchObject({ code: 1, stderr: expect.stringMatching(/To see what to do, run: .* doctor/) });
+    expect(await remedy(hub.env)).toMatch(
+      /move state\.db .* away, .* restore FILE\. .* hub server-config\), restart the nats-server/,
+    );
+    moveAway(hub.storage);
+    await chain.server.kill();
+    expect((await restore(file)).branches).toEqual(['B1', 'B2']);
+    const since = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+    await until('an order since is there', () => ordersOf(one.storage).includes(since), 90_000);
+
+    await daemons[0]?.end('SIGTERM');
+    damage(one.storage);
+    expect(await remedy(one.env)).toMatch(/move state\.db .* away, .* branch invite B1\), .* init --join -\)/);
+    moveAway(one.storage);
+    const joined = await chain.joinAs({ ...one, invitation: await chain.invite('B1') });
+    expect(joined.code, joined.stderr).toBe(0);
+    daemons[0] = await chain.start(one);
+    const later = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' }).internalOrderId;
+    await until('a later order is there', () => ordersOf(one.storage).includes(later), 90_000);
+    const doubled = 'SELECT order_id, status, count(*) AS n FROM order_events GROUP BY 1, 2 HAVING n > 1';
+    for (const branch of branches) expect(rowsOf(branch.storage, doubled)).toEqual([]);
   }, 300_000);
 
   it('has nothing secret in a backup, and its own keys in one with the tokens', async () => {

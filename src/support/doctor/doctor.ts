@@ -168,9 +168,9 @@ class Examination {
       'storage.disk': () => diskOutcome(directory),
       'storage.files': async () =>
         filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() }),
-      'storage.mirror': () => databaseOutcome('mirror', paths, clock, signal),
-      'storage.state': () => databaseOutcome('state', paths, clock, signal),
-      'storage.inbox': () => databaseOutcome('inbox', paths, clock, signal),
+      'storage.mirror': () => databaseOutcome('mirror', this.#config, clock, signal),
+      'storage.state': () => databaseOutcome('state', this.#config, clock, signal),
+      'storage.inbox': () => databaseOutcome('inbox', this.#config, clock, signal),
       'storage.readers': async () =>
         readersNow(paths.mirror, { clock, signal, daemon: (await this.#mark()).pid }),
       service: async () => serviceOutcome(await this.#running(), await readUnit(unitOf(setup.file))),

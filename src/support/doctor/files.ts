@@ -2,6 +2,8 @@ import { accessSync, constants, existsSync, lstatSync, statSync } from 'node:fs'
 import { dirname } from 'node:path';
 import { groupName, namedUser, serviceUserOf, unitOf, userName } from '../../app/installation.ts';
 import { type StoragePaths, storagePaths, storageSpace } from '../../app/storage.ts';
+import type { Config } from '../../config/config-type.ts';
+import { roleOf } from '../../config/roles.ts';
 import { hasCode, whenFree } from '../../core/errors.ts';
 import type { Clock } from '../../core/time.ts';
 import { openKeeper } from '../../db/mirror-connection.ts';
@@ -249,12 +251,25 @@ function see(path: string, role: SeenFile['role']): SeenFile | 'hidden' | undefi
 /** SQLite tells a disk that cannot be read for a moment as damage, too. */
 const LOOK_AGAIN =
   'A failing disk looks the same: see to it first (dmesg), and run doctor again. If it stays: ';
-const MAKES_IT_ANEW: Record<keyof StoragePaths, string> = {
-  mirror: `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`,
-  state: `${LOOK_AGAIN}stop tillsync, move state.db with its -wal and -shm away, start it and hand in new tokens with: {tillsync} auth set`,
-  inbox:
-    'Nothing to do: a running tillsync moves it away and makes a new one. Hand over what the POS wrote last again.',
-};
+const STATE_AWAY = `${LOOK_AGAIN}stop tillsync, move state.db with its -wal and -shm away, `;
+
+/** What to do about a damaged file. In state.db are the tokens, a hub's keys and branches, and a branch's key. */
+function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hub'>): string {
+  if (kind === 'mirror') {
+    return `${LOOK_AGAIN}stop tillsync, move mirror.db with its -wal and -shm away, and start it: it reads orders and catalogue anew.`;
+  }
+  if (kind === 'inbox') {
+    return 'Nothing to do: a running tillsync moves it away and makes a new one. Hand over what the POS wrote last again.';
+  }
+  switch (roleOf(config)) {
+    case 'store':
+      return `${STATE_AWAY}start it and hand in new tokens with: {tillsync} auth set`;
+    case 'hub':
+      return `${STATE_AWAY}and restore the last backup, which has the branches: {tillsync} restore FILE. Then write the configuration of the nats-server ({tillsync} hub server-config), restart the nats-server (sudo systemctl restart tillsync-nats), start tillsync ({start}), and hand in new tokens: {tillsync} auth set. Without a backup leave the restore out, and in the end invite each branch again: {tillsync} branch invite NAME`;
+    case 'branch':
+      return `${STATE_AWAY}have the hub invite this branch again (there: {tillsync} branch invite ${config.link.branch}), join with the line that it prints ({tillsync} init --join -), and start tillsync: {start}`;
+  }
+}
 
 /** Whether this user may look into the file; else why not. */
 export function lockedAway(path: string): Outcome | undefined {
@@ -271,11 +286,11 @@ export function lockedAway(path: string): Outcome | undefined {
 /** Whether a database is sound and of this version. */
 export async function databaseOutcome(
   kind: keyof StoragePaths,
-  paths: StoragePaths,
+  config: Pick<Config, 'storage' | 'link' | 'hub'>,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<Outcome> {
-  const path = paths[kind];
+  const path = storagePaths(config.storage.directory)[kind];
   const away = lockedAway(path);
   if (away) return away;
   if (!lstatSync(path, { throwIfNoEntry: false })) {
@@ -289,12 +304,12 @@ export async function databaseOutcome(
         : await whenFree(clock, () => databaseHealth(path, kind));
   } catch (error) {
     if (!hasCode(error, 'storage-corrupt')) throw error;
-    return failed(error.message, MAKES_IT_ANEW[kind], { path });
+    return failed(error.message, makesItAnew(kind, config), { path });
   }
   const { bytes, damage, readThrough } = health;
   const facts = { path, ...health };
   if (damage !== null) {
-    return failed(`${path} is damaged: ${damage}. It was left as it is.`, MAKES_IT_ANEW[kind], facts);
+    return failed(`${path} is damaged: ${damage}. It was left as it is.`, makesItAnew(kind, config), facts);
   }
   const { applied, known } = 'schema' in health ? health.schema : { applied: 0, known: 0 };
   if (applied > known) {

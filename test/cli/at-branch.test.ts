@@ -1,0 +1,69 @@
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openMirror } from '../../src/orders/mirror.ts';
+import { FakeClock } from '../support/fake-clock.ts';
+import { invoke } from './invoke.ts';
+
+const directory = mkdtempSync(join(tmpdir(), 'tillsync-at-branch-'));
+const env = { TILLSYNC_CONFIG: join(directory, 'config.toml') };
+
+/** As the hub's own polls and sweeps fare, by what it said last. */
+beforeAll(async () => {
+  writeFileSync(
+    env.TILLSYNC_CONFIG,
+    `[storage]\ndirectory = "${directory}"\n[link]\nhub = "nats://127.0.0.1:9"\nbranch = "B1"\n`,
+  );
+  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock() });
+  mirror.freshnessBoard.ok('orders.poll');
+  mirror.freshnessBoard.ok('catalog.sweep');
+  mirror.alarms.raise('hub.link', 'The link is down.');
+  await mirror.write(() => {});
+  await mirror.close();
+});
+afterAll(() => rmSync(directory, { recursive: true, force: true }));
+
+async function stored() {
+  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(), readonly: true });
+  const rows = mirror.read((db) =>
+    ['freshness', 'alarms'].map((table) => db.prepare(`SELECT * FROM ${table} ORDER BY 1`).all()),
+  );
+  await mirror.close();
+  return rows;
+}
+
+test.each([
+  ['sync orders'],
+  ['sync orders --wide'],
+  ['sync products'],
+  ['sync products --branch B1'],
+  ['diff'],
+  ['product show --sku 1001 --live'],
+  ['auth set'],
+  ['auth set --untried'],
+  ['auth refresh'],
+  ['webhook show'],
+  ['webhook set --url https://shop.example/webhook'],
+  ['webhook set --off'],
+  ['webhook rotate-secret'],
+  ['webhook test'],
+])('%s is refused at a branch, and nothing of the branch is changed', async (typed) => {
+  const before = await stored();
+  expect(before[0]).not.toEqual([]);
+  expect(before[1]).toHaveLength(1);
+  const { code, stdout, stderr } = await invoke(typed.split(' '), { env, input: 'a-refresh-token\n' });
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
+  expect(stderr).toMatch(/This is a branch: only its hub calls the platform\.\s+Run the command at the hub\./);
+  expect(await stored()).toEqual(before);
+  expect(existsSync(join(directory, 'state.db'))).toBe(false);
+});
+
+test('a branch is not told to hand over tokens', async () => {
+  const none = 'This is a branch, which needs no tokens: only its hub calls the platform.';
+  expect(await invoke(['auth', 'status'], { env })).toMatchObject({ code: 0, stdout: `${none}\n` });
+  const told = JSON.parse((await invoke(['auth', 'status', '--json'], { env })).stdout);
+  expect(told).toMatchObject({ state: 'none', needsNewTokens: false });
+  const checked = await invoke(['config', 'check'], { env });
+  expect(checked).toMatchObject({ code: 0, stdout: expect.stringContaining(`Tokens: ${none}`) });
+});
