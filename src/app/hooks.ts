@@ -5,6 +5,7 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type HookSettings, madeUpEvent, testEvent } from '../hooks/hook.ts';
 import { type HookAnswer, type HookReceiver, hookReceiver } from '../hooks/receivers.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { programVersion } from './installation.ts';
 
 export interface HooksOptions {

@@ -32,7 +32,8 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     opened = db;
     settleWal(db);
     const verdict = storing(() => db.pragma('quick_check(1)', { simple: true }));
-    if (verdict !== 'ok') throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`);
+    if (verdict !== 'ok')
+      throw new TillsyncError('storage-corrupt', `${path} is damaged: ${String(verdict)}.`);
     migrate(db, {
       directory: new URL('./state/migrations/', import.meta.url),
       name: 'state.db',

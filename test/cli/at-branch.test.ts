@@ -54,7 +54,9 @@ test.each([
   expect(before[1]).toHaveLength(1);
   const { code, stdout, stderr } = await invoke(typed.split(' '), { env, input: 'a-refresh-token\n' });
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
-  expect(stderr).toMatch(/This is a branch: only its hub calls the platform\.\s+Run the command at the hub\./);
+  expect(stderr).toMatch(
+    /This is a branch: only its hub calls the platform\.\s+Run the command at the hub\./,
+  );
   expect(await stored()).toEqual(before);
   expect(existsSync(join(directory, 'state.db'))).toBe(false);
 });

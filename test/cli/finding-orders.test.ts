@@ -198,7 +198,10 @@ test('an order is acknowledged by the number that the alarm names, and what the 
     ],
   });
   expect(await booked('ord-a')).toBe(true);
-  expect(await ack([], '1007\n')).toMatchObject({ code: 3, results: [{ orderId: '1007', state: 'unheard' }] });
+  expect(await ack([], '1007\n')).toMatchObject({
+    code: 3,
+    results: [{ orderId: '1007', state: 'unheard' }],
+  });
   expect(await booked('ord-c')).toBe(false);
   const later = await invoke(['feed', 'ack', '1005', '4711'], { env: setUp });
   expect(later).toMatchObject({
@@ -207,12 +210,17 @@ test('an order is acknowledged by the number that the alarm names, and what the 
   });
   // It is kept until the order comes.
   const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(AT), readonly: true });
-  expect(mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all())).toHaveLength(1);
+  expect(
+    mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all()),
+  ).toHaveLength(1);
   await mirror.close();
 });
 
 test('a test of a hook takes no order for another with the same number', async () => {
   const withHook = { ...env, TILLSYNC_HOOKS: '[{"name":"pos","url":"http://127.0.0.1:9/"}]' };
   const { code, stderr } = await invoke(['hooks', 'test', 'pos', '--order', '1008'], { env: withHook });
-  expect({ code, stderr }).toMatchObject({ code: 2, stderr: expect.stringContaining('2 orders have the number') });
+  expect({ code, stderr }).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('2 orders have the number'),
+  });
 });

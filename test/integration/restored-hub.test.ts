@@ -204,7 +204,10 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
     await hubDaemon.end('SIGTERM');
     damage(hub.storage);
     const refused = await hub.command('restore', file);
-    expect(refused).toMatchObject({ code: 1, stderr: expect.stringMatching(/To see what to do, run: .* doctor/) });
+    expect(refused).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(/To see what to do, run: .* doctor/),
+    });
     expect(await remedy(hub.env)).toMatch(
       /move state\.db .* away, .* restore FILE\. .* hub server-config\), restart the nats-server/,
     );
@@ -216,7 +219,9 @@ describe.skipIf(!hasNatsServer)('a hub whose machine is lost', () => {
 
     await daemons[0]?.end('SIGTERM');
     damage(one.storage);
-    expect(await remedy(one.env)).toMatch(/move state\.db .* away, .* branch invite B1\), .* init --join -\)/);
+    expect(await remedy(one.env)).toMatch(
+      /move state\.db .* away, .* branch invite B1\), .* init --join -\)/,
+    );
     moveAway(one.storage);
     const joined = await chain.joinAs({ ...one, invitation: await chain.invite('B1') });
     expect(joined.code, joined.stderr).toBe(0);
