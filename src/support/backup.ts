@@ -64,7 +64,7 @@ const manifestSchema = z.object({
   createdAt: z.iso.datetime(),
   /** Version of the program that made it. */
   tillsync: z.string(),
-  /** Host of the platform, or of the hub where it is of a branch, so that one company's backup is not taken for another's. */
+  /** Host of the platform, or at a branch of the hub, so that one company's backup is not taken for another's. */
   platform: z.string(),
   files: z.array(
     z.object({
