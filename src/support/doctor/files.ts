@@ -267,7 +267,7 @@ function makesItAnew(kind: keyof StoragePaths, config: Pick<Config, 'link' | 'hu
     case 'hub':
       return `${STATE_AWAY}and restore the last backup, which has the branches: {tillsync} restore FILE. Then write the configuration of the nats-server ({tillsync} hub server-config), restart the nats-server (sudo systemctl restart tillsync-nats), start tillsync ({start}), and hand in new tokens: {tillsync} auth set. Without a backup leave the restore out, and in the end invite each branch again: {tillsync} branch invite NAME`;
     case 'branch':
-      return `${STATE_AWAY}have the hub invite this branch again (there: {tillsync} branch invite ${config.link.branch}), join with the line that it prints ({tillsync} init --join -), and start tillsync: {start}`;
+      return `${STATE_AWAY}have the hub invite this branch again (there: sudo tillsync branch invite ${config.link.branch}), join with the line that it prints ({tillsync} init --join -), and start tillsync: {start}`;
   }
 }
 
