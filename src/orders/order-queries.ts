@@ -101,7 +101,8 @@ export const WAITING_MAX = 1_000;
 /**
  * Open, paid orders that no POS acknowledged, those that wait longest first; none where nothing was acknowledged in the
  * last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the earliest from
- * an hour before it is due. A few short indexed reads.
+ * an hour before it is due. One that was created too long ago, as a poll of earlier days brings it, does not wait. A few
+ * short indexed reads.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
   const firstAckAt = sqlOf(db).value<string | null>('SELECT min(acked_at) FROM order_acks') ?? null;
@@ -114,8 +115,10 @@ export function waitingOrders(db: Database.Database, nowMs: number, limit: numbe
       ELSE to_book_since END AS since
     FROM orders WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
+  // Where nobody can tell when it was created, it may be new.
+  const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < @from";
   return sqlOf(db).rows<WaitingOrder>(
-    `SELECT * FROM (${waits('to_book_since >= @from')} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
+    `SELECT * FROM (${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
      WHERE since >= @from AND since <= @now ORDER BY since LIMIT @limit`,
     { from: isoUtc(from), now: isoUtc(nowMs), limit },
   );

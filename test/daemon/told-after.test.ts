@@ -185,7 +185,8 @@ const FAULTS: Fault[] = [
     async begin({ store, daemon }) {
       const ids: string[] = [];
       for (const number of [1, 2]) {
-        const order = sampleNotification(number, { status: 'picker-pending' });
+        const createdAt = new Date(store.clock.nowMs()).toISOString();
+        const order = sampleNotification(number, { status: 'picker-pending', createdAt });
         ids.push(String(order.internalOrderId));
         await store.announce(daemon, order);
       }

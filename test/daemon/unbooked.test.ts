@@ -5,18 +5,23 @@ import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
 
 it('an order that the POS does not acknowledge is amber, then red, and over once somebody took it', async () => {
   const rig = storeRig();
   const daemon = await rig.daemon();
   await rig.clock.advance(6 * MINUTE_MS);
-  const orders = [1, 2].map((number) => sampleNotification(number, { status: 'picker-pending' }));
+  const orderOf = (number: number) => {
+    const createdAt = new Date(rig.clock.nowMs()).toISOString();
+    return sampleNotification(number, { status: 'picker-pending', createdAt });
+  };
+  const orders = [1, 2].map(orderOf);
   for (const order of orders) expect(await rig.announce(daemon, order)).toBe(200);
   // Nobody has acknowledged anything yet, so nobody is expected to.
   await rig.clock.advance(60 * MINUTE_MS);
   expect(await unbooked(daemon)).toBeUndefined();
 
-  const late = sampleNotification(3, { status: 'picker-pending' });
+  const late = orderOf(3);
   expect(await rig.announce(daemon, late)).toBe(200);
   const ids = orders.map(({ internalOrderId }) => String(internalOrderId));
   await rig.run(daemon.parts.outbox.acknowledge(ids, 'http'));
@@ -32,8 +37,40 @@ it('an order that the POS does not acknowledge is amber, then red, and over once
   expect(await unbooked(daemon)).toBeUndefined();
 });
 
-async function unbooked({ localUrl }: Daemon) {
-  const answer = await fetch(`${localUrl}/v1/status`);
-  const { verdict } = (await answer.json()) as { verdict: Verdict };
-  return verdict.findings.find(({ code }) => code === 'orders.unbooked');
+it('orders of weeks ago that are read again are left out, but for one that is due', async () => {
+  const rig = storeRig();
+  const daemon = await rig.daemon();
+  await rig.clock.advance(6 * MINUTE_MS);
+  const taken = rig.sandbox.control.createOrder({ status: 'inProcess' });
+  await rig.clock.advance(MINUTE_MS);
+  await rig.run(daemon.parts.outbox.acknowledge([taken.internalOrderId], 'http'));
+
+  const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
+  const old = (patch: object) =>
+    rig.sandbox.control.createOrder(
+      { status: 'inProcess', isScheduled: false, createdAtMs, patch },
+      { hidden: true },
+    );
+  for (const code of [901, 902, 903]) old({ code });
+  const window = { startDate: dayOf(createdAtMs - DAY_MS), endDate: dayOf(createdAtMs + DAY_MS) };
+  expect((await rig.run(daemon.parts.orderPoll.poll({ window }))).created).toBe(3);
+  await rig.clock.advance(45 * MINUTE_MS);
+  expect(await verdictOf(daemon)).toMatchObject({ level: 'green', findings: [] });
+
+  const scheduledDate = new Date(rig.clock.nowMs() + 30 * MINUTE_MS).toISOString();
+  old({ code: 904, isScheduled: true, scheduledDate });
+  await rig.run(daemon.parts.orderPoll.poll({ window }));
+  await rig.clock.advance(15 * MINUTE_MS);
+  expect((await unbooked(daemon))?.detail).toContain('904');
+  expect((await unbooked(daemon))?.detail).not.toContain('901');
+});
+
+const dayOf = (ms: number) => new Date(ms).toISOString().slice(0, 10);
+
+async function unbooked(daemon: Daemon) {
+  return (await verdictOf(daemon)).findings.find(({ code }) => code === 'orders.unbooked');
+}
+
+async function verdictOf({ localUrl }: Daemon): Promise<Verdict> {
+  return ((await (await fetch(`${localUrl}/v1/status`)).json()) as { verdict: Verdict }).verdict;
 }

@@ -15,7 +15,7 @@ async function hear(
   ms: number,
   fields: Record<string, unknown>,
 ): Promise<void> {
-  const sent = sampleNotification(number, fields);
+  const sent = sampleNotification(number, { createdAt: at(ms), ...fields });
   const order = observation('webhook', sent, { observedAtMs: OBSERVED_MS + ms });
   await mirror.keep([{ kind: 'order', observation: order }]);
 }
@@ -64,6 +64,19 @@ it('says nothing where nobody acknowledges, of what was there before, and of wha
   expect(waiting(mirror, 21 * DAY_MS)).toHaveLength(1);
   await hear(mirror, 5, 40 * DAY_MS, { status: 'inProcess' });
   expect(waiting(mirror, 41 * DAY_MS)).toEqual([]);
+});
+
+it('says nothing of what was created long ago and is heard of now, but for what is due', async () => {
+  const { mirror } = openTestMirror();
+  const old = { status: 'inProcess', createdAt: at(-20 * DAY_MS) };
+  await hear(mirror, 1, 0, { status: 'inProcess' });
+  await acknowledge(mirror, 1, 0);
+  await hear(mirror, 2, MINUTE_MS, old);
+  await hear(mirror, 3, MINUTE_MS, { ...old, isScheduled: true, scheduledFor: at(30 * MINUTE_MS) });
+  await hear(mirror, 4, MINUTE_MS, { ...old, isScheduled: true, scheduledFor: at(-20 * DAY_MS) });
+  await hear(mirror, 5, MINUTE_MS, { ...old, createdAt: 'hace un rato' });
+  await hear(mirror, 6, MINUTE_MS, { ...old, createdAt: null });
+  expect(waiting(mirror, 2 * MINUTE_MS)).toEqual(['3 1', '5 1', '6 1']);
 });
 
 it('lets a scheduled order wait from an hour before it is due', async () => {
