@@ -5,6 +5,7 @@ import type { Log } from '../core/log.ts';
 import { backoffMs, patientSignal, pieceMs, Waker } from '../core/loop.ts';
 import { type Clock, isoUtc, type Random } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
 import { type HookSettings, LAGS_AFTER_MS, LAGS_BADLY_AFTER_MS } from './hook.ts';
 import {
   eventsFrom,
@@ -26,7 +27,7 @@ export interface HookLoopOptions {
   alarms: Alarms;
   /** Calls the listener when this process may have changed the feed; returns what ends that. */
   onChange: (listener: () => void) => () => void;
-  /** Platform's wall clock minus ours, where it is known. */
+  /** Platform's wall clock minus ours; undefined: not known yet. */
   platformSkewMs: () => number | undefined;
   onTried: (hook: string, outcome: 'ok' | 'failed') => void;
   /** Answers what commands ask for; called often. */
@@ -87,6 +88,9 @@ class HookQueue {
   readonly #places: HookPlaces;
   readonly #waker: Waker;
   readonly #startMs: number;
+  readonly #startMonoMs: number;
+  /** The newest event when this process began. */
+  #startSeq: number | undefined;
   /** All up to it is taken or passed over, as this process knows. */
   #seq = 0;
   #isBegunNoted = false;
@@ -106,6 +110,7 @@ class HookQueue {
     this.#places = places;
     this.#waker = new Waker(options.clock);
     this.#startMs = options.clock.nowMs();
+    this.#startMonoMs = options.clock.monotonicMs();
   }
 
   async run(signal: AbortSignal): Promise<void> {
@@ -151,6 +156,7 @@ class HookQueue {
   async #takeAll(signal: AbortSignal): Promise<boolean> {
     const { clock } = this.#o;
     const place = await this.#place(signal);
+    if (!place) return true;
     this.#seq = Math.max(this.#seq, place.seq);
     this.#failures = place.failures;
     for (let isMore = true; isMore; ) {
@@ -187,15 +193,23 @@ class HookQueue {
     return whenFree(clock, () => mirror.read(look), undefined, signal);
   }
 
-  /** Its place; made where there is none, as in a mirror that was made anew. */
-  async #place(signal: AbortSignal): Promise<HookPlace> {
+  /**
+   * Its place; made where there is none, as in a mirror that was made anew. undefined: it cannot begin yet. Until the
+   * platform has said what time it is, no time counts: after a power cut this machine's clock may be years behind.
+   */
+  async #place(signal: AbortSignal): Promise<HookPlace | undefined> {
     const { rows, clock, platformSkewMs } = this.#o;
     const { name, from } = this.#hook;
-    const now = isoUtc(clock.nowMs() + (platformSkewMs() ?? 0));
+    this.#startSeq ??= await this.#read(newestSeq, signal);
     let place = await this.#read((db) => placeOf(db, name), signal);
+    const skewMs = platformSkewMs();
+    if (skewMs === undefined) return place;
+    const nowMs = clock.nowMs() + skewMs;
+    const now = isoUtc(nowMs);
     if (!place) {
       const begun = await whenFree(clock, () => rows.begun(name), undefined, signal);
-      place = await this.#places.begin({ name, begun, from, now });
+      const at = isoUtc(nowMs - (clock.monotonicMs() - this.#startMonoMs));
+      place = await this.#places.begin({ name, begun, from, at, seq: this.#startSeq });
       this.#seq = 0;
       this.#isBegunNoted = false;
     }

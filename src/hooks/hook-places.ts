@@ -109,16 +109,18 @@ interface Beginning {
   begun: HookBegun | undefined;
   from: HookSettings['from'];
   /** The platform's time, as creations of orders have it. */
-  now: string;
+  at: string;
+  /** Of the newest event at that time. */
+  seq: number;
 }
 
 /** The place of a hook, made unless it is there; the caller's transaction. */
-function beginPlace(db: Database.Database, { name, begun, from, now }: Beginning): HookPlace {
-  const newsFrom = begun ? begun.newsFrom : from === 'now' ? now : null;
+function beginPlace(db: Database.Database, { name, begun, from, at, seq }: Beginning): HookPlace {
+  const newsFrom = begun ? begun.newsFrom : from === 'now' ? at : null;
   const insert = 'INSERT INTO hooks (name, seq, began_at, news_from) VALUES (?, ?, ?, ?)';
-  const newSeq = from === 'now' ? newestSeq(db) : 0;
+  const newSeq = from === 'now' ? seq : 0;
   if (!placeOf(db, name)) {
-    sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, now, newsFrom);
+    sqlOf(db).run(insert, name, begun ? seqBefore(db, newsFrom) : newSeq, at, newsFrom);
   }
   return placeOf(db, name) as HookPlace;
 }

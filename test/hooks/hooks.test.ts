@@ -333,6 +333,47 @@ describe('where a hook begins', () => {
   });
 });
 
+describe('a hook of a machine whose clock is years behind until somebody sets it', () => {
+  const DAY_MS = 24 * 60 * MINUTE_MS;
+  const BEHIND_MS = 4_000 * DAY_MS;
+
+  const starts = ['first start', 'restart'];
+  for (const start of starts) it(`sends no old orders after that ${start}`, () => startsBehind(start));
+
+  async function startsBehind(start: string): Promise<void> {
+    const receiver = await eventReceiver();
+    const { rig } = storeWith([hook('kitchen', { url: receiver.url })]);
+    const { control } = rig.sandbox;
+    if (start === 'restart') {
+      const before = await rig.daemon();
+      await rig.clock.advance(5 * MINUTE_MS);
+      await rig.run(before.stop());
+    }
+    const setClock = (wrongByMs: number) => {
+      rig.clock.jumpWall(wrongByMs);
+      control.configure({ clockSkewMs: Math.max(-wrongByMs, 0) });
+    };
+    setClock(-BEHIND_MS);
+    const { parts } = await rig.daemon();
+    await rig.clock.advance(STEP_MS);
+    setClock(BEHIND_MS);
+    await rig.clock.advance(5 * MINUTE_MS);
+
+    const [oldMs, dayMs] = [rig.clock.nowMs() - 20 * DAY_MS, rig.clock.nowMs() - 21 * DAY_MS];
+    for (let i = 0; i < 3; i++)
+      control.createOrder({ status: 'inProcess', createdAtMs: oldMs }, { hidden: true });
+    const [startDate = '', endDate = ''] = [dayMs, oldMs + DAY_MS].map((ms) =>
+      new Date(ms).toISOString().slice(0, 10),
+    );
+    const report = await rig.run(parts.orderPoll.poll({ window: { startDate, endDate } }));
+    expect(report.created).toBe(3);
+    const fresh = control.createOrder({ status: 'pending' }, { hidden: true });
+    await runUntil(rig, () => receiver.received.length > 0);
+    await rig.clock.advance(5 * MINUTE_MS);
+    expect(receiver.received.map(({ event }) => event.orderId)).toEqual([fresh.internalOrderId]);
+  }
+});
+
 describe('hooks skip', () => {
   async function stuckStore() {
     const receiver = await eventReceiver();
