@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { CompactEncrypt, compactDecrypt, exportJWK, generateKeyPair, importJWK } from 'jose';
 import type { Config } from '../config/config-type.ts';
 import { asTillsyncError, TillsyncError, whenFree } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
@@ -13,8 +14,16 @@ const LOOK_FOR_ANSWER_MS = 100;
 /** The daemon looks every second, and what it does has its own time on top. */
 const DAEMON_PATIENCE_MS = 10_000;
 
-function isOpen({ result, fault }: Wish<unknown, unknown>): boolean {
+/** How results are encrypted for whoever asked. */
+const SEAL = { alg: 'ECDH-ES', enc: 'A256GCM' };
+
+function isOpen({ result, fault }: Wish<unknown>): boolean {
   return result === null && fault === null;
+}
+
+async function sealed(result: unknown, { key }: Wish<unknown>): Promise<string> {
+  const bytes = Buffer.from(JSON.stringify(result));
+  return new CompactEncrypt(bytes).setProtectedHeader(SEAL).encrypt(await importJWK(key, SEAL.alg));
 }
 
 /** Does what a command asks for, as the service and from within its sandbox. Throws `storage-…`. */
@@ -24,12 +33,14 @@ export async function answerWish<Asked, Result>(
   { clock, signal }: { clock: Clock; signal: AbortSignal },
   answer: (asked: Asked) => Promise<Result>,
 ): Promise<void> {
-  const wish = await whenFree(clock, () => rows.read<Asked, Result>(name), undefined, signal);
+  const wish = await whenFree(clock, () => rows.read<Asked>(name), undefined, signal);
   if (!wish || !isOpen(wish) || Math.abs(clock.nowMs() - wish.askedAtMs) >= WISH_HOLDS_MS) return;
-  const done = await answer(wish.asked).then(
-    (result) => ({ result, fault: null }),
-    (error) => ({ result: null, fault: asTillsyncError(error).message }),
-  );
+  const done = await answer(wish.asked)
+    .then((result) => sealed(result, wish))
+    .then(
+      (result) => ({ result, fault: null }),
+      (error) => ({ result: null, fault: asTillsyncError(error).message }),
+    );
   await whenFree(clock, () => rows.write(name, { ...wish, ...done }));
 }
 
@@ -55,15 +66,20 @@ export async function askRunning<Asked, Result>(options: AskOptions<Asked>): Pro
   try {
     if (!(await whenFree(clock, () => state.leases.isHeld(RUNNING)))) return undefined;
     const free = <T>(action: () => T) => whenFree(clock, action, undefined, signal);
+    const { publicKey, privateKey } = await generateKeyPair(SEAL.alg);
+    const key = await exportJWK(publicKey);
     const askedAtMs = clock.nowMs();
     const endMs = clock.monotonicMs() + timeoutMs + DAEMON_PATIENCE_MS;
-    await free(() => state.wishes.write(name, { askedAtMs, asked, result: null, fault: null }));
+    await free(() => state.wishes.write(name, { askedAtMs, asked, key, result: null, fault: null }));
     let fault = 'The running tillsync did not answer.';
     while (!signal.aborted && clock.monotonicMs() < endMs) {
       await clock.sleep(LOOK_FOR_ANSWER_MS, signal);
-      const wish = await free(() => state.wishes.read<Asked, Result>(name));
+      const wish = await free(() => state.wishes.read<Asked>(name));
       if (wish?.askedAtMs !== askedAtMs || isOpen(wish)) continue;
-      if (wish.result !== null) return wish.result;
+      if (wish.result !== null) {
+        const { plaintext } = await compactDecrypt(wish.result, privateKey);
+        return JSON.parse(Buffer.from(plaintext).toString()) as Result;
+      }
       fault = wish.fault ?? fault;
       break;
     }

@@ -1,13 +1,16 @@
 import type Database from 'better-sqlite3';
+import type { JWK } from 'jose';
 import { sqlOf, storing } from './sqlite.ts';
 
 /** What a command asks the running daemon to do, and what came of it. */
-export interface Wish<Asked, Result> {
+export interface Wish<Asked> {
   /** Wall clock of whoever asks; names the wish. */
   askedAtMs: number;
   asked: Asked;
-  /** null until the daemon has done it. */
-  result: Result | null;
+  /** Of whoever asks: no other reads the result, of which bytes stay in the file, and which may name a customer. */
+  key: JWK;
+  /** JSON, as a JWE; null until the daemon has done it. */
+  result: string | null;
   /** Why it could not be done; null: it was, or is not yet. */
   fault: string | null;
 }
@@ -20,13 +23,13 @@ export class WishRows {
     this.#db = db;
   }
 
-  read<Asked, Result>(name: string): Wish<Asked, Result> | undefined {
+  read<Asked>(name: string): Wish<Asked> | undefined {
     const sql = 'SELECT wish FROM wishes WHERE name = ?';
     const text = storing(() => sqlOf(this.#db).value<string>(sql, name));
-    return text === undefined ? undefined : (JSON.parse(text) as Wish<Asked, Result>);
+    return text === undefined ? undefined : (JSON.parse(text) as Wish<Asked>);
   }
 
-  write<Asked, Result>(name: string, wish: Wish<Asked, Result>): void {
+  write<Asked>(name: string, wish: Wish<Asked>): void {
     const sql = 'INSERT OR REPLACE INTO wishes (name, wish) VALUES (?, ?)';
     storing(() => sqlOf(this.#db).run(sql, name, JSON.stringify(wish)));
   }

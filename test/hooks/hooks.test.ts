@@ -1,12 +1,15 @@
 import { createHmac } from 'node:crypto';
-import { cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { cpSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, it, onTestFinished } from 'vitest';
+import { HOOK_TEST, type HookTest } from '../../src/app/hooks.ts';
+import { askRunning } from '../../src/app/wish.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
 import { skipWaiting, statusOf } from '../../src/hooks/hook-places.ts';
+import type { HookAnswer } from '../../src/hooks/receivers.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { type StoreRig, type StoreRigOptions, storeRig } from '../support/store-rig.ts';
 import { eventReceiver, hook, until } from './event-receiver.ts';
@@ -372,6 +375,28 @@ describe('a hook of a machine whose clock is years behind until somebody sets it
     await rig.clock.advance(5 * MINUTE_MS);
     expect(receiver.received.map(({ event }) => event.orderId)).toEqual([fresh.internalOrderId]);
   }
+});
+
+it('a test with a real order leaves nothing of its customer in state.db, whatever the receiver answers', async () => {
+  const receiver = await eventReceiver();
+  const { rig, announce } = storeWith([hook('chat', { url: receiver.url })]);
+  const daemon = await rig.daemon();
+  await rig.clock.advance(MINUTE_MS);
+  const announced = order(1);
+  await announce(daemon, announced);
+  await receiver.until(1);
+  receiver.answer = (response, event) => response.end(JSON.stringify(event.order?.customerEmail));
+  const { config } = daemon.parts;
+  const { signal } = new AbortController();
+  const asked = { hook: 'chat', order: String(announced.internalOrderId) };
+  const asking = { config, clock: rig.clock, signal, name: HOOK_TEST, asked };
+  const answering = askRunning<HookTest, HookAnswer>({ ...asking, timeoutMs: MINUTE_MS });
+  await runUntil(rig, () => receiver.received.length === 2);
+  const email = receiver.received[1]?.event.order?.customerEmail ?? '';
+  expect(email).toContain('@');
+  expect((await rig.run(answering))?.text).toContain(email);
+  for (const suffix of ['', '-wal'])
+    expect(readFileSync(path.join(rig.directory, `state.db${suffix}`)).includes(email)).toBe(false);
 });
 
 describe('hooks skip', () => {
