@@ -33,6 +33,7 @@ export type AlarmKey =
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'
+  | 'outbox.stuck'
   | 'inbox.damaged'
   | 'inbox.locked'
   | 'hooks.lagging';

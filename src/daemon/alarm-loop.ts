@@ -13,6 +13,7 @@ import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
+import { lateLevel } from '../health/verdict.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
@@ -70,6 +71,7 @@ export function alarmLoops(
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
+    ...stuckFacts(parts, clock),
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
@@ -113,6 +115,17 @@ export function alarmLoops(
       ),
     ),
   ];
+}
+
+function stuckFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']) {
+  return {
+    changesStuckSince() {
+      const { oldestPendingAt: since } = outbox.counts();
+      const level = lateLevel({ since, freshness: mirror.freshness(), nowMs: clock.nowMs() });
+      return level === 'red' ? since : null;
+    },
+    areOrdersStale: () => mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
+  };
 }
 
 /** What a store's own polls and sending raise and lower: a branch has neither, but the hub's word and its outbox. */

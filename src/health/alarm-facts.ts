@@ -24,6 +24,10 @@ export interface AlarmFacts {
   branchMappings: () => readonly BranchMapping[];
   /** Ordered items that have none, first seen at the time or later, of these branches. May throw `storage-…`. */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
+  /** Since when the oldest change waits though none arrives any more; null: they do, or it is not long. May throw `storage-…`. */
+  changesStuckSince: () => string | null;
+  /** Whether orders are stale: then it is told already that nothing gets through. May throw `storage-…`. */
+  areOrdersStale: () => boolean;
   /** A time as the shop's clock shows it. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
@@ -33,22 +37,28 @@ export interface AlarmFacts {
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
+  /** The start, or when orders were last stale. */
+  #troubledMonoMs: number;
   readonly #mappings: () => readonly BranchMapping[];
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     this.#startMonoMs = facts.clock.monotonicMs();
+    this.#troubledMonoMs = this.#startMonoMs;
     const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
     this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
   }
 
   look(): void {
-    const { clock } = this.#facts;
+    const { clock, areOrdersStale } = this.#facts;
+    const nowMonoMs = clock.monotonicMs();
     lookAtDisk(this.#facts);
     lookAtClock(this.#facts);
     lookAtTokens(this.#facts);
     lookAtCompany(this.#facts);
-    lookAtWaitingOrders(this.#facts, clock.monotonicMs() - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
+    lookAtWaitingOrders(this.#facts, nowMonoMs - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
+    if (areOrdersStale()) this.#troubledMonoMs = nowMonoMs;
+    lookAtChanges(this.#facts, nowMonoMs - this.#troubledMonoMs >= CHANGES_FOLLOW_WITHIN_MS);
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -128,6 +138,18 @@ function lookAtWaitingOrders(
     const level = waitedMs(oldest) >= RED_AFTER_TIMES * unbookedAfterMs ? 'red' : 'amber';
     const message = `Their numbers, and since when they wait: ${named.join(', ')}.`;
     alarms.raise('orders.unbooked', message, level);
+  }
+}
+
+/** After a start, and once orders come again, changes have so long to follow: longer than tillsync rests between two tries. */
+const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
+
+function lookAtChanges({ alarms, changesStuckSince, localTime }: AlarmFacts, mayRaise: boolean): void {
+  const since = changesStuckSince();
+  if (since === null) alarms.lower('outbox.stuck');
+  else if (mayRaise) {
+    const message = `None arrives any more. The oldest waits since ${localTime(since)}.`;
+    alarms.raise('outbox.stuck', message, 'red');
   }
 }
 

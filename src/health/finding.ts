@@ -8,7 +8,6 @@ export type FindingCode =
   | 'auth.expiring'
   | 'orders.starting'
   | 'orders.resuming'
-  | 'outbox.stuck'
   | 'service.down'
   | 'setup.missing'
   | 'state.unusable'

@@ -41,7 +41,7 @@ const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 60 * MINUTE_MS;
 
 /** Counted from the outbox itself, which knows better than an alarm that nobody lowered yet. */
-const COUNTED: ReadonlySet<string> = new Set<FindingCode>(['outbox.rejected', 'outbox.held']);
+const COUNTED: ReadonlySet<string> = new Set<FindingCode>(['outbox.rejected', 'outbox.held', 'outbox.stuck']);
 /** Read off the disk itself: an alarm about a full disk may not have found room, nor its end. */
 const MEASURED: ReadonlySet<string> = new Set<FindingCode>(['storage.low', 'storage.full']);
 /** A flow is not told beside an alarm that says the same better. */
@@ -150,15 +150,27 @@ function lookAtTokens({ tokens }: VerdictFacts, add: Add): void {
   if (restMs !== null && restMs < REFRESH_TOKEN_SOON_MS) add('auth.expiring');
 }
 
-function lookAtOutbox({ outbox, nowMs }: VerdictFacts, add: Add): void {
+function lookAtOutbox(facts: VerdictFacts, add: Add): void {
+  const { outbox } = facts;
   if (!outbox) return;
   const { pending, held, rejected, oldestPendingAt: since } = outbox;
   if (rejected > 0) add('outbox.rejected', { count: rejected });
   if (held > 0) add('outbox.held', { count: held });
+  const level = lateLevel({ ...facts, since });
+  if (level !== null) add('outbox.stuck', { level, count: pending, since });
+}
+
+/** How serious it is that a change waits since then; null: not yet. A long queue takes its time: red needs silence, too. */
+export function lateLevel({
+  since,
+  freshness,
+  nowMs,
+}: Pick<VerdictFacts, 'freshness' | 'nowMs'> & { since: string | null }): Finding['level'] | null {
   const waitedMs = ageMs(since, nowMs);
-  if (waitedMs === null || waitedMs < CHANGES_LATE_AFTER_MS) return;
-  const level = waitedMs < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
-  add('outbox.stuck', { level, count: pending, since });
+  if (waitedMs === null || waitedMs < CHANGES_LATE_AFTER_MS) return null;
+  const { lastOkAt = null } = freshness.find(({ subject }) => subject === 'outbox.push') ?? {};
+  const silentMs = ageMs(lastOkAt, nowMs) ?? waitedMs;
+  return Math.min(waitedMs, silentMs) < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
 }
 
 function lookAtFlow(flow: Freshness, facts: VerdictFacts, add: Add): void {

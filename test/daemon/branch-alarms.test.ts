@@ -119,6 +119,21 @@ it('a hub raises an alarm of a server that answers and keeps nothing, and lowers
   expect(hub.rows('SELECT 1 FROM feed WHERE published = 0')).toEqual([]);
 });
 
+it('a branch does not tell of changes that wait beside a link that is down', async () => {
+  const { server, branch, parts, alarms, minutes } = await running();
+  server.isDown = true;
+  await branch.count('P1', 5, 'count-1');
+  await minutes(1);
+  // That one is under way, and the next one waits behind it.
+  await branch.count('P2', 5, 'count-2');
+  await minutes(60);
+  expect(parts.outbox.counts().pending).toBe(1);
+  expect(alarms()).toEqual(['hub.link', 'orders.stale']);
+  server.isDown = false;
+  await minutes(2);
+  expect(alarms()).toEqual([]);
+});
+
 it('a branch raises an alarm of changes that were refused or are held, as a single store does', async () => {
   const { server, branch, parts, alarms, minutes } = await running();
   server.isDown = true;

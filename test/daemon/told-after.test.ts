@@ -174,6 +174,19 @@ const FAULTS: Fault[] = [
       }),
   },
   {
+    key: 'outbox.stuck',
+    begin({ store, daemon }) {
+      for (const endpoint of ['product.stock.batch', 'product.stock.put'] as const)
+        store.sandbox.control.setFault({ kind: 'status', status: 500, endpoint });
+      const [stock] = store.rows('SELECT sku, subsidiary_id AS subsidiaryId, 77 AS qty FROM stocks LIMIT 1');
+      return fetch(`${daemon.localUrl}/v1/stock`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify([stock]),
+      });
+    },
+  },
+  {
     // The disk is full: not a page more for the mirror.
     key: 'storage.failing',
     begin: ({ daemon }) => daemon.parts.mirror.read((db) => db.pragma('max_page_count = 1')),

@@ -121,23 +121,32 @@ describe('tokens', () => {
 });
 
 describe('changes', () => {
-  const waiting = (ms: number) =>
-    verdictOf({ ...well, outbox: { pending: 4, held: 0, rejected: 0, oldestPendingAt: ago(ms) } });
+  const waiting = (ms: number, silentMs: number | null = ms) => {
+    const push = withFlow('outbox.push', { lastOkAt: silentMs === null ? null : ago(silentMs) });
+    return verdictOf({ ...push, outbox: { pending: 4, held: 0, rejected: 0, oldestPendingAt: ago(ms) } });
+  };
 
-  it('that wait are late after five minutes and lost after thirty', () => {
+  it('that wait are late after five minutes, and lost after thirty in which none arrived', () => {
     expect(waiting(299_999).level).toBe('green');
     expect(waiting(300_000)).toMatchObject({
       level: 'amber',
       findings: [{ code: 'outbox.stuck', count: 4, since: ago(300_000) }],
     });
     expect(waiting(300_000).findings[0]?.message).toContain(': 4.');
+    expect(waiting(1_799_999).level).toBe('amber');
     expect(waiting(1_800_000).level).toBe('red');
+    expect(waiting(1_800_000, null).level).toBe('red');
+    expect(waiting(7_200_000, 1_799_999).level).toBe('amber');
+    expect(waiting(240_000, 7_200_000).level).toBe('green');
   });
 
   it('that were refused or held are counted from the outbox, not from an alarm of yesterday', () => {
-    const alarms = [alarm('outbox.rejected'), alarm('outbox.held')];
+    const alarms = [alarm('outbox.rejected'), alarm('outbox.held'), alarm('outbox.stuck')];
     expect(told({ ...well, alarms })).toEqual(['green']);
-    expect(told({ ...well, alarms, outbox: null })).toEqual(['amber', 'outbox.rejected', 'outbox.held']);
+    expect(told({ ...well, alarms, outbox: null })).toEqual([
+      'amber',
+      ...['outbox.stuck', 'outbox.rejected', 'outbox.held'],
+    ]);
     const outbox = { pending: 0, held: 7, rejected: 3, oldestPendingAt: null };
     expect(verdictOf({ ...well, outbox }).findings.map(({ code, count }) => [code, count])).toEqual([
       ['outbox.rejected', 3],
