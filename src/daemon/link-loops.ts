@@ -71,7 +71,7 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
     const { Hub } = await import('../link/hub.ts');
-    const link = options.link?.hub ?? (await natsHubLink(config, parts));
+    const link = options.link?.hub ?? (await orTold(parts, natsHubLink(config, parts)));
     const hub = new Hub({
       ...{ link, mirror, stores, clock, log },
       branches: feedBranches(config),
@@ -108,6 +108,17 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
   return [{ name: 'hub', run }, ...(options.link?.hub ? [] : [{ name: 'hub.server', run: server }])];
 }
 
+/** Tells of a link that cannot be made as of one that is down. */
+async function orTold<T>({ mirror }: Parts, made: Promise<T>): Promise<T> {
+  try {
+    return await made;
+  } catch (error) {
+    const { reportLinkDown } = await import('../link/hub.ts');
+    reportLinkDown(mirror, error);
+    throw error;
+  }
+}
+
 async function natsHubLink(config: Config, { state }: Parts): Promise<HubLink> {
   const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
@@ -119,7 +130,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
   const { config, secrets, clock, log } = options;
   const { mirror, stores, state, outbox, platform } = parts;
   const asked = new AbortController();
-  const made = (async () => {
+  const make = async () => {
     const { BranchFollower } = await import('../link/branch.ts');
     const link =
       options.link?.branch ?? (await natsBranchLink(config, secrets.linkSeed ?? state.linkKey.read()));
@@ -151,23 +162,28 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
         log,
       }),
     };
-  })();
-  made.catch(async (error: unknown) => {
-    const { reportLinkDown } = await import('../link/hub.ts');
-    reportLinkDown(mirror, error);
-  });
+  };
+  let making: ReturnType<typeof make> | undefined;
+  /** One for both loops; where it cannot be made, the next turn of a loop tries it with the files as they are then. */
+  const made = () => {
+    making ??= orTold(parts, make()).catch((error: unknown) => {
+      making = undefined;
+      throw error;
+    });
+    return making;
+  };
   return [
     {
       name: 'link.down',
       async run(signal, beat) {
-        const { follower } = await made;
+        const { follower } = await made();
         await follower.follow(signal, beat);
       },
     },
     {
       name: 'link.up',
       async run(signal, beat) {
-        const { link, follower } = await made;
+        const { link, follower } = await made();
         const unsubscribe = outbox.onQueued(() => follower.wake());
         try {
           await follower.handUp(signal, beat);

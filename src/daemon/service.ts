@@ -1,4 +1,5 @@
 import { writeSync } from 'node:fs';
+import { hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 
@@ -127,7 +128,7 @@ export interface SupervisorOptions {
 /**
  * Runs a loop until the signal ends it. A loop that throws or returns by itself is started again after a rest;
  * what it was doing is safe, since every loop starts from what is durable. Ending at once after each start is no
- * sign of life.
+ * sign of life, but for a fault of set-up (`config-invalid`): a new process would meet the same. It is logged once.
  */
 export function supervise(
   name: string,
@@ -141,15 +142,22 @@ export function supervise(
   };
   const ended = (async () => {
     await begin;
+    let toldFault: string | undefined;
     while (!signal.aborted) {
       const before = { beatMs: lastBeatMs, monoMs: clock.monotonicMs() };
+      let fault: string | undefined;
       try {
         await run(signal, beat);
         if (!signal.aborted) log.error({ loop: name }, 'a loop ended by itself; starting it again');
       } catch (error) {
-        if (!signal.aborted) log.error({ loop: name, err: error }, 'a loop failed; starting it again');
+        fault = hasCode(error, 'config-invalid') ? error.message : undefined;
+        const isNew = fault === undefined || fault !== toldFault;
+        if (!signal.aborted && isNew)
+          log.error({ loop: name, err: error }, 'a loop failed; starting it again');
       }
-      if (clock.monotonicMs() - before.monoMs < RESTART_AFTER_MS) lastBeatMs = before.beatMs;
+      toldFault = fault;
+      if (fault !== undefined) beat();
+      else if (clock.monotonicMs() - before.monoMs < RESTART_AFTER_MS) lastBeatMs = before.beatMs;
       if (!signal.aborted) await clock.sleep(RESTART_AFTER_MS, signal);
     }
   })();

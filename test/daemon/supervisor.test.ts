@@ -1,27 +1,33 @@
 import { expect, it } from 'vitest';
 import { stalledLoops } from '../../src/api/status-routes.ts';
-import { silentLog } from '../../src/core/log.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
+import { type Log, silentLog } from '../../src/core/log.ts';
 import { supervise, watchdogLoop } from '../../src/daemon/service.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
 
-/** A loop that does one round a minute until `dies`, then throws at each start; the signs of life it allows. */
+/** A loop that does one round a minute until it `dies`, then throws `error` at each start; the signs of life it allows. */
 function setUp() {
   const clock = new FakeClock();
   const stop = new AbortController();
-  const work = { dies: false, starts: 0 };
+  const work = { dies: false, error: new Error('The loop is broken.'), starts: 0 };
+  const logged: string[] = [];
+  const log: Log = {
+    ...silentLog,
+    error: ({ err }: { err: Error }) => void logged.push(err.message),
+  };
   const loop = supervise(
     'orders',
     async (signal, beat) => {
       work.starts += 1;
       while (!signal.aborted) {
         beat();
-        if (work.dies) throw new Error('The loop is broken.');
+        if (work.dies) throw work.error;
         await clock.sleep(MINUTE_MS, signal);
       }
     },
-    { clock, log: silentLog, signal: stop.signal },
+    { clock, log, signal: stop.signal },
   );
   let signs = 0;
   const loopsAlive = () => [loop];
@@ -46,7 +52,7 @@ function setUp() {
     stop.abort();
     await Promise.all([loop.ended, ended]);
   };
-  return { work, signsIn, end };
+  return { work, logged, signsIn, end };
 }
 
 it('starts a loop again that threw, which costs no sign of life', async () => {
@@ -66,5 +72,18 @@ it('takes no start for a sign of life that ends at once, so that the process is 
   work.dies = true;
   await signsIn(12 * MINUTE_MS);
   expect(await signsIn(30 * MINUTE_MS)).toBe(0);
+  await end();
+});
+
+it('starts nothing anew for a fault of set-up, and logs each once', async () => {
+  const { work, logged, signsIn, end } = setUp();
+  work.dies = true;
+  const faults = ['ca.pem cannot be read (ENOENT).', 'ca.pem cannot be read (EACCES).'];
+  for (const fault of faults) {
+    work.error = new TillsyncError('config-invalid', fault);
+    expect(await signsIn(30 * MINUTE_MS)).toBe(180);
+  }
+  expect(logged).toEqual(faults);
+  expect(work.starts).toBeGreaterThan(700);
   await end();
 });
