@@ -14,7 +14,7 @@ import {
   withParts,
   withPlatform,
 } from './command.ts';
-import { Terminal } from './init/terminal.ts';
+import { askSecret } from './init/terminal.ts';
 
 /**
  * The token pair as it may be told: everything but the tokens. Times in ISO 8601 UTC, on our clock; null: unknown.
@@ -169,7 +169,9 @@ const set = command({
   async run(call) {
     const { cli, options } = call;
     requirePlatform(call);
-    const tokens = cli.stdin.isTTY ? await askForTokens(cli) : await readTokenInput(cli.stdin);
+    const tokens = cli.stdin.isTTY
+      ? parseTokenInput(await askSecret(cli, 'Paste the new refresh token, then press Enter:'))
+      : await readTokenInput(cli.stdin);
     return withParts(call, async (tools) => {
       const { platform, mirror, state } = tools.parts;
       const offered = { ...tokens, otherCompany: options.otherCompany === true };
@@ -194,17 +196,6 @@ const OUTCOMES = {
   adopted: 'The platform took the tokens; a running tillsync takes them up by itself.',
   known: 'These tokens were handed over before and led to those in use: nothing was changed.',
 };
-
-async function askForTokens(cli: Cli): Promise<TokenInput> {
-  const terminal = new Terminal(cli);
-  try {
-    return parseTokenInput(
-      await terminal.secret({ label: 'Paste the new refresh token, then press Enter:' }),
-    );
-  } finally {
-    terminal.close();
-  }
-}
 
 type OfferedTokens = TokenInput & { otherCompany: boolean };
 

@@ -6,24 +6,15 @@ import type { BranchConfig, Config } from '../../config/config-type.ts';
 import { ASKED_KEYS, type AskedKey, ConfigDraft } from '../../config/edit.ts';
 import { loadSecrets, type Secrets } from '../../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE, envName, SAMPLE_BASE_URL } from '../../config/source.ts';
-import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Replaced } from '../../core/files.ts';
 import { readTokenInput } from '../auth.ts';
-import { type Cli, EXIT, printable } from '../cli.ts';
+import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
 import { fields } from '../table.ts';
 import { Interview, setCallback } from './interview.ts';
-import {
-  commandsFor,
-  freePortBeside,
-  isInstalled,
-  machineTimeZone,
-  refuseUnwritable,
-  setTimeZone,
-  startAnew,
-  unitsOf,
-} from './machine.ts';
-import { branchName, type Check, SetUp } from './set-up.ts';
+import { freePortBeside, machineTimeZone, refuseUnwritable, setTimeZone, unitsOf } from './machine.ts';
+import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
 /** Collects `--branch SUBSIDIARY[,EXTERNAL]`; `,EXTERNAL` names a branch by your own id alone. */
@@ -117,14 +108,12 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
       orders: config.webhook.enabled ? 'callbacks' : 'polling',
       callbackUrl: config.webhook.callbackUrl || null,
       webhookSecret,
-      ...(await bringToWork(cli, setUp, { terminal, moved, mayStart: options.start })),
-      statusPage: statusPageOf(config),
+      ...(await setUp.bringToWork({ terminal, moved, mayStart: options.start })),
     };
-    const isFailed = setUp.checks.some(({ what, ok }) => what === 'service' && ok === false);
     return {
       json: report,
       text: `${terminal ? '\n' : ''}${reportText(report)}`,
-      exit: isFailed ? EXIT.failed : EXIT.done,
+      exit: setUp.exit,
     };
   } catch (error) {
     throw isWritten ? error : toldWhatStays(error, setUp);
@@ -207,35 +196,6 @@ async function tryAnswers(cli: Cli, options: InitOptions, secrets: Secrets, setU
   for (const branch of setUp.draft.branches()) await setUp.tryBranch(branch);
 }
 
-/** Starts the installed service with the new file, or says what a person has to run. */
-async function bringToWork(
-  { env }: Cli,
-  setUp: SetUp,
-  { terminal, moved, mayStart }: { terminal: Terminal | undefined; moved: boolean; mayStart: boolean },
-): Promise<Pick<InitReport, 'service' | 'next'>> {
-  const isRunning = await setUp.isRunning();
-  const service = unitsOf(setUp.draft.file);
-  if (service === undefined || !(await isInstalled(service, env))) {
-    if (!isRunning) return { service: null, next: [asTyped('{tillsync} run')] };
-    await setUp.tryReceiver();
-    return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
-  }
-  const { unit } = service;
-  const question = isRunning ? `Restart ${unit} now, so that this holds?` : `Start ${unit} now?`;
-  const isRoot = process.getuid?.() === 0;
-  if (!mayStart || !isRoot || (terminal && !(await terminal.yes(question, true)))) {
-    const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
-    return { service: { unit, started: false }, next };
-  }
-  const fault = await startAnew(service, moved, env);
-  setUp.note('service', unit, fault === undefined, fault ?? 'started');
-  if (fault !== undefined) {
-    return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
-  }
-  await setUp.tryReceiver();
-  return { service: { unit, started: true }, next: [] };
-}
-
 /** The same error, with what it leaves behind. */
 function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unknown {
   if (!(error instanceof TillsyncError) || error.code === 'internal') return error;
@@ -253,7 +213,7 @@ function toldWhatStays(error: unknown, { draft, hasStoredTokens }: SetUp): unkno
 }
 
 /** What a set-up did, as its `--json` document has it. */
-interface InitReport extends Replaced {
+interface InitReport extends Replaced, AtWork {
   file: string;
   checks: readonly Check[];
   /** How orders come in. */
@@ -261,18 +221,6 @@ interface InitReport extends Replaced {
   callbackUrl: string | null;
   /** The secret of callbacks; null: none is needed. */
   webhookSecret: 'made' | 'kept' | null;
-  service: { unit: string; started: boolean } | null;
-  statusPage: string | null;
-  /** What is left to do, in order; empty: nothing. */
-  next: readonly string[];
-}
-
-/** Where the status page is, for a browser on this machine; null while its port is not known. */
-function statusPageOf({ local: { host, port } }: Config): string | null {
-  if (port === 0) return null;
-  const isAny = host === '0.0.0.0' || host === '::';
-  const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
-  return `http://${name}:${port}/`;
 }
 
 /** All answers once more, before they are written. */
@@ -303,7 +251,7 @@ function warningsOf({ webhook: { enabled, callbackUrl, path } }: Config): string
 }
 
 function reportText(report: InitReport): string {
-  const { file, changed, keptAt, orders, callbackUrl, webhookSecret, service, statusPage, next } = report;
+  const { file, changed, keptAt, orders, callbackUrl, webhookSecret } = report;
   const lines = [
     changed ? `${file} is written.` : `${file} says all this already; it was not touched.`,
     ...(keptAt === null ? [] : [`The file before is kept as ${keptAt}.`]),
@@ -311,9 +259,7 @@ function reportText(report: InitReport): string {
       ? 'Orders come by polling, within about two minutes.'
       : `Orders come by callbacks${callbackUrl === null ? '' : ` to ${callbackUrl}, which is registered when tillsync starts`}, and by polling.`,
     ...(webhookSecret === 'made' ? ['A secret for callbacks was made; it is kept in state.db.'] : []),
-    ...(service?.started ? [`${service.unit} is running, and starts with the machine.`] : []),
-    ...(statusPage === null ? [] : [`Status page: ${statusPage}`]),
-    ...(next.length === 0 ? [] : ['Next:', ...next.map((step) => `  ${step}`)]),
+    ...workLines(report),
   ];
   return `${lines.map(printable).join('\n')}\n`;
 }

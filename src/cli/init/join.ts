@@ -2,23 +2,28 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import * as z from 'zod';
 import { actAsStorageUser, asRoot } from '../../app/installation.ts';
-import { prepareStorage, storagePaths } from '../../app/storage.ts';
+import { checkGroup, prepareStorage, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
 import { loadConfig, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
-import { replaceFile, setKey } from '../../config/edit.ts';
+import { ConfigDraft, replaceFile, type ScalarValue, setKey } from '../../config/edit.ts';
 import { isBranch } from '../../config/roles.ts';
 import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
-import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
+import { hasCode, TillsyncError } from '../../core/errors.ts';
 import { openWhenFree, replaceText } from '../../core/files.ts';
 import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
-import type { Cli } from '../cli.ts';
+import { type Cli, printable } from '../cli.ts';
 import type { CommonOptions, Result } from '../command.ts';
+import { freePortBeside, joinGroup } from './machine.ts';
+import { SetUp, workLines } from './set-up.ts';
+import { askSecret } from './terminal.ts';
 
 const TRY_FOR_MS = 30_000;
 const TRY_EVERY_MS = 1_000;
 const INVITATION_LENGTH_MAX = 100_000;
+/** Of a further store's page: behind the ports of the first one. */
+const FURTHER_PORT = 8789;
 
 /** Of `init`, what counts for a branch. */
 export interface JoinOptions extends CommonOptions {
@@ -26,38 +31,48 @@ export interface JoinOptions extends CommonOptions {
   group: string | undefined;
   timezone: string | undefined;
   localListen: string | undefined;
+  start: boolean;
 }
 
 /**
  * Makes this tillsync a branch of the hub that invited it. The key of the branch is made here and stored before the hub
- * hears of it; the one in the invitation is worth nothing afterwards.
+ * hears of it; the one in the invitation is worth nothing afterwards. Then it is brought to work.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
   const file = configPath(options.config, cli.env);
   const caFile = invitation.ca === null ? '' : caFileBeside(file);
-  const text = branchConfig(file, invitation, caFile, options);
-  const read = readConfig({ file, env: {}, text });
-  if ('faults' in read) loadConfig({ file, env: {}, text });
-  else {
-    refuseOther(file, read.config);
-    await join(cli, invitation, { config: read.config, file });
-  }
+  const text = await branchConfig(file, invitation, caFile, options);
+  const config = loadConfig({ file, env: {}, text });
+  refuseOther(file, config);
+  await join(cli, invitation, { config, file });
   const nowMs = cli.clock.nowMs();
-  asRoot(() => {
+  const draft = asRoot(() => {
     if (invitation.ca !== null) replaceText({ path: caFile, text: invitation.ca, nowMs });
     replaceFile(file, text, (written) => void loadConfig({ file: written, env: {} }), nowMs);
+    return ConfigDraft.open({ file, env: {} });
   });
   const { hub, branch } = invitation;
-  return {
-    json: { branch, hub, file, joined: true },
-    text: `This is branch ${branch} of the hub at ${hub} now. ${file} is written.\n`,
-    below: asTyped('To bring it to work: {restart}\n'),
-  };
+  const setUp = new SetUp({
+    ...{ cli, draft, secrets: { webhookSecrets: [] }, offline: true, signal: cli.signal },
+    groupBefore: config.storage.group,
+  });
+  try {
+    const work = await setUp.bringToWork({ terminal: undefined, moved: false, mayStart: options.start });
+    const first = `This is branch ${branch} of the hub at ${hub} now. ${file} is written.`;
+    return {
+      json: { branch, hub, file, joined: true, ...work },
+      text: `${[first, ...workLines(work)].map(printable).join('\n')}\n`,
+      exit: setUp.exit,
+    };
+  } finally {
+    await setUp.close();
+  }
 }
 
-async function lineOf({ stdin, stderr }: Cli): Promise<string> {
-  if (stdin.isTTY) stderr.write('Paste the line of the invitation, then press Enter:\n');
+async function lineOf(cli: Cli): Promise<string> {
+  const { stdin } = cli;
+  if (stdin.isTTY) return askSecret(cli, 'Paste the line of the invitation, then press Enter:');
   let text = '';
   for await (const part of stdin) {
     text += String(part);
@@ -72,12 +87,12 @@ function caFileBeside(file: string): string {
 }
 
 /** The file as it will be. Throws `config-invalid` for a store that has a platform of its own. */
-function branchConfig(
+async function branchConfig(
   file: string,
   { hub, branch }: Invitation,
   caFile: string,
   options: JoinOptions,
-): string {
+): Promise<string> {
   let text = existsSync(file) ? readFileSync(file, 'utf8') : '';
   const read = readConfig({ file, env: {}, text });
   const isSample = 'config' in read && !isSetUp(read.config);
@@ -92,12 +107,16 @@ function branchConfig(
       path.dirname(file) === path.dirname(DEFAULT_CONFIG_FILE) && file !== DEFAULT_CONFIG_FILE;
     if (isInstance) {
       text = setKey(text, 'storage', 'directory', `/var/lib/tillsync@${path.basename(file, '.toml')}`);
+      const port = await freePortBeside(file, '127.0.0.1', FURTHER_PORT);
+      text = setKey(text, 'local', 'listen', `127.0.0.1:${port}`);
     }
   }
-  const wanted: [string, string, string | undefined][] = [
+  const wanted: [string, string, ScalarValue | undefined][] = [
     ['link', 'hub', hub],
     ['link', 'branch', branch],
     ['link', 'ca_file', caFile === '' ? undefined : caFile],
+    // No socket of systemd is opened for callbacks that never come.
+    ['webhook', 'enabled', false],
     ['storage', 'directory', options.directory],
     ['storage', 'group', options.group],
     ['orders', 'timezone', options.timezone],
@@ -134,6 +153,9 @@ async function join(
 ): Promise<void> {
   const { directory, group } = config.storage;
   const { newKey } = await import('../../link/nats.ts');
+  checkGroup(group);
+  // Before it acts as the user that has to be a member.
+  if (group !== '') await joinGroup(group, configFile, cli.env);
   actAsStorageUser({ directory, configFile, writes: true });
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));

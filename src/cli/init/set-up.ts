@@ -4,12 +4,22 @@ import { RUNNING } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
 import type { Secrets } from '../../config/secrets.ts';
-import { hasCode, TillsyncError } from '../../core/errors.ts';
+import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
 import type { Wait } from '../../platform/platform.ts';
 import { authReport } from '../auth.ts';
-import { type Cli, printable } from '../cli.ts';
+import { type Cli, EXIT, type ExitCode, printable } from '../cli.ts';
 import { Progress } from '../progress.ts';
-import { isOfService, joinGroup, type ListenKey, tryListener, unitsOf } from './machine.ts';
+import {
+  commandsFor,
+  isInstalled,
+  isOfService,
+  joinGroup,
+  type ListenKey,
+  startAnew,
+  tryListener,
+  unitsOf,
+} from './machine.ts';
+import type { Terminal } from './terminal.ts';
 
 /** What was tried, and what it showed. */
 export interface Check {
@@ -19,6 +29,31 @@ export interface Check {
   ok: boolean | null;
   /** One sentence for a person. */
   message: string;
+}
+
+/** What became of the service, and what is left to a person. */
+export interface AtWork {
+  service: { unit: string; started: boolean } | null;
+  /** For a browser on this machine; null while its port is not known. */
+  statusPage: string | null;
+  /** In order; empty: nothing. */
+  next: readonly string[];
+}
+
+export function workLines({ service, statusPage, next }: AtWork): string[] {
+  return [
+    ...(service?.started ? [`${service.unit} is running, and starts with the machine.`] : []),
+    ...(statusPage === null ? [] : [`Status page: ${statusPage}`]),
+    ...(next.length === 0 ? [] : ['Next:', ...next.map((step) => `  ${step}`)]),
+  ];
+}
+
+/** Where the status page is, for a browser on this machine; null while its port is not known. */
+export function statusPageOf({ local: { host, port } }: Config): string | null {
+  if (port === 0) return null;
+  const isAny = host === '0.0.0.0' || host === '::';
+  const name = isAny ? '127.0.0.1' : host.includes(':') ? `[${host}]` : host;
+  return `http://${name}:${port}/`;
 }
 
 export interface SetUpOptions {
@@ -179,13 +214,53 @@ export class SetUp {
     for (const address of addresses) await tryListener(key, address, isOwn);
   }
 
-  /** Whether a tillsync runs on this storage directory. */
-  async isRunning(): Promise<boolean> {
-    return (await this.#parts()).state.leases.isHeld(RUNNING);
+  /** Starts the installed service with the new file, or says what a person has to run. Asks first where it can. */
+  async bringToWork(how: {
+    terminal: Terminal | undefined;
+    /** Callbacks arrive at another address than before. */
+    moved: boolean;
+    mayStart: boolean;
+  }): Promise<AtWork> {
+    return { ...(await this.#startService(how)), statusPage: statusPageOf(this.draft.config()) };
+  }
+
+  async #startService({
+    terminal,
+    moved,
+    mayStart,
+  }: Parameters<SetUp['bringToWork']>[0]): Promise<Pick<AtWork, 'service' | 'next'>> {
+    const { env } = this.#options.cli;
+    const isRunning = (await this.#parts()).state.leases.isHeld(RUNNING);
+    const service = unitsOf(this.draft.file);
+    if (service === undefined || !(await isInstalled(service, env))) {
+      if (!isRunning) return { service: null, next: [asTyped('{tillsync} run')] };
+      await this.#tryReceiver();
+      return { service: null, next: ['Restart the tillsync that is running, so that it reads the file.'] };
+    }
+    const { unit } = service;
+    const question = isRunning ? `Restart ${unit} now, so that this holds?` : `Start ${unit} now?`;
+    const isRoot = process.getuid?.() === 0;
+    if (!mayStart || !isRoot || (terminal && !(await terminal.yes(question, true)))) {
+      const next = commandsFor(service, moved).map((words) => `systemctl ${words.join(' ')}`);
+      return { service: { unit, started: false }, next };
+    }
+    const fault = await startAnew(service, moved, env);
+    this.note('service', unit, fault === undefined, fault ?? 'started');
+    if (fault !== undefined) {
+      return { service: { unit, started: false }, next: [`journalctl -u ${unit} -n 50`] };
+    }
+    await this.#tryReceiver();
+    return { service: { unit, started: true }, next: [] };
+  }
+
+  /** How the command ends that set this up. */
+  get exit(): ExitCode {
+    const isFailed = this.checks.some(({ what, ok }) => what === 'service' && ok === false);
+    return isFailed ? EXIT.failed : EXIT.done;
   }
 
   /** Tries the receiver of a running tillsync, here and at its public address. */
-  async tryReceiver(): Promise<void> {
+  async #tryReceiver(): Promise<void> {
     const config = this.draft.config();
     if (!config.webhook.enabled || config.webhook.port === 0) return;
     const { probeWebhook } = await import('../../app/webhook-probe.ts');

@@ -132,6 +132,19 @@ export class Terminal {
   }
 }
 
+/** Asks for one secret and nothing else. A line that the terminal edits itself would end after 4,095 characters. */
+export async function askSecret(
+  cli: Pick<Cli, 'stdin' | 'stderr' | 'signal'>,
+  label: string,
+): Promise<string> {
+  const terminal = new Terminal(cli);
+  try {
+    return await terminal.secret({ label });
+  } finally {
+    terminal.close();
+  }
+}
+
 function isCutJson(text: string): boolean {
   if (!text.startsWith('{')) return false;
   try {
