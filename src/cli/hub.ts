@@ -65,7 +65,7 @@ const serverConfigCommand = command({
           },
         );
       }
-      const { hubKeys, isOfUnit, writeServerFile } = await import('../link/server-file.ts');
+      const { hubKeys, isOfUnit, START_SERVER, writeServerFile } = await import('../link/server-file.ts');
       if (tls !== null) {
         const { lookAtCertificate, readPem } = await import('../link/server-look.ts');
         if (tls.caFile !== null) readPem(tls.caFile);
@@ -82,7 +82,7 @@ const serverConfigCommand = command({
       parts.state.hub.noteServerConfig(place);
       const { changed } = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
       const start = `nats-server -c ${file}`;
-      const typed = isOfUnit(file) ? 'sudo systemctl enable --now tillsync-nats\n  {restart}' : start;
+      const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
       return {
         json: { file, changed, start, tls: tls !== null },
         text: asTyped(

@@ -12,6 +12,8 @@ const MODE = 0o600;
 
 /** Of the package `tillsync-hub`. */
 export const SERVER_UNIT = 'tillsync-nats.service';
+/** Also for one that runs: where it listens, and whether with TLS, it reads at its start alone. */
+export const START_SERVER = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 
 /** Whether the server with this file is the one that the unit starts. */
 export function isOfUnit(file: string): boolean {

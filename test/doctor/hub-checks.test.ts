@@ -11,6 +11,7 @@ import type { ServiceUnit } from '../../src/support/doctor/machine.ts';
 
 const DAY_MS = 86_400_000;
 const PUBLIC = 'tls://hub.example.com:4222';
+const START = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 const signal = new AbortController().signal;
 
 let directory: string;
@@ -119,9 +120,7 @@ describe('nats-server', () => {
       level: 'fail',
       message: expect.stringContaining('Another nats-server (2.10.27)'),
     });
-    expect(other.remedy).toContain(
-      'sudo systemctl disable --now nats-server && sudo systemctl enable --now tillsync-nats',
-    );
+    expect(other.remedy).toContain(`sudo systemctl disable --now nats-server && ${START}`);
     // So it is told as long as it has the port, whether the file of the right one is there by now or not.
     expect(
       serverOutcome(url, { ...place(), file: at('gone.conf') }, await look(url), null).message,
@@ -158,7 +157,12 @@ describe('the certificate for branches', () => {
   const outcome = (
     seen: Awaited<ReturnType<typeof look>>,
     { url = PUBLIC, tls = tlsOf('hub'), nowMs = now } = {},
-  ) => certificateOutcome(url, tls, seen, nowMs);
+  ) => certificateOutcome(url, place(tls), seen, nowMs);
+  const place = (tls: ServerConfigPlace['tls']) => ({
+    file: at('server.conf'),
+    storeDirectory: directory,
+    tls,
+  });
 
   test('is well as long as the server shows it, and a warning says in time that it ends', async () => {
     const seen = await look(await greet(OURS, 'hub'));
@@ -188,11 +192,19 @@ describe('the certificate for branches', () => {
     expect(outcome(seen, { tls: { ...tlsOf('hub'), certFile: at('broken.pem') } }).message).toContain(
       'no PEM files',
     );
-    expect(certificateOutcome(PUBLIC, null, seen, now)).toMatchObject({
+    expect(certificateOutcome(PUBLIC, place(null), seen, now)).toMatchObject({
       level: 'fail',
       remedy: expect.stringContaining('--tls-cert FILE'),
     });
-    expect(certificateOutcome('', null, seen, now).level).toBe('skipped');
+    expect(certificateOutcome('', place(null), seen, now).level).toBe('skipped');
+  });
+
+  test('that a server without TLS does not show needs a restart of it', async () => {
+    expect(outcome(await look(await greet({ ...OURS, tls_required: false })))).toMatchObject({
+      level: 'fail',
+      message: 'The nats-server runs without TLS, as its configuration was before.',
+      remedy: `End it, and start it anew: nats-server -c ${at('server.conf')}`,
+    });
   });
 
   test('that was renewed and is not shown yet, or whose authority branches do not know', async () => {
@@ -238,5 +250,16 @@ describe('the way between hub and branches', () => {
       level: 'fail',
       message: expect.stringContaining('not trusted'),
     });
+  });
+
+  test('that is open without TLS, where TLS is asked for', async () => {
+    const seen = await look(await greet({ ...OURS, tls_required: false }));
+    expect(wayOutcome(at4222, seen)).toMatchObject({
+      level: 'fail',
+      message: `The server at ${PUBLIC} shows no certificate: it speaks without TLS.`,
+    });
+    const branch = (hub: string) => ({ ...at4222, link: { hub, branch: 'B1', caFile: '' } });
+    expect(wayOutcome(branch(PUBLIC), seen).level).toBe('fail');
+    expect(wayOutcome(branch('nats://127.0.0.1:4222'), seen).level).toBe('ok');
   });
 });

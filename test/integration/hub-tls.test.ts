@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
@@ -11,10 +11,10 @@ function makeCertificate(directory: string): { cert: string; key: string; ca: st
   const at = (name: string) => path.join(directory, name);
   const openssl = (...words: string[]) => execFileSync('openssl', words, { cwd: directory, stdio: 'ignore' });
   const keyOf = (name: string) => ['-newkey', 'rsa:2048', '-nodes', '-keyout', at(name)];
-  openssl('req', '-x509', ...keyOf('ca.key'), '-out', at('ca.pem'), '-days', '2', '-subj', '/CN=chain');
+  openssl('req', '-x509', ...keyOf('ca.key'), '-out', at('ca.pem'), '-days', '30', '-subj', '/CN=chain');
   openssl('req', ...keyOf('hub.key'), '-out', at('hub.csr'), '-subj', '/CN=localhost');
   writeFileSync(at('names'), 'subjectAltName=DNS:localhost');
-  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', '2'];
+  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', '30'];
   openssl('x509', '-req', '-in', at('hub.csr'), ...signed, '-out', at('hub.pem'), '-extfile', at('names'));
   return { cert: at('hub.pem'), key: at('hub.key'), ca: at('ca.pem') };
 }
@@ -32,16 +32,26 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
   let chain: ChainPlace;
   let branch: BranchPlace;
   let daemon: DaemonProcess;
+  let hubDaemon: DaemonProcess;
 
   beforeAll(async () => {
     const branches = '[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n';
-    chain = await ChainPlace.prepare(12, branches, (port) => `public_url = "tls://localhost:${port}"\n`);
+    chain = await ChainPlace.open(12, branches);
   }, 60_000);
 
   afterAll(() => chain.close());
 
-  it('is reached by TLS alone, with the authority that the invitation brings', async () => {
-    const { hub, directory, serverFile } = chain;
+  const hubChecks = async () => {
+    const { stdout } = await chain.hub.command('doctor', '--json', '--only', 'hub');
+    const { checks } = JSON.parse(stdout) as { checks: { id: string; level: string; remedy: string }[] };
+    return Object.fromEntries(checks.map(({ id, ...rest }) => [id, rest]));
+  };
+
+  it('is not reached before a server that began without TLS is started anew, and the doctor says so', async () => {
+    const { hub, directory, serverFile, port } = chain;
+    const before = readFileSync(hub.configFile, 'utf8');
+    const opened = before.replace('[hub]\n', `[hub]\npublic_url = "tls://localhost:${port}"\n`);
+    writeFileSync(hub.configFile, opened);
     const without = await hub.command('hub', 'server-config', serverFile);
     expect(without.code).toBe(2);
     expect(without.stderr).toContain('--tls-cert');
@@ -49,8 +59,21 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     const words = ['--tls-cert', cert, '--tls-key', key, '--tls-ca', ca];
     const written = await hub.command('hub', 'server-config', serverFile, ...words);
     expect(written.code, written.stderr).toBe(0);
+    hubDaemon = await chain.startHub();
+    expect(await hubChecks()).toMatchObject({
+      'hub.certificate': { level: 'fail', remedy: expect.stringContaining(`nats-server -c ${serverFile}`) },
+      'hub.way': { level: 'fail' },
+    });
+    await chain.server.kill();
     await chain.startServer();
-    await chain.startHub();
+    expect(await hubChecks()).toMatchObject({
+      'hub.certificate': { level: 'ok' },
+      'hub.way': { level: 'ok' },
+    });
+  }, 120_000);
+
+  it('is reached by TLS alone, with the authority that the invitation brings', async () => {
+    const { hub } = chain;
     branch = await chain.join('B1');
     daemon = await chain.start(branch);
     const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
@@ -74,6 +97,29 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     expect(sync.code).toBe(2);
     expect(sync.stderr).toMatch(/only its hub calls the platform/);
   }, 60_000);
+
+  it.each(['branch', 'hub'])(
+    'is reached again once a file that the %s misses is there',
+    async (side) => {
+      const isBranch = side === 'branch';
+      const file = path.join(chain.directory, isBranch ? 'B1.hub-ca.pem' : 'ca.pem');
+      const storage = isBranch ? branch.storage : chain.hub.storage;
+      const link = () => {
+        const sql = "SELECT state, message FROM freshness WHERE subject = 'hub.link'";
+        return rowsOf<{ state: string; message: string }>(storage, sql)[0];
+      };
+      await (isBranch ? daemon : hubDaemon).end('SIGTERM');
+      renameSync(file, `${file}.away`);
+      const started = await (isBranch ? chain.start(branch) : chain.startHub());
+      if (isBranch) daemon = started;
+      await until('it says what is missing', () => link()?.message === `${file} cannot be read (ENOENT).`);
+      renameSync(`${file}.away`, file);
+      await until('the link works', () => link()?.state === 'ok');
+      // Each of the loops once.
+      expect(started.log().match(/a loop failed/g)).toHaveLength(isBranch ? 2 : 1);
+    },
+    60_000,
+  );
 
   it('sees the seed of no key in its logs', async () => {
     const seed = /SU[A-Z2-7]{56}/;

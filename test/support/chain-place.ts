@@ -46,16 +46,12 @@ export class ChainPlace {
     return place;
   }
 
-  /** Without a server: its configuration is not written. `hubKeys`: of the port, more of `[hub]`, as TOML. */
-  static async prepare(
-    seed: number,
-    branches: string,
-    hubKeys: (port: number) => string = () => '',
-  ): Promise<ChainPlace> {
+  /** Without a server: its configuration is not written. */
+  static async prepare(seed: number, branches: string): Promise<ChainPlace> {
     const place = new ChainPlace(await openWorkplace(seed), await freePort());
     const { hub, port } = place;
     const before = readFileSync(hub.configFile, 'utf8').split('[[branches]]')[0];
-    const own = `[hub]\nnats = "nats://127.0.0.1:${port}"\n${hubKeys(port)}`;
+    const own = `[hub]\nnats = "nats://127.0.0.1:${port}"\n`;
     writeFileSync(hub.configFile, `${before}${own}${branches}`);
     return place;
   }

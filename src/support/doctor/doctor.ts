@@ -252,7 +252,7 @@ class Examination {
       'hub.certificate': this.#withParts(async (parts) => {
         const place = parts.state.hub.serverConfig();
         if (place === undefined) return skipped('The nats-server has no configuration yet.');
-        return certificateOutcome(publicUrl, place.tls, await ownServer(parts), clock.nowMs());
+        return certificateOutcome(publicUrl, place, await ownServer(parts), clock.nowMs());
       }),
       'hub.branches': this.#withParts(({ state, mirror }) => {
         const names = config.branches.map(branchName);

@@ -5,7 +5,7 @@ import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
 import type { BranchStatus } from '../../link/branch-board.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
-import { isOfUnit } from '../../link/server-file.ts';
+import { isOfUnit, START_SERVER } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
 import { failed, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 import type { ServiceUnit } from './machine.ts';
@@ -15,7 +15,6 @@ const DAY_MS = 86_400_000;
 const RENEWED_BEFORE_MS = 14 * DAY_MS;
 
 const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
-const START = 'sudo systemctl enable --now tillsync-nats';
 
 /** What was found at an address: a server, or why there is none. */
 export type Seen = ServerSeen | { error: unknown };
@@ -53,7 +52,7 @@ export function serverOutcome(
   if (!isForeign && !existsSync(file))
     return failed(`The configuration of the nats-server, ${file}, is gone.`, NOT_WRITTEN, facts);
   const start = isOfUnit(file)
-    ? `${START}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
+    ? `${START_SERVER}; if it ends again, see why with: sudo journalctl -u tillsync-nats -n 50`
     : `nats-server -c ${file}; the package brings a service for it: sudo apt install tillsync-hub`;
   if ('error' in seen) {
     const { code, message } = asTillsyncError(seen.error);
@@ -67,14 +66,14 @@ export function serverOutcome(
     const message = `Another nats-server (${version}) answers at ${nats}, not the one of ${file}.`;
     return failed(
       message,
-      `End it and start the right one: sudo systemctl disable --now nats-server && ${START}`,
+      `End it and start the right one: sudo systemctl disable --now nats-server && ${START_SERVER}`,
       facts,
     );
   }
   if (isOfUnit(file) && unit?.unitFileState === 'disabled') {
     return warned(
       'nats-server runs, but does not start with the machine.',
-      `Have it start with: ${START}`,
+      'Have it start with: sudo systemctl enable tillsync-nats',
       facts,
     );
   }
@@ -84,7 +83,7 @@ export function serverOutcome(
 /** The certificate that the server shows to branches. */
 export function certificateOutcome(
   publicUrl: string,
-  tls: ServerConfigPlace['tls'],
+  { file, tls }: ServerConfigPlace,
   seen: Seen,
   nowMs: number,
 ): Outcome {
@@ -100,6 +99,12 @@ export function certificateOutcome(
   const renew = `Put a new one into ${tls.certFile} and ${tls.keyFile}; the server reads it by itself.`;
   if (fault !== null) return failed(fault, renew, facts);
   const shown = 'error' in seen ? null : seen.certificate;
+  if (shown === null && !('error' in seen)) {
+    const remedy = isOfUnit(file)
+      ? `Start it anew: ${START_SERVER}`
+      : `End it, and start it anew: nats-server -c ${file}`;
+    return failed('The nats-server runs without TLS, as its configuration was before.', remedy, facts);
+  }
   if (shown !== null && shown.fingerprint !== fingerprint) {
     const message = `The server still shows another certificate than that in ${tls.certFile}.`;
     return failed(message, 'Have it read its files again: sudo systemctl reload tillsync-nats', facts);
@@ -139,6 +144,12 @@ export function wayOutcome(config: Pick<Config, 'hub' | 'link'>, seen: Seen): Ou
     );
   }
   const { version, certificate } = seen;
+  if (certificate === null && /^tls:/i.test(url)) {
+    const remedy = isBranch(config)
+      ? 'At the hub, see what is wrong with the certificate: {tillsync} doctor --only hub'
+      : 'See what is wrong with the certificate.';
+    return failed(`The server at ${url} shows no certificate: it speaks without TLS.`, remedy, { url });
+  }
   if (certificate?.fault) {
     const remedy = isBranch(config)
       ? 'Have the certificate of the hub renewed; where its authority changed, join again: {tillsync} init --join INVITATION'

@@ -11,6 +11,7 @@ import { builtHubPackage, builtPackage, laterPackage, Machine } from './machine.
 const DATE = new Date('2026-01-10T12:00:00Z');
 const CHAIN = readFileSync('docs/chain.md', 'utf8');
 const PLACE = '/root/hub';
+const START = 'sudo systemctl enable tillsync-nats && sudo systemctl restart tillsync-nats';
 
 const SYSTEMS = (['bookworm', 'trixie'] as Suite[]).map((suite) => ({
   suite,
@@ -126,7 +127,8 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     machine.run(`for i in $(seq 100); do { ${condition}; } && exit 0; sleep 0.5; done; exit 1`);
   const property = (name: string, unit = 'tillsync-nats.service') =>
     machine.run(`systemctl show --value -p ${name} ${unit}`);
-  const docsLines = (first: string) => machine.run(recipe(first).replaceAll('sudo ', ''));
+  const docsLines = (first: string, count?: number) =>
+    machine.run(recipe(first).split('\n').slice(0, count).join('\n').replaceAll('sudo ', ''));
   const listens = (port: number) =>
     machine.run(
       `grep -ci ':${port.toString(16)} 00000000:0000 0A' /proc/net/tcp /proc/net/tcp6 | grep -vc ':0$' || true`,
@@ -189,18 +191,30 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     machine.run(`sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
       tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 --branch sub-2,B2 --branch sub-3 \\
         --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
-    machine.run(`sed -i 's#^nats = .*#nats = "nats://127.0.0.1:4222"#
-      s#^public_url = .*#public_url = "tls://hub.example.com:4222"#' /etc/tillsync/config.toml`);
+    machine.run(`sed -i 's#^nats = .*#nats = "nats://127.0.0.1:4222"#' /etc/tillsync/config.toml`);
     expect(hubChecks()['hub.server']).toMatchObject({
       level: 'fail',
       remedy: 'Write it with: sudo tillsync hub server-config',
     });
   });
 
-  it('is set up with the commands of the docs', () => {
-    machine.run(`cd ${PLACE}/certificates; ${recipe('sudo install -m 640').replaceAll('sudo ', '')}`);
-    docsLines('sudo tillsync hub server-config \\');
+  it('serves branches of the same machine, and says that its server is to be restarted for others', () => {
+    const said = machine.run('tillsync hub server-config');
+    expect(said).toContain(START);
+    machine.run(START.replaceAll('sudo ', ''));
     until('systemctl is-active -q tillsync-nats.service');
+    machine.run(`sed -i 's#^public_url = .*#public_url = "tls://hub.example.com:4222"#' /etc/tillsync/config.toml
+      cd ${PLACE}/certificates; ${recipe('sudo install -m 640').replaceAll('sudo ', '')}`);
+    docsLines('sudo tillsync hub server-config \\', 2);
+    machine.run('systemctl restart tillsync.service');
+    expect(hubChecks()['hub.certificate']).toMatchObject({
+      level: 'fail',
+      remedy: `Start it anew: ${START}`,
+    });
+  });
+
+  it('is set up with the commands of the docs', () => {
+    docsLines('sudo tillsync hub server-config \\');
     expect(machine.run('stat -c "%a %U" /var/lib/tillsync/nats /var/lib/tillsync/nats/server.conf')).toBe(
       '2700 tillsync\n600 tillsync',
     );
@@ -222,9 +236,11 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
   });
 
   it('takes a branch, and orders reach it', () => {
-    machine.run(`tillsync branch invite B1 2> /dev/null |
-      tillsync init --config /etc/tillsync/b1.toml --join - --local-listen 127.0.0.1:8798
-      systemctl enable --now tillsync@b1.service`);
+    const said = machine.run(`groupadd till
+      tillsync branch invite B1 2> /dev/null | tillsync init --config /etc/tillsync/b1.toml --join - --group till`);
+    expect(said).toContain('tillsync@b1.service is running, and starts with the machine.');
+    expect(said).toMatch(/Status page: http:\/\/127\.0\.0\.1:87(89|9\d)\//);
+    expect(machine.run('stat -c %G /var/lib/tillsync@b1/mirror.db')).toBe('till');
     until('tillsync order list --json --config /etc/tillsync/b1.toml | grep -q orderId');
     const { checks } = JSON.parse(
       machine.try('tillsync doctor --json --only hub --config /etc/tillsync/b1.toml').text,
@@ -282,7 +298,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
       message: expect.stringContaining(
         'The nats-server does not run. Nothing answers at nats://127.0.0.1:4222 (ECONNREFUSED).',
       ),
-      remedy: expect.stringContaining('sudo systemctl enable --now tillsync-nats'),
+      remedy: expect.stringContaining(START),
     });
     machine.run('systemctl restart tillsync.service');
     until('systemctl is-active -q tillsync-nats.service');
