@@ -151,8 +151,11 @@ class Judge {
   #isUnchanged(place: Place<Change>): boolean {
     const { line, target, values } = place;
     const { sku, subsidiaryId, key } = target;
-    if (!this.#config.stock.skipUnchanged || sku === null) return false;
-    if (line.kind === 'product') return this.#values.hasProductValues(sku, values);
+    const { skipUnchanged, trustForMs: trustMs } = this.#config.stock;
+    if (!skipUnchanged || sku === null) return false;
+    if (line.kind === 'product') {
+      return this.#values.hasProductValues(sku, values, { nowMs: this.#at.clock.nowMs(), trustMs });
+    }
     if (subsidiaryId === null || this.#unsettled.has(key)) return false;
     const { qty = Number.NaN, show } = this.sent(place);
     return this.#values.hasStock(sku, subsidiaryId, { qty, show });

@@ -218,7 +218,7 @@ export const FILE = z.object({
     trustForMs: key(
       value.duration(0, 30 * DAY),
       '10m',
-      "How long the platform's last word on a stock is believed: a count that says the same later is sent all the same, for somebody may have edited the stock in the panel meanwhile.",
+      "How long the platform's last word on a stock or a product is believed: a count or a price that says the same later is sent all the same, for somebody may have edited it in the panel meanwhile.",
     ),
     platformDeducts: key(
       value.boolean,

@@ -36,6 +36,9 @@ interface ProductValue {
   name: string | null;
   show: number | null;
   uncertain: number;
+  /** When the platform last took the price, and when it last showed the product in a list; 0: never. */
+  priceConfirmedMs: number;
+  sweptMs: number;
 }
 
 /** A change as it was sent, and where it went by the mirror's knowledge. */
@@ -67,11 +70,22 @@ export class MirrorValues {
     return this.#product(sku)?.price;
   }
 
-  /** Whether the product has every value of the body. A description cannot be seen, so it is never known. */
-  hasProductValues(sku: string, body: Omit<ProductChangeItem, 'sku'>): boolean {
+  /**
+   * Whether the product has every value of the body by a word of the platform that is not older than `trustMs`. A
+   * description cannot be seen, so it is never known.
+   */
+  hasProductValues(
+    sku: string,
+    body: Omit<ProductChangeItem, 'sku'>,
+    { nowMs, trustMs = Number.POSITIVE_INFINITY }: { nowMs: number; trustMs?: number | undefined },
+  ): boolean {
     const product = this.#product(sku);
     if (!product || product.uncertain === 1 || body.description !== undefined) return false;
+    const { sweptMs, priceConfirmedMs } = product;
+    const isPriceAlone = body.name === undefined && body.show === undefined;
+    const confirmedMs = isPriceAlone ? Math.max(sweptMs, priceConfirmedMs) : sweptMs;
     return (
+      Math.abs(nowMs - confirmedMs) <= trustMs &&
       (body.price === undefined || sameNumber(product.price, body.price)) &&
       (body.name === undefined || product.name === body.name) &&
       (body.show === undefined || fromBit(product.show) === body.show)
@@ -105,8 +119,9 @@ export class MirrorValues {
     } else {
       const { price, name = null } = body;
       if (price !== undefined) {
-        const text = 'UPDATE skus SET price = ?, pushed_mark = ?, uncertain = 0 WHERE sku = ?';
-        this.#sql.run(text, asSent(price), mark, sku);
+        const text =
+          'UPDATE skus SET price = ?, price_confirmed_ms = ?, pushed_mark = ?, uncertain = 0 WHERE sku = ?';
+        this.#sql.run(text, asSent(price), Math.floor(nowMs), mark, sku);
       }
       if (name !== null || show !== null) {
         this.#sql.run(
@@ -151,7 +166,10 @@ export class MirrorValues {
 
   #product(sku: string): ProductValue | undefined {
     return this.#sql.row(
-      `SELECT s.price, p.name, p.show, s.uncertain OR p.uncertain AS uncertain
+      `SELECT s.price, p.name, p.show, s.uncertain OR p.uncertain AS uncertain,
+         s.price_confirmed_ms AS priceConfirmedMs,
+         (SELECT coalesce(max(w.completed_ms), 0) FROM branch_products b JOIN sweeps w USING (branch)
+          WHERE b.product_id = p.product_id) AS sweptMs
        FROM skus s JOIN products p USING (product_id) WHERE s.sku = ? AND p.vanished_at IS NULL`,
       sku,
     );
@@ -200,7 +218,7 @@ export interface SendRules {
    * older one could arrive after a newer one.
    */
   sendAsIs: boolean;
-  /** `stock.trust_for`: a count is not passed over by a confirmation that is older; left out: however old it is. */
+  /** `stock.trust_for`: nothing is passed over by a confirmation that is older; left out: however old it is. */
   trustMs?: number | undefined;
   /** `stock.platform_deducts`: the platform takes off what it sells. Left out: it does. */
   platformDeducts?: boolean | undefined;
@@ -370,7 +388,8 @@ export class OutboxCalls {
     if (inFlight.has(row.conflictKey)) return 'leave';
     const { sku, subsidiaryId, body } = row;
     if (!('qty' in body)) {
-      const isKnown = rules.skipUnchanged && sku !== null && this.#values.hasProductValues(sku, body);
+      const trust = { nowMs: this.#clock.nowMs(), trustMs: rules.trustMs };
+      const isKnown = rules.skipUnchanged && sku !== null && this.#values.hasProductValues(sku, body, trust);
       return isKnown ? 'settle' : 'take';
     }
     // Sent by its own words: nobody knows what it is compared with.
@@ -476,14 +495,15 @@ export class OutboxCalls {
   #settleChange(
     change: OutboxChange,
     stock: LedgerStock | undefined,
-    { state, message }: Answer,
+    { state, message, isAlone = false }: Answer,
     { mark, at }: Settling,
   ): 'done' | 'rejected' | 'waiting' | 'superseded' {
     const { body, sentQty, sentAsOfSeq } = change;
     if (state !== 'done') this.#values.doubt(change, mark);
     if (state === 'retry') {
       const unknown = 'It is not known to have arrived; it is sent again.';
-      return this.#queue.putBack(change, message ?? unknown, at);
+      const queueSeq = isAlone ? this.#nextVersion() : change.queueSeq;
+      return this.#queue.putBack({ ...change, queueSeq }, message ?? unknown, at);
     }
     let told: string | null = message ?? 'Refused.';
     if (state === 'done') {
@@ -531,8 +551,7 @@ export class OutboxCalls {
   /** What is refused is for a person to see: the count, no newer than it was, as it would be handed over again. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
     const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
-    const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
-    const changeId = this.#sql.value(nextVersion) ?? 0;
+    const changeId = this.#nextVersion();
     const target = stockTarget(stock);
     const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
@@ -543,6 +562,12 @@ export class OutboxCalls {
     this.#queue.putRejected(change, true);
     this.#ledger.count(change, stock, body);
     this.#queue.outlive(change, at);
+  }
+
+  /** The number that the next change is given, and its place in line. */
+  #nextVersion(): number {
+    const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
+    return this.#sql.value(nextVersion) ?? 0;
   }
 
   /** Why another number was sent than was counted; null: it was not. */

@@ -263,15 +263,19 @@ export function parseRetryAfter(header: string | undefined, serverNowMs: number)
 }
 
 const MESSAGE_MAX = 300;
+/** Said of the request itself, by whoever reads it first and in whatever words: too slow, too large, too early. */
+const OF_THE_REQUEST = [408, 413, 414, 425, 431];
 
 /**
- * Throws for a status that is not a success: `platform-failed` for 5xx, `platform-garbled` for a redirect (the
- * API knows none; a captive portal does), `platform-refused` for 4xx. 401, 403 and 429 are judged before.
+ * Throws for a status that is not a success: `platform-failed` for 5xx, `platform-refused` for 4xx, `platform-garbled`
+ * for a redirect (the API knows none; a captive portal does) and for a 4xx without a JSON object, which a proxy says
+ * while the platform is not there. 401, 403 and 429 are judged before.
  */
 export function expectSuccess(answer: CallAnswer): void {
   const { status } = answer;
   if (status >= 200 && status < 300) return;
   if (status >= 400 && status < 500) {
+    if (!jsonObject(answer) && !OF_THE_REQUEST.includes(status)) throw garbled(answer, 'no JSON');
     const message = sentMessage(answer);
     throw new TillsyncError('platform-refused', message ?? `The platform refused with HTTP ${status}.`, {
       httpStatus: status,
@@ -341,17 +345,22 @@ export function expectJsonLike(answer: CallAnswer): void {
 
 /** What the platform said in a refusal, if it can be found. */
 export function sentMessage(answer: CallAnswer): string | undefined {
-  try {
-    const body: unknown = JSON.parse(new TextDecoder().decode(answer.bytes.subarray(0, 65_536)));
-    if (typeof body !== 'object' || body === null) return undefined;
-    for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
-      if (typeof value === 'string' && value.trim() !== '') return bounded(value, answer);
-      if (Array.isArray(value) && value.length > 0) return bounded(value.map(String).join('; '), answer);
-    }
-  } catch {
-    // Not JSON: nothing a person would want to read.
+  const body = jsonObject(answer) ?? {};
+  for (const value of [Reflect.get(body, 'message'), Reflect.get(body, 'error')]) {
+    if (typeof value === 'string' && value.trim() !== '') return bounded(value, answer);
+    if (Array.isArray(value) && value.length > 0) return bounded(value.map(String).join('; '), answer);
   }
   return undefined;
+}
+
+/** The body of a short answer; undefined where it is something else, which nobody would want to read. */
+function jsonObject({ bytes }: CallAnswer): object | undefined {
+  try {
+    const body: unknown = JSON.parse(new TextDecoder().decode(bytes.subarray(0, 65_536)));
+    return typeof body === 'object' && body !== null ? body : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 /** A text of the platform's, short, on one line and without the secrets that were sent. */

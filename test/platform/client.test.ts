@@ -125,6 +125,20 @@ test.each([
   expect(error).toMatchObject({ code: 'platform-refused', retryable });
 });
 
+test.each([
+  [404, 'default backend - 404', 'platform-garbled'],
+  [405, '<html>405 Not Allowed</html>', 'platform-garbled'],
+  [400, '', 'platform-garbled'],
+  [404, '{"success":false,"message":"Unknown"}', 'platform-refused'],
+  [413, '<html>413 Request Entity Too Large</html>', 'platform-refused'],
+])('HTTP %d with %j is %s', async (status, text, code) => {
+  const { clock, sandbox, client, fault } = await rig();
+  const transport = sandboxTransport(sandbox, clock);
+  const answer = { status, headers: {}, bytes: Buffer.from(text) };
+  const platform = client({ transport: { ...transport, send: async () => answer } });
+  expect(await fault(platform.productPut({ sku: 1, name: 'x' }))).toMatchObject({ code, httpStatus: status });
+});
+
 test('a call whose token ends while it waits for its turn goes out at that turn with another', async () => {
   const { sandbox, client, run } = await rig({ accessTokenLifetimeMs: 110_000 });
   const platform = client();
