@@ -42,6 +42,7 @@ const OWN_COLUMNS = [
   ...[
     'stocks.confirmed_seq',
     'stocks.confirmed_ms',
+    'skus.price_confirmed_ms',
     'stocks.show_uncertain',
     'quarantine.digest',
     'quarantine.seen',

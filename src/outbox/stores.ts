@@ -42,7 +42,7 @@ export class Stores {
   readonly decisions: OutboxDecisions;
   readonly queries: OutboxQueries;
   readonly audit: Audit;
-  readonly #clock: Clock;
+  readonly clock: Clock;
   readonly #branches: readonly Branch[];
   #catalog: CatalogStore | undefined;
   #catalogQueries: CatalogQueries | undefined;
@@ -60,7 +60,7 @@ export class Stores {
     }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
     this.db = db;
-    this.#clock = clock;
+    this.clock = clock;
     this.#branches = branches;
     this.lookup = new MirrorCatalog({ db, branches });
     const directory = branchDirectory(branches, areApart);
@@ -78,7 +78,7 @@ export class Stores {
 
   // These two prepare all their statements when they are made; few processes need them.
   get catalog(): CatalogStore {
-    this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.#clock });
+    this.#catalog ??= new CatalogStore({ db: this.db, branches: this.#branches, clock: this.clock });
     return this.#catalog;
   }
 
