@@ -229,6 +229,8 @@ export interface InventoryOptions<T> {
   unreadable: number;
   /** The catalogue was read after the inventory was made: what it does not have is not sold online. */
   isCatalogNew?: boolean;
+  /** Newest version of the outbox when the inventory was read: what was handed over since is newer, and stays. */
+  readAtVersion?: number;
 }
 
 /**
@@ -238,12 +240,17 @@ export interface InventoryOptions<T> {
 export function planInventory<T extends { change: StockChange }>(
   parts: Pick<Parts, 'stores' | 'config'>,
   lines: readonly T[],
-  { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false }: InventoryOptions<T>,
+  { subsidiaryIds, zeroMissing, unreadable, isCatalogNew = false, readAtVersion }: InventoryOptions<T>,
 ): InventoryPlan<T> {
   const { stores, config } = parts;
   return stores.read((at) => {
     requireCatalog(at, config);
     const { stocks, keyOf } = new InventoryIndex({ db: at.db, branches: stores.directory, subsidiaryIds });
+    const since = "SELECT target FROM outbox WHERE kind = 'stock' AND version > ?";
+    const newer = new Set(
+      readAtVersion === undefined ? [] : sqlOf(at.db).values<string>(since, readAtVersion),
+    );
+    for (const key of newer) stocks.delete(key);
     // What the mirror has of these is not the last word, so any count for them is news.
     for (const key of unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked })) {
       const stock = stocks.get(key);
@@ -272,6 +279,7 @@ export function planInventory<T extends { change: StockChange }>(
         // A line that cannot be placed differs from all others and from the mirror; handing it over tells why.
         key = 'target' in resolution ? resolution.target.key : `line:${i}`;
       }
+      if (newer.has(key)) return [];
       const { show } = change;
       const known = stocks.get(key);
       if (known && (counts?.get(key) ?? change.qty) !== change.qty) known.unsure = true;

@@ -176,9 +176,10 @@ async function planWhole<T extends ItemPlace & { change: StockChange }>(
   branch: string | undefined,
 ): Promise<{ plan: InventoryPlan<T>; catalogFault: string | null }> {
   const { planInventory } = await import('../app/preview.ts');
+  const readAtVersion = parts.stores.read(({ queries }) => queries.newestVersion());
   const plan = async (isCatalogNew: boolean) => {
     await parts.outbox.catchUp();
-    return planInventory(parts, lines, { ...options, isCatalogNew });
+    return planInventory(parts, lines, { ...options, isCatalogNew, readAtVersion });
   };
   const before = await plan(isBranch(parts.config));
   if (before.unknown === 0 || isBranch(parts.config)) return { plan: before, catalogFault: null };

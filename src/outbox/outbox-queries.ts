@@ -97,6 +97,11 @@ export class OutboxQueries {
     return this.#entries('WHERE change_id = ?', changeId)[0];
   }
 
+  /** Of what was handed over last. */
+  newestVersion(): number {
+    return this.#sql.value("SELECT value FROM marks WHERE name = 'outbox.version'") ?? 0;
+  }
+
   /** Every change that is not settled yet, and whether a guard rail holds it for a person. */
   open(): Map<number, { isHeld: boolean }> {
     const rows = this.#sql.rows<{ changeId: number; isHeld: number }>(

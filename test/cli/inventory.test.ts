@@ -1,7 +1,7 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openWorkplace, type Workplace } from '../support/workplace.ts';
+import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 import { commandsAt } from './invoke.ts';
 
 const SKU = 1001;
@@ -81,6 +81,18 @@ test('what is new at the platform arrives, and is not missing under the id that 
   const { code, document } = await at.json([...FULL, '--missing', 'zero', '--wait'], text);
   expect({ code, ...document }).toMatchObject({ code: 0, inventory: { unknown: 2, missing: 0 } });
   expect([onPlatform(), onPlatform(SKU + 90_000)]).toEqual([7, 9]);
+});
+
+test('what is counted anew while the catalogue is read stays', async () => {
+  const { control } = place.sandbox;
+  control.setFault({ kind: 'slow-body', endpoint: 'product.list', delayMs: 1_500, times: 1 });
+  const before = control.calls('product.list').length;
+  const pushing = at.json([...FULL, '--missing', 'zero', '--wait'], csv('A-1001-1,5', ...ofTill(1, 1)));
+  await until('the catalogue is being read', () => control.calls('product.list').length > before);
+  await at.run(['push', 'stock', '-', '--branch', 'sub-1'], '[{"externalId":"A-1001-1","qty":3}]');
+  expect(await pushing).toMatchObject({ code: 0, document: { inventory: { unknown: 1 } } });
+  await at.run(['push', 'stock', '-', '--branch', 'sub-1', '--wait'], '[{"externalId":"B-1003-1","qty":3}]');
+  expect(onPlatform()).toBe(3);
 });
 
 test('while the catalogue cannot be read, what is known arrives and nothing goes to zero', async () => {
