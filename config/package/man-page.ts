@@ -37,8 +37,9 @@ systemctl restart tillsync.socket
 systemctl start tillsync.service
 .EE
 .PP
-To stop taking callbacks, stop both units. A storage.directory elsewhere than in /var/lib needs a drop\\-in with
-ReadWritePaths=, and a storage.group one with SupplementaryGroups= (systemctl edit tillsync.service).
+To stop taking callbacks, stop both units. The service may write in storage.directory; after a change there, too, run
+systemctl daemon\\-reload. It cannot write below /home, /root and /tmp. A storage.group needs a drop\\-in with
+SupplementaryGroups= (systemctl edit tillsync.service).
 .SH EXIT STATUS
 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part, 4 the platform asks for new tokens, 130 stopped by Ctrl-C.
 `;

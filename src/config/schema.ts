@@ -69,7 +69,7 @@ export const FILE = z.object({
     directory: key(
       value.absolutePath,
       '/var/lib/tillsync',
-      'Where mirror.db, inbox/inbox.db and state.db live. The POS reads mirror.db here.',
+      'Where mirror.db, inbox/inbox.db and state.db live. The POS reads mirror.db here. After a change by hand: sudo systemctl daemon-reload, which lets the service write there; it cannot below /home, /root and /tmp.',
     ),
     group: key(
       value.optionalGroup,

@@ -190,7 +190,7 @@ export async function isOfService(
 /** What brings a new configuration to work, in order; `moved`: callbacks arrive at another address than before. */
 export function commandsFor({ unit, socket }: Service, moved: boolean): string[][] {
   return [
-    // The generator reads the socket's address from the file.
+    // The generator reads from the file where the socket listens and where the service may write.
     ['daemon-reload'],
     ['enable', unit],
     // A socket moves only while its service is stopped; where it stays, callbacks wait in it.

@@ -304,6 +304,13 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     until('systemctl is-active -q tillsync-nats.service');
   });
 
+  it('runs again, as does the store, once both were removed and installed', () => {
+    machine.run(`dpkg -r tillsync-hub tillsync; dpkg -i ${PLACE}/later/*.deb`);
+    for (const unit of ['tillsync-nats', 'tillsync', 'tillsync@b1'])
+      until(`systemctl is-active -q ${unit}.service`);
+    until('tillsync doctor --json --only hub | grep -q "The link works"');
+  });
+
   it('is purged without a trace, and leaves a nats-server alone that somebody set up', () => {
     machine.run('apt-get purge -y tillsync-hub');
     expect([property('ActiveState'), listens(4222)]).toEqual(['inactive', '0']);

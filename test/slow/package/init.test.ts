@@ -63,6 +63,17 @@ describe('a machine on which the package was just installed', () => {
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
   });
 
+  it('stores on another disk once it is told so', () => {
+    const move = (from: string, to: string) =>
+      machine.run(`systemctl stop tillsync.socket tillsync.service; mkdir -p /data; mv "${from}" "${to}"
+        tillsync init --yes --directory "${to}"`);
+    expect(move('/var/lib/tillsync', '/data/100% shop')).toContain('tillsync.service is running');
+    expect(machine.run('curl -sf http://127.0.0.1:8788/healthz')).not.toBe('');
+    expect(machine.run('ls "/data/100% shop"')).toContain('mirror.db-wal');
+    expect(machine.run('ls /var/lib/tillsync 2>&1 || true')).toContain('No such file');
+    expect(move('/data/100% shop', '/var/lib/tillsync')).toContain('tillsync.service is running');
+  });
+
   it('is checked as the service sees it: its secrets, and whether it can read the file', () => {
     machine.run(
       'mkdir -m 700 -p /etc/credstore; echo a-key-of-the-shop > /etc/credstore/tillsync.local-api-key',

@@ -1,4 +1,12 @@
-import { copyFileSync, mkdirSync, readdirSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { builtPackage, laterPackage, Machine } from './machine.ts';
@@ -257,6 +265,35 @@ describe('the installed service', () => {
     );
   });
 
+  it.each([
+    ['operator', 'To open it from another machine'],
+    ['operador', 'Para abrirla desde otra máquina'],
+  ])('shows its page to another machine after the steps of docs/%s.md, in their order', (name, first) => {
+    machine.run('ip address replace 192.168.1.5/32 dev lo; cp /etc/tillsync/config.toml /root/kept.toml');
+    const [, section = ''] = readFileSync(`docs/${name}.md`, 'utf8').split(first);
+    const steps = section.split('\n### ')[0]?.matchAll(/```(sh|toml)\n(.*?)```/gs) ?? [];
+    for (const [, kind, text = ''] of steps) {
+      const listen = /^listen = .*$/m.exec(text)?.[0];
+      if (kind === 'sh') machine.run(text.replaceAll('sudo ', ''));
+      else machine.run(`sed -i '/^\\[local\\]/,/^listen/s/^listen.*/${listen}/' /etc/tillsync/config.toml`);
+    }
+    until('curl -sf -o /dev/null http://192.168.1.5:8788/');
+    machine.run('cp /root/kept.toml /etc/tillsync/config.toml; rm /etc/credstore/tillsync.local-api-key');
+    machine.run('systemctl restart tillsync.service');
+  });
+
+  it('tells which secrets a backup did not bring along, and where they belong', () => {
+    machine.run(`cd /etc/credstore; cp /etc/tillsync/config.toml /root/kept.toml
+      printf '[[hooks]]\nname = "pos"\nurl = "https://pos.invalid"\n' >> /etc/tillsync/config.toml
+      echo https://alarms.invalid/4713 > tillsync.alarm-url; echo key-4713 > tillsync.hook-pos
+      tillsync backup /root/moved.tar.gz; rm tillsync.alarm-url tillsync.hook-pos
+      systemctl stop tillsync.socket tillsync.service`);
+    const text = machine.run('tillsync restore /root/moved.tar.gz');
+    expect(text).toContain('/etc/credstore/tillsync.alarm-url, /etc/credstore/tillsync.hook-pos, and run');
+    expect(text).not.toMatch(/webhook-secret|4713/);
+    machine.run('cp /root/kept.toml /etc/tillsync/config.toml; systemctl start tillsync.service');
+  });
+
   it('runs a second company beside the first', () => {
     machine.run(
       'sed "s#/var/lib/tillsync#/var/lib/tillsync@shop2#; s/:8787/:8797/; s/:8788/:8798/" /etc/tillsync/config.toml > /etc/tillsync/shop2.toml; systemctl daemon-reload; systemctl enable --now tillsync@shop2.service',
@@ -302,6 +339,22 @@ describe('the installed service', () => {
     machine.run(`dpkg -i ${later}`);
     until(IS_ACTIVE);
     expect(ordersKept()).toBeGreaterThan(0);
+  });
+
+  it('runs again once it was removed and installed, with its further companies', async () => {
+    const before = ordersKept();
+    machine.run(`dpkg -r tillsync; dpkg -i ${later}`);
+    until(IS_ACTIVE);
+    until('systemctl is-active -q tillsync@shop2.service');
+    expect((await send(4_000, 1)).counts).toEqual({ 200: 20 });
+    expect(ordersKept()).toBe(before + 20);
+  });
+
+  it('stays stopped where it was switched off before it was removed', () => {
+    const units = 'tillsync.socket tillsync.service tillsync@shop2.service';
+    machine.run(`systemctl disable --now ${units}; dpkg -r tillsync; dpkg -i ${later}`);
+    expect(machine.try(`systemctl is-active ${units}`).text).toBe('inactive\ninactive\ninactive');
+    machine.run(`systemctl enable --now ${units}`);
   });
 
   it('keeps configuration and storage when it is removed, and nothing when it is purged', () => {
