@@ -35,6 +35,8 @@ ip link set lo up
 
 # A container's image forbids services to start at install; a shop's machine does not.
 rm -f "$machine/usr/sbin/policy-rc.d" "$machine/etc/fstab" "$machine/etc/machine-id"
+# What another test left there.
+rm -rf "$machine/var/lib/tillsync"
 echo 0123456789abcdef0123456789abcdef > "$machine/etc/machine-id"
 # Nothing of the real machine is started or set.
 for unit in systemd-udevd systemd-udev-trigger systemd-sysctl systemd-modules-load systemd-random-seed \
