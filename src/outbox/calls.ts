@@ -495,14 +495,15 @@ export class OutboxCalls {
   #settleChange(
     change: OutboxChange,
     stock: LedgerStock | undefined,
-    { state, message }: Answer,
+    { state, message, isAlone = false }: Answer,
     { mark, at }: Settling,
   ): 'done' | 'rejected' | 'waiting' | 'superseded' {
     const { body, sentQty, sentAsOfSeq } = change;
     if (state !== 'done') this.#values.doubt(change, mark);
     if (state === 'retry') {
       const unknown = 'It is not known to have arrived; it is sent again.';
-      return this.#queue.putBack(change, message ?? unknown, at);
+      const queueSeq = isAlone ? this.#nextVersion() : change.queueSeq;
+      return this.#queue.putBack({ ...change, queueSeq }, message ?? unknown, at);
     }
     let told: string | null = message ?? 'Refused.';
     if (state === 'done') {
@@ -550,8 +551,7 @@ export class OutboxCalls {
   /** What is refused is for a person to see: the count, no newer than it was, as it would be handed over again. */
   #keepRefused(stock: LedgerStock, message: string, at: string): void {
     const { sku, subsidiaryId, countedSeq: asOfSeq, countedVersion: version } = stock;
-    const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
-    const changeId = this.#sql.value(nextVersion) ?? 0;
+    const changeId = this.#nextVersion();
     const target = stockTarget(stock);
     const body = { ...(this.#addressOf(stock) ?? stock.address), qty: stock.countedQty };
     const change = {
@@ -562,6 +562,12 @@ export class OutboxCalls {
     this.#queue.putRejected(change, true);
     this.#ledger.count(change, stock, body);
     this.#queue.outlive(change, at);
+  }
+
+  /** The number that the next change is given, and its place in line. */
+  #nextVersion(): number {
+    const nextVersion = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.version' RETURNING value";
+    return this.#sql.value(nextVersion) ?? 0;
   }
 
   /** Why another number was sent than was counted; null: it was not. */

@@ -227,6 +227,8 @@ export interface Answer {
   state: 'done' | 'rejected' | 'retry';
   /** Of a refusal: the platform's. */
   message?: string | undefined;
+  /** It did not arrive when it was sent alone either, so it waits behind all others. */
+  isAlone?: boolean;
 }
 
 /** The candidates as a person reads them; the first ten. */

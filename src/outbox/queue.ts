@@ -156,7 +156,7 @@ export class OutboxQueue {
     this.#insert({ ...change, ...columns, state: 'rejected', settledAt: change.createdAt });
   }
 
-  /** A change that was under way and did not arrive: back into the queue, under everything newer. */
+  /** A change that was under way and did not arrive: back to its place in the queue, under everything newer. */
   putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
     const newer = this.#rows(WAITING, change.kind, change.target)[0];
     if (newer) {
@@ -180,7 +180,7 @@ export class OutboxQueue {
       return 'superseded';
     }
     this.#setBody(change, rest);
-    this.#wait(change.changeId, message);
+    this.#wait(change, message);
     return 'waiting';
   }
 
@@ -189,7 +189,7 @@ export class OutboxQueue {
     const before = this.#rows(WAITING, change.kind, change.target)[0];
     const released = before ? this.#join(change, before, at) : change;
     if (before) this.#place(released);
-    this.#wait(change.changeId, message);
+    this.#wait(released, message);
     this.#overrule(released, at);
   }
 
@@ -402,10 +402,11 @@ export class OutboxQueue {
     this.#sql.run(`UPDATE outbox SET ${columns} WHERE change_id = ?`, body, fields, priority, changeId);
   }
 
-  #wait(changeId: number, message: string): void {
+  #wait({ changeId, queueSeq }: OutboxChange, message: string): void {
     this.#sql.run(
-      "UPDATE outbox SET state = 'pending', message = ?, call_id = NULL, held_guard = NULL WHERE change_id = ?",
-      ...[message, changeId],
+      `UPDATE outbox SET state = 'pending', message = ?, queue_seq = ?, call_id = NULL, held_guard = NULL
+       WHERE change_id = ?`,
+      ...[message, queueSeq, changeId],
     );
   }
 

@@ -66,8 +66,16 @@ export class PushFreshness {
 const ASK_MAX = 10;
 /** After so many sends an item that stays in doubt is given to a person. */
 const DOUBTFUL_SENDS_MAX = 3;
-/** Alone refused, one after the other, before it is taken that the platform refuses everything. */
+/** Alone refused, one after the other, before the end of the call is tried: then the platform refuses everything. */
 const HOPELESS_AFTER = 3;
+/** Sent so often without an answer for it, a change is no longer taken for the victim of a short fault. */
+const SUSPECT_AFTER = 2;
+/** Of one call, so many parts may fail: then it is more than a few of its items. */
+const FAILURES_MAX = 16;
+/** What fails alone while others of its call are taken is given to a person after so many times and so long. */
+const FAILS_ALONE_MAX = 3;
+const FAILS_ALONE_MS = 3_600_000;
+const FAILS_ALONE = 'Sent several times, at last alone; the platform fails on it and takes others.';
 
 /** Why a change is given to a person that the platform neither took nor refused in so many words. */
 const DOUBTS: Record<Exclude<Verification, 'applied'> | 'unreadable', string> = {
@@ -103,40 +111,66 @@ export class PushCall {
    * absolute. `trouble`: why the sender should rest, when something beyond single items went wrong.
    */
   async run(items: readonly BatchItem[]): Promise<{ answers: Answer[]; trouble: unknown }> {
-    const trouble = await this.#sendOrSplit(items);
+    const alone = new Map<BatchItem, TillsyncError>();
+    const trouble = await this.#sendOrSplit(items, alone).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+    for (const [item, error] of alone) {
+      if (trouble === undefined && isRefusal(error)) this.#note(item, 'rejected', error.message);
+      else this.#note(item, 'retry', notArrived(error), true);
+    }
     const message =
       trouble === undefined
         ? 'The answer did not say whether it was taken; it is sent again.'
-        : `Not known to have arrived (${asTillsyncError(trouble).message}); it is sent again.`;
+        : notArrived(trouble);
     for (const item of items) if (!this.#answers.has(item.changeId)) this.#note(item, 'retry', message);
     return { answers: [...this.#answers.values()], trouble };
   }
 
-  /** A call that is refused whole is sent in halves, in the order of the items, until the bad ones are alone. */
-  async #sendOrSplit(items: readonly BatchItem[]): Promise<unknown> {
-    const groups = [items];
-    const refused: [BatchItem, message: string][] = [];
+  /**
+   * A call that is refused whole is sent in halves, in the order of the items, until the bad ones are `alone`. So is one
+   * that fails again and again, once a part of it was taken: the parts that are tried first are smaller each time, so
+   * that an outage costs one call more and a bad item is found all the same. Throws what is not about the items.
+   */
+  async #sendOrSplit(items: readonly BatchItem[], alone: Map<BatchItem, TillsyncError>): Promise<void> {
+    const sentBefore = Math.max(...items.map(({ attempts }) => attempts));
+    const groups = inParts(items, sentBefore);
     let isAnyTaken = false;
-    for (let group = groups.shift(); group; group = groups.shift()) {
+    let doubts = 0;
+    let failures = 0;
+    let last: TillsyncError | undefined;
+    while (groups.length > 0) {
+      const isFromEnd = !isAnyTaken && doubts >= HOPELESS_AFTER;
+      const group = (isFromEnd ? groups.pop() : groups.shift()) ?? [];
+      let unclear: readonly BatchItem[];
       try {
-        await this.#send(group);
-        isAnyTaken = true;
+        unclear = await this.#send(group);
       } catch (error) {
-        if (!isRefusal(error)) return error;
+        if (!isRefusal(error) && !(isFailure(error) && sentBefore >= SUSPECT_AFTER)) throw error;
+        last = error;
         const [item] = group;
-        if (group.length > 1) {
-          const middle = Math.ceil(group.length / 2);
-          groups.unshift(group.slice(0, middle), group.slice(middle));
-        } else if (item) refused.push([item, error.message]);
+        const middle = Math.ceil(group.length / 2);
+        if (group.length === 1 && item) alone.set(item, error);
+        else if (isFromEnd) groups.push(group.slice(0, middle), group.slice(middle));
+        else groups.unshift(group.slice(0, middle), group.slice(middle));
+        if (isRefusal(error)) doubts += Number(group.length === 1);
+        else {
+          doubts += HOPELESS_AFTER;
+          failures += 1;
+        }
         // Then it is not the items.
-        if (!isAnyTaken && refused.length >= HOPELESS_AFTER) return error;
+        if (failures > FAILURES_MAX || (!isAnyTaken && doubts > HOPELESS_AFTER)) throw error;
+        continue;
       }
+      isAnyTaken = true;
+      await this.#settleDoubtful(unclear);
     }
-    for (const [item, message] of refused) this.#note(item, 'rejected', message);
-    return undefined;
+    if (!isAnyTaken && doubts >= HOPELESS_AFTER) throw last;
   }
 
-  async #send(items: readonly BatchItem[]): Promise<void> {
+  /** Those of which the answer does not say whether they were taken. */
+  async #send(items: readonly BatchItem[]): Promise<readonly BatchItem[]> {
     const { endpoint, call } = this.#how;
     const [first] = items;
     if (endpoint === 'single' && items.length === 1 && first) {
@@ -144,9 +178,9 @@ export class PushCall {
         this.#kind === 'stock'
           ? await this.#platform.productStockPut(first.body as StockChangeItem, call)
           : await this.#platform.productPut(first.body as ProductChangeItem, call);
-      if (answer === 'applied') this.#note(first, 'done');
-      else await this.#settleDoubtful(items);
-      return;
+      if (answer !== 'applied') return items;
+      this.#note(first, 'done');
+      return [];
     }
     const bodies = items.map(({ body }) => body);
     const answer =
@@ -159,7 +193,7 @@ export class PushCall {
       if (of?.state === 'done') this.#note(item, 'done');
       else if (of?.state === 'rejected') this.#note(item, 'rejected', of.message);
     }
-    await this.#settleDoubtful(items.filter((_, i) => answers[i]?.state === 'unclear'));
+    return items.filter((_, i) => answers[i]?.state === 'unclear');
   }
 
   /** Reads what the answer left open; what cannot be told is sent again, a few times. */
@@ -185,14 +219,37 @@ export class PushCall {
     }
   }
 
-  #note({ changeId }: BatchItem, state: Answer['state'], message?: string): void {
-    this.#answers.set(changeId, { changeId, state, ...(message !== undefined && { message }) });
+  #note({ changeId }: BatchItem, state: Answer['state'], message?: string, isAlone = false): void {
+    this.#answers.set(changeId, {
+      ...{ changeId, state },
+      ...(message !== undefined && { message }),
+      ...(isAlone && { isAlone }),
+    });
   }
 }
 
 /** Whether the platform refuses what was sent, and would again; it may also only have been too slow (408, 425). */
 export function isRefusal(error: unknown): error is TillsyncError {
   return hasCode(error, 'platform-refused') && !error.retryable;
+}
+
+/** Whether something failed that may be one item's doing: the platform itself, or somebody before it. */
+function isFailure(error: unknown): error is TillsyncError {
+  return (
+    hasCode(error, 'platform-failed') ||
+    (hasCode(error, 'platform-garbled') && Number(error.httpStatus) >= 400)
+  );
+}
+
+function notArrived(error: unknown): string {
+  return `Not known to have arrived (${asTillsyncError(error).message}); it is sent again.`;
+}
+
+/** The whole call, or a part of its beginning, what lies between, and a part of its end, smaller with each time. */
+function inParts(items: readonly BatchItem[], sentBefore: number): (readonly BatchItem[])[] {
+  const size = Math.ceil(items.length / 2 ** Math.max(0, sentBefore + 1 - SUSPECT_AFTER));
+  const end = Math.max(size, items.length - size);
+  return [items.slice(0, size), items.slice(size, end), items.slice(end)].filter(({ length }) => length > 0);
 }
 
 /** Another process may put changes in the queue too, so an idle one is looked at this often. */
@@ -244,6 +301,8 @@ export class PushLoop {
   readonly #waker: Waker;
   readonly #lookEveryMs: number;
   #failures = 0;
+  /** Changes that failed alone while others of their call were taken. */
+  readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
   /** The newest reading of the catalogue in which waiting changes were looked for. */
   #targetsOf: string | undefined;
 
@@ -385,7 +444,8 @@ export class PushLoop {
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
     const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(items);
     patient.end();
-    const report = await this.#settleAtLast(callId, answers, signal);
+    const outcomes = answers.map((answer) => this.#givenUpAtLast(answer, trouble));
+    const report = await this.#settleAtLast(callId, outcomes, signal);
     if (trouble === undefined) {
       log.info({ kind, ...report }, 'changes sent');
       freshness.answered(kind);
@@ -396,7 +456,29 @@ export class PushLoop {
     freshness.failed(kind, trouble);
     if (signal.aborted) return;
     this.#failures += 1;
-    await rest(clock, retryDelayMs(this.#failures, trouble, random), signal, beat);
+    const restMs = retryDelayMs(this.#failures, trouble, random);
+    if (!items.every(({ changeId }) => this.#failing.has(changeId))) {
+      return await rest(clock, restMs, signal, beat);
+    }
+    // What fails alone tells nothing of what is handed over meanwhile.
+    const endMonoMs = clock.monotonicMs() + restMs;
+    for (let leftMs = restMs; leftMs >= 1; leftMs = endMonoMs - clock.monotonicMs()) {
+      await this.#rest(leftMs, signal);
+      if (signal.aborted || this.outlook().waiting > items.length) return;
+    }
+  }
+
+  /** What fails alone while others of its call are taken is no outage: when that lasts, it is for a person. */
+  #givenUpAtLast(answer: Answer, trouble: unknown): Answer {
+    const { changeId, state, isAlone } = answer;
+    if (state !== 'retry') this.#failing.delete(changeId);
+    if (!isAlone || trouble !== undefined) return answer;
+    const nowMonoMs = this.#options.clock.monotonicMs();
+    const { times, sinceMonoMs } = this.#failing.get(changeId) ?? { times: 0, sinceMonoMs: nowMonoMs };
+    this.#failing.set(changeId, { times: times + 1, sinceMonoMs });
+    if (times + 1 < FAILS_ALONE_MAX || nowMonoMs - sinceMonoMs < FAILS_ALONE_MS) return answer;
+    this.#failing.delete(changeId);
+    return { changeId, state: 'rejected', message: FAILS_ALONE };
   }
 
   /** Keeps at it: a change whose outcome is not written would stay under way, and hold back all newer ones. */
