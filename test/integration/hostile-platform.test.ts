@@ -225,7 +225,8 @@ describe('thousands of changes', () => {
     const callsForZeros = stockCalls().length - duringOutage;
     expect(callsForZeros).toBeLessThanOrEqual(Math.ceil(zeros / 100) + 1);
     await idle();
-    expect(stockCalls().length - duringOutage).toBeLessThanOrEqual(Math.ceil(items.length / 100) + 2);
+    // The first parts after an outage are small.
+    expect(stockCalls().length - duringOutage).toBeLessThanOrEqual(Math.ceil(items.length / 100) + 2 + 6);
     const different = good.filter(
       ({ sku, subsidiaryId }, i) => control.stockOf(sku, subsidiaryId) !== (i % 10 === 9 ? 0 : 7),
     );

@@ -156,7 +156,7 @@ test('a refusal is told in the platform’s words, short and without what was se
   };
   expect(told('{"message":"bad  secret\\ns3cret!"}')).toBe('bad secret [secret]!');
   expect(told('{"message":["a","b"]}')).toBe('a; b');
-  expect(told('<html>')).toBe('The platform refused with HTTP 400.');
+  expect(told('<html>')).toContain('could not be read: no JSON (HTTP 400');
   expect(told(JSON.stringify({ error: 'x'.repeat(5000) }))).toHaveLength(300);
 });
 
