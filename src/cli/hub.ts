@@ -80,7 +80,8 @@ const serverConfigCommand = command({
         tls,
       };
       parts.state.hub.noteServerConfig(place);
-      const { changed } = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
+      const written = await writeServerFile(parts.state.hub, config.hub, call.cli.clock.nowMs());
+      const changed = written?.changed ?? false;
       const start = `nats-server -c ${file}`;
       const typed = isOfUnit(file) ? `${START_SERVER}\n  {restart}` : start;
       return {

@@ -30,6 +30,7 @@ export type AlarmKey =
   | 'hub.link'
   | 'hub.unassigned'
   | 'hub.unapplied'
+  | 'hub.certificate'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'

@@ -38,7 +38,7 @@ export function feedBranches(config: Config): FeedBranch[] {
 export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
-  for (const key of ['hub.unassigned', 'hub.unapplied'] as const) mirror.alarms.lower(key);
+  for (const key of ['hub.unassigned', 'hub.unapplied', 'hub.certificate'] as const) mirror.alarms.lower(key);
   if (isBranch(config)) return settleBranch(mirror);
   if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
   mirror.alarms.lower('hub.link');
@@ -94,7 +94,10 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
     while (!signal.aborted) {
       beat();
       try {
-        await keeper.look(clock.nowMs());
+        await keeper.look(clock.nowMs(), (warning) => {
+          if (warning) mirror.alarms.raise('hub.certificate', warning.message, warning.level);
+          else mirror.alarms.lower('hub.certificate');
+        });
         isTold = false;
         await clock.sleep(SERVER_LOOK_EVERY_MS, signal);
       } catch (error) {

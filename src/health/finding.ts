@@ -134,6 +134,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'Branches could not take in all that came down to them. It is kept there.',
     remedy: 'At each branch that is named, look at it with: {tillsync} quarantine list',
   },
+  'hub.certificate': {
+    level: 'amber',
+    message: 'The certificate of the hub ends soon, or branches would not take it.',
+    remedy: 'Put a good certificate and its key in place; the server reads them by itself.',
+  },
   'hub.link': {
     level: 'amber',
     message:

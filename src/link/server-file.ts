@@ -1,12 +1,14 @@
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { TillsyncError } from '../core/errors.ts';
+import type { FindingLevel } from '../core/alarm.ts';
+import { asTillsyncError, TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
 import { syncPath } from '../db/sqlite.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import { type HubUser, type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
 import { serverConfig } from './server-config.ts';
-import { lookAtCertificate, placeOf, readPem } from './server-look.ts';
+import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
 const MODE = 0o600;
 
@@ -51,48 +53,109 @@ export async function ownAccess(
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
 }
 
-/** The server's configuration as it has to be now; undefined while nobody said where it is to be written. */
+/** The server's configuration as it has to be now. */
 async function wantedText(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
+  { place, tls }: { place: ServerConfigPlace; tls: ServerFiles | null },
   nowMs: number,
-): Promise<string | undefined> {
-  const place = rows.serverConfig();
-  if (!place) return undefined;
+): Promise<string> {
   const keys = await hubKeys(rows);
-  const isOpen = place.tls !== null && publicUrl !== '';
+  const isOpen = tls !== null && publicUrl !== '';
   return serverConfig({
     listen: `${isOpen ? '0.0.0.0' : '127.0.0.1'}:${placeOf(nats).port}`,
     storeDirectory: place.storeDirectory,
     storageKey: keys.storage,
-    tls: place.tls,
+    tls,
     hubKey: await publicKeyOf(keys.hub),
     systemKey: await publicKeyOf(keys.system),
     branches: rows.branches().filter(({ expiresAt }) => expiresAt === null || Date.parse(expiresAt) > nowMs),
   });
 }
 
+/** PEM files of the server's certificate and of its key. */
+type ServerFiles = Pick<NonNullable<ServerConfigPlace['tls']>, 'certFile' | 'keyFile'>;
+
+/** Authorities that renew by themselves do so a month before; what is left by then was not renewed. */
+export const RENEWED_BEFORE_MS = 14 * 86_400_000;
+
+/** Somebody has to look at the certificate; red: no branch takes the one that the server has. */
+export interface CertificateWarning {
+  message: string;
+  level: FindingLevel;
+}
+
+/** What the server has to read, and what is to be said of its certificate; undefined while nobody said where it is to be. */
+interface Written {
+  /** Another one when something in it or in its certificate changed. */
+  stamp: string;
+  changed: boolean;
+  warning: CertificateWarning | null;
+}
+
 /**
- * Writes the server's configuration where it is not as it has to be. `text`: what is in it; undefined while nobody said
- * where it is to be written. The server has to read it then. Throws `config-invalid` when it cannot be written.
+ * Writes the server's configuration where it is not as it has to be, and beside it, in one file, a copy of the
+ * certificate and its key while branches take them: so the server can always be told of a branch. It has to read both
+ * then. Throws `config-invalid` when it cannot be written.
  */
 export async function writeServerFile(
   rows: HubRows,
   addresses: HubAddresses,
   nowMs: number,
-): Promise<{ text: string | undefined; changed: boolean }> {
-  const text = await wantedText(rows, addresses, nowMs);
-  const file = rows.serverConfig()?.file;
-  if (text === undefined || file === undefined) return { text, changed: false };
+): Promise<Written | undefined> {
+  const place = rows.serverConfig();
+  if (place === undefined) return undefined;
+  const { file } = place;
+  const { tls, warning } = place.tls
+    ? keepCertificate(place.tls, file, addresses.publicUrl, nowMs)
+    : { tls: null, warning: null };
+  const text = await wantedText(rows, addresses, { place, tls }, nowMs);
+  const changed = keepFile(file, text, file);
+  return { stamp: text + stampOf(tls), changed, warning };
+}
+
+function keepCertificate(
+  given: ServerFiles,
+  serverFile: string,
+  publicUrl: string,
+  nowMs: number,
+): { tls: ServerFiles; warning: CertificateWarning | null } {
+  const file = `${dirname(serverFile)}/server.pem`;
+  const { fault, validToMs } = seenAs(given, publicUrl, nowMs);
+  if (fault === null) keepFile(file, `${readPem(given.certFile)}\n${readPem(given.keyFile)}`, serverFile);
+  const tls = existsSync(file) ? { certFile: file, keyFile: file } : given;
+  if (fault !== null) {
+    const level = seenAs(tls, publicUrl, nowMs).fault === null ? 'amber' : 'red';
+    return { tls, warning: { message: fault, level } };
+  }
+  if (validToMs - nowMs >= RENEWED_BEFORE_MS) return { tls, warning: null };
+  const message = `The certificate in ${given.certFile} ends at ${isoUtc(validToMs)}.`;
+  return { tls, warning: { message, level: 'amber' } };
+}
+
+function seenAs(
+  files: ServerFiles,
+  publicUrl: string,
+  nowMs: number,
+): Pick<CertificateSeen, 'fault' | 'validToMs'> {
+  try {
+    return lookAtCertificate(files, publicUrl, nowMs);
+  } catch (error) {
+    return { fault: asTillsyncError(error).message, validToMs: 0 };
+  }
+}
+
+/** Whether the file was another one; its mode is that of `like`, where there is one. Throws `config-invalid`. */
+function keepFile(file: string, text: string, like: string): boolean {
   const part = `${file}.${process.pid}.part`;
   try {
-    const there = statSync(file, { throwIfNoEntry: false });
-    if (there && readFileSync(file, 'utf8') === text) return { text, changed: false };
+    const mode = (statSync(like, { throwIfNoEntry: false })?.mode ?? MODE) & 0o777;
+    if (existsSync(file) && readFileSync(file, 'utf8') === text) return false;
     mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
-    writeFileSync(part, text, { mode: there ? there.mode & 0o777 : MODE, flush: true });
+    writeFileSync(part, text, { mode, flush: true });
     renameSync(part, file);
     syncPath(dirname(file));
-    return { text, changed: true };
+    return true;
   } catch (cause) {
     rmSync(part, { force: true });
     const why = cause instanceof Error && 'code' in cause ? String(cause.code) : String(cause);
@@ -115,23 +178,21 @@ export class ServerKeeper {
     this.#addresses = addresses;
   }
 
-  /** Throws `config-invalid`, and `link-down` while the server cannot be told: call it again. */
-  async look(nowMs: number): Promise<void> {
-    const { text } = await writeServerFile(this.#rows, this.#addresses, nowMs);
-    const place = this.#rows.serverConfig();
-    if (text === undefined || place === undefined) return;
-    const wanted = text + stampOf(place.tls);
-    if (wanted === this.#read) return;
-    // It goes on with the one it has rather than with one that no branch takes.
-    const fault = place.tls && lookAtCertificate(place.tls, this.#addresses.publicUrl, nowMs).fault;
-    if (fault) throw new TillsyncError('config-invalid', fault);
+  /** `onCertificate` hears what is to be said of it; null: all is well. Throws `config-invalid`, and `link-down` while the server cannot be told: call it again. */
+  async look(
+    nowMs: number,
+    onCertificate: (warning: CertificateWarning | null) => void = () => {},
+  ): Promise<void> {
+    const written = await writeServerFile(this.#rows, this.#addresses, nowMs);
+    onCertificate(written?.warning ?? null);
+    if (written === undefined || written.stamp === this.#read) return;
     await reloadServer(await ownAccess(this.#rows, this.#addresses, '@system'));
-    this.#read = wanted;
+    this.#read = written.stamp;
   }
 }
 
-/** Another one when a file was exchanged; a link, such as that of an ACME client, is followed. */
-function stampOf(tls: ServerConfigPlace['tls']): string {
+/** Another one when a file was exchanged. */
+function stampOf(tls: ServerFiles | null): string {
   const files = tls === null ? [] : [tls.certFile, tls.keyFile];
   return files.map((file) => statSync(file, { throwIfNoEntry: false })?.mtimeMs ?? '').join(' ');
 }

@@ -6,15 +6,20 @@ import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts'
 import { hasNatsServer } from '../support/nats-server.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
-/** A certificate for localhost, signed by an authority of our own. */
-function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
-  const at = (name: string) => path.join(directory, name);
+/** A certificate for localhost, signed by an authority of our own; `again` with the same authority. */
+function makeCertificate(
+  directory: string,
+  again?: { name: string; days: number },
+): { cert: string; key: string; ca: string } {
+  const { name, days } = again ?? { name: 'localhost', days: 60 };
+  const at = (file: string) => path.join(directory, file);
   const openssl = (...words: string[]) => execFileSync('openssl', words, { cwd: directory, stdio: 'ignore' });
   const keyOf = (name: string) => ['-newkey', 'rsa:2048', '-nodes', '-keyout', at(name)];
-  openssl('req', '-x509', ...keyOf('ca.key'), '-out', at('ca.pem'), '-days', '30', '-subj', '/CN=chain');
-  openssl('req', ...keyOf('hub.key'), '-out', at('hub.csr'), '-subj', '/CN=localhost');
-  writeFileSync(at('names'), 'subjectAltName=DNS:localhost');
-  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', '30'];
+  if (!again)
+    openssl('req', '-x509', ...keyOf('ca.key'), '-out', at('ca.pem'), '-days', '90', '-subj', '/CN=chain');
+  openssl('req', ...keyOf('hub.key'), '-out', at('hub.csr'), '-subj', `/CN=${name}`);
+  writeFileSync(at('names'), `subjectAltName=DNS:${name}`);
+  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', String(days)];
   openssl('x509', '-req', '-in', at('hub.csr'), ...signed, '-out', at('hub.pem'), '-extfile', at('names'));
   return { cert: at('hub.pem'), key: at('hub.key'), ca: at('ca.pem') };
 }
@@ -35,7 +40,8 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
   let hubDaemon: DaemonProcess;
 
   beforeAll(async () => {
-    const branches = '[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n';
+    const branches =
+      '[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n[[branches]]\nsubsidiary_id = "sub-2"\nexternal_id = "B2"\n';
     chain = await ChainPlace.open(12, branches);
   }, 60_000);
 
@@ -127,4 +133,36 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     expect(chain.server.log()).not.toMatch(seed);
     expect(readFileSync(chain.serverFile, 'utf8')).not.toMatch(seed);
   });
+
+  const alarms = () =>
+    rowsOf<{ key: string; level: string | null; message: string }>(
+      chain.hub.storage,
+      "SELECT key, level, message FROM alarms WHERE key = 'hub.certificate'",
+    );
+
+  it('is thrown out though the files hold a certificate for another name, and no other branch is', async () => {
+    expect(alarms()).toEqual([]);
+    makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
+    await until('it is told', () => alarms().length === 1);
+    expect(alarms()[0]).toMatchObject({ level: 'amber', message: expect.stringContaining('elsewhere') });
+    const two = await chain.join('B2');
+    await chain.start(two);
+    await until('a branch that joins then is known', () => chain.hasCaughtUp('B2', two), 30_000);
+    const removed = await chain.hub.command('branch', 'remove', 'B1');
+    expect(removed.stdout + removed.stderr).not.toMatch(/has not heard/);
+    await until('its connection is refused', () => /authentication error/i.test(chain.server.log()));
+    expect(daemon.child.exitCode).toBeNull();
+    const { internalOrderId } = chain.hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+    const isThere = () =>
+      rowsOf(two.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`).length === 1;
+    await until('B2 goes on', isThere, 30_000);
+  }, 120_000);
+
+  it('has a hub that tells of the end of its certificate two weeks before', async () => {
+    makeCertificate(chain.directory, { name: 'localhost', days: 5 });
+    await until('it is told', () => /ends at/.test(alarms()[0]?.message ?? ''));
+    expect(alarms()[0]).toMatchObject({ level: 'amber' });
+    makeCertificate(chain.directory, { name: 'localhost', days: 60 });
+    await until('it is over', () => alarms().length === 0);
+  }, 60_000);
 });

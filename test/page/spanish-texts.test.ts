@@ -17,7 +17,7 @@ const TOLD_ON_THE_PAGE = [
   'src/hooks/hook-loop.ts',
   'src/db/wal.ts',
   'src/core/json-records.ts',
-  'src/link/{hub,hub-feed,branch,branch-board,branch-line,nats,server-file}.ts',
+  'src/link/{hub,hub-feed,branch,branch-board,branch-line,nats,server-file,server-look}.ts',
   'src/daemon/{incoming,outgoing,link-loops,alarm-loop}.ts',
   'src/app/parts.ts',
   'src/support/restored-mirror.ts',
@@ -34,6 +34,8 @@ const NOT_ON_THE_PAGE = new Set([
   '{1} was made by a newer tillsync; it was left untouched.',
   '{1} has {2} bytes; no more than {3} are taken.',
   '{1} is damaged: {2}.',
+  'What answers at {1} is no nats-server.',
+  'Nothing answers at {1} ({2}).',
   'The mirror has no counts.',
   'The order feed would give numbers a second time.',
 ]);

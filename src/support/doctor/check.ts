@@ -149,6 +149,7 @@ const FINDINGS_OF = {
   hooks: ['hooks.lagging'],
   quarantine: ['quarantine'],
   hub: ['hub.link', 'hub.unassigned', 'hub.unapplied'],
+  'hub.certificate': ['hub.certificate'],
   'platform.limits': ['platform.blocked', 'platform.forbidden'],
   'webhook.registered': ['webhook.mismatch'],
   'webhook.arriving': ['webhook.refused', 'webhook.silent', 'webhook.unreadable', 'orders.webhook'],

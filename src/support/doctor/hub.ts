@@ -5,14 +5,12 @@ import { asTillsyncError, counted } from '../../core/errors.ts';
 import { isoUtc } from '../../core/time.ts';
 import type { BranchStatus } from '../../link/branch-board.ts';
 import type { ServerConfigPlace } from '../../link/hub-state.ts';
-import { isOfUnit, START_SERVER } from '../../link/server-file.ts';
+import { isOfUnit, RENEWED_BEFORE_MS, START_SERVER } from '../../link/server-file.ts';
 import { lookAtCertificate, lookAtServer, readPem, type ServerSeen } from '../../link/server-look.ts';
 import { failed, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 import type { ServiceUnit } from './machine.ts';
 
 const DAY_MS = 86_400_000;
-/** Authorities that renew by themselves do so a month before; what is left by then was not renewed. */
-const RENEWED_BEFORE_MS = 14 * DAY_MS;
 
 const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 
