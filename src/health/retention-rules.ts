@@ -73,13 +73,13 @@ export interface OrderStanding {
   /** Newest seq. */
   seq: number;
   isAcknowledged: boolean;
+  /** Whether the POS of its store acknowledges orders at all. */
+  usesAcks: boolean;
   /** First event that the stock held back for it goes by; null: nothing is held back for it. */
   heldBackSeq: number | null;
 }
 
 export interface FeedStanding {
-  /** Whether the POS acknowledges orders at all. */
-  usesAcks: boolean;
   /** Up to this seq held-back stock has taken the feed in; null: nothing is held back. */
   heldBackTo: number | null;
   /** Of the whole feed. */
@@ -87,8 +87,8 @@ export interface FeedStanding {
 }
 
 /** Over, and the POS waits for none of it: where it acknowledges orders, it has this one. */
-function isSettled(order: OrderStanding, feed: FeedStanding): boolean {
-  const isBooked = !feed.usesAcks || order.isAcknowledged || takesNothing(order.status);
+function isSettled(order: OrderStanding): boolean {
+  const isBooked = !order.usesAcks || order.isAcknowledged || takesNothing(order.status);
   return isEnded(order.status) && isBooked;
 }
 
@@ -105,7 +105,7 @@ export function mayDropEvent(
   if (cuts.events === null || event.observedAt >= cuts.events || event.seq === feed.newestSeq) return false;
   if (feed.heldBackTo !== null && event.seq > feed.heldBackTo) return false;
   if (order === undefined) return true;
-  return event.seq !== order.seq && event.seq !== order.heldBackSeq && isSettled(order, feed);
+  return event.seq !== order.seq && event.seq !== order.heldBackSeq && isSettled(order);
 }
 
 /** Whether a payload that is not the order's newest may go. */
@@ -122,5 +122,5 @@ export function mayDropPayload(
 export function mayDropOrder(order: OrderStanding, feed: FeedStanding, cuts: RetentionCuts): boolean {
   if (cuts.orders === null || order.updatedAt >= cuts.orders || order.seq === feed.newestSeq) return false;
   if (feed.heldBackTo !== null && order.seq > feed.heldBackTo) return false;
-  return order.heldBackSeq === null && isSettled(order, feed);
+  return order.heldBackSeq === null && isSettled(order);
 }

@@ -27,6 +27,7 @@ interface OrderColumns {
   updatedAt: string | null;
   orderSeq: number | null;
   isAcknowledged: number;
+  usesAcks: number;
   heldBackSeq: number | null;
 }
 interface Row extends Partial<OrderColumns> {
@@ -54,6 +55,7 @@ const LOOK_ROWS = 250;
 
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
   EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id) AS isAcknowledged,
+  EXISTS (SELECT 1 FROM acknowledging_stores s WHERE s.store = coalesce(o.store_external_id, '')) AS usesAcks,
   (SELECT l.live_since_seq FROM ledger_orders l
     WHERE l.order_id = o.order_id AND l.takes = 1 AND l.booked = 0) AS heldBackSeq`;
 
@@ -77,9 +79,7 @@ const FAMILIES = {
       const order = standingOf(row);
       return order !== undefined && mayDropOrder(order, feed, cuts);
     },
-    remove(db, { orderId, isAcknowledged }) {
-      // With its last acknowledgement gone, a POS would seem never to have acknowledged any.
-      if (isAcknowledged === 1) sqlOf(db).run("UPDATE marks SET value = 1 WHERE name = 'acks.used'");
+    remove(db, { orderId }) {
       for (const table of OF_ORDER) sqlOf(db).run(`DELETE FROM ${table} WHERE order_id = ?`, orderId);
     },
   },
@@ -132,25 +132,24 @@ type FamilyName = keyof typeof FAMILIES;
 
 function standingOf({ orderId, ...row }: Row): OrderStanding | undefined {
   if (orderId == null) return undefined;
-  const { status = null, updatedAt, orderSeq, isAcknowledged, heldBackSeq = null } = row;
+  const { status = null, updatedAt, orderSeq, isAcknowledged, usesAcks, heldBackSeq = null } = row;
   return {
     ...{ status, heldBackSeq },
     updatedAt: updatedAt ?? '',
     seq: orderSeq ?? 0,
     isAcknowledged: isAcknowledged === 1,
+    usesAcks: usesAcks === 1,
   };
 }
 
 function feedStanding(db: Database.Database): FeedStanding {
   const sql = `
-    SELECT EXISTS (SELECT 1 FROM order_acks) OR EXISTS (SELECT 1 FROM marks WHERE name = 'acks.used' AND value = 1)
-        AS usesAcks,
-      (SELECT CASE WHEN h.value = 1 THEN s.value ELSE -1 END FROM marks s, marks h
+    SELECT (SELECT CASE WHEN h.value = 1 THEN s.value ELSE -1 END FROM marks s, marks h
         WHERE s.name = 'ledger.seen' AND h.name = 'ledger.holds') AS seen,
       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
-  const found = sqlOf(db).row<{ usesAcks: number; seen: number; newestSeq: number }>(sql);
-  const { usesAcks = 0, seen = -1, newestSeq = 0 } = found ?? {};
-  return { usesAcks: usesAcks === 1, heldBackTo: seen < 0 ? null : seen, newestSeq };
+  const found = sqlOf(db).row<{ seen: number; newestSeq: number }>(sql);
+  const { seen = -1, newestSeq = 0 } = found ?? {};
+  return { heldBackTo: seen < 0 ? null : seen, newestSeq };
 }
 
 /** Bytes of the file that hold something; free pages are used again before the file grows. */

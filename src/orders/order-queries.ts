@@ -86,7 +86,7 @@ const DAY_MS = 24 * HOUR_MS;
 /** A POS that acknowledged nothing for so long no longer does. */
 const ACKNOWLEDGES_FOR_MS = 30 * DAY_MS;
 /** What was there when a POS began to acknowledge is not its task, but for what had only just come. */
-const BEFORE_FIRST_ACK_MS = HOUR_MS;
+const BEFORE_FIRST_ACK = '-1 hour';
 /** Nobody takes an order of a week ago any more; `order list --unbooked` still has it. */
 const WAITS_AT_MOST_MS = 7 * DAY_MS;
 
@@ -99,28 +99,31 @@ export function lastAcknowledgedAt(db: Database.Database): string | null {
 export const WAITING_MAX = 1_000;
 
 /**
- * Open, paid orders that no POS acknowledged, those that wait longest first; none where nothing was acknowledged in the
- * last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the earliest from
- * an hour before it is due. One that was created too long ago, as a poll of earlier days brings it, does not wait. A few
- * short indexed reads.
+ * Open, paid orders that no POS acknowledged, those that wait longest first; none of a store whose POS acknowledged
+ * nothing in the last thirty days. An order waits from when it was first seen in such a status, a scheduled one at the
+ * earliest from an hour before it is due. One that was created too long ago, as a poll of earlier days brings it, does
+ * not wait. A few short indexed reads.
  */
 export function waitingOrders(db: Database.Database, nowMs: number, limit: number): WaitingOrder[] {
-  const firstAckAt = sqlOf(db).value<string | null>('SELECT min(acked_at) FROM order_acks') ?? null;
-  const lastAckAt = lastAcknowledgedAt(db);
-  if (!firstAckAt || !lastAckAt || Date.parse(lastAckAt) < nowMs - ACKNOWLEDGES_FOR_MS) return [];
-  const from = Math.max(Date.parse(firstAckAt) - BEFORE_FIRST_ACK_MS, nowMs - WAITS_AT_MOST_MS);
-  const waits = (when: string) => `SELECT order_id AS orderId, code,
+  const active = isoUtc(nowMs - ACKNOWLEDGES_FOR_MS);
+  if (!sqlOf(db).row('SELECT 1 FROM acknowledging_stores WHERE last_at >= ?', active)) return [];
+  // Where nobody can tell when it was created, it may be new.
+  const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < taken_from";
+  const waits = (when: string) => `SELECT order_id AS orderId, code, taken_from,
       CASE WHEN ${IS_DUE} THEN
         max(to_book_since, coalesce(strftime('%Y-%m-%dT%H:%M:%fZ', scheduled_for, '-1 hour'), to_book_since))
       ELSE to_book_since END AS since
-    FROM orders WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
+    FROM orders CROSS JOIN acking ON store = coalesce(store_external_id, '')
+    WHERE ${when} AND ${IS_OPEN} AND ${IS_TO_BOOK} AND to_book_since IS NOT NULL
       AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`;
-  // Where nobody can tell when it was created, it may be new.
-  const isOld = "coalesce(created_at, '') GLOB '[0-9]*T*Z' AND created_at < @from";
   return sqlOf(db).rows<WaitingOrder>(
-    `SELECT * FROM (${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
-     WHERE since >= @from AND since <= @now ORDER BY since LIMIT @limit`,
-    { from: isoUtc(from), now: isoUtc(nowMs), limit },
+    `WITH acking AS (
+      SELECT store, max(@from, strftime('%Y-%m-%dT%H:%M:%fZ', first_at, '${BEFORE_FIRST_ACK}')) AS taken_from
+      FROM acknowledging_stores WHERE last_at >= @active)
+     SELECT orderId, code, since FROM (
+       ${waits(`to_book_since >= @from AND NOT (${isOld})`)} UNION ${waits(`${IS_DUE} AND scheduled_for >= @from`)})
+     WHERE since >= taken_from AND since <= @now ORDER BY since LIMIT @limit`,
+    { from: isoUtc(nowMs - WAITS_AT_MOST_MS), active, now: isoUtc(nowMs), limit },
   );
 }
 

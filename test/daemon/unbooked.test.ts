@@ -41,14 +41,16 @@ it('orders of weeks ago that are read again are left out, but for one that is du
   const rig = storeRig();
   const daemon = await rig.daemon();
   await rig.clock.advance(6 * MINUTE_MS);
-  const taken = rig.sandbox.control.createOrder({ status: 'inProcess' });
+  const taken = rig.sandbox.control.createOrder({ subsidiaryId: 'sub-1', status: 'inProcess' });
   await rig.clock.advance(MINUTE_MS);
+  const today = dayOf(rig.clock.nowMs());
+  await rig.run(daemon.parts.orderPoll.poll({ window: { startDate: today, endDate: today } }));
   await rig.run(daemon.parts.outbox.acknowledge([taken.internalOrderId], 'http'));
 
   const createdAtMs = rig.clock.nowMs() - 20 * DAY_MS;
   const old = (patch: object) =>
     rig.sandbox.control.createOrder(
-      { status: 'inProcess', isScheduled: false, createdAtMs, patch },
+      { subsidiaryId: 'sub-1', status: 'inProcess', isScheduled: false, createdAtMs, patch },
       { hidden: true },
     );
   for (const code of [901, 902, 903]) old({ code });

@@ -178,8 +178,12 @@ export class HubStore extends Store {
   }
 
   /** An order as a callback brings it. */
-  async order(number: number, store: string, status = 'pending'): Promise<void> {
-    const value = sampleNotification(number, { store: { externalId: store }, status });
+  async order(number: number, store: string, status = 'pending', createdAt?: string): Promise<void> {
+    const value = sampleNotification(number, {
+      store: { externalId: store },
+      status,
+      ...(createdAt && { createdAt }),
+    });
     const raw = JSON.stringify(value);
     const reading = readSentOrder(value, raw, compileSpellings({}));
     if ('unreadable' in reading) throw new Error(reading.unreadable);

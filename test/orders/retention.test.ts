@@ -260,7 +260,8 @@ describe('retention', () => {
             );
           } else if (action === 'ack') {
             await ack(mirror, number);
-            acked.add(idOf(number));
+            // Of an order that was not heard of nobody knows whose POS it is.
+            if (snapshot(mirror).orders.some(({ id }) => id === idOf(number))) acked.add(idOf(number));
           } else {
             const before = snapshot(mirror);
             await run(mirror, day, { settings: action === 'tight' ? { maxBytes: 1 } : {} });
