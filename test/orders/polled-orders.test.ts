@@ -139,11 +139,11 @@ describe('a poll', () => {
   it('reaches back to an older order that a callback takes back, though it had ended', async () => {
     const rig = storeRig();
     const { control } = rig.sandbox;
-    const order = control.createOrder({ status: 'payment-pending' }, { hidden: true });
+    const createdAtMs = rig.clock.nowMs() - 5 * DAY_MS;
+    const order = control.createOrder({ status: 'payment-canceled', createdAtMs }, { hidden: true });
     const daemon = await rig.daemon();
+    expect(await rig.announce(daemon, order)).toBe(200);
     await rig.clock.advance(60_000);
-    control.advanceOrder(order.internalOrderId, 'payment-canceled');
-    await rig.clock.advance(4 * DAY_MS);
     expect(statusOf(rig, order.internalOrderId)).toBe('payment-canceled');
     const paid = control.changeOrder(order.internalOrderId, { status: 'payment-approved' });
     expect(await rig.announce(daemon, paid)).toBe(200);
