@@ -108,11 +108,12 @@ export class PushCall {
 
   /**
    * Never rejects: whatever is not known to have been taken or refused is to be sent again, since all values are
-   * absolute. `trouble`: why the sender should rest, when something beyond single items went wrong.
+   * absolute. `isOutage`: the call before failed. `trouble`: why the sender should rest, when something beyond single items
+   * went wrong.
    */
-  async run(items: readonly BatchItem[]): Promise<{ answers: Answer[]; trouble: unknown }> {
+  async run(items: readonly BatchItem[], isOutage = false): Promise<{ answers: Answer[]; trouble: unknown }> {
     const alone = new Map<BatchItem, TillsyncError>();
-    const trouble = await this.#sendOrSplit(items, alone).then(
+    const trouble = await this.#sendOrSplit(items, alone, isOutage).then(
       () => undefined,
       (error: unknown) => error,
     );
@@ -130,12 +131,16 @@ export class PushCall {
 
   /**
    * A call that is refused whole is sent in halves, in the order of the items, until the bad ones are `alone`. So is one
-   * that fails again and again, once a part of it was taken: the parts that are tried first are smaller each time, so
-   * that an outage costs one call more and a bad item is found all the same. Throws what is not about the items.
+   * that fails again and again, once a part of it was taken: in an outage the parts that are tried first are smaller
+   * each time, so that it costs one call more and a bad item is found all the same. Throws what is not about the items.
    */
-  async #sendOrSplit(items: readonly BatchItem[], alone: Map<BatchItem, TillsyncError>): Promise<void> {
+  async #sendOrSplit(
+    items: readonly BatchItem[],
+    alone: Map<BatchItem, TillsyncError>,
+    isOutage: boolean,
+  ): Promise<void> {
     const sentBefore = Math.max(...items.map(({ attempts }) => attempts));
-    const groups = inParts(items, sentBefore);
+    const groups = isOutage ? inParts(items, sentBefore) : [items];
     let isAnyTaken = false;
     let doubts = 0;
     let failures = 0;
@@ -442,7 +447,10 @@ export class PushLoop {
     if (callId === null) return await this.#rest(this.#lookEveryMs, signal);
     const patient = patientSignal(signal, clock);
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
-    const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(items);
+    const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(
+      items,
+      this.#failures > 0,
+    );
     patient.end();
     const outcomes = answers.map((answer) => this.#givenUpAtLast(answer, trouble));
     const report = await this.#settleAtLast(callId, outcomes, signal);
