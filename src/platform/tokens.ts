@@ -270,15 +270,16 @@ export class PlatformClock {
   }
 
   /**
-   * How far ours is wrong at least, on which the last answers agree; undefined: too few came since it was set or the
-   * machine slept, in which our monotonic clock stands still.
+   * How far ours is wrong at least, on which the last answers agree; undefined: too few came. That it is wrong, only
+   * answers say that came since it was set or the machine slept, in which our monotonic clock stands still.
    */
   agreedSkewMs(): number | undefined {
-    const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
-    const seen = this.#seen.filter((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
-    if (seen.length < AGREEING) return undefined;
     const skews = this.#skews();
-    return skews.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
+    if (skews.length < AGREEING) return undefined;
+    const leastMs = skews.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
+    const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
+    const isSame = this.#seen.every((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
+    return isSame || Math.abs(leastMs) <= JUMP_MS ? leastMs : undefined;
   }
 
   #skews(): number[] {

@@ -381,8 +381,9 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
 
   it('one that is killed leaves no process behind and loses no row', async () => {
     const child = await inboxProcess();
-    process.kill(child, 'SIGSTOP');
+    // Before the stop: a process that stands still may hold a lock.
     pos(`open().exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 73)")`);
+    process.kill(child, 'SIGSTOP');
     await daemon.end('SIGKILL');
     await until('its process is gone', () => !existsSync(`/proc/${child}`), 3_000);
     await run();
