@@ -88,14 +88,16 @@ describe('a token refresh', () => {
 
   it('of a process that froze in it does not overwrite tokens that came meanwhile', async () => {
     const { daemon } = await open();
-    await beginRefresh(600);
+    await beginRefresh(1_500);
     const before = stored().generation;
+    // It has written what it sends, so it holds no lock while it stands still.
+    await systemClock.sleep(300);
     daemon.child.kill('SIGSTOP');
     const { token, refreshToken } = place.sandbox.issueTokens();
     const input = JSON.stringify({ refreshToken, token });
     const set = await tillsync(['auth', 'set', '--untried'], { env: place.env, input });
     expect(set).toMatchObject({ code: 0 });
-    await systemClock.sleep(800);
+    await systemClock.sleep(1_500);
     daemon.child.kill('SIGCONT');
     await until('it gave its own up', () => daemon.log().includes('Renewed tokens were dropped'));
     expect(stored()).toMatchObject({ generation: before + 1, refresh_token: refreshToken });
