@@ -113,7 +113,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
     it('keeps scheduled orders apart, and puts first what no POS takes', async () => {
       await level('green');
       const at = (minutes: number) => new Date(Date.now() + minutes * 60_000).toISOString();
-      const wish = { status: 'picker-pending', isScheduled: false } as const;
+      const wish = { subsidiaryId: 'sub-1', status: 'picker-pending', isScheduled: false } as const;
       const orderAt = async (seconds: number) => {
         const order = control().createOrder({ ...wish, createdAtMs: Date.now() + seconds * 1_000 });
         await stage('New')
@@ -353,9 +353,10 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
     await store.post('/stock', [{ externalId: 'NOT-THERE', qty: 3 }]);
     control().createOrder({ status: 'shippingError' });
     control().createOrder({ status: 'cancel' });
-    const taken = control().createOrder({ status: 'payment-approved', isScheduled: true });
+    const ofOneStore = { subsidiaryId: 'sub-1' };
+    const taken = control().createOrder({ ...ofOneStore, status: 'payment-approved', isScheduled: true });
     await page.getByRole('switch').click();
-    control().createOrder({ status: 'picker-pending', isScheduled: false });
+    control().createOrder({ ...ofOneStore, status: 'picker-pending', isScheduled: false });
     await page.locator('.calls.some').waitFor();
     await store.post('/orders/ack', [taken.internalOrderId]);
     await page.locator('.card .wait').first().waitFor();
