@@ -23,3 +23,12 @@ CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks BEGIN
   UPDATE acknowledging_stores SET last_at = NEW.acked_at
     WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
 END;
+
+-- An acknowledgement may be there before its order.
+CREATE TRIGGER acknowledged_order_comes AFTER INSERT ON orders
+  WHEN EXISTS (SELECT 1 FROM order_acks WHERE order_id = NEW.order_id) BEGIN
+  INSERT INTO acknowledging_stores (store, first_at, last_at)
+    SELECT coalesce(NEW.store_external_id, ''), acked_at, acked_at FROM order_acks
+      WHERE order_id = NEW.order_id
+        AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(NEW.store_external_id, ''));
+END;
