@@ -120,9 +120,12 @@ export function alarmLoops(
 function stuckFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']) {
   return {
     changesStuckSince() {
-      const { oldestPendingAt: since } = outbox.counts();
-      const level = lateLevel({ since, freshness: mirror.freshness(), nowMs: clock.nowMs() });
-      return level === 'red' ? since : null;
+      const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
+      const isLost = (since: string | null) => lateLevel({ ...facts, since }) === 'red';
+      // To count reads all that waits: while changes arrive, even one of 1970 is not lost.
+      if (!isLost(isoUtc(0))) return null;
+      const { oldestPendingAt } = outbox.counts();
+      return isLost(oldestPendingAt) ? oldestPendingAt : null;
     },
     areOrdersStale: () => mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
   };
