@@ -44,6 +44,7 @@ export function columnsAs(fields: readonly string[]): string[] {
 export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
+const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
 
 /** The status among values in the order of ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
@@ -299,6 +300,7 @@ export function mergeOrder(
       ...[...values, Number(seq), source, pollDigest, source, raw, observedAt].map(asSent),
       ...[endedAt, forgottenAt, toBookSince, orderId],
     );
+    if (!known) noteEarlyAcknowledgement(db, orderId, values);
     if (known && !sameItems) {
       sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);
       sqlOf(db).run('DELETE FROM order_item_modifiers WHERE order_id = ?', orderId);
@@ -321,6 +323,15 @@ export function mergeOrder(
     resolveHeld(db, orderId, status, observedAtMs);
   }
   return outcome;
+}
+
+/** An acknowledgement that came before its order: only the order says whose POS acknowledges. */
+function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
+  const ackedAt = sqlOf(db).value<string>('SELECT acked_at FROM order_acks WHERE order_id = ?', orderId);
+  if (ackedAt === undefined) return;
+  const sql =
+    'INSERT INTO acknowledging_stores (store, first_at, last_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+  sqlOf(db).run(sql, values[STORE_AT] ?? '', ackedAt, ackedAt);
 }
 
 /**

@@ -49,6 +49,15 @@ it('waits from when an order was first paid, until it is acknowledged or over', 
   expect(waiting(mirror, 9 * MINUTE_MS)).toEqual([]);
 });
 
+it('waits also where the first acknowledgement of the store came before its order', async () => {
+  const { mirror } = openTestMirror();
+  await acknowledge(mirror, 1, 0);
+  await hear(mirror, 2, MINUTE_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 2 * MINUTE_MS)).toEqual([]);
+  await hear(mirror, 1, 2 * MINUTE_MS, { status: 'inProcess' });
+  expect(waiting(mirror, 3 * MINUTE_MS)).toEqual(['2 1']);
+});
+
 it('says nothing where nobody acknowledges, of what was there before, and of what is a week old', async () => {
   const { mirror } = openTestMirror();
   await hear(mirror, 1, 0, { status: 'inProcess' });
