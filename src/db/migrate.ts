@@ -7,6 +7,8 @@ import { createWithMode, storing, syncPath } from './sqlite.ts';
 interface MigrateOptions {
   /** Holds `0001-what-it-does.sql`, `0002-….sql` and so on, without gaps. */
   directory: URL;
+  /** Makes an empty database in one step what the migrations would make of it; those that it lacks are applied after it. */
+  schema?: URL;
   /** How people know the database, such as `mirror.db`. */
   name: string;
   /** Where a whole copy is kept before an existing database is changed; an older copy there is replaced. */
@@ -39,6 +41,9 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
     if (from > 0 && options.keepCopyAt !== undefined) keepCopy(db, options.keepCopyAt);
     db.transaction(() => {
       // Another process may have been first.
+      if (options.schema && checkApplied(db, known, options.name) === 0) {
+        db.exec(readFileSync(options.schema, 'utf8'));
+      }
       for (const migration of known.slice(checkApplied(db, known, options.name))) apply(db, migration);
       db.pragma(`user_version = ${known.length}`);
     }).immediate();

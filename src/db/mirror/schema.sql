@@ -1,0 +1,686 @@
+-- Made by `npm run schema` from the migrations beside it: what a new database gets in one step.
+-- To change the schema, add a migration and run that again.
+
+CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+CREATE TABLE orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  code INTEGER,
+  status TEXT,
+  seq INTEGER NOT NULL,
+  updated_at TEXT NOT NULL,
+  event_source TEXT NOT NULL,
+  poll_digest TEXT,
+  store_external_id TEXT,
+  website_id TEXT,
+  name TEXT,
+  created_at TEXT,
+  delivery_type TEXT,
+  amount_to_pay,
+  amount,
+  delivery_fee,
+  coupon_discount,
+  delivery_time TEXT,
+  is_scheduled INTEGER,
+  scheduled_for TEXT,
+  address_lat REAL,
+  address_lng REAL,
+  address_address TEXT,
+  address_street_number TEXT,
+  address_street_address TEXT,
+  address_country TEXT,
+  address_state TEXT,
+  address_city TEXT,
+  address_zip_code TEXT,
+  address_phone_number TEXT,
+  address_details TEXT,
+  customer_first_name TEXT,
+  customer_last_name TEXT,
+  customer_email TEXT,
+  customer_phone_number TEXT,
+  payload_source TEXT NOT NULL,
+  payload TEXT NOT NULL
+, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT);
+
+CREATE INDEX orders_by_seq ON orders (seq);
+
+CREATE INDEX orders_by_created_at ON orders (created_at);
+
+CREATE INDEX orders_by_code ON orders (code);
+
+CREATE INDEX orders_open ON orders (created_at)
+  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+CREATE TABLE order_items (
+  order_id TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  product_external_id TEXT,
+  product_name TEXT,
+  quantity,
+  comment TEXT,
+  unit_price,
+  base_unit_price,
+  product_price,
+  product_base_price,
+  PRIMARY KEY (order_id, line)
+) WITHOUT ROWID;
+
+CREATE TABLE order_item_modifiers (
+  order_id TEXT NOT NULL,
+  line INTEGER NOT NULL,
+  modifier INTEGER NOT NULL,
+  name TEXT,
+  short_name TEXT,
+  description TEXT,
+  option_id TEXT,
+  option_external_id TEXT,
+  option_name TEXT,
+  option_price,
+  quantity,
+  PRIMARY KEY (order_id, line, modifier)
+) WITHOUT ROWID;
+
+CREATE TABLE order_events (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id TEXT NOT NULL,
+  status TEXT,
+  previous_status TEXT,
+  source TEXT NOT NULL CHECK (source IN ('webhook', 'poll')),
+  observed_at TEXT NOT NULL
+);
+
+CREATE TABLE held_notifications (
+  held_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id TEXT NOT NULL,
+  status TEXT,
+  known_status TEXT,
+  digest TEXT NOT NULL,
+  received_at TEXT NOT NULL,
+  resolved_at TEXT,
+  resolution TEXT CHECK (resolution IN ('confirmed', 'refuted')),
+  payload TEXT NOT NULL,
+  UNIQUE (order_id, digest)
+);
+
+CREATE TABLE quarantine (
+  quarantine_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  source TEXT NOT NULL,
+  received_at TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  digest TEXT NOT NULL UNIQUE,
+  seen INTEGER NOT NULL DEFAULT 1,
+  bytes INTEGER NOT NULL,
+  payload NOT NULL
+);
+
+CREATE TABLE freshness (
+  subject TEXT NOT NULL PRIMARY KEY,
+  last_ok_at TEXT,
+  last_try_at TEXT,
+  state TEXT NOT NULL,
+  message TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE alarms (
+  key TEXT NOT NULL PRIMARY KEY,
+  message TEXT NOT NULL,
+  raised_at TEXT NOT NULL,
+  changed_at TEXT NOT NULL
+, level TEXT) WITHOUT ROWID;
+
+CREATE TABLE products (
+  product_id TEXT NOT NULL PRIMARY KEY,
+  name TEXT,
+  category TEXT,
+  show INTEGER,
+  -- When no branch listed it any more; NULL while it is there. A vanished product has no integrations.
+  vanished_at TEXT,
+  pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0,
+  updated_at TEXT NOT NULL,
+  payload TEXT NOT NULL
+);
+
+CREATE INDEX products_by_name ON products (name);
+
+CREATE TABLE skus (
+  sku TEXT NOT NULL PRIMARY KEY,
+  product_id TEXT NOT NULL,
+  barcode TEXT,
+  price,
+  with_discount,
+  discount,
+  show INTEGER,
+  pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0
+, price_confirmed_ms INTEGER NOT NULL DEFAULT 0);
+
+CREATE INDEX skus_by_product ON skus (product_id);
+
+CREATE INDEX skus_by_barcode ON skus (barcode) WHERE barcode IS NOT NULL;
+
+CREATE TABLE stocks (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  qty,
+  show INTEGER,
+  confirmed_seq INTEGER NOT NULL DEFAULT 0,
+  pushed_mark INTEGER NOT NULL DEFAULT 0,
+  uncertain INTEGER NOT NULL DEFAULT 0, confirmed_ms INTEGER NOT NULL DEFAULT 0, show_uncertain INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+CREATE INDEX stocks_by_subsidiary ON stocks (subsidiary_id);
+
+CREATE TABLE integrations (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  product_id_pos_a TEXT,
+  product_code_pos_b TEXT,
+  ext_id TEXT,
+  product_id TEXT NOT NULL
+);
+
+CREATE INDEX integrations_by_ext_id ON integrations (ext_id, sku, subsidiary_id, product_id)
+  WHERE ext_id IS NOT NULL;
+
+CREATE INDEX integrations_by_pos_a ON integrations (product_id_pos_a, sku, subsidiary_id, product_id)
+  WHERE product_id_pos_a IS NOT NULL;
+
+CREATE INDEX integrations_by_pos_b ON integrations (product_code_pos_b, sku, subsidiary_id, product_id)
+  WHERE product_code_pos_b IS NOT NULL;
+
+CREATE TABLE branch_products (
+  branch TEXT NOT NULL,
+  product_id TEXT NOT NULL,
+  digest TEXT,
+  PRIMARY KEY (branch, product_id)
+) WITHOUT ROWID;
+
+CREATE INDEX branch_products_by_product ON branch_products (product_id);
+
+CREATE TABLE sweeps (
+  branch TEXT NOT NULL PRIMARY KEY,
+  subsidiary_id TEXT,
+  started_at TEXT NOT NULL,
+  completed_at TEXT NOT NULL,
+  as_of_seq INTEGER NOT NULL,
+  pages INTEGER NOT NULL,
+  products INTEGER NOT NULL
+, completed_ms INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+
+CREATE TABLE marks (
+  name TEXT NOT NULL PRIMARY KEY,
+  value INTEGER NOT NULL CHECK (typeof(value) = 'integer')
+) WITHOUT ROWID;
+
+CREATE TABLE outbox (
+  change_id INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('product', 'stock')),
+  target TEXT NOT NULL,
+  -- Changes of one kind that share it are never under way in two calls: the product, where it is known.
+  conflict_key TEXT NOT NULL,
+  -- The platform's own item shape. For a stock the quantity as the POS counted it; `sent_qty` is what was sent.
+  body TEXT NOT NULL,
+  -- Names of the values in the body; a change with the same ones takes the place of a waiting one whole.
+  fields TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('pending', 'sending', 'done', 'rejected', 'superseded')),
+  attempts INTEGER NOT NULL DEFAULT 0,
+  message TEXT,
+  created_at TEXT NOT NULL,
+  settled_at TEXT,
+  -- Sold out before all else, then the longest waiting.
+  priority INTEGER NOT NULL,
+  queue_seq INTEGER NOT NULL,
+  -- 'mirror': the target is known; 'as-is': the platform decides; 'needs-read': read the product first.
+  basis TEXT NOT NULL CHECK (basis IN ('mirror', 'as-is', 'needs-read')),
+  sku TEXT,
+  subsidiary_id TEXT,
+  -- The guard rail that holds it; NULL: none.
+  held_guard TEXT,
+  -- Way in ('inbox', 'http', 'cli', 'hold-back'), and how the sender names the change there.
+  source TEXT NOT NULL,
+  reference TEXT,
+  -- Rises with every value that is taken in; the number of earlier values that this row replaced.
+  version INTEGER NOT NULL CHECK (typeof(version) = 'integer'),
+  -- JSON: the version of each field, where they differ.
+  field_versions TEXT,
+  replaced INTEGER NOT NULL DEFAULT 0,
+  superseded_by INTEGER,
+  -- When a stock was set to zero that had not been.
+  zeroed_at TEXT,
+  -- Newest event of the order feed when the value was handed over.
+  as_of_seq INTEGER NOT NULL DEFAULT 0,
+  -- The call it is under way in, and what was sent of a stock.
+  call_id INTEGER,
+  sent_qty,
+  held_back,
+  sent_as_of_seq INTEGER
+, origin TEXT, branch TEXT NOT NULL DEFAULT '');
+
+CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
+
+CREATE UNIQUE INDEX outbox_held ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NOT NULL;
+
+CREATE INDEX outbox_sending ON outbox (kind, conflict_key) WHERE state = 'sending';
+
+CREATE INDEX outbox_siblings ON outbox (conflict_key) WHERE state = 'pending' AND kind = 'product';
+
+CREATE INDEX outbox_unresolved ON outbox (basis, change_id)
+  WHERE state IN ('pending', 'sending') AND basis <> 'mirror';
+
+CREATE INDEX outbox_settled ON outbox (settled_at) WHERE settled_at IS NOT NULL;
+
+CREATE INDEX outbox_rejected ON outbox (change_id) WHERE state = 'rejected';
+
+CREATE INDEX outbox_rejected_target ON outbox (kind, target) WHERE state = 'rejected';
+
+CREATE INDEX outbox_sent ON outbox (kind, conflict_key, version) WHERE state IN ('sending', 'done');
+
+CREATE INDEX outbox_zeroed ON outbox (zeroed_at) WHERE zeroed_at IS NOT NULL;
+
+CREATE TABLE inbox_copied (
+  inbox_key TEXT NOT NULL PRIMARY KEY,
+  copied_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE order_acks (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  acked_at TEXT NOT NULL,
+  source TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE order_payloads (
+  payload_id INTEGER PRIMARY KEY,
+  order_id TEXT NOT NULL,
+  -- The order's newest event once this was merged.
+  seq INTEGER NOT NULL,
+  -- 1: it brought that event; 0: it said what was known.
+  applied INTEGER NOT NULL,
+  source TEXT NOT NULL CHECK (source IN ('webhook', 'poll')),
+  received_at TEXT NOT NULL,
+  payload TEXT NOT NULL
+);
+
+CREATE INDEX order_payloads_by_order ON order_payloads (order_id, seq, received_at, source);
+
+CREATE TABLE ledger_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  takes INTEGER NOT NULL,
+  booked INTEGER NOT NULL,
+  -- The earliest moment at which it may have been placed, by this machine's clock; 0: unknown.
+  placed_ms INTEGER NOT NULL,
+  -- Event with which it began to take, or came back to life; event with which what it takes changed or ended.
+  live_since_seq INTEGER NOT NULL,
+  changed_seq INTEGER NOT NULL,
+  -- An item carries no id, and nobody knows its name: it may be any product.
+  is_unplaced INTEGER NOT NULL DEFAULT 0,
+  -- What it takes has to be looked up again in the catalogue.
+  is_stale INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX ledger_orders_unplaced ON ledger_orders (live_since_seq, changed_seq) WHERE is_unplaced = 1;
+
+CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
+
+CREATE TABLE order_takings (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  qty REAL NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id, order_id)
+) WITHOUT ROWID;
+
+CREATE INDEX order_takings_by_order ON order_takings (order_id);
+
+CREATE TABLE stock_counts (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  counted_qty REAL NOT NULL,
+  -- Newest event of the order feed when it was handed over; version and change of the hand-over.
+  counted_seq INTEGER NOT NULL,
+  counted_version INTEGER NOT NULL,
+  change_id INTEGER NOT NULL,
+  -- JSON: how the platform is told which stock is meant.
+  address TEXT NOT NULL,
+  -- The platform refused this version or a person gave it up: do not insist.
+  refused_version INTEGER NOT NULL DEFAULT 0,
+  call_id INTEGER,
+  call_qty REAL,
+  call_seq INTEGER,
+  -- How often it was sent again without a clear answer.
+  attempts INTEGER NOT NULL DEFAULT 0,
+  -- Something happened since it was last looked at.
+  dirty INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+CREATE INDEX stock_counts_under_way ON stock_counts (call_id) WHERE call_id IS NOT NULL;
+
+CREATE VIEW stock_beliefs AS
+SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
+  CASE WHEN k.uncertain = 0 THEN k.qty + 0 END AS believed_qty,
+  max(k.confirmed_seq, coalesce((SELECT max(w.as_of_seq) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))
+    AS confirmed_seq,
+  max(k.confirmed_ms, coalesce((SELECT max(w.completed_ms) FROM sweeps w WHERE w.subsidiary_id = k.subsidiary_id), 0))
+    AS confirmed_ms
+FROM stocks k;
+
+CREATE VIEW orders_due AS
+SELECT s.*,
+  (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
+  (SELECT a.acked_at FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
+FROM (
+  SELECT o.*,
+    CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
+  FROM orders o
+  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
+    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))) s;
+
+CREATE INDEX orders_scheduled ON orders (scheduled_for)
+  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
+    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
+
+CREATE INDEX orders_to_book ON orders (to_book_since)
+  WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
+
+CREATE INDEX order_acks_by_time ON order_acks (acked_at);
+
+CREATE TABLE audit (
+  audit_id INTEGER PRIMARY KEY,
+  at TEXT NOT NULL,
+  who TEXT NOT NULL,
+  action TEXT NOT NULL,
+  -- What it was done to, such as `change 12`, and what came of it.
+  subject TEXT,
+  detail TEXT
+);
+
+CREATE TABLE stock_safety (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  qty REAL NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+CREATE VIEW stock_ledger AS
+SELECT c.*,
+  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
+  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
+    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
+FROM (
+  SELECT b.*,
+    coalesce(
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
+    (SELECT total(t.qty) FROM order_takings t JOIN ledger_orders o USING (order_id)
+      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id
+        AND o.takes = 1 AND (o.booked = 0 OR o.live_since_seq > b.counted_seq)) AS reserved_qty,
+    (SELECT total(t.qty) FROM order_takings t JOIN ledger_orders o USING (order_id)
+      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id AND o.live_since_seq > b.confirmed_seq) AS ordered_qty,
+    EXISTS (SELECT 1 FROM order_takings t JOIN ledger_orders o USING (order_id)
+      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id AND (o.changed_seq > b.confirmed_seq
+        OR (o.live_since_seq > b.confirmed_seq AND o.placed_ms <= b.confirmed_ms))) AS is_moved,
+    (SELECT coalesce(max(max(o.live_since_seq, o.changed_seq)), 0) FROM ledger_orders o WHERE o.is_unplaced = 1)
+      AS unplaced_seq
+  FROM (
+    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
+      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms
+    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
+
+CREATE TABLE hooks (
+  name TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  began_at TEXT NOT NULL,
+  -- Orders that were created before and are first heard of by a poll are no news for it. NULL: all are.
+  news_from TEXT,
+  last_ok_at TEXT,
+  -- Failures since then.
+  failures INTEGER NOT NULL DEFAULT 0,
+  last_failure_at TEXT,
+  last_failure TEXT,
+  next_try_at TEXT
+) WITHOUT ROWID;
+
+CREATE INDEX orders_with_customer ON orders (ended_at) WHERE ended_at IS NOT NULL AND forgotten_at IS NULL;
+
+CREATE TABLE hub (
+  one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+  epoch TEXT NOT NULL,
+  stream TEXT
+);
+
+CREATE TABLE feed_branches (
+  branch TEXT NOT NULL PRIMARY KEY,
+  may_price INTEGER NOT NULL DEFAULT 0,
+  last_n INTEGER NOT NULL DEFAULT 0,
+  snapshot_n INTEGER NOT NULL DEFAULT 0,
+  snapshot_at TEXT,
+  line TEXT,
+  up_to INTEGER NOT NULL DEFAULT 0
+, subsidiary_id TEXT, catalog_key TEXT, catalog_rev INTEGER NOT NULL DEFAULT 0, snapshot_stage TEXT, snapshot_seq INTEGER, snapshot_after, seq INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+
+CREATE TABLE feed_stores (
+  store_id TEXT NOT NULL PRIMARY KEY,
+  branch TEXT NOT NULL
+, by_hand INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+
+CREATE TABLE unassigned_orders (
+  order_id TEXT NOT NULL PRIMARY KEY
+, branch TEXT) WITHOUT ROWID;
+
+CREATE TABLE handed_up (
+  change_id INTEGER PRIMARY KEY,
+  branch TEXT NOT NULL,
+  branch_change_id INTEGER NOT NULL,
+  settled INTEGER NOT NULL DEFAULT 0
+);
+
+CREATE INDEX handed_up_settled ON handed_up (change_id) WHERE settled = 1;
+
+CREATE TRIGGER handed_up_settles AFTER UPDATE OF state ON outbox
+WHEN NEW.state IN ('done', 'rejected', 'superseded') AND NEW.state <> OLD.state
+BEGIN
+  UPDATE handed_up SET settled = 1 WHERE change_id = NEW.change_id;
+END;
+
+CREATE TABLE link (
+  one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
+  epoch TEXT,
+  mark INTEGER NOT NULL DEFAULT 0,
+  line TEXT NOT NULL,
+  last_u INTEGER NOT NULL DEFAULT 0
+, left_epochs TEXT NOT NULL DEFAULT '[]');
+
+CREATE TABLE up_items (
+  u INTEGER PRIMARY KEY,
+  kind TEXT NOT NULL CHECK (kind IN ('stock', 'product', 'ack')),
+  change_id INTEGER,
+  body TEXT NOT NULL
+);
+
+CREATE TABLE up_acks (
+  order_id TEXT NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
+CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
+  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
+END;
+
+CREATE INDEX outbox_line ON outbox (kind, priority, branch, queue_seq, basis)
+  WHERE state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read';
+
+CREATE INDEX stock_counts_dirty ON stock_counts (subsidiary_id, sku) WHERE dirty = 1;
+
+CREATE INDEX feed_branches_by_subsidiary ON feed_branches (subsidiary_id) WHERE subsidiary_id IS NOT NULL;
+
+CREATE INDEX feed_branches_in_snapshot ON feed_branches (branch) WHERE snapshot_stage IS NOT NULL;
+
+CREATE TABLE catalog_news (
+  rev INTEGER PRIMARY KEY AUTOINCREMENT,
+  branch TEXT NOT NULL,
+  product_id TEXT NOT NULL,
+  UNIQUE (branch, product_id)
+);
+
+CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
+
+CREATE TABLE waiting_acks (
+  order_id TEXT NOT NULL,
+  branch TEXT NOT NULL,
+  acked_at TEXT NOT NULL,
+  PRIMARY KEY (order_id, branch)
+) WITHOUT ROWID;
+
+CREATE INDEX handed_up_by_branch ON handed_up (branch, change_id);
+
+CREATE TABLE "feed" (
+  feed_id INTEGER PRIMARY KEY,
+  branch TEXT NOT NULL,
+  n INTEGER NOT NULL,
+  kind TEXT NOT NULL CHECK (kind IN ('order', 'forget', 'result', 'catalog', 'snapshot-begin', 'snapshot-end')),
+  -- Of which order it is, so that its customer can be forgotten here too.
+  order_id TEXT,
+  body TEXT NOT NULL,
+  written_at TEXT NOT NULL,
+  published INTEGER NOT NULL DEFAULT 0,
+  UNIQUE (branch, n)
+);
+
+CREATE INDEX feed_by_order ON feed (order_id) WHERE order_id IS NOT NULL;
+
+CREATE INDEX feed_unpublished ON feed (feed_id) WHERE published = 0;
+
+CREATE INDEX integrations_by_place ON integrations (sku, subsidiary_id);
+
+CREATE TRIGGER catalog_news_once BEFORE INSERT ON catalog_news BEGIN
+  DELETE FROM catalog_news WHERE branch = NEW.branch AND product_id = NEW.product_id;
+END;
+
+CREATE TRIGGER products_are_new AFTER INSERT ON products WHEN EXISTS (SELECT 1 FROM hub) BEGIN
+  INSERT INTO catalog_news (branch, product_id) VALUES ('', NEW.product_id);
+END;
+
+CREATE TRIGGER products_change AFTER UPDATE OF name, category, show, vanished_at ON products
+WHEN EXISTS (SELECT 1 FROM hub) AND (NEW.name IS NOT OLD.name OR NEW.category IS NOT OLD.category
+  OR NEW.show IS NOT OLD.show OR NEW.vanished_at IS NOT OLD.vanished_at)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) VALUES ('', NEW.product_id);
+END;
+
+CREATE TRIGGER skus_are_new AFTER INSERT ON skus WHEN EXISTS (SELECT 1 FROM hub) BEGIN
+  INSERT INTO catalog_news (branch, product_id) VALUES ('', NEW.product_id);
+END;
+
+CREATE TRIGGER skus_change AFTER UPDATE OF product_id, barcode, price, with_discount, discount, show ON skus
+WHEN EXISTS (SELECT 1 FROM hub) AND (NEW.product_id IS NOT OLD.product_id OR NEW.barcode IS NOT OLD.barcode
+  OR NEW.price IS NOT OLD.price OR NEW.with_discount IS NOT OLD.with_discount
+  OR NEW.discount IS NOT OLD.discount OR NEW.show IS NOT OLD.show)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id)
+    SELECT '', OLD.product_id UNION SELECT '', NEW.product_id;
+END;
+
+CREATE TRIGGER skus_go AFTER DELETE ON skus WHEN EXISTS (SELECT 1 FROM hub) BEGIN
+  INSERT INTO catalog_news (branch, product_id) VALUES ('', OLD.product_id);
+END;
+
+CREATE TRIGGER stocks_are_new AFTER INSERT ON stocks
+WHEN EXISTS (SELECT 1 FROM hub)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) SELECT b.branch, s.product_id FROM feed_branches b, skus s
+    WHERE b.subsidiary_id = NEW.subsidiary_id AND b.line IS NOT NULL AND s.sku = NEW.sku;
+END;
+
+CREATE TRIGGER stocks_change AFTER UPDATE OF qty, show ON stocks
+WHEN EXISTS (SELECT 1 FROM hub) AND (NEW.qty IS NOT OLD.qty OR NEW.show IS NOT OLD.show)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) SELECT b.branch, s.product_id FROM feed_branches b, skus s
+    WHERE b.subsidiary_id = NEW.subsidiary_id AND b.line IS NOT NULL AND s.sku = NEW.sku;
+END;
+
+CREATE TRIGGER stocks_go AFTER DELETE ON stocks
+WHEN EXISTS (SELECT 1 FROM hub)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) SELECT b.branch, s.product_id FROM feed_branches b, skus s
+    WHERE b.subsidiary_id = OLD.subsidiary_id AND b.line IS NOT NULL AND s.sku = OLD.sku;
+END;
+
+CREATE TRIGGER integrations_are_new AFTER INSERT ON integrations
+WHEN EXISTS (SELECT 1 FROM hub)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) SELECT branch, NEW.product_id FROM feed_branches
+    WHERE subsidiary_id = NEW.subsidiary_id AND line IS NOT NULL;
+END;
+
+CREATE TRIGGER integrations_go AFTER DELETE ON integrations
+WHEN EXISTS (SELECT 1 FROM hub)
+BEGIN
+  INSERT INTO catalog_news (branch, product_id) SELECT branch, OLD.product_id FROM feed_branches
+    WHERE subsidiary_id = OLD.subsidiary_id AND line IS NOT NULL;
+END;
+
+CREATE TABLE sent_orders (
+  order_id TEXT NOT NULL,
+  branch TEXT NOT NULL,
+  moved INTEGER NOT NULL DEFAULT 0,
+  PRIMARY KEY (order_id, branch)
+) WITHOUT ROWID;
+
+CREATE INDEX sent_orders_moved ON sent_orders (branch) WHERE moved = 1;
+
+CREATE TABLE acknowledging_stores (
+  store TEXT NOT NULL PRIMARY KEY,
+  first_at TEXT NOT NULL,
+  last_at TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks BEGIN
+  INSERT INTO acknowledging_stores (store, first_at, last_at)
+    SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
+      WHERE order_id = NEW.order_id
+        AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(store_external_id, ''));
+  UPDATE acknowledging_stores SET last_at = NEW.acked_at
+    WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+END;
+
+INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
+INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
+INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
+INSERT INTO schema_migrations (number, name) VALUES (4, '0004-received');
+INSERT INTO schema_migrations (number, name) VALUES (5, '0005-known-when-sent');
+INSERT INTO schema_migrations (number, name) VALUES (6, '0006-older-libraries');
+INSERT INTO schema_migrations (number, name) VALUES (7, '0007-stock-ledger');
+INSERT INTO schema_migrations (number, name) VALUES (8, '0008-orders-due');
+INSERT INTO schema_migrations (number, name) VALUES (9, '0009-waiting-orders');
+INSERT INTO schema_migrations (number, name) VALUES (10, '0010-alarm-level');
+INSERT INTO schema_migrations (number, name) VALUES (11, '0011-audit');
+INSERT INTO schema_migrations (number, name) VALUES (12, '0012-safety-stock');
+INSERT INTO schema_migrations (number, name) VALUES (13, '0013-hooks');
+INSERT INTO schema_migrations (number, name) VALUES (14, '0014-forgotten-customers');
+INSERT INTO schema_migrations (number, name) VALUES (15, '0015-branches');
+INSERT INTO schema_migrations (number, name) VALUES (16, '0016-turns');
+INSERT INTO schema_migrations (number, name) VALUES (17, '0017-branch-catalogue');
+INSERT INTO schema_migrations (number, name) VALUES (18, '0018-assigned');
+INSERT INTO schema_migrations (number, name) VALUES (19, '0019-left-epochs');
+INSERT INTO schema_migrations (number, name) VALUES (20, '0020-told-seq');
+INSERT INTO schema_migrations (number, name) VALUES (21, '0021-sent-orders');
+INSERT INTO schema_migrations (number, name) VALUES (22, '0022-confirmed-prices');
+INSERT INTO schema_migrations (number, name) VALUES (23, '0023-acknowledging-stores');
+INSERT INTO schema_migrations (number, name) VALUES (24, '0024-acknowledged-before');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.webhook', NULL, NULL, 'unknown', '');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('outbox.push', NULL, NULL, 'unknown', '');
+INSERT INTO marks (name, value) VALUES ('acks.used', 0);
+INSERT INTO marks (name, value) VALUES ('events.trimmed', 0);
+INSERT INTO marks (name, value) VALUES ('ledger.from', 0);
+INSERT INTO marks (name, value) VALUES ('ledger.holds', 0);
+INSERT INTO marks (name, value) VALUES ('ledger.seen', -1);
+INSERT INTO marks (name, value) VALUES ('ledger.swept', 0);
+INSERT INTO marks (name, value) VALUES ('outbox.call', 0);
+INSERT INTO marks (name, value) VALUES ('outbox.version', 0);
+INSERT INTO marks (name, value) VALUES ('push', 0);

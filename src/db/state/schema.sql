@@ -1,0 +1,145 @@
+-- Made by `npm run schema` from the migrations beside it: what a new database gets in one step.
+-- To change the schema, add a migration and run that again.
+
+CREATE TABLE schema_migrations (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
+
+CREATE TABLE boot (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  boot_id TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE lanes (
+  endpoint TEXT PRIMARY KEY,
+  generation INTEGER NOT NULL,
+  taken_mono_ms REAL,
+  taken_until_mono_ms REAL,
+  settled_mono_ms REAL,
+  held_from_mono_ms REAL,
+  held_ms REAL,
+  holder TEXT
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE calls (
+  call_id INTEGER PRIMARY KEY AUTOINCREMENT,
+  endpoint TEXT NOT NULL,
+  counts_from_mono_ms REAL NOT NULL
+) STRICT;
+
+CREATE INDEX calls_by_age ON calls (counts_from_mono_ms, endpoint);
+
+CREATE TABLE blocks (
+  scope TEXT PRIMARY KEY,
+  endpoint TEXT NOT NULL,
+  from_mono_ms REAL NOT NULL,
+  duration_ms REAL NOT NULL,
+  message TEXT NOT NULL,
+  others_answered INTEGER NOT NULL DEFAULT 0,
+  endpoint_answered INTEGER NOT NULL DEFAULT 0
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE leases (
+  name TEXT PRIMARY KEY,
+  fence INTEGER NOT NULL,
+  held INTEGER NOT NULL,
+  until_mono_ms REAL NOT NULL,
+  holder TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE tokens (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  generation INTEGER NOT NULL,
+  refresh_token TEXT NOT NULL,
+  access_token TEXT,
+  saved_at_ms REAL NOT NULL,
+  access_expires_at_ms REAL,
+  access_issued_at_ms REAL,
+  refresh_expires_at_ms REAL,
+  clock_skew_ms REAL NOT NULL,
+  locked_out_at_ms REAL,
+  locked_out_cause TEXT CHECK (locked_out_cause IN ('refused', 'reply-lost')),
+  intent_generation INTEGER,
+  intent_at_ms REAL
+) STRICT;
+
+CREATE TABLE handed_in (
+  fingerprint TEXT PRIMARY KEY
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE padding (filling BLOB) STRICT;
+
+CREATE TABLE webhook (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  memory TEXT NOT NULL CHECK (json_valid(memory))
+) STRICT;
+
+CREATE TABLE alarm_memory (
+  receiver TEXT PRIMARY KEY,
+  memory TEXT NOT NULL CHECK (json_valid(memory))
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE feed (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  seq INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE alarms_aside (
+  key TEXT PRIMARY KEY,
+  message TEXT NOT NULL,
+  raised_at TEXT NOT NULL
+, level TEXT) STRICT, WITHOUT ROWID;
+
+CREATE TABLE callbacks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  entry TEXT NOT NULL CHECK (json_valid(entry))
+) STRICT;
+
+CREATE TABLE company (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  company_id TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE config_seen (
+  key TEXT NOT NULL PRIMARY KEY,
+  digest TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE hooks (
+  name TEXT PRIMARY KEY,
+  news_from TEXT
+) STRICT;
+
+CREATE TABLE wishes (
+  name TEXT PRIMARY KEY,
+  wish TEXT NOT NULL
+) STRICT;
+
+CREATE TABLE hub (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  keys TEXT NOT NULL CHECK (json_valid(keys)),
+  server_config TEXT CHECK (json_valid(server_config))
+) STRICT;
+
+CREATE TABLE hub_branches (
+  branch TEXT PRIMARY KEY,
+  public_key TEXT NOT NULL,
+  expires_at TEXT,
+  joined_at TEXT,
+  seen_at TEXT,
+  report TEXT CHECK (json_valid(report))
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE link_key (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  seed TEXT NOT NULL
+) STRICT;
+
+INSERT INTO schema_migrations (number, name) VALUES (1, '0001-start');
+INSERT INTO schema_migrations (number, name) VALUES (2, '0002-webhook');
+INSERT INTO schema_migrations (number, name) VALUES (3, '0003-alarms');
+INSERT INTO schema_migrations (number, name) VALUES (4, '0004-feed');
+INSERT INTO schema_migrations (number, name) VALUES (5, '0005-standing');
+INSERT INTO schema_migrations (number, name) VALUES (6, '0006-company');
+INSERT INTO schema_migrations (number, name) VALUES (7, '0007-config-seen');
+INSERT INTO schema_migrations (number, name) VALUES (8, '0008-hooks');
+INSERT INTO schema_migrations (number, name) VALUES (9, '0009-hub');
+INSERT INTO schema_migrations (number, name) VALUES (10, '0010-level-of-alarms-aside');
