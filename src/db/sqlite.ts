@@ -337,8 +337,11 @@ const known = new WeakMap<Database.Database, Sql>();
 
 /** The statements of a connection, so that each stands where it runs. */
 export function sqlOf(db: Database.Database): Sql {
-  const sql = known.get(db) ?? new Sql(db);
-  known.set(db, sql);
+  let sql = known.get(db);
+  if (sql === undefined) {
+    sql = new Sql(db);
+    known.set(db, sql);
+  }
   return sql;
 }
 

@@ -41,22 +41,30 @@ function readRequestBody(request: IncomingMessage, limitBytes: number): Promise<
   return new Promise((resolve) => {
     const chunks: Buffer[] = [];
     let bytes = 0;
+    let isSettled = false;
     const settle = (body: RequestBody) => {
-      request.off('data', onData).off('end', onEnd).off('close', onClose);
+      isSettled = true;
       resolve(body);
     };
     const onData = (chunk: Buffer) => {
+      if (isSettled) return;
       bytes += chunk.length;
-      if (bytes > limitBytes) settle('too-large');
-      else chunks.push(chunk);
+      if (bytes <= limitBytes) {
+        chunks.push(chunk);
+        return;
+      }
+      chunks.length = 0;
+      settle('too-large');
     };
-    const onEnd = () => settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
-    const onClose = () => settle('cut-off');
-    // The error of a cut connection comes with `close`; unheard it would end the process.
+    const onEnd = () => {
+      if (!isSettled) settle(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, bytes));
+    };
+    // The error of a cut connection comes with `close`; unheard it would end the process. Listeners stay: to take
+    // them off costs each callback more than what they do.
     request
       .on('data', onData)
       .on('end', onEnd)
-      .on('close', onClose)
+      .on('close', () => resolve('cut-off'))
       .on('error', () => {});
   });
 }
@@ -162,8 +170,18 @@ export interface CallbackRouteOptions {
   onAnswered?: ((callback: Callback, durationMs: number) => void) | undefined;
 }
 
-/** What is known of a request before its answer. */
+/** What is known of a request before its answer; it goes with the response, which a table beside it would hold on to. */
 type Noted = Partial<Pick<Callback, 'fault' | 'orderId' | 'code' | 'orderStatus'>>;
+const NOTED = Symbol('noted');
+type NotedResponse = ServerResponse & { [NOTED]?: Noted };
+
+function note(response: NotedResponse, noted: Noted): void {
+  response[NOTED] = noted;
+}
+
+function notedWith(response: NotedResponse): Noted {
+  return response[NOTED] ?? {};
+}
 
 /**
  * The one route of the receiver: secret first, then the body, then the disk, then the answer.
@@ -176,18 +194,16 @@ export function callbackRoute(
   /** Once true, an answer also ends its connection. */
   isClosing: () => boolean,
 ): RouteOptions {
-  const noted = new WeakMap<ServerResponse, Noted>();
-
   const onRequest = (request: FastifyRequest, { raw }: FastifyReply, done: () => void): void => {
     try {
       if (gate.admits(request.raw.headers[SECRET_HEADER])) {
         done();
         return;
       }
-      noted.set(raw, { fault: whyRefused(request.raw) });
+      note(raw, { fault: whyRefused(request.raw) });
       answer(raw, 401, '{"error":"wrong or missing x-webhook-secret"}');
     } catch (error) {
-      noted.set(raw, { fault: 'not-kept' });
+      note(raw, { fault: 'not-kept' });
       log.error({ err: error }, 'the webhook secret could not be read; a notification is put off');
       putOff(raw);
     }
@@ -197,12 +213,12 @@ export function callbackRoute(
     const body = await readRequestBody(request, bodyLimitBytes);
     if (body === 'cut-off') return;
     if (body === 'too-large') {
-      noted.set(response, { fault: 'too-large' });
+      note(response, { fault: 'too-large' });
       answer(response, 413, '{"error":"the notification is too large"}');
       return;
     }
     const { entry, isJson } = readNotification(body, { read, receivedAtMs: clock.nowMs() });
-    noted.set(response, notedOf(entry, isJson));
+    note(response, notedOf(entry, isJson));
     await commits.add(entry, body.length);
     const closing = isClosing() ? { connection: 'close' } : undefined;
     if (isJson) answer(response, 200, '{"ok":true}', closing);
@@ -212,14 +228,14 @@ export function callbackRoute(
   const handler = ({ raw: request }: FastifyRequest, { raw: response }: FastifyReply): void => {
     receive(request, response).catch((error) => {
       log.debug({ code: asTillsyncError(error).code }, 'a notification is put off');
-      noted.set(response, { ...noted.get(response), fault: 'not-kept' });
+      note(response, { ...notedWith(response), fault: 'not-kept' });
       putOff(response);
     });
   };
 
   const onResponse = (request: FastifyRequest, reply: FastifyReply, done: () => void): void => {
     const status = reply.raw.headersSent ? reply.raw.statusCode : null;
-    const { orderId = null, code = null, orderStatus = null, fault = null } = noted.get(reply.raw) ?? {};
+    const { orderId = null, code = null, orderStatus = null, fault = null } = notedWith(reply.raw);
     const callback = {
       ...{ atMs: clock.nowMs(), status, orderId, code, orderStatus, from: senderOf(request) },
       fault: status === null ? ('cut-off' as const) : fault,

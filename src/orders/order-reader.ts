@@ -11,37 +11,41 @@ import {
   WRAPPER_NAMES,
 } from './spellings.ts';
 
-/** What was found of each field, by its slot in the tree; undefined: not sent. */
+/**
+ * What was found of each field, by its slot in the tree; undefined: not sent. `ranks` only from the first that was
+ * not found under its best name.
+ */
 interface Found {
   values: unknown[];
-  ranks: number[];
+  ranks: number[] | undefined;
 }
 
 /** Finds every field of a tree in one walk over the names that the object itself has. */
-function findValues(value: Record<string, unknown>, { fields, names }: SpellingTree): unknown[] {
-  const found: Found = { values: new Array(fields.length).fill(undefined), ranks: [] };
-  walk(value, names, found);
-  return found.values;
+function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): unknown[] {
+  const values = nothing.slice();
+  walk(value, names, { values, ranks: undefined });
+  return values;
 }
 
-function walk(
-  value: Record<string, unknown>,
-  names: ReadonlyMap<string, SpellingNode>,
-  { values, ranks }: Found,
-): void {
+/** Each callback and each record of a poll comes through here: plain loops, which need no iterators. */
+function walk(value: Record<string, unknown>, names: ReadonlyMap<string, SpellingNode>, found: Found): void {
+  const { values } = found;
   for (const name of Object.keys(value)) {
     const node = names.get(name);
     if (node === undefined) continue;
     const sent = value[name];
-    for (const { slot, rank, read } of node.hits) {
+    for (let i = 0; i < node.hits.length; i++) {
+      const { slot, rank, read } = node.hits[i] as SpellingNode['hits'][number];
       const before = values[slot];
-      if (before !== undefined && !isBetter(before, sent, rank, ranks[slot] ?? 0)) continue;
+      if (before !== undefined && !isBetter(before, sent, rank, found.ranks?.[slot] ?? 0)) continue;
       const now = sent === null ? null : read(sent);
       if (now === undefined) continue;
       values[slot] = now;
-      ranks[slot] = rank;
+      if (rank === 0 && found.ranks === undefined) continue;
+      found.ranks ??= [];
+      found.ranks[slot] = rank;
     }
-    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, { values, ranks });
+    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, found);
   }
 }
 
@@ -55,7 +59,7 @@ function isBetter(before: unknown, sent: unknown, rank: number, rankBefore: numb
 function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree): T {
   const values = findValues(sent, tree);
   const record: Record<string, unknown> = {};
-  for (const [slot, field] of tree.fields.entries()) record[field] = values[slot] ?? null;
+  for (let slot = 0; slot < values.length; slot++) record[tree.fields[slot] as string] = values[slot] ?? null;
   return record as T;
 }
 
@@ -143,8 +147,9 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
   if (typeof orderId !== 'string')
     return { unreadable: `No order id was found; its names are: ${namesOf(value)}.` };
   const fields: Record<string, unknown> = {};
-  for (const [slot, field] of spellings.order.fields.entries()) {
-    if (slot > 1 && values[slot] !== undefined) fields[field] = values[slot];
+  const names = spellings.order.fields;
+  for (let slot = 2; slot < values.length; slot++) {
+    if (values[slot] !== undefined) fields[names[slot] as string] = values[slot];
   }
   const reading: OrderReading = { orderId, fields: fields as OrderFields };
   if (Array.isArray(items)) reading.items = readItems(items, spellings);

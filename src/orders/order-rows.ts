@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
-import { asSent, sqlOf } from '../db/sqlite.ts';
+import { asSent, type SqlValue, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
 import { mergeOutcome } from './merge.ts';
@@ -53,11 +53,13 @@ export function statusIn(values: readonly Value[]): string | null {
 
 /** The values of what was read, in the order of ORDER_FIELDS; what was not sent comes from `known`, else is null. */
 export function fieldValues(fields: OrderFields, known?: readonly Value[]): Value[] {
-  return ORDER_FIELDS.map((field, i) => {
-    const sent = fields[field];
-    if (sent === undefined) return known?.[i] ?? null;
-    return typeof sent === 'boolean' ? Number(sent) : sent;
-  });
+  const values: Value[] = [];
+  for (let i = 0; i < ORDER_FIELDS.length; i++) {
+    const sent = fields[ORDER_FIELDS[i] as keyof OrderFields];
+    if (sent === undefined) values.push(known?.[i] ?? null);
+    else values.push(typeof sent === 'boolean' ? Number(sent) : sent);
+  }
+  return values;
 }
 
 export function sameRow(a: readonly Value[], b: readonly Value[]): boolean {
@@ -163,12 +165,15 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
 }
 
 function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
+  const sql = sqlOf(db);
   for (const [i, item] of items.entries()) {
-    const fields = ITEM_FIELDS.map((field) => item[field]);
-    sqlOf(db).run(INSERT_ITEM, ...[orderId, i + 1, ...fields].map(asSent));
+    const row: SqlValue[] = [orderId, i + 1];
+    for (const field of ITEM_FIELDS) row.push(asSent(item[field]));
+    sql.run(INSERT_ITEM, ...row);
     for (const [j, modifier] of item.modifiers.entries()) {
-      const values = MODIFIER_FIELDS.map((field) => modifier[field]);
-      sqlOf(db).run(INSERT_MODIFIER, ...[orderId, i + 1, j + 1, ...values].map(asSent));
+      const option: SqlValue[] = [orderId, i + 1, j + 1];
+      for (const field of MODIFIER_FIELDS) option.push(asSent(modifier[field]));
+      sql.run(INSERT_MODIFIER, ...option);
     }
   }
 }
@@ -282,8 +287,9 @@ export function mergeOrder(
     sameContent: known !== undefined && sameItems && sameRow(values, known.values),
   });
   if (!known || outcome === 'created' || outcome === 'changed') {
+    const sql = sqlOf(db);
     const observedAt = isoUtc(observedAtMs);
-    const { lastInsertRowid: seq } = sqlOf(db).run(
+    const { lastInsertRowid: seq } = sql.run(
       'INSERT INTO order_events (order_id, status, previous_status, source, observed_at) VALUES (?, ?, ?, ?, ?)',
       orderId,
       status,
@@ -295,11 +301,11 @@ export function mergeOrder(
     const endedAt = isEnded(status) ? (known?.endedAt ?? observedAt) : null;
     const forgottenAt = isForgotten ? known.forgottenAt : null;
     const toBookSince = isToBook(status) ? observedAt : null;
-    sqlOf(db).run(
-      known ? UPDATE_ORDER : INSERT_ORDER,
-      ...[...values, Number(seq), source, pollDigest, source, raw, observedAt].map(asSent),
-      ...[endedAt, forgottenAt, toBookSince, orderId],
-    );
+    const row: SqlValue[] = [];
+    for (const value of values) row.push(asSent(value));
+    row.push(Number(seq), source, pollDigest, source, raw, observedAt);
+    row.push(endedAt, forgottenAt, toBookSince, orderId);
+    sql.run(known ? UPDATE_ORDER : INSERT_ORDER, ...row);
     if (!known) noteEarlyAcknowledgement(db, orderId, values);
     if (known && !sameItems) {
       sqlOf(db).run('DELETE FROM order_items WHERE order_id = ?', orderId);

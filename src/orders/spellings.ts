@@ -248,6 +248,8 @@ export interface SpellingNode {
 
 export interface SpellingTree {
   fields: readonly string[];
+  /** For each field undefined: what is known before the walk. */
+  nothing: readonly undefined[];
   names: ReadonlyMap<string, SpellingNode>;
 }
 
@@ -302,7 +304,7 @@ function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTr
       }
     }
   }
-  return { fields: spellings.map(([field]) => field), names };
+  return { fields: spellings.map(([field]) => field), nothing: spellings.map(() => undefined), names };
 }
 
 function nodeAt(names: Map<string, SpellingNode>, [name = '', ...rest]: string[]): SpellingNode {
