@@ -268,6 +268,9 @@ export function takeBack(db: Database.Database, nowMs: number): string {
   return beginLine(db, false);
 }
 
+/** An item as it is kept until the hub has it. */
+type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped'>;
+
 /**
  * What is to go up now: what is under way already, else the changes that have waited longest, and behind them, once no
  * change waits any more, acknowledgements. A change that has a number is on its way: newer values get a number of
@@ -281,12 +284,12 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
       .rows<{ u: number; kind: UpItem['kind']; changeId: number | null; body: string }>(sql)
       .map(({ body, ...item }) => ({
         ...item,
-        ...(JSON.parse(body) as Pick<UpItem, 'reference' | 'value'>),
+        ...(JSON.parse(body) as UpBody),
       }));
   const before = underWay();
   if (before.length > 0) return before;
   let { lastU } = branchPlace(db);
-  const put = (kind: UpItem['kind'], changeId: number | null, body: Pick<UpItem, 'reference' | 'value'>) => {
+  const put = (kind: UpItem['kind'], changeId: number | null, body: UpBody) => {
     lastU += 1;
     const add = 'INSERT INTO up_items (u, kind, change_id, body) VALUES (?, ?, ?, ?)';
     sqlOf(db).run(add, lastU, kind, changeId, JSON.stringify(body));
@@ -306,9 +309,13 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
     sqlOf(db).run(leave, changeId);
   }
   const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
-  const acks = sqlOf(db).values<string>('SELECT order_id FROM up_acks ORDER BY order_id LIMIT ?', room);
-  for (const orderId of acks) {
-    put('ack', null, { reference: null, value: orderId });
+  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number }>(
+    `SELECT u.order_id AS orderId, coalesce(a.source = 'cli', 0) AS isTyped
+     FROM up_acks u LEFT JOIN order_acks a USING (order_id) ORDER BY u.order_id LIMIT ?`,
+    room,
+  );
+  for (const { orderId, isTyped } of acks) {
+    put('ack', null, { reference: null, value: orderId, ...(isTyped === 1 && { isTyped: true }) });
     sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
   }
   if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastU);

@@ -6,7 +6,7 @@ import { subsidiaryOf } from '../catalog/unmapped.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed } from '../orders/branch-feed.ts';
-import { type HandedOver, readChange } from '../outbox/change.ts';
+import { type ChangeSource, type HandedOver, readChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
@@ -337,11 +337,13 @@ export function takeUp(
   const end = read.findIndex(({ item }) => left !== undefined && item === left);
   const taken = end < 0 ? read : read.slice(0, end);
   const results = accepted.values();
-  const acks: string[] = [];
+  const acks: { orderId: string; source: ChangeSource }[] = [];
   for (const { up, item } of taken) {
     const { changeId: change } = up;
     if (item === null) {
-      if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) acks.push(up.value);
+      if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) {
+        acks.push({ orderId: up.value, source: up.isTyped ? 'cli' : 'branch' });
+      }
     } else if (change === null) continue;
     else if ('refused' in item) {
       const result: Result = { change, state: 'rejected', message: item.refused };
@@ -352,10 +354,10 @@ export function takeUp(
       if (state !== 'pending') addToFeed(db, branch.name, 'result', { change, state, message }, { at });
     }
   }
-  for (const orderId of acks) {
+  for (const { orderId, source } of acks) {
     const wait =
-      'INSERT INTO waiting_acks (order_id, branch, acked_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
-    sqlOf(db).run(wait, orderId.trim(), branch.name, at);
+      'INSERT INTO waiting_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING';
+    sqlOf(db).run(wait, orderId.trim(), branch.name, at, source);
   }
   if (acks.length > 0) bookWaiting(stores);
   const upTo = taken.at(-1)?.up.u ?? row.upTo;
@@ -378,14 +380,12 @@ const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unas
  * branch is not booked; one that belongs to nobody yet waits on.
  */
 export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservations'>): void {
-  const heard = sqlOf(db).rows<{ orderId: string; branch: string; owner: string }>(
-    `SELECT w.order_id AS orderId, w.branch, coalesce(u.branch, s.branch) AS owner ${HEARD}`,
+  const heard = sqlOf(db).rows<{ orderId: string; branch: string; owner: string; source: ChangeSource }>(
+    `SELECT w.order_id AS orderId, w.branch, w.source, coalesce(u.branch, s.branch) AS owner ${HEARD}`,
   );
-  const own = heard.filter(({ branch, owner }) => branch === owner);
-  reservations.acknowledge(
-    own.map(({ orderId }) => orderId),
-    'branch',
-  );
+  for (const { orderId, branch, owner, source } of heard) {
+    if (branch === owner) reservations.acknowledge([orderId], source);
+  }
   for (const { orderId, branch } of heard) {
     sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);
   }

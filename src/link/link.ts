@@ -134,6 +134,8 @@ export const UP_ITEM = z.object({
   reference: text.nullable(),
   /** As the POS handed it over; of an acknowledgement the id of the order. */
   value: z.unknown(),
+  /** A person typed the acknowledgement: it says nothing of the branch's POS. */
+  isTyped: z.boolean().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
 export const UP_ITEMS_MAX = 500;

@@ -77,6 +77,17 @@ it('a mirror of an older version keeps whose POS acknowledges', () => {
   ]);
 });
 
+it('a store of an older version of which all acknowledgements were typed is none that acknowledges', () => {
+  const db = upgraded(`
+    UPDATE orders SET store_external_id = 'B2' WHERE order_id = 'o11';
+    DELETE FROM order_acks;
+    INSERT INTO order_acks VALUES ('o11', '2026-01-02T00:00:00.000Z', 'cli'),
+      ('o12', '2026-01-03T00:00:00.000Z', 'cli'), ('o13', '2026-01-05T00:00:00.000Z', 'http');`);
+  expect(db.prepare('SELECT * FROM acknowledging_stores').all()).toEqual([
+    { store: 'B1', first_at: '2026-01-05T00:00:00.000Z', last_at: '2026-01-05T00:00:00.000Z' },
+  ]);
+});
+
 it('a mirror whose acknowledged orders are all gone takes every store for one that acknowledges', () => {
   const db = upgraded("DELETE FROM order_acks; UPDATE marks SET value = 1 WHERE name = 'acks.used'");
   expect(db.prepare('SELECT store FROM acknowledging_stores').pluck().all()).toEqual(['B1']);

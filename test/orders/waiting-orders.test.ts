@@ -20,10 +20,12 @@ async function hear(
   await mirror.keep([{ kind: 'order', observation: order }]);
 }
 
-function acknowledge(mirror: Mirror, number: number, ms: number): Promise<unknown> {
+function acknowledge(mirror: Mirror, number: number, ms: number, source = 'http'): Promise<unknown> {
   const orderId = sampleNotification(number).internalOrderId;
   return mirror.write((db) =>
-    db.prepare("INSERT INTO order_acks VALUES (?, ?, 'http')").run(orderId, at(ms)),
+    db
+      .prepare('INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?)')
+      .run(orderId, at(ms), source),
   );
 }
 
@@ -56,6 +58,16 @@ it('waits also where the first acknowledgement of the store came before its orde
   expect(waiting(mirror, 2 * MINUTE_MS)).toEqual([]);
   await hear(mirror, 1, 2 * MINUTE_MS, { status: 'inProcess' });
   expect(waiting(mirror, 3 * MINUTE_MS)).toEqual(['2 1']);
+});
+
+it('an acknowledgement that a person typed makes no store one that acknowledges', async () => {
+  const { mirror } = openTestMirror();
+  await acknowledge(mirror, 1, 0, 'cli');
+  for (const number of [1, 2, 3]) await hear(mirror, number, MINUTE_MS, { status: 'inProcess' });
+  await acknowledge(mirror, 2, 2 * MINUTE_MS, 'cli');
+  expect(waiting(mirror, 3 * MINUTE_MS)).toEqual([]);
+  await acknowledge(mirror, 3, 4 * MINUTE_MS);
+  expect(waiting(mirror, 5 * MINUTE_MS)).toEqual([]);
 });
 
 it('says nothing where nobody acknowledges, of what was there before, and of what is a week old', async () => {

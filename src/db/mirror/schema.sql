@@ -530,7 +530,7 @@ CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
 CREATE TABLE waiting_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
-  acked_at TEXT NOT NULL,
+  acked_at TEXT NOT NULL, source TEXT NOT NULL DEFAULT 'branch',
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -637,7 +637,7 @@ CREATE TABLE acknowledging_stores (
   last_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks BEGIN
+CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
   INSERT INTO acknowledging_stores (store, first_at, last_at)
     SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
       WHERE order_id = NEW.order_id
@@ -670,6 +670,7 @@ INSERT INTO schema_migrations (number, name) VALUES (21, '0021-sent-orders');
 INSERT INTO schema_migrations (number, name) VALUES (22, '0022-confirmed-prices');
 INSERT INTO schema_migrations (number, name) VALUES (23, '0023-acknowledging-stores');
 INSERT INTO schema_migrations (number, name) VALUES (24, '0024-acknowledged-before');
+INSERT INTO schema_migrations (number, name) VALUES (25, '0025-typed-acknowledgements');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
