@@ -31,6 +31,7 @@ export type AlarmKey =
   | 'hub.unassigned'
   | 'hub.unapplied'
   | 'hub.certificate'
+  | 'hub.server'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'

@@ -5,7 +5,7 @@ import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
@@ -38,12 +38,14 @@ export function feedBranches(config: Config): FeedBranch[] {
 export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
-  for (const key of ['hub.unassigned', 'hub.unapplied', 'hub.certificate'] as const) mirror.alarms.lower(key);
+  for (const key of OF_A_HUB) mirror.alarms.lower(key);
   if (isBranch(config)) return settleBranch(mirror);
   if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
   mirror.alarms.lower('hub.link');
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
+
+const OF_A_HUB: readonly AlarmKey[] = ['hub.unassigned', 'hub.unapplied', 'hub.certificate', 'hub.server'];
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...([
@@ -99,8 +101,13 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
           else mirror.alarms.lower('hub.certificate');
         });
         isTold = false;
+        mirror.alarms.lower('hub.server');
         await clock.sleep(SERVER_LOOK_EVERY_MS, signal);
       } catch (error) {
+        const { message, hint } = asTillsyncError(error);
+        if (hasCode(error, 'config-invalid')) {
+          mirror.alarms.raise('hub.server', [message, hint].filter(Boolean).join(' '));
+        }
         if (!isTold)
           log.warn({ err: error }, 'the nats-server does not know all branches yet; it is told again');
         isTold = true;

@@ -139,6 +139,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'The certificate of the hub ends soon, or branches would not take it.',
     remedy: 'Put a good certificate and its key in place; the server reads them by itself.',
   },
+  'hub.server': {
+    level: 'amber',
+    message: 'The nats-server does not run with the configuration that tillsync wrote for it.',
+    remedy:
+      'Write it once more: {tillsync} hub server-config; then start the server with it: sudo systemctl restart tillsync-nats',
+  },
   'hub.link': {
     level: 'amber',
     message:

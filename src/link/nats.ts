@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import {
   type BranchLink,
@@ -28,6 +29,8 @@ const SILENCE_MS = 8_000;
 /** Of an answer; the server takes messages of 8 MB, and others wait behind each. */
 const PART_BYTES = 512 * 1024;
 const NO_RESPONDERS = 503;
+/** With it begins what the server makes of a reply subject in another account. */
+const REPLY_ACROSS_ACCOUNTS = '_R_.';
 /** The server's own code, such as for `error creating store for consumer`. */
 const CONSUMER_NOT_MADE = 10_012;
 const SECOND_NS = 1_000_000_000;
@@ -253,8 +256,11 @@ export class NatsHubLink implements HubLink {
     this.#answering = connection;
     const respond = async (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
-      // The hub may publish anywhere: nobody has it do so where the one who asks may not.
-      if (!message.reply?.startsWith(`${inboxOf(branch)}.`)) return;
+      // A server with the configuration of an older tillsync has all in one account, where the hub may publish anywhere.
+      const isOwn = [`${inboxOf(branch)}.`, REPLY_ACROSS_ACCOUNTS].some((begin) =>
+        message.reply?.startsWith(begin),
+      );
+      if (!isOwn) return;
       message.respond(await handler(branch, question as Question, message.string()));
     };
     for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
@@ -457,20 +463,32 @@ function downMessage(branch: string, message: JsMsg): DownMessage {
   };
 }
 
-/** Has the server read its configuration again: branches that are not in it any more are thrown out. */
-export async function reloadServer(options: NatsOptions): Promise<void> {
+const ACCOUNTS = z.object({ data: z.object({ accounts: z.array(z.string()) }) });
+
+/**
+ * Has the server read its configuration again: branches that are not in it any more are thrown out. `accounts`: those that
+ * it then has to have. Throws `config-invalid` where it has others, `link-down` while it cannot be told.
+ */
+export async function reloadServer(options: NatsOptions, accounts: readonly string[]): Promise<void> {
   const wire = new NatsWire(options);
   try {
     const connection = await wire.connection();
-    const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.RELOAD`;
-    const answer = await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS });
-    const { error } = answer.json<{ error?: { description?: string } }>();
-    if (error) {
-      throw new TillsyncError(
-        'link-down',
-        `The nats-server does not take its configuration (${error.description ?? 'no reason given'}).`,
-      );
+    const ask = async (what: string) => {
+      const subject = `$SYS.REQ.SERVER.${connection.info?.server_id ?? ''}.${what}`;
+      return (await connection.request(subject, '{}', { timeout: ANSWER_TIMEOUT_MS })).json<unknown>();
+    };
+    // nats-server 2.10.27 has what a new account imports from the second reading on.
+    for (const _ of ['read', 'imported']) {
+      const { error } = (await ask('RELOAD')) as { error?: { description?: string } };
+      if (error) {
+        throw new TillsyncError(
+          'link-down',
+          `The nats-server does not take its configuration (${error.description ?? 'no reason given'}).`,
+        );
+      }
     }
+    const has = new Set(ACCOUNTS.parse(await ask('ACCOUNTZ')).data.accounts);
+    if (!accounts.every((name) => has.has(name))) throw otherConfiguration(options.url);
   } catch (cause) {
     throw cause instanceof TillsyncError
       ? cause
@@ -478,6 +496,16 @@ export async function reloadServer(options: NatsOptions): Promise<void> {
   } finally {
     await wire.close();
   }
+}
+
+function otherConfiguration(url: string): TillsyncError {
+  return new TillsyncError(
+    'config-invalid',
+    `The nats-server at ${url} runs with another configuration than the one that tillsync wrote last.`,
+    {
+      hint: 'Write it once more and start the server with it: {tillsync} hub server-config; sudo systemctl restart tillsync-nats',
+    },
+  );
 }
 
 /** A new nkey of a user. */

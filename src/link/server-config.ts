@@ -25,13 +25,25 @@ export interface ServerConfig {
   branches: readonly { branch: string; publicKey: string }[];
 }
 
+/** Of the hub, with the stream. The server's files lie in a folder of this name, so it never changes. */
+const HUB_ACCOUNT = 'TILLSYNC';
+const branchAccount = (branch: string) => `branch-${branch}`;
+
+/** The accounts that the server has to have. */
+export function accountNames({ branches }: Pick<ServerConfig, 'branches'>): string[] {
+  return [HUB_ACCOUNT, ...branches.map(({ branch }) => branchAccount(branch))];
+}
+
 /**
  * The configuration of nats-server: what is not allowed here is forbidden. It listens for clients alone, knows only
  * these keys, and has on the disk what it acknowledged.
+ *
+ * Each branch has an account of its own. The server writes its answers to the reply subject that a branch names; in one
+ * account for all, that subject could be `$JS.API.STREAM.DELETE.DOWN`. Across accounts an answer goes back to the account
+ * of the one who asked, and of the hub's subjects a branch's account has only those that it imports.
  */
 export function serverConfig(config: ServerConfig): string {
   const { listen, storeDirectory, storageKey, tls, hubKey, systemKey, branches } = config;
-  const users = branches.map(({ branch, publicKey }) => `      ${branchUser(branch, publicKey)}`);
   return `# Written by tillsync hub server-config, and anew when a branch comes or goes. Changes by hand are lost.
 server_name: tillsync
 listen: ${JSON.stringify(listen)}
@@ -47,27 +59,60 @@ jetstream {
 }
 accounts {
   SYS { users: [ { nkey: ${systemKey} } ] }
-  TILLSYNC {
+  ${HUB_ACCOUNT} {
     jetstream: enabled
-    users: [
-      { nkey: ${hubKey} }
-${users.join('\n')}
+    users: [ { nkey: ${hubKey} } ]
+    exports: [
+${branches.flatMap(({ branch }) => exportsTo(branch)).join('\n')}
     ]
   }
+${branches.map(({ branch, publicKey }) => accountOf(branch, publicKey)).join('\n')}
 }
 system_account: SYS
 `;
 }
 
-function branchUser(branch: string, publicKey: string): string {
-  const publish = [
-    `$JS.API.CONSUMER.INFO.${STREAM}.${branch}`,
-    `$JS.API.CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
-    `$JS.ACK.${STREAM}.${branch}.>`,
-    `up.${branch}.>`,
+/** What a branch may ask of the stream: how its consumer stands, and its next messages. */
+const consumerRequests = (branch: string) => [
+  `CONSUMER.INFO.${STREAM}.${branch}`,
+  `CONSUMER.MSG.NEXT.${STREAM}.${branch}`,
+];
+/** Acknowledgements, and what goes up. */
+const ownServices = (branch: string) => [`$JS.ACK.${STREAM}.${branch}.>`, upSubject(branch, '>')];
+
+function exportsTo(branch: string): string[] {
+  const accounts = JSON.stringify([branchAccount(branch)]);
+  const [info, next] = consumerRequests(branch);
+  return [
+    `      { service: "$JS.API.${info}", accounts: ${accounts} }`,
+    // One request brings many messages.
+    `      { service: "$JS.API.${next}", response_type: stream, accounts: ${accounts} }`,
+    ...ownServices(branch).map((subject) => `      { service: "${subject}", accounts: ${accounts} }`),
+    `      { stream: "${askSubject(branch, '>')}", accounts: ${accounts} }`,
   ];
-  const subscribe = [`${inboxOf(branch)}.>`, `ctl.${branch}.>`];
-  return `{ nkey: ${publicKey}, permissions: { publish: { allow: ${JSON.stringify(publish)} }, subscribe: { allow: ${JSON.stringify(subscribe)} } } }`;
+}
+
+function accountOf(branch: string, publicKey: string): string {
+  // In an account without a stream of its own the server answers `$JS.API` itself, so requests have another name there.
+  // The mapping gives it to them: a branch asks as it would within the hub's account, in every version of tillsync.
+  const asked = consumerRequests(branch).map((request) => ({
+    to: `hub.API.${request}`,
+    api: `$JS.API.${request}`,
+  }));
+  const publish = [...asked.map(({ to }) => to), ...ownServices(branch)];
+  const subscribe = [`${inboxOf(branch)}.>`, askSubject(branch, '>')];
+  const from = (subject: string) => `{ account: ${HUB_ACCOUNT}, subject: "${subject}" }`;
+  return `  "${branchAccount(branch)}" {
+    users: [ { nkey: ${publicKey}, permissions: { publish: { allow: ${JSON.stringify(publish)} }, subscribe: { allow: ${JSON.stringify(subscribe)} } } } ]
+    mappings: { ${asked.map(({ api, to }) => `"${api}": "${to}"`).join(', ')} }
+    imports: [
+${asked.map(({ api, to }) => `      { service: ${from(api)}, to: "${to}" }`).join('\n')}
+${ownServices(branch)
+  .map((subject) => `      { service: ${from(subject)} }`)
+  .join('\n')}
+      { stream: ${from(askSubject(branch, '>'))} }
+    ]
+  }`;
 }
 
 /** What a branch needs to join, in one line: `tillsync-` and base64url of JSON. */

@@ -7,7 +7,7 @@ import { isoUtc } from '../core/time.ts';
 import { syncPath } from '../db/sqlite.ts';
 import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import { type HubUser, type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
-import { serverConfig } from './server-config.ts';
+import { accountNames, type ServerConfig, serverConfig } from './server-config.ts';
 import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
 
 const MODE = 0o600;
@@ -53,16 +53,16 @@ export async function ownAccess(
   return { url: nats, seed: user === '@hub' ? keys.hub : keys.system, user, tls: how };
 }
 
-/** The server's configuration as it has to be now. */
-async function wantedText(
+/** What the server has to know now. */
+async function wantedConfig(
   rows: HubRows,
   { nats, publicUrl }: HubAddresses,
   { place, tls }: { place: ServerConfigPlace; tls: ServerFiles | null },
   nowMs: number,
-): Promise<string> {
+): Promise<ServerConfig> {
   const keys = await hubKeys(rows);
   const isOpen = tls !== null && publicUrl !== '';
-  return serverConfig({
+  return {
     listen: `${isOpen ? '0.0.0.0' : '127.0.0.1'}:${placeOf(nats).port}`,
     storeDirectory: place.storeDirectory,
     storageKey: keys.storage,
@@ -70,7 +70,7 @@ async function wantedText(
     hubKey: await publicKeyOf(keys.hub),
     systemKey: await publicKeyOf(keys.system),
     branches: rows.branches().filter(({ expiresAt }) => expiresAt === null || Date.parse(expiresAt) > nowMs),
-  });
+  };
 }
 
 /** PEM files of the server's certificate and of its key. */
@@ -91,6 +91,8 @@ interface Written {
   stamp: string;
   changed: boolean;
   warning: CertificateWarning | null;
+  /** That it names. */
+  accounts: string[];
 }
 
 /**
@@ -109,9 +111,10 @@ export async function writeServerFile(
   const { tls, warning } = place.tls
     ? keepCertificate(place.tls, file, addresses.publicUrl, nowMs)
     : { tls: null, warning: null };
-  const text = await wantedText(rows, addresses, { place, tls }, nowMs);
+  const wanted = await wantedConfig(rows, addresses, { place, tls }, nowMs);
+  const text = serverConfig(wanted);
   const changed = keepFile(file, text, file);
-  return { stamp: text + stampOf(tls), changed, warning };
+  return { stamp: text + stampOf(tls), changed, warning, accounts: accountNames(wanted) };
 }
 
 function keepCertificate(
@@ -186,7 +189,7 @@ export class ServerKeeper {
     const written = await writeServerFile(this.#rows, this.#addresses, nowMs);
     onCertificate(written?.warning ?? null);
     if (written === undefined || written.stamp === this.#read) return;
-    await reloadServer(await ownAccess(this.#rows, this.#addresses, '@system'));
+    await reloadServer(await ownAccess(this.#rows, this.#addresses, '@system'), written.accounts);
     this.#read = written.stamp;
   }
 }

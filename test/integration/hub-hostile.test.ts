@@ -203,6 +203,68 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     }
   }, 60_000);
 
+  it('names every subject of others as the reply to all that it may publish: the stream and the others are as they were', async () => {
+    const own = await connectAsHub();
+    // All of the hub's account, to see what else of the liar's would come there.
+    const answered: string[] = [];
+    own.subscribe('ctl.B1.>', { callback: (_error, { subject }) => void answered.push(subject) });
+    try {
+      const { streams, consumers } = await jetstreamManager(own);
+      const feed = () => streams.info('DOWN', { subjects_filter: '>' });
+      await until('B1 has taken all', async () => {
+        const { num_pending, num_ack_pending } = await consumers.info('DOWN', 'B1');
+        return num_pending + num_ack_pending === 0;
+      });
+      const before = await feed();
+      const asked = ['$JS.API.CONSUMER.INFO.DOWN.B2', '$JS.API.CONSUMER.MSG.NEXT.DOWN.B2'];
+      const publish = [
+        ...asked,
+        ...asked.map((subject) => subject.replace('$JS.', 'hub.')),
+        '$JS.ACK.DOWN.B2.1.1.1.1.1',
+        ...['hello', 'changes', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
+      ];
+      const replies = [
+        ...['STREAM.DELETE.DOWN', 'STREAM.PURGE.DOWN', 'STREAM.UPDATE.DOWN', 'STREAM.CREATE.MINE'],
+        ...['STREAM.MSG.DELETE.DOWN', 'CONSUMER.DELETE.DOWN.B1', 'CONSUMER.DELETE.DOWN.B2'],
+        ...[
+          'CONSUMER.MSG.NEXT.DOWN.B1',
+          'CONSUMER.CREATE.DOWN.mine',
+          'STREAM.SNAPSHOT.DOWN',
+          'ACCOUNT.PURGE.TILLSYNC',
+        ],
+      ]
+        .flatMap((api) => [`$JS.API.${api}`, `hub.API.${api}`])
+        .concat('$JS.ACK.DOWN.B1.1.1.99.1.0', 'd.B1', 'd.B2', 'up.B1.hello', 'up.B1.changes', 'up.B2.changes')
+        .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');
+      // What the server writes to the reply subject is an answer, a message of the feed, or nothing at all.
+      for (const body of ['', '{}', '{"batch":10,"expires":300000000}', hello()]) {
+        for (const subject of publish) for (const reply of replies) liar.publish(subject, body, { reply });
+        await liar.flush();
+      }
+      await setTimeout(1_500);
+      const after = await feed();
+      expect(after.created).toBe(before.created);
+      expect(after.config).toEqual(before.config);
+      expect(after.state.first_seq).toBe(before.state.first_seq);
+      expect(after.state.num_deleted ?? 0).toBe(before.state.num_deleted ?? 0);
+      expect(Object.keys(after.state.subjects ?? {}).sort()).toEqual(['d.B1', 'd.B2']);
+      for (let seq = before.state.last_seq + 1; seq <= after.state.last_seq; seq++) {
+        const message = await streams.getMessage('DOWN', { seq });
+        expect(message?.header.get('Nats-Msg-Id')).toMatch(message?.subject === 'd.B1' ? /:B1:/ : /:B2:/);
+      }
+      const names: string[] = [];
+      for await (const { name } of consumers.list('DOWN')) names.push(name);
+      expect(names.sort()).toEqual(['B1', 'B2']);
+      expect(answered).toEqual([]);
+      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+      expect(rowsOf(honest.storage, "SELECT order_id FROM orders WHERE store_external_id <> 'B1'")).toEqual(
+        [],
+      );
+    } finally {
+      await own.close();
+    }
+  }, 60_000);
+
   const hello = (more: object = {}) =>
     JSON.stringify({
       ...{ instance: 'liar', isStart: true, epoch: null, mark: 0, wantsSnapshot: false, line: 'lie' },
