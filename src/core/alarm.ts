@@ -32,6 +32,7 @@ export type AlarmKey =
   | 'hub.unapplied'
   | 'hub.certificate'
   | 'hub.server'
+  | 'hub.misuse'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'

@@ -45,7 +45,13 @@ export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 
-const OF_A_HUB: readonly AlarmKey[] = ['hub.unassigned', 'hub.unapplied', 'hub.certificate', 'hub.server'];
+const OF_A_HUB: readonly AlarmKey[] = [
+  'hub.unassigned',
+  'hub.unapplied',
+  'hub.certificate',
+  'hub.server',
+  'hub.misuse',
+];
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [
   ...([

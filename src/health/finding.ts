@@ -139,6 +139,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'The certificate of the hub ends soon, or branches would not take it.',
     remedy: 'Put a good certificate and its key in place; the server reads them by itself.',
   },
+  'hub.misuse': {
+    level: 'amber',
+    message: 'A branch does what tillsync does not do by itself: somebody else may have its key.',
+    remedy:
+      'Look at the branch that is named. To give it a new key, which ends the old one: {tillsync} branch invite NAME',
+  },
   'hub.server': {
     level: 'amber',
     message: 'The nats-server does not run with the configuration that tillsync wrote for it.',

@@ -24,7 +24,7 @@ import {
   UP_ITEMS_MAX,
   type UpItem,
 } from './link.ts';
-import { QUESTION_LENGTH_MAX } from './question-gate.ts';
+import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
 /** Where a branch is. */
 export interface BranchPlace {
@@ -302,7 +302,7 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
   for (const { changeId, kind, body, reference } of waiting) {
     const bodyLength = JSON.stringify(body).length;
     length += bodyLength;
-    isFull = length > QUESTION_LENGTH_MAX / 4 && length > bodyLength;
+    isFull = length > QUESTION_BYTES_MAX / 4 && length > bodyLength;
     if (isFull) break;
     put(kind, changeId, { reference, value: body });
     const leave = "UPDATE outbox SET state = 'sending', attempts = attempts + 1 WHERE change_id = ?";

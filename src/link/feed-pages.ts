@@ -172,7 +172,7 @@ export function hasCatalog(
   branch: string,
   { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>,
 ): boolean {
-  const sql = `SELECT 1 FROM hub, feed_branches b WHERE b.branch = ? AND hub.epoch = ? AND b.last_n = ?
+  const sql = `SELECT 1 FROM hub, feed_branches b WHERE b.branch = ? AND coalesce(b.epoch, hub.epoch) = ? AND b.last_n = ?
     AND b.subsidiary_id IS NOT NULL AND b.snapshot_stage IS NULL AND NOT ${HAS_NEWS}`;
   return sqlOf(db).row(sql, branch, epoch, mark) !== undefined;
 }

@@ -10,10 +10,10 @@ import { type ChangeSource, type HandedOver, readChange } from '../outbox/change
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
-import { beginSnapshot, type FeedEntry, sendWhole } from './feed-pages.ts';
+import { type FeedEntry, sendWhole } from './feed-pages.ts';
+import { branchRow } from './hub-hello.ts';
 import type { InvitedBranch } from './hub-state.ts';
-import type { Hello, HelloAnswer, Result, UpItem } from './link.ts';
-import type { MayCause } from './question-gate.ts';
+import type { Result, UpItem } from './link.ts';
 
 /** A branch with a tillsync of its own, as the hub's configuration has it. */
 export interface FeedBranch extends Branch {
@@ -24,8 +24,6 @@ export interface FeedBranch extends Branch {
 const DAY_MS = 86_400_000;
 /** What is said again when the server has lost it; a branch that was away for longer gets a snapshot. */
 export const FEED_KEPT_MS = 7 * DAY_MS;
-/** So long a snapshot may be on its way before another one is made. */
-const SNAPSHOT_AGAIN_MS = 600_000;
 const PRUNED_AT_ONCE = 5_000;
 /** No id of an order is longer. */
 const ORDER_ID_MAX = 200;
@@ -148,7 +146,8 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
 export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
   const waiting = (other: string | null, most: number) =>
     sqlOf(db).rows<FeedEntry>(
-      `SELECT feed_id AS feedId, branch, (SELECT epoch FROM hub) AS epoch, n, kind, order_id AS orderId, body
+      `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
+         n, kind, order_id AS orderId, body
        FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch IS NOT ? ORDER BY feed_id LIMIT ?`,
       ...[other, most],
     );
@@ -196,111 +195,6 @@ export function pruneFeed(db: Database.Database, nowMs: number): boolean {
   const sql = `DELETE FROM feed WHERE feed_id IN
     (SELECT feed_id FROM feed WHERE published = 1 AND written_at < ? ORDER BY feed_id LIMIT ${PRUNED_AT_ONCE})`;
   return sqlOf(db).run(sql, isoUtc(nowMs - FEED_KEPT_MS)).changes === PRUNED_AT_ONCE;
-}
-
-interface BranchRow {
-  lastN: number;
-  snapshotN: number;
-  snapshotAt: string | null;
-  line: string | null;
-  upTo: number;
-  seq: number;
-}
-
-function branchRow(db: Database.Database, branch: string): BranchRow | undefined {
-  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo, seq
-    FROM feed_branches WHERE branch = ?`;
-  return sqlOf(db).row<BranchRow>(sql, branch);
-}
-
-/** Of which life of this database the numbers of the feeds are. */
-export function epochOf(db: Database.Database): string | undefined {
-  return sqlOf(db).value<string>('SELECT epoch FROM hub');
-}
-
-/** Whether taking the hello in changes anything. */
-export function isNews(db: Database.Database, branch: string, hello: Hello): boolean {
-  const row = branchRow(db, branch);
-  return (
-    row === undefined ||
-    row.line !== hello.line ||
-    hello.epoch !== epochOf(db) ||
-    hello.wantsSnapshot ||
-    hello.mark > row.lastN ||
-    hello.seq > row.seq
-  );
-}
-
-/** How far the branch's line was taken in, whether it is `line`, and the highest `seq` that the branch told. */
-export function lineOf(
-  db: Database.Database,
-  branch: string,
-  line: string,
-): Pick<HelloAnswer, 'upTo' | 'isLineKnown' | 'seq'> {
-  const row = branchRow(db, branch);
-  const isLineKnown = row?.line === line;
-  return { upTo: isLineKnown ? row.upTo : 0, isLineKnown, seq: row?.seq ?? 0 };
-}
-
-/** Up to this number the server was given the branch's feed. */
-export function publishedTo(db: Database.Database, branch: string): number {
-  const sql = `SELECT coalesce(
-    (SELECT min(n) - 1 FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch = @branch),
-    (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
-  return sqlOf(db).value<number>(sql, { branch }) ?? 0;
-}
-
-/**
- * Takes note of where a branch is, and writes it a snapshot where it cannot go on without one and `may` cause it; else
- * it asks again. Gives what it did cause.
- */
-export function takeHello(
-  db: Database.Database,
-  branch: string,
-  hello: Hello,
-  { may, nowMs }: { may: MayCause; nowMs: number },
-): MayCause {
-  const nothing = { snapshot: false, epoch: false };
-  const row = branchRow(db, branch);
-  if (!row) return nothing;
-  sqlOf(db).run('UPDATE feed_branches SET seq = max(seq, ?) WHERE branch = ?', hello.seq, branch);
-  if (row.line !== hello.line) {
-    // It begins one of its own then, and asks again.
-    if (!hello.isOwnLine) return nothing;
-    sqlOf(db).run('UPDATE feed_branches SET line = ?, up_to = 0 WHERE branch = ?', hello.line, branch);
-    // Its numbers of changes may mean others than those that were handed up under them before.
-    if (hello.epoch === null) sqlOf(db).run('DELETE FROM handed_up WHERE branch = ?', branch);
-  }
-  const epoch = epochOf(db);
-  const isOlderCopy = hello.epoch === epoch ? hello.mark > row.lastN : hello.left.includes(epoch ?? '');
-  if (isOlderCopy) {
-    // The branch has heard more than this database ever said: its numbers begin a new life.
-    if (!may.epoch) return nothing;
-    beginEpoch(db);
-    beginSnapshot(db, branch, hello.line, nowMs);
-    return { snapshot: true, epoch: true };
-  }
-  const isOtherEpoch = hello.epoch !== epoch;
-  if (!may.snapshot || (!isOtherEpoch && !hello.wantsSnapshot)) return nothing;
-  // One that was written for an earlier mirror of this branch is of no use to a new one.
-  const madeMs =
-    row.snapshotAt === null || row.line !== hello.line
-      ? Number.NEGATIVE_INFINITY
-      : Date.parse(row.snapshotAt);
-  const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  if (isRecent && (isOtherEpoch || hello.mark < row.snapshotN)) return nothing;
-  beginSnapshot(db, branch, hello.line, nowMs);
-  return { snapshot: true, epoch: false };
-}
-
-/**
- * The numbers of the feed are of another life from now on: each branch then needs a snapshot. What was written before
- * must not go down as of this life: a branch would take an earlier snapshot for its own, and its orders back with it.
- */
-function beginEpoch(db: Database.Database): void {
-  sqlOf(db).run('UPDATE hub SET epoch = ?', randomUUID());
-  sqlOf(db).run('DELETE FROM feed');
-  sqlOf(db).run('UPDATE feed_branches SET snapshot_at = NULL');
 }
 
 export interface TakeUpOptions {

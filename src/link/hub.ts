@@ -12,33 +12,31 @@ import {
   areNamesNew,
   beginHub,
   bookWaiting,
-  epochOf,
   type FeedBranch,
   hasSettled,
   hasWaitingAcks,
-  isNews,
-  lineOf,
   nameInCatalog,
   notePublished,
   noteStream,
   pruneFeed,
-  publishedTo,
   sendSettled,
-  takeHello,
   takeUp,
   unpublished,
 } from './hub-feed.ts';
+import { epochOf, isNews, lineOf, publishedTo, takeHello } from './hub-hello.ts';
 import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
   type DownMessage,
   HELLO,
+  type Hello,
   type HelloAnswer,
   type HubLink,
   JOIN,
   type Question,
 } from './link.ts';
-import { QuestionGate } from './question-gate.ts';
+import { MisuseWatch } from './misuse.ts';
+import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
 
 const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
@@ -75,6 +73,7 @@ export class Hub {
   readonly #options: HubOptions;
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
+  readonly #misuse: MisuseWatch;
   /** Of each branch the process that is heard. */
   readonly #heard: Map<string, string>;
 
@@ -82,6 +81,7 @@ export class Hub {
     this.#options = options;
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
+    this.#misuse = new MisuseWatch(options.clock);
     const known = options.rows.branches();
     this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
   }
@@ -113,7 +113,7 @@ export class Hub {
       const isCheck = nowMs >= checkMs + CHECK_EVERY_MS;
       if (isCheck) {
         const isFirst = checkMs === Number.NEGATIVE_INFINITY;
-        await this.#check();
+        await this.check();
         if (isFirst) await link.answer((branch, question, body) => this.answer(branch, question, body));
         checkMs = nowMs;
       }
@@ -130,19 +130,28 @@ export class Hub {
   }
 
   /** Makes sure that the server has what it needs, and says again what it has lost. */
-  async #check(): Promise<void> {
+  async check(): Promise<void> {
     const { link, branches, mirror, rows, clock, log } = this.#options;
     await this.catchUp();
     const stream = await link.prepare(branches.map(({ name }) => name));
     if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
+      this.#misuse.notePlace();
       log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
     }
+    this.#tellMisuse();
     const { orders, stores } = mirror.read(unassigned);
     if (orders === 0) mirror.alarms.lower('hub.unassigned');
     else {
       const names = stores.map((store) => store ?? 'no branch at all').join(', ');
       mirror.alarms.raise('hub.unassigned', `Orders of no known branch: ${orders}. They name: ${names}.`);
     }
+  }
+
+  #tellMisuse(): void {
+    const { alarms } = this.#options.mirror;
+    const found = this.#misuse.sentences();
+    if (found.length === 0) alarms.lower('hub.misuse');
+    else alarms.raise('hub.misuse', found.slice(0, NAMED_MAX).join(' '));
   }
 
   #tellUnapplied(): void {
@@ -193,31 +202,35 @@ export class Hub {
     return true;
   }
 
-  /** The answer to a branch's question. Never throws. */
-  async answer(branch: string, question: Question, body: string): Promise<string> {
-    const { branches, log } = this.#options;
+  /** The answer to a branch's question; undefined where it asks so much that it gets none. Never throws. */
+  answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
+    const { branches } = this.#options;
+    // Before anything of it is read: whoever floods the hub takes no time from the others.
+    const entry = this.#gate.enter(branch, body.length);
+    if (entry !== 'admitted') {
+      this.#noteRefused(branch, question, body.length);
+      if (entry === 'dropped') return undefined;
+      const message = `Branch ${branch} asks more than it may; the hub hears it again in a few seconds.`;
+      return Promise.resolve(refusal('busy', message));
+    }
     const found = branches.find(({ name }) => name === branch);
-    if (!found) return refusal('expired', `The hub has no branch ${branch} in its configuration.`);
-    if (!this.#gate.enter(branch, body.length)) {
-      if (this.#gate.isToTell(branch)) {
-        log.warn({ branch, question, length: body.length }, 'a branch asks more than it may; it has to wait');
-      }
-      return refusal(
-        'busy',
-        `Branch ${branch} asks more than it may; the hub hears it again in a few seconds.`,
-      );
-    }
-    try {
-      return await this.#answer(found, question, body);
-    } finally {
-      this.#gate.leave(branch);
-    }
+    const answer = found
+      ? this.#answer(found, question, body)
+      : Promise.resolve(refusal('expired', `The hub has no branch ${branch} in its configuration.`));
+    return answer.finally(() => this.#gate.leave(branch));
   }
 
-  async #answer(found: FeedBranch, question: Question, body: string): Promise<string> {
+  #noteRefused(branch: string, question: Question, bytes: number): void {
+    this.#misuse.note(branch, 'questions');
+    if (bytes > QUESTION_BYTES_MAX) this.#misuse.note(branch, 'length');
+    if (!this.#gate.isToTell(branch)) return;
+    this.#options.log.warn({ branch, question, bytes }, 'a branch asks more than it may; it has to wait');
+  }
+
+  async #answer(found: FeedBranch, question: Question, body: Uint8Array): Promise<string> {
     const branch = found.name;
     try {
-      const asked: unknown = JSON.parse(body);
+      const asked: unknown = JSON.parse(Buffer.from(body).toString('utf8'));
       if (question === 'join') return this.#join(branch, asked);
       if (!this.#options.rows.hasJoined(branch)) {
         return refusal('expired', `Branch ${branch} has an invitation that it has not taken yet.`);
@@ -255,10 +268,9 @@ export class Hub {
     this.#heard.set(branch, hello.instance);
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     if (mirror.read((db) => isNews(db, branch, hello))) {
-      const options = { may: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
-      this.#gate.noteCaused(branch, await mirror.write((db) => takeHello(db, branch, hello, options)));
+      await this.#takeNews(branch, hello);
     }
-    const mark = hello.epoch === mirror.read(epochOf) ? hello.mark : 0;
+    const mark = hello.epoch === mirror.read((db) => epochOf(db, branch)) ? hello.mark : 0;
     const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
     rows.saw(branch, { instance, mark, ...work, verdict, version }, clock.nowMs());
@@ -272,6 +284,16 @@ export class Hub {
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
     } satisfies HelloAnswer);
+  }
+
+  async #takeNews(branch: string, hello: Hello): Promise<void> {
+    const { mirror, clock, log } = this.#options;
+    const options = { mayCause: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
+    const caused = await mirror.write((db) => takeHello(db, branch, hello, options));
+    if (caused === 'nothing') return;
+    this.#gate.noteCaused(branch);
+    log.info({ branch, caused }, 'a branch cannot go on from where it is; it gets a snapshot');
+    if (caused !== 'snapshot') this.#misuse.note(branch, 'lives');
   }
 
   async #changes(branch: FeedBranch, asked: unknown): Promise<string> {

@@ -21,6 +21,13 @@ export type Question = 'join' | 'hello' | 'changes';
 export const SUPPORT_QUESTIONS = ['status', 'doctor', 'bundle'] as const;
 export type SupportQuestion = (typeof SUPPORT_QUESTIONS)[number];
 
+/** The answer is JSON text; undefined: the question gets none. It never throws. `body`: JSON text as it came. */
+export type QuestionHandler = (
+  branch: string,
+  question: Question,
+  body: Uint8Array,
+) => Promise<string> | undefined;
+
 /** What carries messages between a hub and its branches, as the hub sees it. It may lose what it carries. */
 export interface HubLink {
   /**
@@ -30,8 +37,8 @@ export interface HubLink {
   prepare(branches: readonly string[]): Promise<string>;
   /** In their order; resolves when all are on the server's disk. Throws `link-down`; some may have arrived then. */
   publish(messages: readonly DownMessage[]): Promise<void>;
-  /** Has questions answered from now on; the answer is JSON text. */
-  answer(handler: (branch: string, question: Question, body: string) => Promise<string>): Promise<void>;
+  /** Has questions answered from now on. */
+  answer(handler: QuestionHandler): Promise<void>;
   /** One question to one branch, JSON text, and its answer of any length. Throws `link-down` soon when nobody answers. */
   ask(branch: string, question: SupportQuestion, body: string): Promise<Uint8Array>;
   close(): Promise<void>;

@@ -8,6 +8,7 @@ import {
   type DownMessage,
   type HubLink,
   type Question,
+  type QuestionHandler,
   SUPPORT_QUESTIONS,
   type SupportHandler,
   type SupportQuestion,
@@ -248,26 +249,25 @@ export class NatsHubLink implements HubLink {
     if (failed?.status === 'rejected') throw down(failed.reason, 'The nats-server did not keep a message');
   }
 
-  async answer(
-    handler: (branch: string, question: Question, body: string) => Promise<string>,
-  ): Promise<void> {
+  async answer(handler: QuestionHandler): Promise<void> {
     const connection = await this.#wire.connection();
     if (this.#answering === connection) return;
     this.#answering = connection;
-    const respond = async (message: Msg) => {
+    const respond = (message: Msg) => {
       const [, branch = '', question = ''] = message.subject.split('.');
       // A server with the configuration of an older tillsync has all in one account, where the hub may publish anywhere.
-      const isOwn = [`${inboxOf(branch)}.`, REPLY_ACROSS_ACCOUNTS].some((begin) =>
-        message.reply?.startsWith(begin),
-      );
+      const isOwn =
+        message.reply?.startsWith(REPLY_ACROSS_ACCOUNTS) || message.reply?.startsWith(`${inboxOf(branch)}.`);
       if (!isOwn) return;
-      message.respond(await handler(branch, question as Question, message.string()));
+      // The one who asked asks again where the answer cannot be sent.
+      void handler(branch, question as Question, message.data)
+        ?.then((answer) => message.respond(answer))
+        .catch(() => {});
     };
     for (const question of ['join', 'hello', 'changes'] satisfies Question[]) {
       connection.subscribe(upSubject('*', question), {
         callback: (error, message) => {
-          // The one who asked asks again.
-          if (!error) void respond(message).catch(() => {});
+          if (!error) respond(message);
         },
       });
     }

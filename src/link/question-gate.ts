@@ -1,9 +1,9 @@
 import type { Clock } from '../core/time.ts';
 
-/** No question of a branch is longer: five hundred changes have some hundred thousand characters. */
-export const QUESTION_LENGTH_MAX = 2_000_000;
-/** So many characters of a question count as one more question. */
-const LENGTH_OF_ONE = 50_000;
+/** No question of a branch is longer: five hundred changes have some hundred thousand bytes. */
+export const QUESTION_BYTES_MAX = 2_000_000;
+/** So many bytes of a question count as one more question. */
+const BYTES_OF_ONE = 50_000;
 /** Questions that a branch may ask at once, and how many more with each second: more than one that is well ever does. */
 const BURST = 60;
 const PER_SECOND = 20;
@@ -14,14 +14,11 @@ const TOLD_EVERY_MS = 60_000;
 /** Snapshots that one branch may cause within a minute. */
 const SNAPSHOTS_MAX = 10;
 const SNAPSHOTS_WINDOW_MS = 60_000;
-/** A new life of the feed costs every branch a snapshot; the hub is restored less often. */
-const EPOCH_EVERY_MS = 600_000;
+/** Refusals that a branch is told within a second; what comes beyond them gets no answer. */
+const REFUSALS_PER_SECOND = 20;
 
-/** What a hello may cause: the work of it is the hub's, and falls on all branches. */
-export interface MayCause {
-  snapshot: boolean;
-  epoch: boolean;
-}
+/** `dropped`: not even a refusal is worth the time. */
+export type Entry = 'admitted' | 'refused' | 'dropped';
 
 interface Asker {
   isAsking: boolean;
@@ -31,30 +28,38 @@ interface Asker {
   toldMs: number;
   snapshots: number;
   snapshotsSinceMs: number;
+  refusals: number;
+  refusalsSinceMs: number;
 }
 
 /** Keeps a branch that asks without measure from taking the hub's time from the others. */
 export class QuestionGate {
   readonly #clock: Clock;
   readonly #askers = new Map<string, Asker>();
-  #epochMs = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Whether the question may be looked at; if so, `leave` is to be called once it is answered. */
-  enter(branch: string, length: number): boolean {
+  /** Whether the question may be looked at; where it is admitted, `leave` is to be called once it is answered. */
+  enter(branch: string, bytes: number): Entry {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
     const seconds = (nowMs - asker.filledMs) / 1_000;
     asker.left = Math.min(BURST, asker.left + seconds * PER_SECOND);
     asker.itemsLeft = Math.min(ITEMS_BURST, asker.itemsLeft + seconds * ITEMS_PER_SECOND);
     asker.filledMs = nowMs;
-    if (asker.isAsking || asker.left < 1 || length > QUESTION_LENGTH_MAX) return false;
-    asker.left -= 1 + length / LENGTH_OF_ONE;
+    if (asker.isAsking || asker.left < 1 || bytes > QUESTION_BYTES_MAX) {
+      if (nowMs >= asker.refusalsSinceMs + 1_000) {
+        asker.refusals = 0;
+        asker.refusalsSinceMs = nowMs;
+      }
+      asker.refusals += 1;
+      return asker.refusals > REFUSALS_PER_SECOND ? 'dropped' : 'refused';
+    }
+    asker.left -= 1 + bytes / BYTES_OF_ONE;
     asker.isAsking = true;
-    return true;
+    return 'admitted';
   }
 
   /** Of a question under way: in how many milliseconds so many items may come; 0: now, and then they are counted. */
@@ -66,21 +71,20 @@ export class QuestionGate {
     return 0;
   }
 
-  /** What its hello may cause now. */
-  mayCause(branch: string): MayCause {
+  /** Whether its hello may cause a snapshot now. */
+  mayCause(branch: string): boolean {
     const asker = this.#asker(branch);
     const nowMs = this.#clock.monotonicMs();
     if (nowMs >= asker.snapshotsSinceMs + SNAPSHOTS_WINDOW_MS) {
       asker.snapshots = 0;
       asker.snapshotsSinceMs = nowMs;
     }
-    return { snapshot: asker.snapshots < SNAPSHOTS_MAX, epoch: nowMs >= this.#epochMs + EPOCH_EVERY_MS };
+    return asker.snapshots < SNAPSHOTS_MAX;
   }
 
-  /** What it did cause. */
-  noteCaused(branch: string, { snapshot, epoch }: MayCause): void {
-    if (snapshot) this.#asker(branch).snapshots += 1;
-    if (epoch) this.#epochMs = this.#clock.monotonicMs();
+  /** That it did. */
+  noteCaused(branch: string): void {
+    this.#asker(branch).snapshots += 1;
   }
 
   leave(branch: string): void {
@@ -101,8 +105,15 @@ export class QuestionGate {
     if (there) return there;
     const nowMs = this.#clock.monotonicMs();
     const asker = {
-      ...{ isAsking: false, left: BURST, itemsLeft: ITEMS_BURST, filledMs: nowMs },
-      ...{ toldMs: Number.NEGATIVE_INFINITY, snapshots: 0, snapshotsSinceMs: nowMs },
+      isAsking: false,
+      left: BURST,
+      itemsLeft: ITEMS_BURST,
+      filledMs: nowMs,
+      toldMs: Number.NEGATIVE_INFINITY,
+      snapshots: 0,
+      snapshotsSinceMs: nowMs,
+      refusals: 0,
+      refusalsSinceMs: nowMs,
     };
     this.#askers.set(branch, asker);
     return asker;

@@ -1,4 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
+import { QUESTION_BYTES_MAX } from './question-gate.ts';
 
 /** The one stream, and its subjects: one for each branch, so that all that goes down to a branch has one order. */
 export const STREAM = 'DOWN';
@@ -72,6 +73,12 @@ system_account: SYS
 `;
 }
 
+/** One is usual, and two for a moment: what one key may take from the server. */
+const CONNECTIONS_MAX = 8;
+const SUBSCRIPTIONS_MAX = 100;
+/** Twice what the hub takes of a question, so that it can say who sends what is longer. */
+const UP_BYTES_MAX = 2 * QUESTION_BYTES_MAX;
+
 /** What a branch may ask of the stream: how its consumer stands, and its next messages. */
 const consumerRequests = (branch: string) => [
   `CONSUMER.INFO.${STREAM}.${branch}`,
@@ -104,6 +111,7 @@ function accountOf(branch: string, publicKey: string): string {
   const from = (subject: string) => `{ account: ${HUB_ACCOUNT}, subject: "${subject}" }`;
   return `  "${branchAccount(branch)}" {
     users: [ { nkey: ${publicKey}, permissions: { publish: { allow: ${JSON.stringify(publish)} }, subscribe: { allow: ${JSON.stringify(subscribe)} } } } ]
+    limits: { max_connections: ${CONNECTIONS_MAX}, max_subscriptions: ${SUBSCRIPTIONS_MAX}, max_payload: ${UP_BYTES_MAX} }
     mappings: { ${asked.map(({ api, to }) => `"${api}": "${to}"`).join(', ')} }
     imports: [
 ${asked.map(({ api, to }) => `      { service: ${from(api)}, to: "${to}" }`).join('\n')}

@@ -145,8 +145,8 @@ const DISTRUST_CATALOGUE = `
   UPDATE branch_products SET digest = NULL;
   DELETE FROM sweeps;
   DELETE FROM stock_counts;
-  UPDATE hub SET epoch = lower(hex(randomblob(16)));
-  UPDATE feed_branches SET snapshot_at = NULL;
+  UPDATE hub SET epoch = lower(hex(randomblob(16))), doubted_by = NULL, doubted_at = NULL;
+  UPDATE feed_branches SET epoch = NULL, snapshot_at = NULL;
   DELETE FROM feed;
   DELETE FROM handed_up WHERE change_id IN (SELECT change_id FROM outbox WHERE state IN ('pending', 'sending'));
   INSERT INTO up_acks (order_id) SELECT order_id FROM order_acks WHERE EXISTS (SELECT 1 FROM link)

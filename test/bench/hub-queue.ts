@@ -178,9 +178,9 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
     const answer = await hub.answer(
       branch,
       question,
-      JSON.stringify({ instance: branch, line: branch, ...body }),
+      Buffer.from(JSON.stringify({ instance: branch, line: branch, ...body })),
     );
-    return JSON.parse(answer) as Answered;
+    return JSON.parse(answer ?? '{}') as Answered;
   };
   for (const { name } of branches) {
     state.hub.invite(name, name, clock.nowMs() + INTERVAL_MS);

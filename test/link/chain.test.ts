@@ -280,21 +280,59 @@ describe('a branch that says hello', () => {
         isOwnLine: true,
       };
       const body = { ...own, waiting: 0, oldestWaitingAt: null, version: '0', ...more };
-      return chain.hub.hub.answer('B2', 'hello', JSON.stringify(body));
+      return chain.hub.hub.answer('B2', 'hello', Buffer.from(JSON.stringify(body)));
     };
     const count = (sql: string) => chain.hub.rows<{ n: number }>(sql)[0]?.n ?? 0;
     return { ...chain, hello, count, mark };
   };
 
-  it('that it heard more than there is begins a new life of the feed once, and not again and again', async () => {
-    const { hub, hello } = await saying();
+  it('that it heard more than there is begins a new life of its own feed: no other branch loses its place', async () => {
+    const { hub, branches, hello, settle } = await saying();
+    await hub.order(1, 'B1');
+    await settle();
+    const place = () => branches[0].rows('SELECT epoch, mark FROM link');
+    const lives = () =>
+      hub.rows<{ hub: string; own: string | null }>(
+        "SELECT h.epoch AS hub, b.epoch AS own FROM hub h, feed_branches b WHERE branch = 'B2'",
+      )[0];
+    const before = { place: place(), hub: lives()?.hub };
+    for (let times = 0; times < 30; times++)
+      await hello({ mark: 1e9 + times, epoch: lives()?.own ?? lives()?.hub });
+    expect(lives()).toMatchObject({ hub: before.hub, own: expect.any(String) });
+    await branches[0].follower.hello();
+    await hub.publish();
+    await branches[0].follow();
+    expect(place()).toEqual(before.place);
+    expect(hub.rows("SELECT 1 FROM feed WHERE branch = 'B1' AND kind = 'snapshot-begin'")).toHaveLength(1);
+    await hub.hub.check();
+    expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toMatch(
+      /^Branch B2 says/,
+    );
+    // The branch itself, started anew, follows that life from its snapshot on.
+    await branches[1].stop();
+    await branches[1].start();
+    await hub.order(2, 'B2');
+    await settle();
+    expect(branches[1].orders()).toEqual(hub.orders('B2'));
+    expect(place()).toEqual(before.place);
+  });
+
+  it('that it heard more than there is, as another one does, begins a new life for all: the hub is an older copy', async () => {
+    const { hub, branches, hello, settle } = await saying();
+    await hub.order(1, 'B1');
+    await settle();
     const epoch = () => hub.rows<{ epoch: string }>('SELECT epoch FROM hub')[0]?.epoch;
     const before = epoch();
     await hello({ mark: 1e9 });
-    const after = epoch();
-    expect(after).not.toBe(before);
-    for (let times = 0; times < 20; times++) await hello({ mark: 1e9, epoch: after });
-    expect(epoch()).toBe(after);
+    expect(epoch()).toBe(before);
+    await branches[0].parts.mirror.write((db) => db.exec('UPDATE link SET mark = 1000'));
+    await branches[0].follower.hello();
+    expect(epoch()).not.toBe(before);
+    expect(hub.rows('SELECT 1 FROM feed_branches WHERE epoch IS NOT NULL')).toEqual([]);
+    await branches[1].stop();
+    await branches[1].start();
+    await settle();
+    expect(branches[0].orders()).toEqual(hub.orders('B1'));
   });
 
   it('on a new line each time gets a few snapshots a minute', async () => {

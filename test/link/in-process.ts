@@ -1,7 +1,11 @@
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { BranchLink, DownMessage, HubLink, Question, SupportHandler } from '../../src/link/link.ts';
-
-type Handler = (branch: string, question: Question, body: string) => Promise<string>;
+import type {
+  BranchLink,
+  DownMessage,
+  HubLink,
+  QuestionHandler,
+  SupportHandler,
+} from '../../src/link/link.ts';
 
 function down(): TillsyncError {
   return new TillsyncError('link-down', 'The link is down.');
@@ -14,7 +18,7 @@ export class InProcessServer {
   /** How many of them a branch has taken. */
   readonly #taken = new Map<string, number>();
   readonly #waiting = new Set<() => void>();
-  #handler: Handler | undefined;
+  #handler: QuestionHandler | undefined;
   readonly #support = new Map<string, SupportHandler>();
   isDown = false;
   /** Its disk takes nothing more; all else it answers. */
@@ -96,7 +100,8 @@ export class InProcessServer {
       },
       ask: async (question, body) => {
         if (this.isDown || !this.#handler) throw down();
-        const answer = await this.#handler(name, question, body);
+        const answer = await this.#handler(name, question, Buffer.from(body));
+        if (answer === undefined) throw down();
         if (this.lostAnswers > 0) {
           this.lostAnswers -= 1;
           throw down();

@@ -148,7 +148,7 @@ const FINDINGS_OF = {
   outbox: ['outbox.stuck', 'outbox.rejected', 'outbox.held'],
   hooks: ['hooks.lagging'],
   quarantine: ['quarantine'],
-  hub: ['hub.link', 'hub.server', 'hub.unassigned', 'hub.unapplied'],
+  hub: ['hub.link', 'hub.server', 'hub.misuse', 'hub.unassigned', 'hub.unapplied'],
   'hub.certificate': ['hub.certificate'],
   'platform.limits': ['platform.blocked', 'platform.forbidden'],
   'webhook.registered': ['webhook.mismatch'],

@@ -55,7 +55,7 @@ describe('the simulation notices', { timeout: 600_000 }, () => {
     let asked = 0;
     vi.spyOn(Hub.prototype, 'answer').mockImplementation(function (this: Hub, branch, question, body) {
       asked += 1;
-      const { items } = JSON.parse(body) as { items?: { u: number }[] };
+      const { items } = JSON.parse(Buffer.from(body).toString()) as { items?: { u: number }[] };
       if (question !== 'changes' || asked % 3 > 0) return answer.call(this, branch, question, body);
       return Promise.resolve(JSON.stringify({ upTo: items?.at(-1)?.u ?? 0 }));
     });

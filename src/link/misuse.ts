@@ -1,0 +1,78 @@
+import type { Clock } from '../core/time.ts';
+
+/** What a branch does when somebody else has its key: tillsync itself does none of it. */
+export type Misuse = 'questions' | 'length' | 'lives';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+
+/** From how many times within which time it is told. */
+const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string }> = {
+  questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
+  length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },
+  lives: {
+    count: 3,
+    withinMs: HOUR_MS,
+    says: 'says again and again that it heard more than the hub ever said',
+  },
+};
+/** The same of the server's place for messages, which nobody can name. */
+const PLACES = { count: 3, withinMs: HOUR_MS };
+/** So long after the last time it is still told. */
+const TOLD_FOR_MS = HOUR_MS;
+
+interface Count {
+  count: number;
+  sinceMs: number;
+  toldMs: number;
+}
+
+/** Counts what only somebody with a stolen key does, and says which branch's key it is. */
+export class MisuseWatch {
+  readonly #clock: Clock;
+  readonly #counts = new Map<string, Map<Misuse, Count>>();
+  readonly #places = noCount();
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  note(branch: string, misuse: Misuse): void {
+    const counts = this.#counts.get(branch) ?? new Map<Misuse, Count>();
+    this.#counts.set(branch, counts);
+    const count = counts.get(misuse) ?? noCount();
+    counts.set(misuse, count);
+    this.#add(count, TOLD_FROM[misuse]);
+  }
+
+  /** The server keeps messages in a new place, as after its files were deleted. */
+  notePlace(): void {
+    this.#add(this.#places, PLACES);
+  }
+
+  /** Sentences, each with the name of its branch. */
+  sentences(): string[] {
+    const isTold = ({ toldMs }: Count) => this.#clock.monotonicMs() < toldMs + TOLD_FOR_MS;
+    const found = [...this.#counts].flatMap(([branch, counts]) =>
+      [...counts]
+        .filter(([, count]) => isTold(count))
+        .map(([misuse]) => `Branch ${branch} ${TOLD_FROM[misuse].says}.`),
+    );
+    if (isTold(this.#places)) found.push('The nats-server lost its messages again and again within an hour.');
+    return found;
+  }
+
+  #add(count: Count, from: { count: number; withinMs: number }): void {
+    const nowMs = this.#clock.monotonicMs();
+    if (nowMs >= count.sinceMs + from.withinMs) {
+      count.count = 0;
+      count.sinceMs = nowMs;
+    }
+    count.count += 1;
+    if (count.count >= from.count) count.toldMs = nowMs;
+  }
+}
+
+function noCount(): Count {
+  return { count: 0, sinceMs: Number.NEGATIVE_INFINITY, toldMs: Number.NEGATIVE_INFINITY };
+}
