@@ -69,7 +69,8 @@ export class ChainPlace {
   }
 
   async invite(name: string): Promise<string> {
-    const { stdout } = await this.hub.command('branch', 'invite', name, '--json');
+    const { stdout, stderr, code } = await this.hub.command('branch', 'invite', name, '--json');
+    if (code !== 0) throw new Error(stdout + stderr);
     return (JSON.parse(stdout) as { invitation: string }).invitation;
   }
 
@@ -104,7 +105,7 @@ export class ChainPlace {
 
   /** Whether the branch has all that the hub has for it, from its first snapshot on. */
   hasCaughtUp(name: string, { storage }: BranchPlace): boolean {
-    const feed = `SELECT epoch, last_n AS n FROM hub, feed_branches WHERE branch = '${name}'`;
+    const feed = `SELECT coalesce(b.epoch, hub.epoch) AS epoch, last_n AS n FROM hub, feed_branches b WHERE branch = '${name}'`;
     const [given] = rowsOf<{ epoch: string; n: number }>(this.hub.storage, feed);
     const [taken] = rowsOf<{ epoch: string; n: number }>(storage, 'SELECT epoch, mark AS n FROM link');
     return given !== undefined && given.n > 0 && given.epoch === taken?.epoch && given.n === taken.n;
