@@ -26,6 +26,12 @@ export interface Comparison {
   ways: { label: string; perSecond: number; p50Ms: number; p99Ms: number }[];
 }
 
+/** What stands for a figure that needs a program which is not here. */
+export function leftOut(program: string, debianPackage = program): { ratio: null; detail: string } {
+  const detail = `left out: ${program} is not installed (sudo apt-get install -y ${debianPackage})`;
+  return { ratio: null, detail };
+}
+
 /** Every `test/bench/NAME.ts` that exports `run` is a bench module. */
 export interface BenchModule {
   run(options: BenchOptions): Promise<BenchResult[]>;

@@ -9,6 +9,7 @@ import {
   type Section,
   verdictOf,
 } from './bench-result.ts';
+import { has } from './http-load.ts';
 import { writeReport } from './report-file.ts';
 import { RunClock } from './run-clock.ts';
 
@@ -23,9 +24,10 @@ npm run bench -- [--quick] [--json] [--report DIRECTORY] [NAME …]
   --report DIRECTORY   also writes report.md and its plots (SVG) there
   -h, --help           this
 
-Exit codes: 0 every bound is kept, 1 something could not be measured, 2 wrong usage, 3 a bound is missed.
-Receivers are also measured with what is installed of wrk, webhook with sqlite3, and postgresql (Debian packages).
-The sizes need chromium, xz and a package (npm run package).
+Exit codes: 0 every bound is kept, 1 something could not be measured or was left out, 2 wrong usage, 3 a bound is missed.
+What needs a program that is not installed is left out, and the end of the table says so: the hub needs nats-server,
+the sizes chromium, xz and a package (npm run package). Without wrk a loader of the bench's own takes its place.
+Receivers are also measured with what is installed of webhook with sqlite3, and postgresql (Debian packages).
 
 Example: npm run bench -- --quick start mirror
 `;
@@ -130,6 +132,13 @@ function table({ date, machine, quick, sections }: Summary): string {
     }
     if (failure !== undefined) lines.push(`  FAIL  ${failure}`);
   }
+  const absent = sections.flatMap(({ results }) => results.filter(isUnmeasured));
+  for (const { name, detail } of absent) lines.push('', `${name}: ${detail}`);
+  if (!has('wrk'))
+    lines.push(
+      '',
+      'wrk is not installed (sudo apt-get install -y wrk): receivers were measured by a slower loader',
+    );
   lines.push('', `${kept} of ${judged} bounds kept`);
   return `${lines.join('\n')}\n`;
 }

@@ -8,7 +8,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { startDaemon } from '../../src/daemon/daemon.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 import { openWorkplace, ROOT, SECRET } from '../support/workplace.ts';
-import type { BenchOptions, BenchResult } from './bench-result.ts';
+import { type BenchOptions, type BenchResult, leftOut } from './bench-result.ts';
 import { has } from './http-load.ts';
 
 const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -23,7 +23,7 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
 
 async function measureFirstPaint({ progress }: BenchOptions): Promise<BenchResult> {
   const result = { name: "the page's first paint, in kB", bound: '<= 100' };
-  if (!existsSync(CHROMIUM)) return { ...result, ratio: null, detail: 'skipped: chromium not installed' };
+  if (!existsSync(CHROMIUM)) return { ...result, ...leftOut('chromium') };
   progress('the page in Chromium');
   const place = await openWorkplace(7);
   const { config, refreshToken } = place;
@@ -67,8 +67,8 @@ function measurePackage({ progress }: BenchOptions): BenchResult {
     .filter((name) => name.endsWith(`_${thisTarget().debian}.deb`))
     .map((name) => ({ name, ...pick(statSync(path.join(dist, name))) }))
     .sort((a, b) => b.mtimeMs - a.mtimeMs)[0];
-  if (!newest) return { ...result, ratio: null, detail: 'skipped: no dist/*.deb (npm run package)' };
-  if (!has('xz')) return { ...result, ratio: null, detail: 'skipped: xz not installed' };
+  if (!newest) return { ...result, ratio: null, detail: 'left out: no dist/*.deb (npm run package)' };
+  if (!has('xz')) return { ...result, ...leftOut('xz', 'xz-utils') };
   progress('packing Node alone, for the size of the package');
   const node = path.join(ROOT, 'node_modules/.bin/node');
   const nodeBytes = execFileSync('xz', ['-T1', '-c', node], { maxBuffer: 1024 * MEBIBYTE }).length;
