@@ -1,7 +1,9 @@
 import { defineConfig } from 'vitest/config';
+import { limitMs, shared } from './test/support/shared-config.ts';
 
 export default defineConfig({
   test: {
+    ...shared,
     include: ['test/**/*.test.ts'],
     exclude: [
       'test/integration/**',
@@ -17,7 +19,8 @@ export default defineConfig({
     isolate: false,
     // Vitest leaves one of two cores idle by itself; many tests wait for a process or the disk.
     maxWorkers: 3,
-    testTimeout: 20_000,
-    hookTimeout: 20_000,
+    testTimeout: limitMs(20_000),
+    hookTimeout: limitMs(20_000),
+    expect: { poll: { timeout: limitMs(1_000) } },
   },
 });

@@ -13,6 +13,7 @@ import { WAITING_MAX } from '../../src/outbox/batch.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { fillLine } from '../outbox/waiting-line.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { SEED } from '../support/seed.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
 
 const EVENTS = `SELECT order_id, status, previous_status, source, observed_at FROM order_events e
@@ -591,7 +592,6 @@ describe('what goes up', () => {
 });
 
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
-const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
 const STATUSES = ['pending', 'payment-approved', 'inProcess', 'ready', 'dispatched'];
 
 describe('whatever happens in between', () => {

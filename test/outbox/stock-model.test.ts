@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { seededRandom } from '../support/fake-clock.ts';
+import { SEED } from '../support/seed.ts';
 import { PLATFORMS, StockModel } from './stock-model.ts';
 
 const STEPS = 200;
 const REST_EVERY = 8;
 const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
-const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
 
 /** `TILLSYNC_RUNS` makes it longer, `TILLSYNC_SEED` has other walks. */
 it.each(PLATFORMS)(

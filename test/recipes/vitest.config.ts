@@ -1,12 +1,15 @@
 import { defineConfig } from 'vitest/config';
+import { limitMs, shared } from '../support/shared-config.ts';
 
 /** `npm run test:recipes`: what the docs link, with the compilers and proxies of this machine. */
 export default defineConfig({
   test: {
+    ...shared,
     include: ['test/recipes/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    testTimeout: limitMs(60_000),
+    hookTimeout: limitMs(60_000),
+    expect: { poll: { timeout: limitMs(1_000) } },
   },
 });

@@ -120,7 +120,8 @@ export async function openWorkplace(
 }
 
 /** Waits until `condition` holds, looking often; fails with `what` after the deadline. */
-export async function until(what: string, condition: () => boolean | Promise<boolean>, deadlineMs = 15_000) {
+export async function until(what: string, condition: () => boolean | Promise<boolean>, quietMs = 15_000) {
+  const deadlineMs = quietMs * Number(process.env.TILLSYNC_SLOW ?? 1);
   const endMs = performance.now() + deadlineMs;
   while (!(await condition())) {
     if (performance.now() > endMs) throw new Error(`Waited ${deadlineMs} ms in vain until ${what}`);

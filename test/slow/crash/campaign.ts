@@ -1,5 +1,6 @@
 import type { Random } from '../../../src/core/time.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
+import { SEED } from '../../support/seed.ts';
 import { type Crash, CrashStore } from './crash-store.ts';
 import type { Program } from './daemon-life.ts';
 import { FIRST_POINTS, KILL_POINTS, type KillPoint, UPGRADE_POINTS } from './kill-points.ts';
@@ -23,7 +24,6 @@ export interface Tally {
   refreshes: number;
 }
 
-export const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
 export const ROUNDS = Number(process.env.TILLSYNC_ROUNDS ?? 40);
 
 const ROUNDS_OF_A_STORE = 10;

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describe as described, ROUNDS, runCampaign, SEED } from './campaign.ts';
+import { SEED } from '../../support/seed.ts';
+import { describe as described, ROUNDS, runCampaign } from './campaign.ts';
 import { buildProgram, type Program } from './daemon-life.ts';
 import { FIRST_POINTS, KILL_POINTS, UPGRADE_POINTS } from './kill-points.ts';
 

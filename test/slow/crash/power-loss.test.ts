@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { describe as described, ROUNDS, runCampaign, SEED } from './campaign.ts';
+import { SEED } from '../../support/seed.ts';
+import { describe as described, ROUNDS, runCampaign } from './campaign.ts';
 import { buildProgram, type Program } from './daemon-life.ts';
 
 const CUTS = Math.ceil(ROUNDS / 5);

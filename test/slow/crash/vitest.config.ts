@@ -1,4 +1,5 @@
 import { defineConfig } from 'vitest/config';
+import { limitMs, shared } from '../../support/shared-config.ts';
 
 /**
  * `npm run test:crash`: kills and power cuts, again and again. `TILLSYNC_ROUNDS` (default 40; a fifth of them power
@@ -7,10 +8,12 @@ import { defineConfig } from 'vitest/config';
  */
 export default defineConfig({
   test: {
+    ...shared,
     include: ['test/slow/crash/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 7_200_000,
-    hookTimeout: 60_000,
+    testTimeout: limitMs(7_200_000),
+    hookTimeout: limitMs(60_000),
+    expect: { poll: { timeout: limitMs(1_000) } },
   },
 });

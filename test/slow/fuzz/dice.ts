@@ -1,7 +1,7 @@
 import { seededRandom } from '../../support/fake-clock.ts';
 
-/** Another one each day, so that days add up; printed by whatever fails. */
-export const SEED = Number(process.env.TILLSYNC_SEED ?? Math.floor(Date.now() / 86_400_000));
+export { SEED } from '../../support/seed.ts';
+
 const FACTOR = Number(process.env.TILLSYNC_FUZZ_RUNS ?? 1);
 
 /** So many rounds, times `TILLSYNC_FUZZ_RUNS`. */

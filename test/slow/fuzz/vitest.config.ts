@@ -1,8 +1,9 @@
 import { defineConfig } from 'vitest/config';
+import { limitMs, shared } from '../../support/shared-config.ts';
 
 /**
- * `npm run test:fuzz`: hostile input of every kind, about a minute. `TILLSYNC_SEED` repeats a run (each prints its
- * own; it changes with the day), `TILLSYNC_FUZZ_RUNS` multiplies the rounds (default 1).
+ * `npm run test:fuzz`: hostile input of every kind, about a minute. `TILLSYNC_SEED=random` makes another
+ * run (each prints its seed), `TILLSYNC_FUZZ_RUNS` multiplies the rounds (default 1).
  *
  * Each of these, put into a copy of the sources, is found:
  *   callbacks: a doubled secret is let in; so is one in another case; bytes that are no UTF-8 are patched; a whole number
@@ -17,10 +18,12 @@ import { defineConfig } from 'vitest/config';
  */
 export default defineConfig({
   test: {
+    ...shared,
     include: ['test/slow/fuzz/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 3_600_000,
-    hookTimeout: 60_000,
+    testTimeout: limitMs(3_600_000),
+    hookTimeout: limitMs(60_000),
+    expect: { poll: { timeout: limitMs(1_000) } },
   },
 });

@@ -8,13 +8,13 @@ import { percentile } from '../../bench/mirror-samples.ts';
 import { type Child, outputOf, packagedProgram, startNode, stopChild } from '../../bench/packaged-program.ts';
 import { rowsOf } from '../../faults/support/fault-place.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
+import { SEED } from '../../support/seed.ts';
 import { openWorkplace, until, type Workplace } from '../../support/workplace.ts';
 import { BusyStore, HAND_OVER_ITEMS } from './busy-store.ts';
 import { ProcessWatch } from './process-watch.ts';
 import { StreamReader, startSqlReader } from './readers.ts';
 
 const SECONDS = Number(process.env.TILLSYNC_LOAD_SECONDS ?? 30);
-const SEED = Number(process.env.TILLSYNC_SEED ?? 1);
 /** As the document states them. */
 const TRUE_LIMITS: PlatformLimits = {
   endpointIntervalMs: 1_000,

@@ -15,9 +15,7 @@ const SYSTEMS = SUITES.map((suite) => ({
 }));
 for (const { suite, root } of SYSTEMS) {
   if (!root) {
-    console.warn(
-      `Not tested: arm64 on ${suite}. It takes root and: apt install mmdebstrap arch-test qemu-user-static`,
-    );
+    it.skip(`arm64 on ${suite}: takes root and apt-get install -y mmdebstrap arch-test qemu-user-static`);
   }
 }
 

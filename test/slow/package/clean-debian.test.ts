@@ -9,9 +9,7 @@ const SYSTEMS = [
 ];
 for (const { name, root } of SYSTEMS) {
   if (!root) {
-    console.warn(
-      `Not tested on a clean ${name}: mmdebstrap or its mirror is missing (apt-get install -y mmdebstrap).`,
-    );
+    it.skip(`a clean ${name}: mmdebstrap or its mirror is missing (apt-get install -y mmdebstrap)`);
   }
 }
 

@@ -24,9 +24,7 @@ const SYSTEMS = (['bookworm', 'trixie'] as Suite[]).map((suite) => ({
 }));
 const TRIED = SYSTEMS.filter(({ root, debian }) => root && !Object.values(debian).flat().includes(undefined));
 for (const { suite } of SYSTEMS.filter((system) => !TRIED.includes(system))) {
-  console.warn(
-    `Not tested: a hub on ${suite}. mmdebstrap, Debian's mirror or its nats-server cannot be had.`,
-  );
+  it.skip(`a hub on ${suite}: mmdebstrap, Debian's mirror or its nats-server cannot be had`);
 }
 
 /** The block of docs/chain.md that begins with a line. */

@@ -1,12 +1,15 @@
 import { defineConfig } from 'vitest/config';
+import { limitMs, shared } from '../../support/shared-config.ts';
 
 /** `npm run test:package`: as root on a Debian machine, after `npm run package`. */
 export default defineConfig({
   test: {
+    ...shared,
     include: ['test/slow/package/*.test.ts'],
     pool: 'forks',
     fileParallelism: false,
-    testTimeout: 180_000,
-    hookTimeout: 180_000,
+    testTimeout: limitMs(180_000),
+    hookTimeout: limitMs(180_000),
+    expect: { poll: { timeout: limitMs(1_000) } },
   },
 });

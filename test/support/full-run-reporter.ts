@@ -1,0 +1,70 @@
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import type { Reporter, TestModule, Vitest } from 'vitest/node';
+import { MAY_BE_SKIPPED } from '../may-be-skipped.ts';
+
+const PACKAGES = path.resolve(import.meta.dirname, '../../.ci/packages');
+
+interface Skipped {
+  file: string;
+  title: string;
+}
+
+/**
+ * Says the seed at the head of a run and which tests were skipped at its end. With `TILLSYNC_FULL=1`, as in `.ci/run`, a
+ * skipped test that test/may-be-skipped.ts does not name fails the run.
+ */
+export class FullRunReporter implements Reporter {
+  #vitest: Vitest | undefined;
+
+  onInit(vitest: Vitest): void {
+    this.#vitest = vitest;
+    const { TILLSYNC_SEED: seed, TILLSYNC_SLOW: slow } = process.env;
+    vitest.logger.log(
+      `TILLSYNC_SEED=${seed} repeats this run; time limits are those of a quiet machine × ${slow}`,
+    );
+  }
+
+  onTestRunEnd(modules: readonly TestModule[]): void {
+    const vitest = this.#vitest;
+    // Whoever runs some tests by their titles skips the others.
+    if (!vitest || vitest.config.testNamePattern !== undefined) return;
+    const skipped = modules.flatMap((module) =>
+      [...module.children.allTests('skipped')].map(({ fullName }) => ({
+        file: path.relative(vitest.config.root, module.moduleId),
+        title: fullName,
+      })),
+    );
+    const unexpected = skipped.filter((test) => !mayBeSkipped(test));
+    const log = (line: string) => vitest.logger.log(line);
+    log(
+      `${skipped.length} tests skipped, ${unexpected.length} of them without a reason in test/may-be-skipped.ts`,
+    );
+    if (unexpected.length === 0) return;
+    for (const { file, title } of unexpected.slice(0, 50)) log(`  skipped: ${file} > ${title}`);
+    if (process.geteuid?.() !== 0) log('This run is not by root; some tests need root.');
+    const missing = missingPackages();
+    if (missing.length > 0) log(`Missing here: apt-get install -y ${missing.join(' ')}`);
+    if (process.env.TILLSYNC_FULL !== '1') return;
+    log('FAIL: not a full run, because of the skipped tests above.');
+    process.exitCode = 1;
+  }
+}
+
+export function mayBeSkipped({ file, title }: Skipped): boolean {
+  return MAY_BE_SKIPPED.some((each) => each.file === file && each.title.test(title));
+}
+
+/** The Debian packages of `.ci/packages` that are not installed here. */
+function missingPackages(): string[] {
+  const lines = readFileSync(PACKAGES, 'utf8').split('\n');
+  const wanted = lines.filter((line) => /^[a-z]+:/.test(line)).flatMap((line) => line.split(/\s+/).slice(1));
+  const names = [...new Set(wanted)].filter((name) => name !== '');
+  // One line for each: its name, for some packages with the architecture, and the version where it is installed.
+  const { stdout } = spawnSync('dpkg-query', ['-W', ...names], { encoding: 'utf8' });
+  const installed = new Set(
+    (stdout ?? '').split('\n').flatMap((line) => /^([^:\t]+).*\t./.exec(line)?.[1] ?? []),
+  );
+  return names.filter((name) => !installed.has(name));
+}

@@ -1,0 +1,20 @@
+import { FullRunReporter } from './full-run-reporter.ts';
+import { readSeed, readSlowness } from './run-settings.ts';
+
+/** Worker processes inherit both, so that all tests of a run have one seed and one measure of time. */
+try {
+  process.env.TILLSYNC_SEED = String(readSeed(process.env.TILLSYNC_SEED));
+  process.env.TILLSYNC_SLOW = String(readSlowness(process.env.TILLSYNC_SLOW));
+} catch (error) {
+  process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
+  process.exit(2);
+}
+
+/** A time limit of a test for this machine: the one given is that of a quiet machine with two cores. */
+export const limitMs = (quietMs: number): number => Math.round(quietMs * Number(process.env.TILLSYNC_SLOW));
+
+/** What the Vitest configuration of every tier has. */
+export const shared = {
+  setupFiles: [`${import.meta.dirname}/seed.ts`],
+  reporters: ['default', new FullRunReporter()],
+};
