@@ -92,7 +92,7 @@ async function takeItems(
   items: readonly (ItemPlace & HandedOver)[],
   origin: string,
 ): Promise<{ text: string; status: number; error?: TillsyncError }> {
-  const zeros = await outbox.zeroHold(readable(items));
+  const zeros = await outbox.zeroHolds(readable(items));
   const tally = { total: items.length, pending: 0, held: 0, rejected: 0 };
   const results: string[] = [];
   const answer = (status: number, more: object) => ({

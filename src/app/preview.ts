@@ -11,6 +11,7 @@ import {
   type Target,
 } from '../outbox/change.ts';
 import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
+import type { ZeroHolds } from '../outbox/intake.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
 import { lessSafety, unsettledStocks } from '../outbox/stock-ledger.ts';
 import type { Stores } from '../outbox/stores.ts';
@@ -54,9 +55,9 @@ export async function previewChanges<T extends Change>(
   hold: GuardReason | undefined,
 ): Promise<Preview<T>[]> {
   const { stores, outbox, config } = parts;
-  const zeroHold = await outbox.zeroHold(lines);
+  const zeroHolds = await outbox.zeroHolds(lines);
   return stores.read((at) => {
-    const judge = new Judge(at, config, { hold, zeroHold });
+    const judge = new Judge(at, config, { hold, zeroHolds });
     return placed(at, lines).map((place) => {
       const { line, target } = place;
       const verdict = judge.verdict(place);
@@ -85,7 +86,7 @@ function placed<T extends Change>({ intake }: Stores, lines: readonly T[]): Plac
 class Judge {
   readonly #at: Stores;
   readonly #config: Parts['config'];
-  readonly #holds: { hold: GuardReason | undefined; zeroHold: GuardReason | undefined };
+  readonly #holds: { hold: GuardReason | undefined; zeroHolds: ZeroHolds };
   readonly #values: MirrorValues;
   readonly #unsettled: ReadonlySet<string>;
   readonly #safetyOf: (sku: string | null, subsidiaryId: string | null) => number;
@@ -93,7 +94,7 @@ class Judge {
   constructor(
     at: Stores,
     config: Parts['config'],
-    holds: { hold: GuardReason | undefined; zeroHold: GuardReason | undefined },
+    holds: { hold: GuardReason | undefined; zeroHolds: ZeroHolds },
   ) {
     this.#at = at;
     this.#config = config;
@@ -142,7 +143,8 @@ class Judge {
     // Judged once it is found.
     if (resolution.state === 'needs-read') return undefined;
     if (line.kind === 'stock') {
-      return values.qty === 0 && !this.#values.isZero(sku, subsidiaryId) ? this.#holds.zeroHold : undefined;
+      const isFresh = values.qty === 0 && !this.#values.isZero(sku, subsidiaryId);
+      return isFresh ? this.#holds.zeroHolds.get(subsidiaryId ?? '') : undefined;
     }
     if (values.price === undefined || sku === null) return undefined;
     return guardPrice(this.#values.priceOf(sku), values.price, this.#config.guard);

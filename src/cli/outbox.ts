@@ -171,18 +171,29 @@ function rejectedIds(outbox: Outbox): number[] {
   }
 }
 
+const GUARDS = ['zero-items', 'price-factor', 'missing-share', 'restored'] as const;
+
 const drop = command({
   description: 'Give up changes that wait, are held or were rejected',
-  examples: ['outbox drop 1204', 'outbox drop 1204 1207 --json'],
-  argument: ['<changes...>', 'as in `outbox list`'],
+  examples: ['outbox drop 1204 1207', 'outbox drop --guard zero-items'],
+  argument: ['[changes...]', 'as in `outbox list`'],
+  options: { '--guard <guard>': choice('every change that this guard rail holds', GUARDS) },
   async run(call) {
+    const { guard } = call.options;
     const ids = changeIds(call.argument);
-    return withParts(call, ({ parts: { outbox } }) =>
-      decideEach(call, ids, async (changeId) => {
+    if ((ids.length === 0) === (guard === undefined)) {
+      throw new TillsyncError('usage', 'Name changes by their ids, or a guard rail with --guard.');
+    }
+    return withParts(call, async ({ parts: { outbox } }) => {
+      if (guard !== undefined) {
+        const dropped = await outbox.dropHeld(guard, call.cli.who);
+        return { json: { dropped }, text: `${counted(dropped, 'change')} dropped.\n` };
+      }
+      return decideEach(call, ids, async (changeId) => {
         await outbox.drop(changeId, call.cli.who);
         return `Change ${changeId} was dropped.`;
-      }),
-    );
+      });
+    });
   },
 });
 
@@ -191,12 +202,7 @@ const release = command({
   examples: ['outbox release 1204 1207', 'outbox release --guard missing-share', 'outbox release --all'],
   argument: ['[changes...]', 'as in `outbox list --state held`'],
   options: {
-    '--guard <guard>': choice('every change that this guard rail holds', [
-      'zero-items',
-      'price-factor',
-      'missing-share',
-      'restored',
-    ]),
+    '--guard <guard>': choice('every change that this guard rail holds', GUARDS),
     '--all': 'every held change',
   },
   async run(call) {

@@ -85,7 +85,7 @@ function asBranch(config: Config): Config {
     ...config,
     webhook: { ...config.webhook, enabled: false },
     stock: { ...config.stock, holdBackUnbooked: false },
-    guard: { ...config.guard, zeroItemsMax: 0, priceFactorMax: 0, missingShareMax: 0 },
+    guard: { ...config.guard, zeroItemsMax: 0, zeroShareMax: 0, priceFactorMax: 0, missingShareMax: 0 },
   };
 }
 

@@ -239,6 +239,11 @@ export const FILE = z.object({
         100,
         'So many stocks may go to zero within the window.',
       ),
+      zeroShareMax: key(
+        value.decimal(0, 1),
+        0.3,
+        'Share, from 0 to 1, of the stocks above zero of a branch that may go to zero within the window. It speaks from ten zeros on.',
+      ),
       zeroItemsWindowMs: key(value.duration(SECOND, DAY), '10m', 'The length of that window.'),
       priceFactorMax: key(
         value.decimal(0, 1_000_000),

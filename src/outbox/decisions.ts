@@ -53,6 +53,15 @@ export class OutboxDecisions {
     });
   }
 
+  /** Gives up the changes that a guard rail holds. Returns how many. */
+  dropHeld(guard: Guard): number {
+    return this.#sql.transaction(() => {
+      const held = this.#queue.all("WHERE state = 'pending' AND held_guard = ?", guard);
+      for (const { changeId } of held) this.drop(changeId);
+      return held.length;
+    });
+  }
+
   /** Gives up a change that waits, is held by a guard or was rejected. One that is under way cannot be called back. */
   drop(changeId: number): void {
     this.#sql.transaction(() => {

@@ -1,3 +1,5 @@
+import { asTyped } from '../core/errors.ts';
+
 /**
  * Which guard rail holds a change back for a person; also the value of `outbox.held_guard`. `restored`: it had not
  * been sent when a backup was made that was restored since.
@@ -10,6 +12,8 @@ export interface GuardSettings {
   zeroItemsMax: number;
   /** `guard.zero_items_window`: the length of that window. */
   zeroItemsWindowMs: number;
+  /** `guard.zero_share_max`: share (0 to 1) of the stocks above zero of a branch that may go to zero within the window. */
+  zeroShareMax: number;
   /** `guard.price_factor_max`: how many times higher or lower a price may become at once. */
   priceFactorMax: number;
   /** `guard.missing_share_max`: share (0 to 1) of the known stock that a full inventory may lack. */
@@ -18,6 +22,7 @@ export interface GuardSettings {
 
 export const GUARDS_OFF: GuardSettings = {
   zeroItemsMax: 0,
+  zeroShareMax: 0,
   zeroItemsWindowMs: 600_000,
   priceFactorMax: 0,
   missingShareMax: 0,
@@ -28,6 +33,16 @@ export interface GuardReason {
   guard: Guard;
   /** For the person who decides. */
   message: string;
+}
+
+/** So few stocks at zero are no share of anything: the last ones of the day go like that. */
+export const ZERO_SHARE_FROM = 10;
+
+const RELEASE_ZEROS =
+  'Let them go with: {tillsync} outbox release --guard zero-items; give them up with: {tillsync} outbox drop --guard zero-items';
+
+function heldZeros(why: string): string {
+  return asTyped(`${why} ${RELEASE_ZEROS}`);
 }
 
 /**
@@ -43,7 +58,31 @@ export function guardZeroItems(
   if (zeroItemsMax === 0 || total <= zeroItemsMax) return undefined;
   return {
     guard: 'zero-items',
-    message: `${total} stocks would go to zero at once; ${zeroItemsMax} are allowed (guard.zero_items_max).`,
+    message: heldZeros(
+      `${total} stocks would go to zero at once; ${zeroItemsMax} are allowed (guard.zero_items_max).`,
+    ),
+  };
+}
+
+/** How many stocks above zero a branch must have for so many zeros to be allowed; undefined: any number is enough. */
+export function aboveZeroNeeded(zeros: number, { zeroShareMax }: GuardSettings): number | undefined {
+  if (zeroShareMax === 0 || zeros < ZERO_SHARE_FROM) return undefined;
+  return Math.ceil(Number((zeros / zeroShareMax).toFixed(9)));
+}
+
+/** Holds stocks of a branch that go to zero when they are too large a share of those above zero. */
+export function guardZeroShare(
+  { branch, zeros, aboveZero }: { branch: string; zeros: number; aboveZero: number },
+  settings: GuardSettings,
+): GuardReason | undefined {
+  const needed = aboveZeroNeeded(zeros, settings);
+  if (needed === undefined || aboveZero >= needed) return undefined;
+  const percent = Number((100 * settings.zeroShareMax).toFixed(2));
+  return {
+    guard: 'zero-items',
+    message: heldZeros(
+      `${zeros} of ${aboveZero} stocks above zero in branch ${branch} would go to zero at once; ${percent} % are allowed (guard.zero_share_max).`,
+    ),
   };
 }
 

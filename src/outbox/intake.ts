@@ -20,7 +20,14 @@ import {
   type StockChange,
   type Target,
 } from './change.ts';
-import { type GuardReason, type GuardSettings, guardPrice, guardZeroItems } from './guard-rails.ts';
+import {
+  aboveZeroNeeded,
+  type GuardReason,
+  type GuardSettings,
+  guardPrice,
+  guardZeroItems,
+  guardZeroShare,
+} from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import { type AckResult, Reservations } from './reservations.ts';
@@ -35,6 +42,12 @@ export interface OutboxIntakeOptions {
   ownName?: string | undefined;
 }
 
+/** By branch, `''` where it is not known: why its stocks may not go to zero. */
+export type ZeroHolds = ReadonlyMap<string, GuardReason>;
+
+/** How many stocks would go to zero in each branch. */
+export type ZerosByBranch = ReadonlyMap<string, number>;
+
 export interface AcceptOptions {
   source: ChangeSource;
   /** Who hands it over, where more is known than the way in. */
@@ -43,10 +56,10 @@ export interface AcceptOptions {
   /** Holds the whole hand-over, such as an inventory that lacks too much. */
   hold?: GuardReason | undefined;
   /**
-   * Holds every stock that goes to zero: for one part of a hand-over that, taken as a whole, takes too many to
-   * zero (`holdFor`).
+   * Holds the stocks that go to zero: for one part of a hand-over that, taken as a whole, takes too many to
+   * zero (`holdsFor`).
    */
-  zeroHold?: GuardReason | undefined;
+  zeroHolds?: ZeroHolds | undefined;
   /** Newest event of the order feed when it was handed over, where that was not now. */
   asOfSeq?: number;
   /** Whose turn changes go by that name no branch. */
@@ -131,16 +144,16 @@ export class OutboxIntake {
       const placed = options.whenFull === undefined ? all : all.slice(0, this.#fitting(all, options));
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
-      const { source, origin = source, asOfSeq = this.#reservations.newestSeq, zeroHold, guards } = options;
+      const { source, origin = source, asOfSeq = this.#reservations.newestSeq, guards } = options;
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
       // What another branch with a tillsync of its own sold out says nothing of this one's.
       const within = first && options.branch !== undefined ? this.#branchOf(first, options) : undefined;
-      const hold = first && (zeroHold ?? this.holdFor(fresh.size, guards, within));
+      const holds = options.zeroHolds ?? this.holdsFor(byBranch(fresh.values()), guards, within);
       for (const each of zeros) {
         each.zeroedAt = createdAt;
-        each.hold = hold;
+        each.hold = holds.get(each.target.subsidiaryId ?? '');
       }
       return placed.map((each, i) => {
         const { kind, reference = null } = each.item;
@@ -205,19 +218,49 @@ export class OutboxIntake {
     return target.subsidiaryId ?? ofName ?? options.branch ?? branches.onlyId ?? '';
   }
 
-  /** Targets of the stocks among `items` that would go to zero and are not there yet. Writes nothing. */
-  freshZeros(items: readonly HandedOver[]): string[] {
-    return [...this.#freshZeros(items.map((item) => this.#placed(item))).keys()];
+  /** Targets of the stocks among `items` that would go to zero and are not there yet, with their branches. Writes nothing. */
+  freshZeros(items: readonly HandedOver[]): Map<string, string> {
+    const fresh = this.#freshZeros(items.map((item) => this.#placed(item)));
+    return new Map([...fresh].map(([target, [first]]) => [target, first?.target.subsidiaryId ?? '']));
   }
 
-  /** Why so many stocks at once may not go to zero, beside those before; undefined: they may. `branch`: of it alone. */
-  holdFor(freshZeros: number, guards: GuardSettings, branch?: string): GuardReason | undefined {
-    if (guards.zeroItemsMax === 0 || freshZeros === 0) return undefined;
-    const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
+  /** Why so many stocks at once may not go to zero, beside those before. `within`: the number is counted of this branch alone. */
+  holdsFor(zeros: ZerosByBranch, guards: GuardSettings, within?: string): ZeroHolds {
+    const holds = new Map<string, GuardReason>();
+    if (zeros.size === 0) return holds;
+    const inHandOver = [...zeros.values()].reduce((sum, each) => sum + each, 0);
+    const withinWindow = guards.zeroItemsMax === 0 ? 0 : this.#zeroedWithin(guards, within);
+    const ofAll = guardZeroItems({ inHandOver, withinWindow }, guards);
+    for (const [branch, count] of zeros) {
+      const hold = ofAll ?? (branch === '' ? undefined : this.#shareHold(branch, count, guards));
+      if (hold) holds.set(branch, hold);
+    }
+    return holds;
+  }
+
+  /** How many stocks were set to zero within the window, of one branch or of all. */
+  #zeroedWithin({ zeroItemsWindowMs }: GuardSettings, branch?: string): number {
+    const since = isoUtc(this.#options.clock.nowMs() - zeroItemsWindowMs);
     const zeroed =
       'SELECT count(*) FROM outbox WHERE zeroed_at >= @since AND held_guard IS NULL AND branch = coalesce(@branch, branch)';
-    const withinWindow = this.#sql.value(zeroed, { since, branch: branch ?? null }) ?? 0;
-    return guardZeroItems({ inHandOver: freshZeros, withinWindow }, guards);
+    return this.#sql.value(zeroed, { since, branch: branch ?? null }) ?? 0;
+  }
+
+  #shareHold(branch: string, inHandOver: number, guards: GuardSettings): GuardReason | undefined {
+    if (guards.zeroShareMax === 0) return undefined;
+    const zeros = inHandOver + this.#zeroedWithin(guards, branch);
+    const needed = aboveZeroNeeded(zeros, guards);
+    if (needed === undefined) return undefined;
+    const since = isoUtc(this.#options.clock.nowMs() - guards.zeroItemsWindowMs);
+    // What went to zero within the window was above it before.
+    const gone = `SELECT count(*) FROM outbox o JOIN stocks s ON s.sku = o.sku AND s.subsidiary_id = o.subsidiary_id
+      WHERE o.zeroed_at >= @since AND o.held_guard IS NULL AND o.branch = @branch AND CAST(s.qty AS REAL) <= 0`;
+    const goneQty = this.#sql.value(gone, { since, branch }) ?? 0;
+    // No further than is needed: a branch may have 100,000 stocks.
+    const above =
+      'SELECT count(*) FROM (SELECT 1 FROM stocks WHERE subsidiary_id = ? AND CAST(qty AS REAL) > 0 LIMIT ?)';
+    const aboveZero = goneQty + (this.#sql.value<number>(above, branch, needed) ?? 0);
+    return guardZeroShare({ branch, zeros, aboveZero }, guards);
   }
 
   #take(
@@ -275,7 +318,9 @@ export class OutboxIntake {
       return { hold: this.#judgePrice(body, sku, guards), zeroedAt };
     }
     const within = this.#options.branches.areApart ? (subsidiaryId ?? undefined) : undefined;
-    return { hold: this.holdFor(1, guards, within), zeroedAt: this.#now() };
+    const branch = subsidiaryId ?? '';
+    const hold = this.holdsFor(new Map([[branch, 1]]), guards, within).get(branch);
+    return { hold, zeroedAt: this.#now() };
   }
 
   /**
@@ -308,6 +353,15 @@ export class OutboxIntake {
   #now(): string {
     return isoUtc(this.#options.clock.nowMs());
   }
+}
+
+function byBranch(fresh: Iterable<readonly Placed[]>): ZerosByBranch {
+  const zeros = new Map<string, number>();
+  for (const [first] of fresh) {
+    const branch = first?.target.subsidiaryId ?? '';
+    zeros.set(branch, (zeros.get(branch) ?? 0) + 1);
+  }
+  return zeros;
 }
 
 /** The change in the platform's item shape, named by `address`. */

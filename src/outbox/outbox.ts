@@ -4,7 +4,7 @@ import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
 import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
-import { type Acceptance, UNREADABLE } from './intake.ts';
+import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { AckResult } from './reservations.ts';
 import type { MirrorStores, Stores } from './stores.ts';
@@ -47,13 +47,13 @@ export class Outbox {
   async take(
     items: readonly HandedOver[],
     source: ChangeSource,
-    how: { origin?: string; all?: GuardReason | undefined; zeros?: GuardReason | undefined } = {},
+    how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack } = this.#options;
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
-      const { origin, all: hold, zeros: zeroHold } = how;
-      return intake.accept(items, { source, origin, guards, hold, zeroHold, whenFull: 'refuse' });
+      const { origin, all: hold, zeros: zeroHolds } = how;
+      return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull: 'refuse' });
     });
     this.queued();
     return accepted;
@@ -75,7 +75,7 @@ export class Outbox {
     } = {},
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress, makeRoom, ...more } = how;
-    const zeros = items.length > PART ? await this.zeroHold(items) : undefined;
+    const zeros = items.length > PART ? await this.zeroHolds(items) : undefined;
     const accepted: Acceptance[] = [];
     let waitedFor = 0;
     while (accepted.length < items.length) {
@@ -93,18 +93,20 @@ export class Outbox {
   }
 
   /** Why the stocks that go to zero would be held, were all of `items` handed over at once. */
-  async zeroHold(items: readonly HandedOver[]): Promise<GuardReason | undefined> {
+  async zeroHolds(items: readonly HandedOver[]): Promise<ZeroHolds> {
     const { stores, guards } = this.#options;
-    if (guards.zeroItemsMax === 0) return undefined;
     const zeros = items.filter((item) => item.kind === 'stock' && 'change' in item && item.change.qty === 0);
-    const targets = new Set<string>();
+    const branchOf = new Map<string, string>();
     for (let start = 0; start < zeros.length; start += PART) {
       const part = zeros.slice(start, start + PART);
-      for (const target of stores.read(({ intake }) => intake.freshZeros(part))) targets.add(target);
+      const fresh = stores.read(({ intake }) => intake.freshZeros(part));
+      for (const [target, branch] of fresh) branchOf.set(target, branch);
       // Whoever else waits goes first.
       await setImmediate();
     }
-    return stores.read(({ intake }) => intake.holdFor(targets.size, guards));
+    const count = new Map<string, number>();
+    for (const branch of branchOf.values()) count.set(branch, (count.get(branch) ?? 0) + 1);
+    return stores.read(({ intake }) => intake.holdsFor(count, guards));
   }
 
   /** Takes in what orders took, so that what is read of stocks is up to date. */
@@ -158,6 +160,16 @@ export class Outbox {
     return this.#decide('outbox.drop', by, changeId, ({ decisions }) => {
       decisions.drop(changeId);
       return undefined;
+    });
+  }
+
+  /** Gives up the changes that a guard rail holds; returns how many. */
+  dropHeld(guard: Guard, who: string): Promise<number> {
+    return this.#options.stores.write(({ decisions, audit }) => {
+      const count = decisions.dropHeld(guard);
+      const deed = { subject: `guard ${guard}`, detail: counted(count, 'change') };
+      if (count > 0) audit.note({ who, action: 'outbox.drop', ...deed });
+      return count;
     });
   }
 

@@ -209,7 +209,7 @@ function memoryOutbox(
   let nextId = 1;
   const get = (changeId: number) => state.changes.find((change) => change.changeId === changeId);
   return {
-    zeroHold: async () => undefined,
+    zeroHolds: async () => new Map(),
     async take(items: HandedOver[]) {
       state.taken.push(items);
       if (state.take) return state.take(items);

@@ -22,7 +22,13 @@ const limits = {
 };
 const outbox = new Outbox({
   stores,
-  guards: { zeroItemsMax: 100, zeroItemsWindowMs: 600_000, priceFactorMax: 10, missingShareMax: 0.5 },
+  guards: {
+    zeroItemsMax: 100,
+    zeroShareMax: 0.3,
+    zeroItemsWindowMs: 600_000,
+    priceFactorMax: 10,
+    missingShareMax: 0.5,
+  },
   holdBack: true,
 });
 const server = createLocalServer({

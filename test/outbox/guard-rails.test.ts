@@ -5,6 +5,7 @@ import {
   guardMissing,
   guardPrice,
   guardZeroItems,
+  guardZeroShare,
 } from '../../src/outbox/guard-rails.ts';
 
 const on: GuardSettings = { ...GUARDS_OFF, zeroItemsMax: 50, priceFactorMax: 3, missingShareMax: 0.2 };
@@ -14,6 +15,19 @@ describe('guard rails', () => {
     expect(guardZeroItems({ inHandOver: 50, withinWindow: 0 }, on)).toBeUndefined();
     expect(guardZeroItems({ inHandOver: 51, withinWindow: 0 }, on)?.guard).toBe('zero-items');
     expect(guardZeroItems({ inHandOver: 1, withinWindow: 50 }, on)?.message).toContain('51');
+  });
+
+  it.each([
+    [9, 9, false],
+    [10, 33, true],
+    [10, 34, false],
+    [30, 100, false],
+    [31, 100, true],
+    [90, 90, true],
+  ])('%s of %s stocks above zero to zero are held: %s', (zeros, aboveZero, isHeld) => {
+    const hold = guardZeroShare({ branch: 's1', zeros, aboveZero }, { ...GUARDS_OFF, zeroShareMax: 0.3 });
+    expect(hold !== undefined).toBe(isHeld);
+    expect(guardZeroShare({ branch: 's1', zeros, aboveZero }, GUARDS_OFF)).toBeUndefined();
   });
 
   it.each([

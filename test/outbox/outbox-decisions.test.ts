@@ -18,6 +18,45 @@ describe('guard rails', () => {
     expect(out.calls.claim('stock', 100, SEND_ALL).items).toHaveLength(20);
   });
 
+  it('hold a share of a small shop, told with both numbers and what releases and drops', () => {
+    const out = swept(many.slice(0, 20));
+    const guards = { zeroItemsMax: 100, zeroShareMax: 0.3, zeroItemsWindowMs: 60_000 };
+    const zeros = (from: number, to: number) =>
+      out.accept(
+        'stock',
+        many.slice(from, to).map((_, i) => ({ externalId: `M${from + i}`, qty: 0 })),
+        guards,
+      );
+    expect(zeros(0, 9).map(({ state }) => state)).toEqual(Array(9).fill('pending'));
+    const { callId, items } = out.calls.claim('stock', 100, SEND_ALL);
+    out.calls.settle(callId ?? 0, done(items));
+    const [held] = zeros(9, 10);
+    expect(held).toMatchObject({ state: 'held' });
+    expect(held?.message).toContain('10 of 20 stocks above zero in branch s1');
+    expect(held?.message).toContain('30 % are allowed (guard.zero_share_max)');
+    expect(held?.message).toContain('outbox release --guard zero-items');
+    expect(out.decisions.dropHeld('zero-items')).toBe(1);
+    expect(out.queries.counts()).toMatchObject({ held: 0, pending: 0 });
+    out.clock.jumpWall(60_001);
+    // Nine at once are no share of anything.
+    expect(zeros(9, 18).map(({ state }) => state)).toEqual(Array(9).fill('pending'));
+  });
+
+  it('judge the share of each branch by itself', () => {
+    const shelf = (branch: string, n: number) =>
+      Array.from({ length: n }, (_, i) =>
+        product(`${branch}${i}`, `${branch} ${i}`, [
+          { sku: `${branch === 's1' ? 1 : 2}${i}`, stocks: { [branch]: [`${branch}-${i}`, 5] } },
+        ]),
+      );
+    const out = swept([...shelf('s1', 12), ...shelf('s2', 60)]);
+    const zeros = ['s1', 's2'].flatMap((branch) =>
+      Array.from({ length: 12 }, (_, i) => ({ externalId: `${branch}-${i}`, qty: 0 })),
+    );
+    const states = out.accept('stock', zeros, { zeroShareMax: 0.3 }).map(({ state }) => state);
+    expect(states).toEqual([...Array(12).fill('held'), ...Array(12).fill('pending')]);
+  });
+
   it('count a trickle of zeros within the window, but none twice and none that is zero already', () => {
     const out = swept(many);
     const guards = { zeroItemsMax: 2, zeroItemsWindowMs: 60_000 };
