@@ -27,6 +27,8 @@ type Stage = (typeof STAGES)[number];
 const LOOKED_AT = 500;
 /** Branches whose changes of the catalogue make one page, so that an order never waits behind many. */
 const CHANGED_AT_ONCE = 4;
+/** Pages of the catalogue that a branch may have ahead: 2,000 products, some 800 kB at the server. */
+const PAGES_AHEAD = 40;
 
 /** Begins to write all that a branch needs to go on without what came before; `line`: of the mirror that asked. */
 export function beginSnapshot(db: Database.Database, branch: string, line: string, nowMs: number): void {
@@ -48,8 +50,11 @@ interface Snapshot {
   after: number | string;
 }
 
+/** Whether a branch takes what it is sent: no more pages of the catalogue wait for it than it may have ahead. */
+export type HasRoom = (branch: string) => boolean;
+
 /** Puts the next page into the feeds; false: there is nothing to put. */
-export function addPage(db: Database.Database, nowMs: number): boolean {
+export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number): boolean {
   const at = isoUtc(nowMs);
   // All branches get their open orders before one of them gets what ended long ago.
   const snapshot = sqlOf(db).row<Snapshot>(
@@ -57,7 +62,7 @@ export function addPage(db: Database.Database, nowMs: number): boolean {
      WHERE snapshot_stage IS NOT NULL
      ORDER BY instr('${STAGES.join(' ')}', snapshot_stage), branch LIMIT 1`,
   );
-  if (!snapshot) return addChanges(db, at);
+  if (!snapshot) return addChanges(db, hasRoom, at);
   const { branch, stage } = snapshot;
   const after = { open: addOrders, ended: addOrders, results: addResults, catalog: addRange }[stage](
     db,
@@ -84,10 +89,10 @@ function underWay(db: Database.Database, branch: string): number[] {
 }
 
 /** Whether there is something to put. */
-export function hasPage(db: Database.Database): boolean {
+export function hasPage(db: Database.Database, hasRoom: HasRoom): boolean {
   const underWay =
     'SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot WHERE snapshot_stage IS NOT NULL';
-  return sqlOf(db).row(underWay) !== undefined || changedBranches(db).length > 0;
+  return sqlOf(db).row(underWay) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
 /** Open orders from the oldest to the newest, then all others from the newest to the oldest. */
@@ -158,12 +163,32 @@ const HAS_NEWS = `(EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = '' AND 
   OR EXISTS (SELECT 1 FROM catalog_news c WHERE c.branch = b.branch AND c.rev > b.catalog_rev))`;
 
 /** Branches that do not know yet how the catalogue has changed, those first that are farthest behind. */
-function changedBranches(db: Database.Database): Changed[] {
-  return sqlOf(db).rows<Changed>(
+function changedBranches(db: Database.Database, hasRoom: HasRoom): Changed[] {
+  const changed = sqlOf(db).rows<Changed>(
     `SELECT branch, catalog_rev AS rev FROM feed_branches b
      WHERE line IS NOT NULL AND catalog_key IS NOT NULL AND ${HAS_NEWS}
-     ORDER BY catalog_rev, branch LIMIT ${CHANGED_AT_ONCE}`,
+     ORDER BY catalog_rev, branch`,
   );
+  return changed.filter(({ branch }) => hasRoom(branch)).slice(0, CHANGED_AT_ONCE);
+}
+
+/**
+ * Keeps news of the catalogue from pushing orders out of the server: a branch that takes nothing is sent some pages and no
+ * more. What changes meanwhile waits in `catalog_news`, each product once with its last word.
+ */
+export class CatalogRoom {
+  /** Of branches without room, the mark at which it was looked at last. */
+  readonly #full = new Map<string, number>();
+
+  /** `mark`: the newest number of its feed that the branch has. */
+  has(db: Database.Database, branch: string, mark: number): boolean {
+    if (this.#full.get(branch) === mark) return false;
+    const sql = "SELECT count(*) FROM feed WHERE branch = ? AND n > ? AND kind = 'catalog'";
+    const isFull = (sqlOf(db).value<number>(sql, branch, mark) ?? 0) >= PAGES_AHEAD;
+    if (isFull) this.#full.set(branch, mark);
+    else this.#full.delete(branch);
+    return !isFull;
+  }
 }
 
 /** Whether a branch that is there has the catalogue as it is now; not where nobody knows which stocks are its own. */
@@ -177,8 +202,8 @@ export function hasCatalog(
   return sqlOf(db).row(sql, branch, epoch, mark) !== undefined;
 }
 
-function addChanges(db: Database.Database, at: string): boolean {
-  const changed = changedBranches(db);
+function addChanges(db: Database.Database, hasRoom: HasRoom, at: string): boolean {
+  const changed = changedBranches(db, hasRoom);
   for (const { branch, rev } of changed) {
     const named = nextChanges(db, branch, rev);
     if (!named) continue;

@@ -41,10 +41,28 @@ export interface InvitedBranch {
   report: BranchReport | null;
 }
 
-/** Keys and branches of the hub, in state.db. Methods throw `storage-…`. */
+/** How often changed reports are written, all in one transaction; and the times at which branches were heard. */
+const REPORTS_EVERY_MS = 3_000;
+const TIMES_EVERY_MS = 30_000;
+
+/** What this process heard of a branch last. */
+interface Heard {
+  report: BranchReport;
+  seenMs: number;
+  /** As state.db has it. */
+  written: string | null;
+}
+
+/**
+ * Keys and branches of the hub, in state.db. What branches say of themselves stands in memory first: a sign of life is no
+ * commit. Methods throw `storage-…`.
+ */
 export class HubRows {
   readonly #db: Database.Database;
   readonly #onSecret: (value: string) => void;
+  readonly #heard = new Map<string, Heard>();
+  #reportsMs = Number.NEGATIVE_INFINITY;
+  #timesMs = Number.NEGATIVE_INFINITY;
 
   constructor(db: Database.Database, onSecret: (value: string) => void) {
     this.#db = db;
@@ -82,10 +100,19 @@ export class HubRows {
     const rows = storing(() =>
       sqlOf(this.#db).rows<Omit<InvitedBranch, 'report'> & { report: string | null }>(sql),
     );
-    return rows.map((row) => ({
-      ...row,
-      report: row.report === null ? null : (JSON.parse(row.report) as BranchReport),
-    }));
+    return rows.map((row) => {
+      const heard = this.#heard.get(row.branch);
+      // What was heard before it joined anew is of another machine.
+      if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
+        return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs) };
+      }
+      return { ...row, report: row.report === null ? null : (JSON.parse(row.report) as BranchReport) };
+    });
+  }
+
+  /** The newest number of its feed that the branch told; 0: none. */
+  markOf(branch: string): number {
+    return this.#heard.get(branch)?.report.mark ?? 0;
   }
 
   /** Of branches those that have joined. */
@@ -142,9 +169,47 @@ export class HubRows {
     return storing(() => sqlOf(this.#db).run(sql, branch)).changes > 0;
   }
 
+  /** Durable at once only where another process speaks for the branch: after a restart that one is still heard. */
   saw(branch: string, report: BranchReport, nowMs: number): void {
-    const sql = 'UPDATE hub_branches SET seen_at = ?, report = ? WHERE branch = ?';
-    storing(() => sqlOf(this.#db).run(sql, isoUtc(nowMs), JSON.stringify(report), branch));
+    const before = this.#heard.get(branch);
+    const instance = before?.report.instance ?? this.#storedInstance(branch);
+    this.#heard.set(branch, { report, seenMs: nowMs, written: before?.written ?? null });
+    if (instance !== report.instance) this.#write([branch]);
+  }
+
+  /** Writes what was heard since the last time, where it is due or `isLast`. */
+  writeHeard(nowMs: number, isLast = false): void {
+    const areTimesDue = isLast || Math.abs(nowMs - this.#timesMs) >= TIMES_EVERY_MS;
+    if (!areTimesDue && Math.abs(nowMs - this.#reportsMs) < REPORTS_EVERY_MS) return;
+    this.#reportsMs = nowMs;
+    if (areTimesDue) this.#timesMs = nowMs;
+    const due = [...this.#heard].filter(
+      ([, { report, written }]) => areTimesDue || JSON.stringify(report) !== written,
+    );
+    this.#write(due.map(([branch]) => branch));
+  }
+
+  #storedInstance(branch: string): string | null | undefined {
+    const sql = "SELECT json_extract(report, '$.instance') FROM hub_branches WHERE branch = ?";
+    return storing(() => sqlOf(this.#db).value<string | null>(sql, branch));
+  }
+
+  #write(branches: readonly string[]): void {
+    if (branches.length === 0) return;
+    const sql = sqlOf(this.#db);
+    const write = `UPDATE hub_branches SET seen_at = @seenAt, report = @report
+      WHERE branch = @branch AND joined_at <= @seenAt`;
+    storing(() =>
+      sql.transaction(() => {
+        for (const branch of branches) {
+          const heard = this.#heard.get(branch);
+          if (!heard) continue;
+          const report = JSON.stringify(heard.report);
+          sql.run(write, { branch, report, seenAt: isoUtc(heard.seenMs) });
+          heard.written = report;
+        }
+      }),
+    );
   }
 }
 

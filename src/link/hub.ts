@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -7,7 +8,7 @@ import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';
-import { addPage, composed, hasCatalog, hasPage } from './feed-pages.ts';
+import { addPage, CatalogRoom, composed, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
   beginHub,
@@ -74,6 +75,7 @@ export class Hub {
   readonly #freshness: LinkFreshness;
   readonly #gate: QuestionGate;
   readonly #misuse: MisuseWatch;
+  readonly #room = new CatalogRoom();
   /** Of each branch the process that is heard. */
   readonly #heard: Map<string, string>;
 
@@ -87,11 +89,12 @@ export class Hub {
   }
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
-    const { mirror, branches, clock, log } = this.#options;
+    const { mirror, branches, rows, clock, log } = this.#options;
     await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
     while (!signal.aborted) {
       try {
         await this.#connected(signal, beat);
+        rows.writeHeard(clock.nowMs(), true);
       } catch (error) {
         if (signal.aborted) return;
         beat();
@@ -104,11 +107,12 @@ export class Hub {
 
   /** Works until something fails. */
   async #connected(signal: AbortSignal, beat: () => void): Promise<void> {
-    const { link, clock } = this.#options;
+    const { link, rows, clock } = this.#options;
     let checkMs = Number.NEGATIVE_INFINITY;
     let pruneMs = clock.monotonicMs() + PRUNE_EVERY_MS;
     while (!signal.aborted) {
       beat();
+      rows.writeHeard(clock.nowMs());
       const nowMs = clock.monotonicMs();
       const isCheck = nowMs >= checkMs + CHECK_EVERY_MS;
       if (isCheck) {
@@ -182,11 +186,14 @@ export class Hub {
 
   /** Publishes what waits, in parts; true: there may be more. */
   async publish(): Promise<boolean> {
-    const { mirror, link, clock } = this.#options;
+    const { mirror, link, rows, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
     const entries = mirror.read((db) => unpublished(db, IN_FLIGHT));
     if (entries.length === 0) {
-      return mirror.read(hasPage) && (await mirror.write((db) => addPage(db, clock.nowMs())));
+      const roomIn = (db: Database.Database) => (branch: string) =>
+        this.#room.has(db, branch, rows.markOf(branch));
+      if (!mirror.read((db) => hasPage(db, roomIn(db)))) return false;
+      return mirror.write((db) => addPage(db, roomIn(db), clock.nowMs()));
     }
     const messages: DownMessage[] = [];
     for (const entry of entries) {

@@ -121,6 +121,31 @@ describe('the catalogue of a branch', () => {
     ).toEqual(['B1', 'B2']);
   });
 
+  it('of a branch that is away waits at the hub, each product once: orders are not pushed out of the server', async () => {
+    const chain = await openChain();
+    const { hub, server, branches } = chain;
+    await hub.sweep([TEA, CAKE, BREAD]);
+    await chain.settle();
+    const named = (round: number) => ({ ...TEA, name: `Tea ${round}`, raw: JSON.stringify({ round }) });
+    for (let round = 0; round < 100; round++) {
+      await hub.sweep([named(round), CAKE, BREAD]);
+      await hub.publish();
+    }
+    expect(server.pending('B1')).toBe(40);
+    await hub.order(1, 'B1');
+    await hub.publish();
+    expect(server.pending('B1')).toBe(41);
+    await chain.settle();
+    const name = () =>
+      branches[0].rows<{ name: string }>("SELECT name FROM products WHERE product_id = 'p1'")[0]?.name;
+    expect(name()).toBe('Tea 99');
+    expect(branches[0].orders()).toHaveLength(1);
+    // It is there again: what changes comes at once.
+    await hub.sweep([named(100), CAKE, BREAD]);
+    await chain.settle();
+    expect(name()).toBe('Tea 100');
+  });
+
   it('follows what a count did at the platform', async () => {
     const chain = await openChain();
     await chain.hub.sweep([TEA]);

@@ -1,0 +1,107 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { expect, it, onTestFinished } from 'vitest';
+import { openStateFile } from '../../src/db/state-file.ts';
+import { type BranchReport, HubRows } from '../../src/link/hub-state.ts';
+
+const BEGAN_MS = Date.UTC(2026, 0, 1);
+const report = (more: Partial<BranchReport> = {}): BranchReport => ({
+  instance: 'one',
+  mark: 1,
+  waiting: 0,
+  oldestWaitingAt: null,
+  rejected: 0,
+  quarantined: 0,
+  verdict: null,
+  version: '0',
+  ...more,
+});
+
+function hubRows(): {
+  rows: HubRows;
+  stored: () => { seenAt: string | null; report: BranchReport | null };
+  commits: () => number;
+} {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-hub-rows-'));
+  const { db, ...state } = openStateFile(path.join(directory, 'state.db'), 100);
+  const other = new Database(path.join(directory, 'state.db'), { readonly: true });
+  onTestFinished(() => {
+    other.close();
+    db.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  expect(state).toBeDefined();
+  const rows = new HubRows(db, () => {});
+  for (const name of ['B1', 'B2']) {
+    rows.invite(name, `U${name}`, BEGAN_MS + 1_000);
+    rows.join(name, `U${name}`, BEGAN_MS);
+  }
+  return {
+    rows,
+    stored: () => {
+      const row = other
+        .prepare<[], { seenAt: string; report: string }>(
+          "SELECT seen_at AS seenAt, report FROM hub_branches WHERE branch = 'B1'",
+        )
+        .get();
+      return {
+        seenAt: row?.seenAt ?? null,
+        report: row?.report ? (JSON.parse(row.report) as BranchReport) : null,
+      };
+    },
+    // Another one with each commit of another connection.
+    commits: () => Number(other.pragma('data_version', { simple: true })),
+  };
+}
+
+it('a sign of life is no commit: what branches say is written together every few seconds, the times each half minute', () => {
+  const { rows, stored, commits } = hubRows();
+  let nowMs = BEGAN_MS;
+  for (const name of ['B1', 'B2']) rows.saw(name, report(), nowMs);
+  rows.writeHeard(nowMs);
+  const before = commits();
+  for (let second = 1; second < 27; second++) {
+    nowMs = BEGAN_MS + second * 1_000;
+    for (const name of ['B1', 'B2']) rows.saw(name, report(), nowMs);
+    rows.writeHeard(nowMs);
+  }
+  expect(commits()).toBe(before);
+  // In this process it is known at once.
+  expect(rows.branches()[0]).toMatchObject({
+    branch: 'B1',
+    seenAt: new Date(nowMs).toISOString(),
+    report: report(),
+  });
+  expect(stored().seenAt).toBe(new Date(BEGAN_MS).toISOString());
+  nowMs = BEGAN_MS + 27_000;
+  rows.saw('B1', report({ mark: 7 }), nowMs);
+  expect(rows.markOf('B1')).toBe(7);
+  rows.writeHeard(nowMs);
+  expect(stored().report?.mark).toBe(7);
+  const after = commits();
+  nowMs = BEGAN_MS + 30_000;
+  rows.writeHeard(nowMs);
+  expect(commits()).toBeGreaterThan(after);
+});
+
+it('a process that speaks for a branch anew is durable at once, so that it is heard after a kill of the hub', () => {
+  const { rows, stored } = hubRows();
+  rows.saw('B1', report(), BEGAN_MS);
+  rows.writeHeard(BEGAN_MS);
+  rows.saw('B1', report({ instance: 'two' }), BEGAN_MS + 1);
+  expect(stored().report?.instance).toBe('two');
+});
+
+it('a branch that was removed and invited again is not taken for the machine that was heard before', () => {
+  const { rows } = hubRows();
+  rows.saw('B1', report(), BEGAN_MS);
+  rows.remove('B1');
+  rows.invite('B1', 'Unew', BEGAN_MS + 60_000);
+  expect(rows.branches()[0]).toMatchObject({ seenAt: null, report: null });
+  rows.join('B1', 'Unew', BEGAN_MS + 10);
+  expect(rows.branches()[0]).toMatchObject({ seenAt: null, report: null });
+  rows.saw('B1', report({ instance: 'new' }), BEGAN_MS + 20);
+  expect(rows.branches()[0]?.report?.instance).toBe('new');
+});
