@@ -12,6 +12,8 @@ export default defineConfig({
       'test/recipes/**',
       'test/bench/**',
     ],
+    tags: [{ name: 'bulk', description: 'Thousands of rows, or a measure: npm run test:bulk.' }],
+    globalSetup: ['test/support/fast-files.ts'],
     pool: 'forks',
     // V8's guard of compiled code loses count of its pages when threads come and go, and ends the process for it.
     execArgv: ['--no-memory-protection-keys'],

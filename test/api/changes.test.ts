@@ -114,7 +114,7 @@ describe('handing changes over', () => {
     expect([ndjson.status, ndjson.body.pending]).toEqual([200, 2]);
   });
 
-  it('takes 100,000 items in small transactions and refuses one more whole', async () => {
+  it('takes 100,000 items in small transactions and refuses one more whole', { tags: ['bulk'] }, async () => {
     const { post, state } = await open();
     const items = Array.from({ length: 100_000 }, (_, i) => ({ externalId: `P${i}`, qty: i }));
     const answer = await post('/v1/stock', items);

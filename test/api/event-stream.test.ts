@@ -112,7 +112,9 @@ describe('the stream of orders', () => {
     await turns(() => reader.text.includes(': still here\n\n'));
   });
 
-  it('reads no further than a slow reader takes, and leaves out nothing for it', async () => {
+  it('reads no further than a slow reader takes, and leaves out nothing for it', {
+    tags: ['bulk'],
+  }, async () => {
     const { addEvent, orders, state, signal } = await open();
     const count = 1200;
     for (let i = 0; i < count; i++) {

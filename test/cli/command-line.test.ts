@@ -43,7 +43,7 @@ describe('a wrong configuration', () => {
   });
 
   test('is one JSON document with --json', async () => {
-    const result = await tillsync(['--config', badFile(), 'config', 'check', '--json']);
+    const result = await invoke(['--config', badFile(), 'config', 'check', '--json']);
     expect(result.code).toBe(2);
     expect(JSON.parse(result.stdout)).toMatchObject({ ok: false, faults: { length: 4 } });
     expect(result.stdout).not.toContain('eyJ');
@@ -53,12 +53,12 @@ describe('a wrong configuration', () => {
 describe('a right configuration', () => {
   test('is said to be in order, with secrets named and never shown', async () => {
     const env = { TILLSYNC_REFRESH_TOKEN: JWT, TILLSYNC_WEBHOOK_SECRET: 'planted', ...OF_A_STORE };
-    const people = await tillsync(['config', 'check'], { env });
+    const people = await invoke(['config', 'check'], { env });
     expect(people).toMatchObject({ code: 0, stderr: '' });
     expect(people.stdout).toMatch(/is in order/);
     expect(people.stdout).toMatch(/^Optional secrets .*: refresh-token, webhook-secret\.$/m);
     expect(people.stdout).toMatch(/^Tokens: ./m);
-    const json = await tillsync(['config', 'check', '--json'], { env });
+    const json = await invoke(['config', 'check', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({
       ok: true,
       file: SAMPLE,
@@ -70,18 +70,18 @@ describe('a right configuration', () => {
 
   test('that takes off the stock neither here nor at the platform is warned of, and the store goes on', async () => {
     const env = { ...OF_A_STORE, TILLSYNC_STOCK_PLATFORM_DEDUCTS: 'false' };
-    const people = await tillsync(['config', 'check'], { env });
+    const people = await invoke(['config', 'check'], { env });
     expect(people.code).toBe(0);
     expect(people.stderr).toMatch(
       /^Warning: stock\.platform_deducts = false .*stock\.hold_back_unbooked = true/,
     );
-    const json = await tillsync(['config', 'check', '--json'], { env });
+    const json = await invoke(['config', 'check', '--json'], { env });
     expect(JSON.parse(json.stdout)).toMatchObject({ ok: true, warnings: { length: 1 } });
   });
 
   test('with a platform address that takes the tokens in clear over a network is warned of', async () => {
     const check = (url: string, ...more: string[]) =>
-      tillsync(['config', 'check', ...more], {
+      invoke(['config', 'check', ...more], {
         env: { ...OF_A_STORE, TILLSYNC_PLATFORM_BASE_URL: url },
       });
     const open = await check('http://api.example.com/v1');
@@ -102,7 +102,7 @@ describe('a right configuration', () => {
     ]) {
       expect(await check(url), url).toMatchObject({ code: 0, stderr: '' });
     }
-    const doctor = await tillsync(['doctor', '--offline', '--only', 'config', '--json'], {
+    const doctor = await invoke(['doctor', '--offline', '--only', 'config', '--json'], {
       env: { ...OF_A_STORE, TILLSYNC_PLATFORM_BASE_URL: 'http://api.example.com' },
     });
     expect(doctor.stdout).toContain('in clear text');
@@ -111,10 +111,10 @@ describe('a right configuration', () => {
 
   test('needs a key for a local address that others can reach', async () => {
     const env = { ...OF_A_STORE, TILLSYNC_LOCAL_LISTEN: '0.0.0.0:8788' };
-    const without = await tillsync(['config', 'check'], { env });
+    const without = await invoke(['config', 'check'], { env });
     expect(without.code).toBe(2);
     expect(without.stderr).toContain('local.listen: found 0.0.0.0, and no local-api-key');
-    const withKey = await tillsync(['config', 'check'], { env: { ...env, TILLSYNC_LOCAL_API_KEY: 'k-1' } });
+    const withKey = await invoke(['config', 'check'], { env: { ...env, TILLSYNC_LOCAL_API_KEY: 'k-1' } });
     expect(withKey.code).toBe(0);
   });
 });
@@ -142,19 +142,19 @@ describe('usage', () => {
   });
 
   test('nothing at all is answered with the help on standard error and 2', async () => {
-    const result = await tillsync([]);
+    const result = await invoke([]);
     expect(result).toMatchObject({ code: 2, stdout: '' });
     expect(result.stderr).toContain('Usage: tillsync');
   });
 
   test('a slip of the hand is answered with what was meant', async () => {
-    const result = await tillsync(['config', 'chek']);
+    const result = await invoke(['config', 'chek']);
     expect(result).toMatchObject({ code: 2, stdout: '' });
     expect(result.stderr).toContain('Did you mean check?');
   });
 
   test('a wrong option with --json is one document, too', async () => {
-    const result = await tillsync(['config', 'check', '--json', '--colour']);
+    const result = await invoke(['config', 'check', '--json', '--colour']);
     expect(result.code).toBe(2);
     expect(JSON.parse(result.stdout)).toEqual({
       error: { code: 'usage', message: "unknown option '--colour'" },

@@ -158,7 +158,7 @@ describe('many', () => {
     }
   });
 
-  test('100,000 items are read, and each bad one is named', async () => {
+  test('100,000 items are read, and each bad one is named', { tags: ['bulk'] }, async () => {
     const lines = ['externalId,qty'];
     for (let i = 0; i < 100_000; i++) lines.push(`A-1001-1,${i % 1000 === 999 ? 'x' : 1 + (i % 7)}`);
     const { code, document } = await at.json(['push', 'stock', '-', '--dry-run'], lines.join('\n'));

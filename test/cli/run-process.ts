@@ -1,9 +1,6 @@
 import { spawn } from 'node:child_process';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 
-/** Each test starts the same program. */
-const NODE_COMPILE_CACHE = path.join(tmpdir(), 'tillsync-test-compile-cache');
 const MAIN = path.resolve(import.meta.dirname, '../../src/cli/main.ts');
 
 export interface ProcessResult {
@@ -23,7 +20,12 @@ export interface ProcessOptions {
 /** Runs the real command line as a process of its own, without the environment of the tests. */
 export function tillsync(words: readonly string[], options: ProcessOptions = {}): Promise<ProcessResult> {
   const child = spawn(process.execPath, [MAIN, ...words], {
-    env: { PATH: process.env.PATH ?? '', TZ: 'UTC', NODE_COMPILE_CACHE, ...options.env },
+    env: {
+      PATH: process.env.PATH ?? '',
+      TZ: 'UTC',
+      NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? '',
+      ...options.env,
+    },
     stdio: ['pipe', 'pipe', 'pipe'],
   });
   let stdout = '';

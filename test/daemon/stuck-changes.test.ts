@@ -64,7 +64,7 @@ it('stock that the platform never takes is red and told, until it takes it', asy
   expect(await verdictOf(daemon)).toMatchObject({ level: 'green' });
 });
 
-it('a long queue that moves is amber at the most, and is told to nobody', async () => {
+it('a long queue that moves is amber at the most, and is told to nobody', { tags: ['bulk'] }, async () => {
   const store = openStore({
     platform: { seed: { products: 150 } },
     // A hundred in eight minutes in place of a hundred a second.

@@ -15,6 +15,7 @@ const LOOKS = 4;
 const GROWS_BYTES_MAX = 200 * (EVENTS / LOOKS);
 
 it('holds on to nothing of the events that it has sent, however fast it sends', {
+  tags: ['bulk'],
   timeout: 120_000,
 }, async () => {
   setFlagsFromString('--expose-gc');

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -34,9 +34,7 @@ function configOf(text: string): Config {
 abstract class Store {
   /** Of this machine; the same as `clock` but for a wrong one. */
   readonly own: Clock;
-  readonly directory = mkdtempSync(
-    path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-chain-'),
-  );
+  readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
   readonly clock: FakeClock;
   #parts: Parts | undefined;
 

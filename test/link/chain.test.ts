@@ -171,7 +171,9 @@ describe('what goes down', () => {
     expect(came.map(({ order_id }) => order_id)).toEqual([...open, ...ended].map(({ order_id }) => order_id));
   });
 
-  it('goes on while a long snapshot is on its way, and an order that moves on is told once', async () => {
+  it('goes on while a long snapshot is on its way, and an order that moves on is told once', {
+    tags: ['bulk'],
+  }, async () => {
     const chain = await openChain();
     const { hub, branches, settle } = chain;
     await Promise.all(Array.from({ length: 520 }, (_, i) => hub.order(i + 1, 'B1')));

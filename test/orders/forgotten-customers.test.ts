@@ -191,7 +191,9 @@ describe('a customer who is forgotten', () => {
     expect(foundIn(path, [1])).toEqual([]);
   });
 
-  it('waits for a reader to let go of the log, which holds the mirror once at the most', async () => {
+  it('waits for a reader to let go of the log, which holds the mirror once at the most', {
+    tags: ['bulk'],
+  }, async () => {
     const { mirror, path } = openTestMirror();
     await receive(mirror, orderOf(1, 'dispatched'), orderOf(2, 'dispatched'), orderOf(3, 'dispatched'));
     for (let number = 10; number < 34; number++)
@@ -279,7 +281,9 @@ describe('retention.personal_data', () => {
     expect(mirror.quarantineList(10)).toEqual([]);
   });
 
-  it('leaves no byte of anybody in a file in which thousands of rows were moved', async () => {
+  it('leaves no byte of anybody in a file in which thousands of rows were moved', {
+    tags: ['bulk'],
+  }, async () => {
     const { mirror, path } = openTestMirror();
     const numbers = Array.from({ length: 300 }, (_, i) => i + 1);
     const shuffled = numbers.toSorted((a, b) => ((a * 7919) % 311) - ((b * 7919) % 311));

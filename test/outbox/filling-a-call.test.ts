@@ -24,7 +24,7 @@ describe('filling a call', () => {
     expect(settled).toBe(100);
   });
 
-  it('looks at no more than two thousand changes that need no call', () => {
+  it('looks at no more than two thousand changes that need no call', { tags: ['bulk'] }, () => {
     const out = swept();
     const known = MANY.map((_, i) => ({ externalId: `E${i}`, qty: i % 2 === 0 ? 7 : 1 }));
     out.accept('stock', known);

@@ -83,7 +83,7 @@ describe('taking the inbox in', () => {
         if (inserted > 0) expect(entry).toMatchObject({ body: { externalId: 'A', qty: inserted } });
         inbox.close();
       }),
-      { numRuns: 10 },
+      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 4) },
     );
   });
 });

@@ -76,13 +76,7 @@ async function seller(meets: (request: TransportRequest) => TransportAnswer | un
 }
 
 describe('a change with which no call succeeds', () => {
-  it.each([
-    { status: 500, bad: [40], body: 'Internal Server Error' },
-    { status: 500, bad: [0, 1, 2, 149], body: '{"message":"Internal Server Error"}' },
-    { status: 400, bad: [0, 1, 2], body: '{"message":"Bad Request"}' },
-    { status: 400, bad: [0, 1, 2, 99], body: '{"message":"Bad Request"}' },
-    { status: 406, bad: [40], body: '<html>A firewall does not like it.</html>' },
-  ])('keeps nothing else from arriving, and is rejected at last ($status, $bad)', async (how) => {
+  const keepsNothingBack = async (how: { status: number; bad: number[]; body: string }) => {
     const answer = says(how.status, how.body);
     const { clock, sandbox, skus, count, counts, stockOf } = await seller((request) =>
       isPoisoned(request) ? answer : undefined,
@@ -103,7 +97,17 @@ describe('a change with which no call succeeds', () => {
     expect(counts('rejected')).toEqual(how.bad.map(() => POISON));
     expect(counts('pending')).toEqual([]);
     expect(sandbox.control.violations()).toEqual([]);
-  });
+  };
+  const TITLE = 'keeps nothing else from arriving, and is rejected at last ($status, $bad)';
+  it.each([
+    { status: 500, bad: [40], body: 'Internal Server Error' },
+    { status: 400, bad: [0, 1, 2, 99], body: '{"message":"Bad Request"}' },
+  ])(TITLE, keepsNothingBack);
+  it.each([
+    { status: 500, bad: [0, 1, 2, 149], body: '{"message":"Internal Server Error"}' },
+    { status: 400, bad: [0, 1, 2], body: '{"message":"Bad Request"}' },
+    { status: 406, bad: [40], body: '<html>A firewall does not like it.</html>' },
+  ])(TITLE, { tags: ['bulk'] }, keepsNothingBack);
 
   it('is not looked for in an outage: all stay, however long, and the platform is asked seldom', async () => {
     const { clock, skus, count, counts, sandbox } = await seller();

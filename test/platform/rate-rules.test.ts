@@ -83,6 +83,8 @@ async function run(steps: Step[]): Promise<Call[]> {
   return calls;
 }
 
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 8);
+
 test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', async () => {
   let granted = 0;
   await fc.assert(
@@ -106,7 +108,7 @@ test('no schedule of calls, crashes, clock jumps and reboots breaks a limit', as
         expect(orders.length).toBeLessThanOrEqual(limits.ordersPerWindow);
       }
     }),
-    { numRuns: Number(process.env.TILLSYNC_RUNS ?? 30), seed: 20260115 },
+    { numRuns: RUNS, seed: 20260115 },
   );
-  expect(granted).toBeGreaterThan(300);
+  expect(granted).toBeGreaterThan(10 * RUNS);
 });

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -21,6 +21,8 @@ const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;
 const CLOSING_TURNS = 20;
 const LOOK_EVERY_MS = 300_000;
+/** Every way of mapping a product occurs in ten; more cost each start a longer sweep. */
+const SEED = { products: 10 };
 
 /** Does something to a call to the platform before it is carried, or to its answer. */
 export type Tamper = (
@@ -104,7 +106,7 @@ export function storeRig({
   lookEveryMs = LOOK_EVERY_MS,
 }: StoreRigOptions = {}): StoreRig {
   const clock = new FakeClock(undefined, undefined, untilIdle);
-  const directory = mkdtempSync(path.join(existsSync('/dev/shm') ? '/dev/shm' : tmpdir(), 'tillsync-rig-'));
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-rig-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
   const demo = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
   const settings = config({
@@ -113,7 +115,13 @@ export function storeRig({
     // At the start, and then seldom.
     orders: { ...demo.orders, poll: '*/30 * * * *' },
   });
-  const sandbox = createSandbox({ clock, random: seededRandom(7), limits: settings.limits, ...platform });
+  const sandbox = createSandbox({
+    clock,
+    random: seededRandom(7),
+    limits: settings.limits,
+    ...platform,
+    seed: { ...SEED, ...platform.seed },
+  });
   onTestFinished(() => sandbox.close());
   const { refreshToken } = sandbox.issueTokens();
   const process = (tamper: Tamper = (_request, pass) => pass(), ownClock: Clock = clock): PartsOptions => {
