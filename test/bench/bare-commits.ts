@@ -25,12 +25,19 @@ export function oneRowCommit(directory: string): BareCommit {
 
 const TABLES = ['order_events', 'orders', 'order_items', 'order_item_modifiers'] as const;
 
-/** The rows that the mirror keeps of the order, with its indexes, inserted blindly in one transaction. */
-export async function sameRowsCommit(directory: string): Promise<BareCommit> {
+/**
+ * The rows that the mirror keeps of the order, with its indexes, inserted blindly in one transaction. `isTablesAlone`:
+ * without its indexes and triggers, so that one more of them is seen beside it.
+ */
+export async function sameRowsCommit(
+  directory: string,
+  { isTablesAlone = false } = {},
+): Promise<BareCommit & { runTogether(ids: readonly string[]): void }> {
   const template = await mirrorOne(path.join(directory, 'template'));
   const file = path.join(directory, 'same-rows', 'mirror.db');
   await openMirror({ path: file, clock: systemClock }).close();
   const db = durable(file);
+  if (isTablesAlone) dropIndexesAndTriggers(db);
   const inserts = TABLES.flatMap((table) =>
     (template.get(table) ?? []).map((row) => {
       const values = row.map((value) => (Number.isInteger(value) ? BigInt(value as number) : value));
@@ -38,17 +45,30 @@ export async function sameRowsCommit(directory: string): Promise<BareCommit> {
       return { table, statement, values };
     }),
   );
-  const write = db.transaction((id: string, text: string) => {
+  const insert = (id: string, text: string) => {
     for (const { table, statement, values } of inserts) {
       const row = values.map((value) => (value === TEMPLATE_ID ? id : value === templateText ? text : value));
       if (table === 'order_events') row[0] = null;
       statement.run(row);
     }
+  };
+  const write = db.transaction(insert);
+  const writeAll = db.transaction((ids: readonly string[]) => {
+    for (const id of ids) insert(id, sampleOrder(id, 1234));
   });
   return {
     run: (id) => timed(sampleOrder(id, 1234), (text) => write.immediate(id, text)),
+    runTogether: (ids) => writeAll.immediate(ids),
     close: () => db.close(),
   };
+}
+
+function dropIndexesAndTriggers(db: Database.Database): void {
+  const own = db.prepare<[], string>(
+    `SELECT 'DROP ' || type || ' ' || name FROM sqlite_schema
+     WHERE type IN ('index', 'trigger') AND sql IS NOT NULL AND tbl_name IN (${TABLES.map((table) => `'${table}'`)})`,
+  );
+  for (const drop of own.pluck().all()) db.exec(drop);
 }
 
 const TEMPLATE_ID = 'TEMPLATE';

@@ -14,7 +14,10 @@ export interface ServerProcess {
 }
 
 /** A server of ours, or as anyone would write it, on a core of its own; see the program for its arguments. */
-export async function startServer(program: string, ...args: string[]): Promise<ServerProcess> {
+export async function startServer(
+  program: string,
+  ...args: string[]
+): Promise<ServerProcess & { pid: number }> {
   const [command, words] = onCore(0, process.execPath, [path.join(import.meta.dirname, program), ...args]);
   const child = spawn(command, words, { stdio: ['pipe', 'pipe', 'inherit'] });
   const exit = once(child, 'exit');
@@ -22,6 +25,7 @@ export async function startServer(program: string, ...args: string[]): Promise<S
   if (!Buffer.isBuffer(first[0])) throw new Error(`${program} ${args[0]} ended before it listened.`);
   return {
     url: String(first[0]).trim(),
+    pid: child.pid as number,
     async stop() {
       child.stdin.end();
       await exit;

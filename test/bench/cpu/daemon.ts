@@ -1,0 +1,188 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { onCore } from '../http-load.ts';
+import { LoneClient } from '../lone-callback.ts';
+import {
+  BARE_SERVER,
+  CHECKOUT,
+  type Child,
+  outputOf,
+  type Program,
+  packagedProgram,
+  startNode,
+  stopChild,
+} from '../packaged-program.ts';
+import { sampleOrder } from '../sample-order.ts';
+import { freePort, SECRET, startServer } from '../server-process.ts';
+import { type CpuMeasure, cpuOf, spentUs } from './measure.ts';
+
+const CONNECTIONS = 50;
+/** Of a round; all connections send at once and wait for all answers, so that groups are alike on every machine. */
+const CALLBACKS = 1_000;
+
+/** Durable and visible when answered, by the whole packaged daemon. */
+export const CALLBACK: CpuMeasure = {
+  name: 'durable callback',
+  beside: 'a Fastify that checks the secret, parses, and stores nothing',
+  rounds: 25,
+  async open(directory) {
+    const port = await freePort();
+    const bare = await startServer('receiver-server.ts', 'bare', directory, SECRET);
+    const daemon = await startDaemon(directory, { webhookPort: port });
+    let number = 0;
+    const load = async (pid: number, url: string) => {
+      const connecting = Array.from({ length: CONNECTIONS }, () => LoneClient.connect(url));
+      const clients = await Promise.all(connecting);
+      try {
+        return await cpuOf(pid, CALLBACKS, async () => {
+          for (let sent = 0; sent < CALLBACKS; sent += CONNECTIONS) {
+            await Promise.all(clients.map((client) => client.post(orderOf(++number))));
+          }
+        });
+      } finally {
+        for (const client of clients) client.close();
+      }
+    };
+    return {
+      ours: () => load(pidOf(daemon.child), `http://127.0.0.1:${port}/webhook`),
+      bare: () => load(bare.pid, bare.url),
+      async close() {
+        await bare.stop();
+        await daemon.stop();
+      },
+    };
+  },
+};
+
+const orderOf = (number: number) => sampleOrder(`65a1${String(number).padStart(20, '0')}`, number);
+
+/** Until it listens, with a warm compile cache. */
+export const START: CpuMeasure = {
+  name: 'start',
+  beside: 'a bare Node HTTP server until it listens',
+  rounds: 9,
+  async open(directory) {
+    const prepared = await prepareDaemon(directory, { webhookPort: 0 });
+    const timed = async (child: Child, up: RegExp) => {
+      await outputOf(child, up);
+      const us = spentUs(pidOf(child));
+      await stopChild(child);
+      return us;
+    };
+    // The first start fills the cache and makes the databases.
+    await timed(startPrepared(prepared), UP);
+    return {
+      ours: () => timed(startPrepared(prepared), UP),
+      bare: () => timed(startNode(['-e', BARE_SERVER]), /up/),
+      close() {},
+    };
+  },
+};
+
+const SETTLE_MS = 10_000;
+const WATCHED_MS = 10_000;
+
+/**
+ * A sixth of a minute without an order, a call or a change, scaled to one. Beside it the start of a bare server, for a
+ * bare one that idles takes nothing.
+ */
+export const IDLE_MINUTE: CpuMeasure = {
+  name: 'idle minute',
+  beside: 'the start of a bare Node HTTP server',
+  rounds: 2,
+  async open(directory) {
+    const sandbox = startNode([
+      ...[...CHECKOUT.args, 'sandbox', '--json', '--orders-every', '0s', '--port', '0'],
+    ]);
+    const platform = JSON.parse(await outputOf(sandbox, /^\}/m)) as { url: string; refreshToken: string };
+    const daemon = await startDaemon(directory, { webhookPort: 0, platform });
+    await sleep(SETTLE_MS);
+    return {
+      ours: () => cpuOf(pidOf(daemon.child), WATCHED_MS / 60_000, () => sleep(WATCHED_MS)),
+      async bare() {
+        const child = startNode(['-e', BARE_SERVER]);
+        await outputOf(child, /up/);
+        const us = spentUs(pidOf(child));
+        await stopChild(child);
+        return us;
+      },
+      async close() {
+        await daemon.stop();
+        await stopChild(sandbox);
+      },
+    };
+  },
+};
+
+const UP = /tillsync is running/;
+
+interface DaemonOptions {
+  /** 0: any. */
+  webhookPort: number;
+  /** Without it nobody answers at the platform's address. */
+  platform?: { url: string; refreshToken: string };
+}
+
+interface Prepared {
+  program: Program;
+  config: string;
+}
+
+async function prepareDaemon(directory: string, { webhookPort, platform }: DaemonOptions): Promise<Prepared> {
+  const program = await packagedProgram(path.join(directory, 'program'));
+  mkdirSync(path.join(directory, 'daemon'));
+  const config = path.join(directory, 'daemon', 'config.toml');
+  // The next poll is half an hour away.
+  const minute = new Date(Date.now() + 30 * 60_000).getUTCMinutes();
+  writeFileSync(
+    config,
+    `[platform]
+base_url = "${platform?.url ?? 'http://127.0.0.1:9'}"
+[storage]
+directory = "${path.join(directory, 'daemon', 'storage')}"
+[webhook]
+listen = "127.0.0.1:${webhookPort}"
+[orders]
+timezone = "America/Santiago"
+poll = "${minute} * * * *"
+[local]
+listen = "127.0.0.1:0"
+[[branches]]
+subsidiary_id = "sub-1"
+[log]
+pretty = false
+`,
+  );
+  const environment = {
+    ...program.environment,
+    CACHE_DIRECTORY: path.join(directory, 'cache'),
+    TILLSYNC_WEBHOOK_SECRET: SECRET,
+    ...(platform && { TILLSYNC_REFRESH_TOKEN: platform.refreshToken }),
+  };
+  return { program: { ...program, environment }, config };
+}
+
+function startPrepared({ program, config }: Prepared): Child {
+  const args = [...program.args, 'run', '--config', config];
+  const [command, words] = onCore(0, process.execPath, args);
+  return spawn(command, words, {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, ...program.environment },
+  }) as Child;
+}
+
+async function startDaemon(
+  directory: string,
+  options: DaemonOptions,
+): Promise<{ child: Child; stop(): Promise<void> }> {
+  const child = startPrepared(await prepareDaemon(directory, options));
+  await outputOf(child, UP);
+  return { child, stop: () => stopChild(child) };
+}
+
+function pidOf({ pid }: ChildProcess): number {
+  if (pid === undefined) throw new Error('The process did not start.');
+  return pid;
+}

@@ -1,0 +1,95 @@
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { parseArgs } from 'node:util';
+import { BRANCH_ORDER } from './branch-order.ts';
+import { COUNT_BY_HTTP, COUNT_BY_INBOX, FEED_PAGE } from './changes.ts';
+import { CALLBACK, IDLE_MINUTE, START } from './daemon.ts';
+import { type CpuFigure, type CpuMeasure, measureCpu } from './measure.ts';
+import { MERGE } from './merge.ts';
+import { UNCHANGED_POLL } from './poll.ts';
+import { type Kept, sentenceOf, standingOf } from './verdict.ts';
+
+const MEASURES: readonly CpuMeasure[] = [
+  ...[CALLBACK, MERGE, UNCHANGED_POLL, COUNT_BY_INBOX, COUNT_BY_HTTP],
+  ...[FEED_PAGE, BRANCH_ORDER, START, IDLE_MINUTE],
+];
+
+const KEPT_FILE = path.join(import.meta.dirname, 'kept.json');
+
+const HELP = `Measures the processor time of what tillsync does most, beside bare loops, against the ratios in test/bench/cpu/kept.json.
+
+npm run test:speed -- [--keep] [NAME …]
+
+  NAME        ${MEASURES.map(({ name }) => `"${name}"`).join(', ')}; without one, all
+  --keep      writes the ratios down as they are now, better or worse
+  -h, --help  this
+
+Exit codes: 0 none takes more than 15 % above what is kept, 2 wrong usage, 3 one does.
+`;
+
+process.exitCode = await main();
+
+async function main(): Promise<number> {
+  const wanted = readArguments();
+  if (typeof wanted === 'number') return wanted;
+  const kept = JSON.parse(readFileSync(KEPT_FILE, 'utf8')) as Kept;
+  let isSlower = false;
+  for (const measure of wanted.measures) {
+    let figure = await measureOnce(measure);
+    // A busy moment of the machine is over the second time; more work is not.
+    if (standingOf(figure.ratio, kept[measure.name]) === 'slower') {
+      const again = await measureOnce(measure);
+      if (again.ratio < figure.ratio) figure = again;
+    }
+    const { name, beside } = measure;
+    const us = (value: number) => `${value.toFixed(value < 100 ? 1 : 0)} µs`;
+    const before = wanted.keep ? undefined : kept[name];
+    process.stdout.write(
+      `${wanted.keep ? `${name}: ${figure.ratio.toFixed(2)} times its bare loop, kept.` : sentenceOf(name, figure, before)}\n` +
+        `    ${us(figure.oursUs)}; ${beside}: ${us(figure.bareUs)}\n`,
+    );
+    if (wanted.keep) kept[name] = Number(figure.ratio.toPrecision(3));
+    else if (standingOf(figure.ratio, before) === 'slower') isSlower = true;
+  }
+  if (wanted.keep) writeFileSync(KEPT_FILE, `${JSON.stringify(kept, null, 2)}\n`);
+  return isSlower ? 3 : 0;
+}
+
+/** The exit code where nothing is to be measured. */
+function readArguments(): number | { keep: boolean; measures: readonly CpuMeasure[] } {
+  try {
+    const { values, positionals } = parseArgs({
+      allowPositionals: true,
+      options: {
+        keep: { type: 'boolean', default: false },
+        help: { type: 'boolean', short: 'h', default: false },
+      },
+    });
+    if (values.help) {
+      process.stdout.write(HELP);
+      return 0;
+    }
+    const unknown = positionals.find((name) => !MEASURES.some((measure) => measure.name === name));
+    if (unknown !== undefined) throw new Error(`No measure is called "${unknown}". ${HELP}`);
+    const measures = MEASURES.filter(({ name }) => positionals.length === 0 || positionals.includes(name));
+    return { keep: values.keep, measures };
+  } catch (error) {
+    process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
+    return 2;
+  }
+}
+
+async function measureOnce({ open, rounds }: CpuMeasure): Promise<CpuFigure> {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-cpu-'));
+  try {
+    const sides = await open(directory);
+    try {
+      return await measureCpu(sides, rounds);
+    } finally {
+      await sides.close();
+    }
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}

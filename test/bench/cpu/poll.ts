@@ -1,0 +1,44 @@
+import { hash } from 'node:crypto';
+import path from 'node:path';
+import { systemClock } from '../../../src/core/system-clock.ts';
+import { openMirror } from '../../../src/orders/mirror.ts';
+import { benchAnswer } from '../mirror-samples.ts';
+import { type CpuMeasure, ownCpu } from './measure.ts';
+
+/** As a poll of a day brings them; a larger answer is read on a thread of its own, which costs as much again. */
+const ORDERS = 500;
+const POLLS = 4;
+const OBSERVED_MS = Date.UTC(2026, 5, 1);
+
+/** An answer in which nothing is new; the unit is one of its orders. */
+export const UNCHANGED_POLL: CpuMeasure = {
+  name: 'unchanged poll',
+  beside: 'parse the answer, write each order as JSON again and hash it',
+  rounds: 9,
+  async open(directory) {
+    const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: systemClock });
+    const body = benchAnswer(ORDERS);
+    // The import takes the bytes over.
+    const poll = () =>
+      mirror.importAnswer(body.slice(), { observedAtMs: OBSERVED_MS, asOfSeq: mirror.newestSeq() });
+    await poll();
+    const text = Buffer.from(body).toString();
+    return {
+      ours: () =>
+        ownCpu(POLLS * ORDERS, async () => {
+          for (let i = 0; i < POLLS; i++) {
+            const { confirmed } = await poll();
+            if (confirmed !== ORDERS) throw new Error(`${confirmed} of ${ORDERS} orders were confirmed.`);
+          }
+        }),
+      bare: () =>
+        ownCpu(POLLS * ORDERS, () => {
+          for (let i = 0; i < POLLS; i++) {
+            const { data } = JSON.parse(text) as { data: object[] };
+            for (const order of data) hash('sha256', JSON.stringify(order), 'hex');
+          }
+        }),
+      close: () => mirror.close(),
+    };
+  },
+};

@@ -1,0 +1,39 @@
+import type { CpuFigure } from './measure.ts';
+
+/** Ratios by the names of the measures, as they were when they were last written down. */
+export type Kept = Record<string, number>;
+
+/** Beyond it a ratio differs from the one that is kept; less is the machine. */
+const ROOM = 1.15;
+
+export type Standing = 'as kept' | 'slower' | 'faster' | 'not kept yet';
+
+export function standingOf(ratio: number, kept: number | undefined): Standing {
+  if (kept === undefined) return 'not kept yet';
+  if (ratio > kept * ROOM) return 'slower';
+  return ratio * ROOM < kept ? 'faster' : 'as kept';
+}
+
+/** One sentence for a person. */
+export function sentenceOf(
+  name: string,
+  { ratio }: Pick<CpuFigure, 'ratio'>,
+  kept: number | undefined,
+): string {
+  const seen = ratio.toFixed(2);
+  const before = kept?.toFixed(2);
+  switch (standingOf(ratio, kept)) {
+    case 'slower':
+      return `${name}: ${seen} times its bare loop, and ${before} is kept: ${percent(ratio, kept)} % more processor time. Find what it does more, or write it down with npm run test:speed -- --keep "${name}".`;
+    case 'faster':
+      return `${name}: ${seen} times its bare loop, and ${before} is kept: better. To keep it, run npm run test:speed -- --keep "${name}".`;
+    case 'not kept yet':
+      return `${name}: ${seen} times its bare loop. To keep it, run npm run test:speed -- --keep "${name}".`;
+    default:
+      return `${name}: ${seen} times its bare loop, ${before} is kept.`;
+  }
+}
+
+function percent(ratio: number, kept = ratio): number {
+  return Math.round((ratio / kept - 1) * 100);
+}
