@@ -298,7 +298,9 @@ describe('the daemon', () => {
     const stop = new AbortController();
     const running = invoke(['run'], { env: { ...own, TILLSYNC_LOG_PRETTY: 'false' }, stop });
     await expect
-      .poll(async () => (await json(['webhook', 'test'], own)).document, { timeout: 5000 })
+      .poll(async () => (await json(['webhook', 'test'], own)).document, {
+        timeout: 5_000 * Number(process.env.TILLSYNC_SLOW),
+      })
       .toMatchObject({
         ok: true,
         results: [
