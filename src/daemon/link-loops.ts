@@ -206,6 +206,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
         } finally {
           unsubscribe();
           asked.abort();
+          await follower.sayLast();
           await link.close();
         }
       },

@@ -6,6 +6,7 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { SentOrder } from '../orders/branch-feed.ts';
 import { forgetCustomer } from '../orders/forget.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderReading } from '../orders/order.ts';
 import { quarantine } from '../orders/order-queries.ts';
 import { mergeOrder } from '../orders/order-rows.ts';
@@ -17,6 +18,7 @@ import type { Stores } from '../outbox/stores.ts';
 import {
   type DownMessage,
   type HelloAnswer,
+  NUMBER_MAX,
   RESULT,
   type Result,
   SNAPSHOT,
@@ -97,6 +99,8 @@ export interface Applied {
   hasGap: boolean;
   /** Whether it may yet close: what is missing is of the same life, and the server gives again what was lost on the way. */
   mayClose: boolean;
+  /** The rest was not looked at: the hub leases numbers for it first. */
+  isLeaseSpent: boolean;
 }
 
 /** More of them than a hub is restored while a server keeps messages. */
@@ -127,14 +131,19 @@ export function applyDown(
   stores: Stores,
   messages: readonly DownMessage[],
   spellings: OrderSpellings,
-  nowMs: number,
+  { nowMs, leasedSeq }: { nowMs: number; leasedSeq: number },
 ): Applied {
   const { db } = stores;
   let { epoch, mark } = branchPlace(db);
   const { line } = branchPlace(db);
   const left = leftEpochs(db);
-  const applied: Applied = { orders: 0, hasGap: false, mayClose: false };
+  const applied: Applied = { orders: 0, hasGap: false, mayClose: false, isLeaseSpent: false };
   for (const message of messages) {
+    if (newestSeq(db) >= leasedSeq) {
+      applied.isLeaseSpent = true;
+      break;
+    }
+    if (!isNumber(message.n)) continue;
     // Of an earlier life, which the server gives once more.
     if (message.epoch !== epoch && left.includes(message.epoch)) continue;
     const isSnapshot =
@@ -153,6 +162,10 @@ export function applyDown(
   const sql = 'UPDATE link SET epoch = ?, mark = ?, left_epochs = ?';
   sqlOf(db).run(sql, epoch, mark, JSON.stringify(left.slice(-LEFT_MAX)));
   return applied;
+}
+
+function isNumber(n: number): boolean {
+  return Number.isInteger(n) && n > 0 && n <= NUMBER_MAX;
 }
 
 /** An earlier one, said again, begins before what is here. */

@@ -12,6 +12,7 @@ import { quarantineEntries } from '../orders/order-queries.ts';
 import type { OrderSpellings } from '../orders/spellings.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import {
+  type Applied,
   applyDown,
   beginLine,
   beginLink,
@@ -41,6 +42,10 @@ const HELLO_EVERY_MS = 30_000;
 const WISH_EVERY_MS = 5_000;
 const AGAIN_AFTER_MS = 2_000;
 const LOOK_EVERY_MS = 500;
+/** With fewer numbers left, the hub is asked for more. */
+const LEASE_AHEAD = 500;
+/** So long an orderly end waits for the hub. */
+const LAST_WORD_MS = 2_000;
 const PRUNED_AT_ONCE = 1_000;
 /** Characters of what is taken in by one transaction, by about one message more at the most. */
 const PART_LENGTH = 500_000;
@@ -74,6 +79,7 @@ export class BranchFollower {
   readonly #freshness: LinkFreshness;
   readonly #instance = randomUUID();
   readonly #up: Waker;
+  #helloing: Promise<void> | undefined;
   #isStart = true;
   /** This machine's clock minus the hub's. */
   #aheadMs = 0;
@@ -88,6 +94,11 @@ export class BranchFollower {
    * may give the same ones.
    */
   #ownLine: string | undefined;
+  /** No event gets a higher number; undefined: this process has not asked yet, and gives none. */
+  #leasedSeq: number | undefined;
+  /** Nothing is taken in any more. */
+  #isOver = false;
+  #taking: Promise<unknown> = Promise.resolve();
   /** Up to this number the feed was given to the server, as the hub said last. */
   #published = 0;
   /** Since when what came last does not follow on what is here. */
@@ -148,10 +159,15 @@ export class BranchFollower {
 
   /** False: a part of the feed before these was lost on the way, and is waited for. */
   async #takePart(messages: readonly DownMessage[]): Promise<boolean> {
-    const { stores, spellings, clock, onOrders, log } = this.#options;
-    const { orders, hasGap, mayClose } = await stores.write((own) =>
-      applyDown(own, messages, spellings, clock.nowMs()),
-    );
+    const { clock, onOrders, log } = this.#options;
+    if (this.#leasedSeq === undefined) await this.hello();
+    let applied = await this.#apply(messages);
+    if (applied?.isLeaseSpent) {
+      await this.hello();
+      applied = await this.#apply(messages);
+    }
+    if (!applied || applied.isLeaseSpent) return false;
+    const { orders, hasGap, mayClose } = applied;
     if (orders > 0) onOrders();
     if (!hasGap || !mayClose) this.#gapSinceMs = undefined;
     else if (!this.#wantsSnapshot) {
@@ -165,6 +181,18 @@ export class BranchFollower {
     }
     this.#wantsSnapshot = hasGap;
     return true;
+  }
+
+  /** Undefined once this branch has said its last word. */
+  async #apply(messages: readonly DownMessage[]): Promise<Applied | undefined> {
+    const { stores, spellings, clock } = this.#options;
+    const leasedSeq = this.#leasedSeq;
+    if (this.#isOver || leasedSeq === undefined) return undefined;
+    const taking = stores.write((own) =>
+      applyDown(own, messages, spellings, { nowMs: clock.nowMs(), leasedSeq }),
+    );
+    this.#taking = taking.catch(() => {});
+    return taking;
   }
 
   /** The end of a feed is missing where the server has nothing more: another machine took it, or it was lost. */
@@ -186,7 +214,7 @@ export class BranchFollower {
       beat();
       try {
         const everyMs = this.#wantsSnapshot ? WISH_EVERY_MS : HELLO_EVERY_MS;
-        if (isDown || clock.monotonicMs() >= helloMs + everyMs) {
+        if (isDown || this.#isLeaseShort() || clock.monotonicMs() >= helloMs + everyMs) {
           await this.hello();
           helloMs = clock.monotonicMs();
           await this.#prune();
@@ -216,28 +244,60 @@ export class BranchFollower {
     if (waiting > 0) mirror.freshnessBoard.report('outbox.push', 'failing', asTillsyncError(error).message);
   }
 
+  /** Renewed ahead, so that orders do not wait for it. */
+  #isLeaseShort(): boolean {
+    return this.#leasedSeq !== undefined && this.#options.mirror.newestSeq() > this.#leasedSeq - LEASE_AHEAD;
+  }
+
+  /** Says that this process gives no number any more, so that the next one goes on from here. The hub may be away. */
+  async sayLast(): Promise<void> {
+    const { clock } = this.#options;
+    this.#isOver = true;
+    await this.#taking;
+    if (this.#leasedSeq === undefined || this.#isRefused) return;
+    const told = this.#ask('hello', { ...this.#question(), isLast: true }, HELLO_ANSWER).catch(() => {});
+    await Promise.race([told, clock.sleep(LAST_WORD_MS)]);
+  }
+
   /** Tells the hub where this branch is, and hears how the hub fares. Throws `link-…`. */
-  async hello(): Promise<void> {
-    const { mirror, stores, verdict, version, log } = this.#options;
+  hello(): Promise<void> {
+    // Both loops may need it at once, and the hub hears one question at a time.
+    this.#helloing ??= this.#sayHello().finally(() => {
+      this.#helloing = undefined;
+    });
+    return this.#helloing;
+  }
+
+  #question(): Hello {
+    const { mirror, stores, verdict, version } = this.#options;
     const { epoch, mark, line } = mirror.read(branchPlace);
     const { level, findings } = verdict();
-    const question: Hello = {
+    return {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
       ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
       left: mirror.read(leftEpochs),
       seq: mirror.newestSeq(),
+      isLast: false,
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
       verdict: { level, finding: findings[0]?.code ?? null },
     };
+  }
+
+  async #sayHello(): Promise<void> {
+    const { mirror, stores, log } = this.#options;
+    const question = this.#question();
     const answer = await this.#ask('hello', question, HELLO_ANSWER);
     this.#isStart = false;
     this.#isRefused = false;
     this.#freshness.ok();
     this.#published = answer.published;
     // Numbers that a POS has seen are never given again, whatever copy this is.
-    if (answer.seq > mirror.newestSeq())
-      await mirror.write((db) => continueFeedAfter(db, answer.seq + FEED_JUMP));
+    const { leasedSeq, seqAfter } = answer;
+    const isLeasing = leasedSeq !== null;
+    const after = isLeasing ? seqAfter : answer.seq > mirror.newestSeq() ? answer.seq + FEED_JUMP : 0;
+    if (after > mirror.newestSeq()) await mirror.write((db) => continueFeedAfter(db, after));
+    this.#leasedSeq = isLeasing ? leasedSeq : Number.POSITIVE_INFINITY;
     await this.#adopt(answer);
     if (answer.hasCatalog && !stores.read(({ lookup }) => lookup.isComplete)) {
       await stores.write(({ catalog }) => catalog.noteWhole());
@@ -272,7 +332,7 @@ export class BranchFollower {
 
   async #beginLine(isCopy: boolean): Promise<void> {
     this.#ownLine = await this.#options.mirror.write((db) => beginLine(db, isCopy));
-    await this.hello();
+    await this.#sayHello();
   }
 
   /** Hands up what waits, one request; whether there was anything. Throws `link-…`. */

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { FEED_JUMP as SEQ_JUMP } from '../orders/order.ts';
 import { beginSnapshot } from './feed-pages.ts';
 import type { Hello, HelloAnswer } from './link.ts';
 
@@ -22,10 +23,13 @@ export interface BranchRow {
   line: string | null;
   upTo: number;
   seq: number;
+  leasedSeq: number;
+  stoppedSeq: number | null;
 }
 
 export function branchRow(db: Database.Database, branch: string): BranchRow | undefined {
-  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo, seq
+  const sql = `SELECT last_n AS lastN, snapshot_n AS snapshotN, snapshot_at AS snapshotAt, line, up_to AS upTo, seq,
+      leased_seq AS leasedSeq, stopped_seq AS stoppedSeq
     FROM feed_branches WHERE branch = ?`;
   return sqlOf(db).row<BranchRow>(sql, branch);
 }
@@ -45,8 +49,54 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
     hello.epoch !== epochOf(db, branch) ||
     hello.wantsSnapshot ||
     hello.mark > row.lastN ||
-    hello.seq > row.seq
+    isLeaseNews(row, hello)
   );
+}
+
+/** Numbers that a branch may give before it asks again; its POS sees a gap of so many where it ended without a word. */
+const LEASE = 1_000;
+/** More than this above what the hub leased is no slip of a restored hub. */
+const CLAIM_MAX = 2 ** 30;
+
+/** Where the numbers of a branch's own feed go on, and up to which it may give them. */
+export type Lease = Required<Pick<HelloAnswer, 'seqAfter' | 'leasedSeq'>>;
+
+/** Whether no branch that is well could have given so high a number. */
+export function isAbsurd(db: Database.Database, branch: string, { seq }: Hello): boolean {
+  const row = branchRow(db, branch);
+  const known = Math.max(row?.seq ?? 0, row?.leasedSeq ?? 0);
+  return known > 0 && seq > known + CLAIM_MAX;
+}
+
+/** A start, an end, a copy of older files, or half of the lease is used up. */
+function isLeaseNews(row: BranchRow, { isStart, isLast, seq }: Hello): boolean {
+  return isStart || isLast || seq < row.seq || seq > row.leasedSeq - LEASE / 2;
+}
+
+/**
+ * Leases numbers to a branch. One that starts goes on from where it ended only if it ended in an orderly way, by what the
+ * hub wrote down: a copy of its files may claim whatever it likes. All others begin above what was ever leased.
+ */
+export function leaseNumbers(db: Database.Database, branch: string, hello: Hello): Lease {
+  const row = branchRow(db, branch);
+  if (!row || !isLeaseNews(row, hello)) return { seqAfter: 0, leasedSeq: row?.leasedSeq ?? 0 };
+  const mayBeCopy = hello.isStart ? row.stoppedSeq !== hello.seq : hello.seq < row.seq;
+  const seqAfter = mayBeCopy ? begunAfter(row, hello) : 0;
+  const seq = Math.max(row.seq, hello.seq);
+  // What waits for the branch comes without asking again in between.
+  const behind = Math.max(0, row.lastN - hello.mark);
+  const leasedSeq = Math.max(row.leasedSeq, Math.max(seq, seqAfter) + LEASE + behind);
+  sqlOf(db).run(
+    'UPDATE feed_branches SET seq = @seq, leased_seq = @leasedSeq, stopped_seq = @stoppedSeq WHERE branch = @branch',
+    { branch, seq, leasedSeq, stoppedSeq: hello.isLast ? hello.seq : null },
+  );
+  return { seqAfter, leasedSeq };
+}
+
+function begunAfter({ seq, leasedSeq }: BranchRow, hello: Hello): number {
+  if (leasedSeq > 0) return Math.max(leasedSeq, hello.seq);
+  // It told its numbers every half minute before they were leased.
+  return hello.seq < seq ? seq + SEQ_JUMP : 0;
 }
 
 /** How far the branch's line was taken in, whether it is `line`, and the highest `seq` that the branch told. */
@@ -83,7 +133,6 @@ export function takeHello(
 ): Caused {
   const row = branchRow(db, branch);
   if (!row) return 'nothing';
-  sqlOf(db).run('UPDATE feed_branches SET seq = max(seq, ?) WHERE branch = ?', hello.seq, branch);
   if (row.line !== hello.line) {
     // It begins one of its own then, and asks again.
     if (!hello.isOwnLine) return 'nothing';

@@ -24,7 +24,16 @@ import {
   takeUp,
   unpublished,
 } from './hub-feed.ts';
-import { epochOf, isNews, lineOf, publishedTo, takeHello } from './hub-hello.ts';
+import {
+  epochOf,
+  isAbsurd,
+  isNews,
+  type Lease,
+  leaseNumbers,
+  lineOf,
+  publishedTo,
+  takeHello,
+} from './hub-hello.ts';
 import type { HubRows } from './hub-state.ts';
 import {
   CHANGES,
@@ -272,11 +281,14 @@ export class Hub {
       const replaced = this.#replaced(branch, hello.instance);
       if (replaced !== undefined) return replaced;
     }
+    if (mirror.read((db) => isAbsurd(db, branch, hello))) {
+      this.#misuse.note(branch, 'numbers');
+      return refusal('unreadable', `Branch ${branch} names a number that it cannot have given.`);
+    }
     this.#heard.set(branch, hello.instance);
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
-    if (mirror.read((db) => isNews(db, branch, hello))) {
-      await this.#takeNews(branch, hello);
-    }
+    let lease: Lease | undefined;
+    if (mirror.read((db) => isNews(db, branch, hello))) lease = await this.#takeNews(branch, hello);
     const mark = hello.epoch === mirror.read((db) => epochOf(db, branch)) ? hello.mark : 0;
     const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
@@ -285,6 +297,7 @@ export class Hub {
     return JSON.stringify({
       ...mirror.read((db) => lineOf(db, branch, hello.line)),
       isLineKnown,
+      ...(lease ?? mirror.read((db) => leaseNumbers(db, branch, hello))),
       published: mirror.read((db) => publishedTo(db, branch)),
       hasCatalog: stores.read(({ db, lookup }) => lookup.isComplete && hasCatalog(db, branch, hello)),
       freshness: freshness as HelloAnswer['freshness'],
@@ -293,14 +306,18 @@ export class Hub {
     } satisfies HelloAnswer);
   }
 
-  async #takeNews(branch: string, hello: Hello): Promise<void> {
+  async #takeNews(branch: string, hello: Hello): Promise<Lease> {
     const { mirror, clock, log } = this.#options;
     const options = { mayCause: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
-    const caused = await mirror.write((db) => takeHello(db, branch, hello, options));
-    if (caused === 'nothing') return;
+    const { lease, caused } = await mirror.write((db) => ({
+      lease: leaseNumbers(db, branch, hello),
+      caused: takeHello(db, branch, hello, options),
+    }));
+    if (caused === 'nothing') return lease;
     this.#gate.noteCaused(branch);
     log.info({ branch, caused }, 'a branch cannot go on from where it is; it gets a snapshot');
     if (caused !== 'snapshot') this.#misuse.note(branch, 'lives');
+    return lease;
   }
 
   async #changes(branch: FeedBranch, asked: unknown): Promise<string> {

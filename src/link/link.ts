@@ -63,6 +63,10 @@ export interface BranchLink {
 
 const text = z.string().max(10_000);
 
+/** No number that counts something is higher: 35,000 a second for a year. One that is was made up. */
+export const NUMBER_MAX = 2 ** 40;
+const number = z.number().int().min(0).max(NUMBER_MAX);
+
 export const JOIN = z.strictObject({ publicKey: z.string().regex(/^U[A-Z2-7]{55}$/) });
 
 /** How a branch stands; also a sign of life. */
@@ -72,7 +76,7 @@ export const HELLO = z.object({
   isStart: z.boolean(),
   /** null: a mirror that never heard the hub. */
   epoch: text.nullable(),
-  mark: z.number().int().min(0),
+  mark: number,
   /** Earlier lives of the feed that it has followed, and does not follow again. */
   left: z.array(text).max(100).default([]),
   /** Whether it met a gap in the feed. */
@@ -81,7 +85,9 @@ export const HELLO = z.object({
   /** Whether this process began it: only then the hub takes a line that it does not know. */
   isOwnLine: z.boolean().default(true),
   /** Of the newest event that its POS can read. */
-  seq: z.number().int().min(0).default(0),
+  seq: number.default(0),
+  /** It ends in an orderly way, and gives no number after `seq`. */
+  isLast: z.boolean().default(false),
   waiting: z.number().int().min(0),
   oldestWaitingAt: text.nullable(),
   /** Changes that were refused and that nobody has looked after yet. */
@@ -107,13 +113,17 @@ const freshness = z.object({
 
 export const HELLO_ANSWER = z.object({
   /** Up to this number of its line the hub has what the branch handed up. */
-  upTo: z.number().int().min(0),
+  upTo: number,
   /** False: the hub has heard another line since, so this mirror is an older copy, or one of two. */
   isLineKnown: z.boolean().default(true),
   /** The highest `seq` that the hub ever heard from this branch: further on in an older copy, or on a new machine. */
-  seq: z.number().int().min(0).default(0),
+  seq: number.default(0),
+  /** The next event of the branch gets a higher number than this. */
+  seqAfter: number.default(0),
+  /** No event of the branch gets a higher number until it asked again; null: a hub of before leases none. */
+  leasedSeq: number.nullable().default(null),
   /** Up to this number the branch's feed was given to the server. */
-  published: z.number().int().min(0).default(0),
+  published: number.default(0),
   /** Whether all that the hub has read of the catalogue, of each branch whole, had come to the branch that asked. */
   hasCatalog: z.boolean().default(false),
   /** How the hub's own orders come in, by its clock. */
@@ -133,7 +143,7 @@ export const SNAPSHOT_END = z.object({ underWay: z.array(z.number().int()).defau
 
 export const UP_ITEM = z.object({
   /** Number on the line, rising without a gap. */
-  u: z.number().int().min(1),
+  u: number.min(1),
   kind: z.enum(['stock', 'product', 'ack']),
   /** Of the branch's outbox; null for an acknowledgement. */
   changeId: z.number().int().nullable(),
@@ -154,7 +164,7 @@ export const CHANGES = z.object({
 });
 
 export const CHANGES_ANSWER = z.object({
-  upTo: z.number().int().min(0),
+  upTo: number,
   /** As many changes of the branch wait at the hub as may: what follows `upTo` was not taken, and may come then. */
   comeBackMs: z.number().int().min(0).optional(),
 });

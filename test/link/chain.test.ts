@@ -338,6 +338,31 @@ describe('a branch that says hello', () => {
     expect(branches[0].orders()).toEqual(hub.orders('B1'));
   });
 
+  it('and a number that no branch can have given is refused, named, and harms neither it nor its name', async () => {
+    const { hub, branches, hello, settle } = await saying();
+    await hub.order(1, 'B2');
+    await settle();
+    const known = () => hub.rows("SELECT seq, leased_seq FROM feed_branches WHERE branch = 'B2'");
+    const before = known();
+    for (const seq of [2 ** 53 - 1, 2 ** 40 + 1, 2 ** 39]) {
+      const answer = JSON.parse((await hello({ seq })) ?? '') as { refused?: { code: string } };
+      expect(answer.refused?.code).toBe('unreadable');
+    }
+    for (const mark of [2 ** 53 - 1, -1, 0.5]) expect(await hello({ mark })).toContain('refused');
+    expect(known()).toEqual(before);
+    await hub.hub.check();
+    expect(hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse')?.message).toContain(
+      'Branch B2 names numbers that it cannot have given.',
+    );
+    await hub.order(2, 'B2');
+    await settle();
+    expect(branches[1].orders()).toEqual(hub.orders('B2'));
+    // Nor does a hub harm a branch so.
+    const message = { branch: 'B2', epoch: 'other', n: 2 ** 53 - 1, kind: 'snapshot-begin', body: '{}' };
+    await branches[1].follower.take([message]);
+    expect(branches[1].rows<{ epoch: string }>('SELECT epoch FROM link')[0]?.epoch).not.toBe('other');
+  });
+
   it('on a new line each time gets a few snapshots a minute', async () => {
     const { clock, hello, count } = await saying();
     const snapshots = () =>

@@ -223,7 +223,8 @@ describe('what happens when', () => {
     hub.parts.state.hub.remove('B1');
     await hub.stop();
     await hub.start();
-    expect(await lowestSeq()).toBeGreaterThan(1_000_000);
+    // More than was ever leased to the one before.
+    expect(await lowestSeq()).toBeGreaterThan(1_000);
     // On another machine, which knows nothing but the backup.
     await restore(hub, backup);
     await hub.stop();

@@ -460,7 +460,7 @@ CREATE TABLE feed_branches (
   snapshot_at TEXT,
   line TEXT,
   up_to INTEGER NOT NULL DEFAULT 0
-, subsidiary_id TEXT, catalog_key TEXT, catalog_rev INTEGER NOT NULL DEFAULT 0, snapshot_stage TEXT, snapshot_seq INTEGER, snapshot_after, seq INTEGER NOT NULL DEFAULT 0, epoch TEXT) WITHOUT ROWID;
+, subsidiary_id TEXT, catalog_key TEXT, catalog_rev INTEGER NOT NULL DEFAULT 0, snapshot_stage TEXT, snapshot_seq INTEGER, snapshot_after, seq INTEGER NOT NULL DEFAULT 0, epoch TEXT, leased_seq INTEGER NOT NULL DEFAULT 0, stopped_seq INTEGER) WITHOUT ROWID;
 
 CREATE TABLE feed_stores (
   store_id TEXT NOT NULL PRIMARY KEY,
@@ -672,6 +672,7 @@ INSERT INTO schema_migrations (number, name) VALUES (23, '0023-acknowledging-sto
 INSERT INTO schema_migrations (number, name) VALUES (24, '0024-acknowledged-before');
 INSERT INTO schema_migrations (number, name) VALUES (25, '0025-typed-acknowledgements');
 INSERT INTO schema_migrations (number, name) VALUES (26, '0026-branch-lives');
+INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
