@@ -1,6 +1,9 @@
-import { counted, hasCode, TillsyncError } from '../core/errors.ts';
+import { basename } from 'node:path';
+import { namedBranch } from '../app/sweep-now.ts';
+import { asTyped, counted, hasCode, TillsyncError } from '../core/errors.ts';
 import { ADDRESS_KEYS, type OutboxEntry } from '../outbox/change.ts';
 import type { Outbox } from '../outbox/outbox.ts';
+import type { UndoLine } from '../outbox/undo.ts';
 import { EXIT, printable } from './cli.ts';
 import {
   type Call,
@@ -228,9 +231,100 @@ const release = command({
   },
 });
 
+const undo = command({
+  description: 'Hand the values over that a hand-over replaced, such as a wrong inventory',
+  examples: [
+    'outbox undo --file stock.csv --dry-run',
+    'outbox undo --reference night-count --branch B1',
+    'outbox undo --since 2026-03-01T18:30 --force',
+  ],
+  options: {
+    '--file <name>': 'what came from the file of this name',
+    '--reference <text>': 'what was handed over with this reference',
+    '--since <time>': 'what was handed over on this day or since this time, such as 2026-03-01T18:30',
+    '--branch <id>': 'stocks of this configured branch only, by either of its ids',
+    '--force': 'what was changed since, too',
+    '--dry-run': 'show what would be handed over, and do nothing',
+  },
+  more: '\nA count before is handed over as of the orders that it contained. Exit code 3 when something was left alone.',
+  run: (call) =>
+    withParts(call, async ({ parts, config }) => {
+      const { file, reference, since: day, branch, force } = call.options;
+      if (file === undefined && reference === undefined && day === undefined) {
+        throw new TillsyncError('usage', 'Name the hand-over with --file, --reference or --since.');
+      }
+      const since = instant('--since', day, config.orders.timezone);
+      const subsidiaryId =
+        branch === undefined ? undefined : namedBranch(parts.branches, branch).subsidiaryId;
+      if (subsidiaryId === null) {
+        throw new TillsyncError('usage', 'The configuration does not have the subsidiary_id of this branch.');
+      }
+      const name = basename(file ?? '');
+      const lines = parts.outbox.undoLines({
+        file: file === undefined ? undefined : name,
+        reference,
+        since,
+        branch: subsidiaryId,
+      });
+      const chosen = lines.filter(
+        ({ verdict }) => verdict === 'undo' || (force === true && verdict === 'changed-since'),
+      );
+      const what = [
+        ...(file === undefined ? [] : [`file ${name}`]),
+        ...(reference === undefined ? [] : [`reference ${reference}`]),
+        ...(since === undefined ? [] : [`since ${since}`]),
+        ...(branch === undefined ? [] : [`branch ${branch}`]),
+      ].join(', ');
+      const isDone = call.options.dryRun !== true && chosen.length > 0;
+      const accepted = isDone ? await parts.outbox.undo(chosen, call.cli.who, what) : [];
+      const held = accepted.filter(({ state }) => state === 'held').length;
+      const left = lines.filter((line) => !chosen.includes(line) && line.verdict !== 'same').length;
+      const told = isDone
+        ? `${counted(chosen.length, 'earlier value')} handed over.`
+        : `${counted(chosen.length, 'earlier value')} would be handed over.`;
+      const notes = [
+        ...(left > 0 ? [`${left} left alone.`] : []),
+        ...(held > 0 ? [asTyped(`${held} held for a person: {tillsync} outbox list --state held`)] : []),
+      ];
+      return {
+        json: {
+          lines: lines.map(({ item: _item, ...line }) => ({
+            ...line,
+            isChosen: chosen.some(({ changeId }) => changeId === line.changeId),
+          })),
+          handedOver: accepted.length,
+          held,
+          left,
+        },
+        above: `${[told, ...notes].join(' ')}\n`,
+        text: lines.length === 0 ? '' : undoTable(lines, force === true),
+        exit: left + held > 0 ? EXIT.partial : EXIT.done,
+      };
+    }),
+});
+
+function undoTable(lines: readonly UndoLine[], force: boolean): string {
+  const why = ({ verdict, changedBy }: UndoLine): string => {
+    if (verdict === 'undo') return 'handed over';
+    if (verdict === 'same') return 'the earlier value is the same';
+    if (verdict === 'unknown') return 'left: the earlier value is not known';
+    return `${force ? 'handed over, though' : 'left:'} changed since by change ${changedBy}; see --force`;
+  };
+  return table(lines, {
+    FOR: 'target',
+    SAID: ({ now }) => valuesText(now),
+    BEFORE: ({ before }) => {
+      const { asOfSeq: _asOfSeq, ...values } = before ?? {};
+      return valuesText(values);
+    },
+    WHAT: why,
+  });
+}
+
 export const outbox = group('Look at changes on their way to the platform, and decide about them', {
   list,
   retry,
   drop,
   release,
+  undo,
 });

@@ -17,6 +17,7 @@ export type AuditAction =
   | 'outbox.drop'
   | 'outbox.release'
   | 'outbox.retry'
+  | 'outbox.undo'
   | 'quarantine.retry'
   | 'restore'
   | 'stock.safety'

@@ -66,6 +66,40 @@ export class MirrorValues {
     return stock !== undefined && sameNumber(stock.qty, 0);
   }
 
+  /** JSON of what a count replaces: the count before it, else what the platform has; null where neither is known. */
+  stockBefore({ sku, subsidiaryId }: Place, { version, body }: OutboxChange): string | null {
+    const show = body.show === undefined ? undefined : fromBit(this.#stock(sku, subsidiaryId)?.show ?? null);
+    const shown = show === null || show === undefined ? {} : { show };
+    const count = this.#sql.row<{ qty: number; asOfSeq: number; version: number }>(
+      `SELECT counted_qty AS qty, counted_seq AS asOfSeq, counted_version AS version FROM stock_counts
+       WHERE sku = ? AND subsidiary_id = ?`,
+      ...[sku, subsidiaryId],
+    );
+    if (count) {
+      // It was counted itself already, and is sent again.
+      if (count.version >= version) return null;
+      return JSON.stringify({ qty: count.qty, asOfSeq: count.asOfSeq, ...shown });
+    }
+    const text =
+      'SELECT qty, confirmed_seq AS asOfSeq FROM stocks WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0';
+    const known = this.#sql.row<{ qty: number | string | null; asOfSeq: number }>(text, sku, subsidiaryId);
+    if (!known || known.qty === null || !Number.isFinite(Number(known.qty))) return null;
+    return JSON.stringify({ qty: Number(known.qty), asOfSeq: known.asOfSeq, ...shown });
+  }
+
+  /** JSON of the product's values that a change replaces; a description cannot be seen. */
+  productBefore(sku: string, body: Omit<ProductChangeItem, 'sku'>): string | null {
+    const product = this.#product(sku);
+    if (!product || product.uncertain === 1) return null;
+    const price = product.price === null || product.price === '' ? Number.NaN : Number(product.price);
+    const before = {
+      ...(body.price !== undefined && Number.isFinite(price) && { price }),
+      ...(body.name !== undefined && product.name !== null && { name: product.name }),
+      ...(body.show !== undefined && product.show !== null && { show: fromBit(product.show) }),
+    };
+    return Object.keys(before).length === 0 ? null : JSON.stringify(before);
+  }
+
   priceOf(sku: string): number | string | null | undefined {
     return this.#product(sku)?.price;
   }
@@ -233,7 +267,9 @@ export interface Claim {
 }
 
 /** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
-type Candidate = { row: OutboxChange; stock: LedgerStock | null } | { row: null; stock: LedgerStock };
+type Candidate =
+  | { row: OutboxChange; stock: LedgerStock | null; before?: string | null }
+  | { row: null; stock: LedgerStock };
 
 /** Changes of one branch that are read at once, at most. */
 const READ_AT_ONCE = 200;
@@ -297,14 +333,16 @@ export class OutboxCalls {
         return verdict === 'take';
       });
       const at = isoUtc(this.#clock.nowMs());
-      for (const { row, stock } of settled) {
+      for (const each of settled) {
+        const { row, stock } = each;
         if (stock) this.#ledger.isSettled(stock);
         if (!row) continue;
         claim.settled += 1;
         this.#sql.run(
-          `UPDATE outbox SET state = 'done', settled_at = ?, message = 'The platform has this value already.'
+          `UPDATE outbox SET state = 'done', settled_at = ?, message = 'The platform has this value already.',
+             value_before = coalesce(value_before, ?)
            WHERE change_id = ?`,
-          ...[at, row.changeId],
+          ...[at, each.before ?? null, row.changeId],
         );
         this.#queue.outlive(row, at);
       }
@@ -390,12 +428,14 @@ export class OutboxCalls {
     if (!('qty' in body)) {
       const trust = { nowMs: this.#clock.nowMs(), trustMs: rules.trustMs };
       const isKnown = rules.skipUnchanged && sku !== null && this.#values.hasProductValues(sku, body, trust);
+      if (!isKnown && sku !== null) candidate.before = this.#values.productBefore(sku, body);
       return isKnown ? 'settle' : 'take';
     }
     // Sent by its own words: nobody knows what it is compared with.
     if (sku === null || subsidiaryId === null) return 'take';
     const place = { sku, subsidiaryId };
     if (this.#ledger.isUnderWay(place)) return 'leave';
+    candidate.before = this.#values.stockBefore(place, row);
     candidate.stock = this.#ledger.count(row, place, body);
     return this.#isKnown(candidate.stock, body, rules) ? 'settle' : 'take';
   }
@@ -425,7 +465,8 @@ export class OutboxCalls {
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
 
-  #leave({ row, stock }: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {
+  #leave(candidate: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {
+    const { row, stock } = candidate;
     if (!row) {
       const { changeId, attempts, address, wantedQty: qty } = stock;
       this.#ledger.isSent(stock, { ...call, qty });
@@ -443,9 +484,9 @@ export class OutboxCalls {
     const sentQty = asSent(qty);
     this.#sql.run(
       `UPDATE outbox SET state = 'sending', attempts = attempts + 1, call_id = @callId, sent_qty = @sentQty,
-         sent_as_of_seq = @orderSeq
+         sent_as_of_seq = @orderSeq, value_before = coalesce(value_before, @before)
        WHERE change_id = @changeId`,
-      { ...call, changeId, sentQty },
+      { ...call, changeId, sentQty, before: candidate.before ?? null },
     );
     return { changeId, target, attempts, body: qty === null ? body : { ...body, qty } };
   }

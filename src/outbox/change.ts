@@ -88,9 +88,10 @@ export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product';
 
 /**
  * What was handed over by any way in: a change, or an item that could not be read; with its `value` where nobody is
- * there to be told. `reference` is what its giver knows it by.
+ * there to be told. `reference` is what its giver knows it by; `asOfSeq`: the newest order event that a quantity contains,
+ * where that is not the newest of all.
  */
-export type HandedOver = { reference?: string | null } & (
+export type HandedOver = { reference?: string | null; asOfSeq?: number } & (
   | Change
   | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
 );

@@ -159,9 +159,18 @@ export class OutboxIntake {
         const { kind, reference = null } = each.item;
         const { key: target, conflictKey, sku, subsidiaryId } = each.target;
         const changeId = lastId - placed.length + 1 + i;
-        const common = { changeId, version: changeId, kind, source, origin, reference, createdAt, asOfSeq };
+        const common = { changeId, version: changeId, kind, source, origin, reference, createdAt };
         const branch = this.#branchOf(each, options);
-        return this.#take({ ...common, target, conflictKey, sku, subsidiaryId, branch }, each, options);
+        const change = {
+          ...common,
+          asOfSeq: each.item.asOfSeq ?? asOfSeq,
+          target,
+          conflictKey,
+          sku,
+          subsidiaryId,
+          branch,
+        };
+        return this.#take(change, each, options);
       });
     });
   }

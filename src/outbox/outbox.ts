@@ -8,6 +8,7 @@ import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { AckResult } from './reservations.ts';
 import type { MirrorStores, Stores } from './stores.ts';
+import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
 export interface OutboxOptions {
   stores: MirrorStores;
@@ -171,6 +172,23 @@ export class Outbox {
       if (count > 0) audit.note({ who, action: 'outbox.drop', ...deed });
       return count;
     });
+  }
+
+  /** What it would take to undo a hand-over. Writes nothing. */
+  undoLines(filter: UndoFilter): UndoLine[] {
+    return this.#options.stores.read(({ db }) => undoLines(db, filter));
+  }
+
+  /** Hands the earlier values of a hand-over over, as one hand-over; `what`: its name, for the audit. */
+  async undo(lines: readonly UndoLine[], who: string, what: string): Promise<Acceptance[]> {
+    const reference = `undo of ${what}`;
+    const items = lines.flatMap(({ item }) => (item ? [{ ...item, reference }] : []));
+    const accepted = await this.takeMany(items, 'cli', { origin: who });
+    await this.#options.stores.write(({ audit }) => {
+      const detail = `${counted(items.length, 'earlier value')} handed over again`;
+      audit.note({ who, action: 'outbox.undo', subject: what, detail });
+    });
+    return accepted;
   }
 
   /** Lets changes go that a guard rail holds; returns how many. */

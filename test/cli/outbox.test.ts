@@ -115,6 +115,39 @@ describe('the outbox', () => {
   });
 });
 
+describe('outbox undo', () => {
+  const set = (sku: string, qty: number) => `A-${sku}-1;${qty}`;
+  const push = (qty: number, ...more: string[]) =>
+    at.run(['push', 'stock', '-', '--wait', ...more], ['external_id;qty', set('1001', qty)].join('\n'));
+
+  test('hands over what a wrong inventory replaced, with a preview, and is audited', async () => {
+    const { control } = place.sandbox;
+    const qty = () => control.stockOf(1001, 'sub-1');
+    expect((await push(17)).code).toBe(0);
+    const since = new Date(Date.now()).toISOString();
+    expect((await push(0)).code).toBe(0);
+    expect(qty()).toBe(0);
+    const which = ['outbox', 'undo', '--file', 'standard input', '--since', since];
+    const preview = await at.run([...which, '--dry-run']);
+    expect(preview).toMatchObject({ code: 0 });
+    expect(preview.stdout).toMatch(/sku:1001@sub-1 +qty 0 +qty 17 +handed over/);
+    expect(qty()).toBe(0);
+    const undone = await at.json(which);
+    expect(undone).toMatchObject({ code: 0, document: { handedOver: 1, left: 0 } });
+    const [change] = (await at.json(['outbox', 'list', '--state', 'pending'])).document.changes;
+    expect(change).toMatchObject({
+      body: { qty: 17 },
+      reference: `undo of file standard input, since ${since}`,
+    });
+    const audit = await at.run(['audit']);
+    expect(audit.stdout).toContain('outbox.undo');
+    expect((await at.run(['outbox', 'undo'])).code).toBe(2);
+    // Undone once, it was changed since.
+    const again = await at.json([...which, '--dry-run']);
+    expect(again).toMatchObject({ code: 3, document: { lines: [{ verdict: 'changed-since' }] } });
+  });
+});
+
 describe('feed ack', () => {
   test('takes ids as words, lines or JSON, and says which orders nobody heard of', async () => {
     const order = place.sandbox.control.createOrder().internalOrderId;

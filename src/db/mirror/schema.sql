@@ -256,7 +256,7 @@ CREATE TABLE outbox (
   sent_qty,
   held_back,
   sent_as_of_seq INTEGER
-, origin TEXT, branch TEXT NOT NULL DEFAULT '');
+, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT);
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
@@ -673,6 +673,7 @@ INSERT INTO schema_migrations (number, name) VALUES (24, '0024-acknowledged-befo
 INSERT INTO schema_migrations (number, name) VALUES (25, '0025-typed-acknowledgements');
 INSERT INTO schema_migrations (number, name) VALUES (26, '0026-branch-lives');
 INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
+INSERT INTO schema_migrations (number, name) VALUES (28, '0028-value-before');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

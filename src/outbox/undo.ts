@@ -1,0 +1,136 @@
+import type Database from 'better-sqlite3';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { valueKeys } from './batch.ts';
+import { type Change, type ChangeBody, type ChangeKind, type HandedOver, readChange } from './change.ts';
+
+/** Which hand-over is undone; at least one of the first three is named. */
+export interface UndoFilter {
+  /** The name of the file that was handed over, without its folder. */
+  file?: string | undefined;
+  /** What whoever handed it over called it. */
+  reference?: string | undefined;
+  /** Handed over then or later, ISO 8601 UTC. */
+  since?: string | undefined;
+  /** `subsidiary_id` of one branch. */
+  branch?: string | undefined;
+}
+
+/** What a change replaced, as `outbox.value_before` keeps it. */
+export interface ValueBefore {
+  qty?: number;
+  price?: number;
+  name?: string;
+  show?: boolean;
+  /** Of a quantity: the newest order event that it contains. */
+  asOfSeq?: number;
+}
+
+/**
+ * - `undo`: the earlier value is handed over
+ * - `changed-since`: a newer change for the same thing has come; left alone unless forced
+ * - `unknown`: nobody knows the earlier value
+ * - `same`: the earlier value is what was handed over
+ */
+export type UndoVerdict = 'undo' | 'changed-since' | 'unknown' | 'same';
+
+/** One stock or product of the hand-over. */
+export interface UndoLine {
+  /** The newest change of the hand-over for it. */
+  changeId: number;
+  kind: ChangeKind;
+  target: string;
+  verdict: UndoVerdict;
+  /** What the hand-over said. */
+  now: Omit<ValueBefore, 'asOfSeq'>;
+  before: ValueBefore | null;
+  /** The newest change that came after the hand-over. */
+  changedBy: number | null;
+  item: (Change & { asOfSeq?: number }) | null;
+}
+
+interface Row {
+  changeId: number;
+  kind: ChangeKind;
+  target: string;
+  conflictKey: string;
+  body: string;
+  state: string;
+  version: number;
+  sku: string | null;
+  subsidiaryId: string | null;
+  valueBefore: string | null;
+}
+
+const HANDED_OVER = `
+  SELECT change_id AS changeId, kind, target, conflict_key AS conflictKey, body, state, version, sku, subsidiary_id AS subsidiaryId,
+    value_before AS valueBefore
+  FROM outbox
+  WHERE state IN ('pending', 'sending', 'done') AND held_guard IS NULL AND source <> 'hold-back'
+    AND (@reference IS NULL OR reference = @reference)
+    AND (@since IS NULL OR created_at >= @since)
+    AND (@branch IS NULL OR subsidiary_id = @branch)
+    AND (@file IS NULL OR substr(origin, -length(@file) - 2) = ', ' || @file)
+  ORDER BY version`;
+// In parts, each of which an index answers.
+const NEWEST = `
+  SELECT max(change_id) FROM (
+    SELECT change_id FROM outbox WHERE kind = @kind AND conflict_key = @conflictKey AND target = @target
+      AND version > @version AND state IN ('sending', 'done')
+    UNION ALL SELECT change_id FROM outbox WHERE kind = @kind AND target = @target AND version > @version
+      AND state = 'pending' AND held_guard IS NULL)`;
+
+/** What it would take to undo a hand-over: one line for each stock and product in it. Writes nothing. */
+export function undoLines(db: Database.Database, filter: UndoFilter): UndoLine[] {
+  const sql = sqlOf(db);
+  const { file = null, reference = null, since = null, branch = null } = filter;
+  const rows = sql.rows<Row>(HANDED_OVER, { file, reference, since, branch });
+  const targets = Map.groupBy(rows, ({ kind, target }) => `${kind} ${target}`);
+  return [...targets.values()].map((changes) => lineOf(sql, changes));
+}
+
+function lineOf(sql: Sql, changes: readonly Row[]): UndoLine {
+  const last = changes.at(-1) as Row;
+  const { changeId, kind, target, conflictKey, version } = last;
+  const now: Record<string, unknown> = {};
+  // Of each field the oldest value before: [price 5→6, price 6→7] is undone to 5.
+  const found: Record<string, unknown> = {};
+  for (const change of changes) {
+    const body = JSON.parse(change.body) as ChangeBody;
+    const before = change.valueBefore === null ? waitingBefore(sql, change) : JSON.parse(change.valueBefore);
+    for (const field of valueKeys(body)) {
+      now[field] = body[field as keyof typeof body];
+      if (before?.[field] === undefined || field in found) continue;
+      found[field] = before[field];
+      if (field === 'qty') found.asOfSeq = before.asOfSeq;
+    }
+  }
+  const { asOfSeq, ...values } = found;
+  const isQtyUnknown = kind === 'stock' && values.qty === undefined;
+  const before = Object.keys(values).length === 0 || isQtyUnknown ? null : (found as ValueBefore);
+  const changedBy = sql.value<number | null>(NEWEST, { kind, conflictKey, target, version }) ?? null;
+  const base = { changeId, kind, target, now, before, changedBy };
+  const item = before && itemOf(last, values, asOfSeq as number | undefined);
+  if (!before || !item) return { ...base, verdict: 'unknown', item: null };
+  if (Object.keys(values).every((field) => values[field] === now[field])) {
+    return { ...base, verdict: 'same', item: null };
+  }
+  return { ...base, verdict: changedBy === null ? 'undo' : 'changed-since', item };
+}
+
+/** Of a change that has not left: the count that it would replace. */
+function waitingBefore(sql: Sql, { state, sku, subsidiaryId }: Row): ValueBefore | null {
+  if (state !== 'pending' || sku === null || subsidiaryId === null) return null;
+  return sql.row<ValueBefore & { qty: number }>(LAST_COUNT, sku, subsidiaryId) ?? null;
+}
+
+const LAST_COUNT =
+  'SELECT counted_qty AS qty, counted_seq AS asOfSeq FROM stock_counts WHERE sku = ? AND subsidiary_id = ?';
+
+function itemOf(row: Row, values: object, asOfSeq: number | undefined): UndoLine['item'] {
+  const { kind, sku, subsidiaryId } = row;
+  if (sku === null) return null;
+  const branch = kind === 'stock' && subsidiaryId !== null ? { subsidiaryId } : {};
+  const reading: HandedOver = readChange(kind, { sku, ...branch, ...values });
+  if (!('change' in reading)) return null;
+  return asOfSeq === undefined ? reading : { ...reading, asOfSeq };
+}

@@ -1,0 +1,94 @@
+import { expect, it } from 'vitest';
+import type { HandedOver } from '../../src/outbox/change.ts';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { type UndoFilter, undoLines } from '../../src/outbox/undo.ts';
+import { SEND_ALL } from './outbox-fixture.ts';
+import { done, swept } from './swept-outbox.ts';
+
+type Out = ReturnType<typeof swept>;
+
+function handOver(out: Out, qtys: Record<string, number>, reference: string, origin = 'cli ana') {
+  const items = Object.entries(qtys).map(
+    ([externalId, qty]): HandedOver => ({
+      kind: 'stock',
+      change: { externalId, qty, subsidiaryId: 's1' },
+      reference,
+    }),
+  );
+  out.intake.accept(items, { source: 'cli', origin, guards: GUARDS_OFF });
+}
+
+function send(out: Out) {
+  for (const kind of ['stock', 'product'] as const) {
+    const { callId, items } = out.calls.claim(kind, 100, SEND_ALL);
+    if (callId !== null) out.calls.settle(callId, done(items));
+  }
+}
+
+const short = (out: Out, filter: UndoFilter) =>
+  undoLines(out.db, filter).map(({ target, verdict, now, before }) => ({ target, verdict, now, before }));
+
+it('undo names the count before a wrong inventory, and what the platform had where nobody had counted', () => {
+  const out = swept();
+  handOver(out, { A: 4 }, 'good');
+  send(out);
+  handOver(out, { A: 0, B: 0 }, 'wrong', 'cli ana, stock.csv');
+  // Handed over twice: the first value before counts.
+  send(out);
+  handOver(out, { A: 0 }, 'wrong', 'cli ana, stock.csv');
+  send(out);
+  const wanted = [
+    { target: 'sku:10@s1', verdict: 'undo', now: { qty: 0 }, before: expect.objectContaining({ qty: 4 }) },
+    { target: 'sku:11@s1', verdict: 'undo', now: { qty: 0 }, before: expect.objectContaining({ qty: 3 }) },
+  ];
+  expect(short(out, { reference: 'wrong' })).toEqual(wanted);
+  expect(short(out, { file: 'stock.csv', branch: 's1' })).toEqual(wanted);
+  expect(short(out, { file: 'stock.csv', branch: 's2' })).toEqual([]);
+  expect(short(out, { file: 'ock.csv' })).toEqual([]);
+});
+
+it('undo leaves what was changed since, and hands the rest over as of the orders that the count contained', () => {
+  const out = swept();
+  handOver(out, { A: 4, B: 9 }, 'good');
+  send(out);
+  handOver(out, { A: 0, B: 0 }, 'wrong');
+  send(out);
+  handOver(out, { B: 6 }, 'later');
+  const lines = undoLines(out.db, { reference: 'wrong' });
+  expect(lines.map(({ verdict }) => verdict)).toEqual(['undo', 'changed-since']);
+  expect(lines[0]?.item).toMatchObject({ change: { sku: '10', subsidiaryId: 's1', qty: 4 }, asOfSeq: 0 });
+  const [line] = lines;
+  if (!line?.item) throw new Error('Nothing to undo.');
+  out.intake.accept([line.item], { source: 'cli', guards: GUARDS_OFF, asOfSeq: 99 });
+  const asOf = out.db.prepare(
+    "SELECT as_of_seq FROM outbox WHERE target = 'sku:10@s1' AND state = 'pending'",
+  );
+  expect(asOf.pluck().get()).toBe(0);
+  send(out);
+  expect(
+    out.db.prepare("SELECT qty FROM stocks WHERE sku = '10' AND subsidiary_id = 's1'").pluck().get(),
+  ).toBe(4);
+});
+
+it('undo gives a price its earlier value, and one that has not left its count', () => {
+  const out = swept();
+  const price = (price: number): HandedOver => ({
+    kind: 'product',
+    change: { sku: '10', price },
+    reference: 'prices',
+  });
+  for (const each of [1500, 1700]) {
+    out.intake.accept([price(each)], { source: 'http', guards: GUARDS_OFF });
+    send(out);
+  }
+  expect(short(out, { reference: 'prices' })).toEqual([
+    { target: 'sku:10', verdict: 'undo', now: { price: 1700 }, before: { price: 1000 } },
+  ]);
+  handOver(out, { A: 4 }, 'good');
+  send(out);
+  handOver(out, { A: 0, B: 1 }, 'waits');
+  expect(short(out, { reference: 'waits' })).toMatchObject([
+    { verdict: 'undo', before: { qty: 4 } },
+    { verdict: 'unknown', before: null },
+  ]);
+});
