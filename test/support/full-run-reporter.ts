@@ -31,10 +31,12 @@ export class FullRunReporter implements Reporter {
     // Whoever runs some tests by their titles skips the others.
     if (!vitest || vitest.config.testNamePattern !== undefined) return;
     const skipped = modules.flatMap((module) =>
-      [...module.children.allTests('skipped')].map(({ fullName }) => ({
-        file: path.relative(vitest.config.root, module.moduleId),
-        title: fullName,
-      })),
+      [...module.children.allTests('skipped')]
+        .filter(({ tags }) => !isOfAnotherTier(tags, vitest.config.tagsFilter))
+        .map(({ fullName }) => ({
+          file: path.relative(vitest.config.root, module.moduleId),
+          title: fullName,
+        })),
     );
     const unexpected = skipped.filter((test) => !mayBeSkipped(test));
     const log = (line: string) => vitest.logger.log(line);
@@ -50,6 +52,13 @@ export class FullRunReporter implements Reporter {
     log('FAIL: not a full run, because of the skipped tests above.');
     process.exitCode = 1;
   }
+}
+
+/** Whether `--tagsFilter` leaves a test to another tier: ['bulk'] by '!bulk', [] by 'bulk'. */
+export function isOfAnotherTier(tags: readonly string[], filters: readonly string[] = []): boolean {
+  return filters.some((filter) =>
+    filter.startsWith('!') ? tags.includes(filter.slice(1)) : !tags.includes(filter),
+  );
 }
 
 export function mayBeSkipped({ file, title }: Skipped): boolean {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { mayBeSkipped } from './full-run-reporter.ts';
+import { isOfAnotherTier, mayBeSkipped } from './full-run-reporter.ts';
 import { readSeed, readSlowness } from './run-settings.ts';
 
 describe('TILLSYNC_SEED', () => {
@@ -31,5 +31,13 @@ describe('test/may-be-skipped.ts', () => {
     expect(mayBeSkipped({ file, title })).toBe(true);
     expect(mayBeSkipped({ file, title: 'another test' })).toBe(false);
     expect(mayBeSkipped({ file: 'test/other.test.ts', title })).toBe(false);
+  });
+
+  it('has no need of what a tag leaves to another tier', () => {
+    expect(isOfAnotherTier(['bulk'], ['!bulk'])).toBe(true);
+    expect(isOfAnotherTier([], ['bulk'])).toBe(true);
+    expect(isOfAnotherTier(['bulk'], ['bulk'])).toBe(false);
+    expect(isOfAnotherTier([], ['!bulk'])).toBe(false);
+    expect(isOfAnotherTier(['bulk'])).toBe(false);
   });
 });
