@@ -351,15 +351,15 @@ export function orderRoutes(options: LocalApiOptions): ApiFamily {
     answer: ackAnswer,
     mayBePartial: true,
     async handle({ body, reply }) {
-      const orderIds = body.filter((each) => each !== undefined);
-      const taken = orderIds.length === 0 ? [] : await outbox.acknowledge(orderIds, 'http');
+      const acks = body.filter((each) => each !== undefined);
+      const taken = acks.length === 0 ? [] : await outbox.acknowledge(acks, 'http');
       let next = 0;
       const results = body.map((each, index) =>
         each === undefined
           ? { index, state: 'rejected' as const, message: `Allowed: ${ACK_ITEM}.` }
           : { index, ...(taken[next++] as AckResult) },
       );
-      const rejected = body.length - orderIds.length;
+      const rejected = results.filter(({ state }) => state === 'rejected').length;
       reply.code(rejected > 0 ? 207 : 200);
       return { results, rejected };
     },

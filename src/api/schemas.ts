@@ -95,16 +95,28 @@ const orderId = z
   .refine((id) => id.isWellFormed(), { error: 'is not valid text' });
 
 const ACKS_MAX = 10_000;
-export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …} with one`;
+export const ACK_ITEM = `an order id of 1 to ${ORDER_ID_LENGTH_MAX} characters, or {"orderId": …, "seq": …} with one and the whole number of an event of the feed`;
+const ackSeq = z
+  .number()
+  .int()
+  .min(0)
+  .describe('The event of the feed up to which the POS has booked the order; without it, the newest');
 const ACKS_RANGE = { error: `1 to ${ACKS_MAX} orders are taken` };
 
 /** Orders that the POS has booked; undefined stands for an item that cannot be read. */
 export const ackRequest = z
   .array(
     z
-      .union([orderId, z.strictObject({ orderId }).transform((item) => item.orderId)])
+      .union([
+        orderId,
+        z
+          .strictObject({ orderId, seq: ackSeq.optional() })
+          .transform(({ seq, ...item }) => (seq === undefined ? item.orderId : { ...item, seq })),
+      ])
       .catch(undefined as never),
-    { error: 'A list of order ids is needed' },
+    {
+      error: 'A list of order ids is needed',
+    },
   )
   .min(1, ACKS_RANGE)
   .max(ACKS_MAX, ACKS_RANGE)

@@ -80,8 +80,11 @@ function statements(db: Database.Database) {
     /** The platform has another quantity than was thought: the last count is looked at again. */
     moveStock: db.prepare<string[]>(
       `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
+         AND counted_version > refused_version
          AND EXISTS (SELECT 1 FROM marks WHERE name = 'ledger.holds' AND value = 1)`,
     ),
+    /** A line of an order whose product nobody knew may be of one that is written now. */
+    lookAgain: db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),
     dropStock: db.prepare<string[]>('DELETE FROM stocks WHERE sku = ? AND subsidiary_id = ?'),
     mappings: db.prepare<[string], MappingRow>(`
       SELECT subsidiary_id AS subsidiaryId, product_id_pos_a AS productIdPosA,
@@ -115,6 +118,8 @@ export class ProductWriter {
   readonly #sql: ReturnType<typeof statements>;
   #changed = 0;
   #kept = 0;
+  /** Whether it is on a shelf where it was not. */
+  #isNew = false;
 
   constructor(db: Database.Database) {
     this.#sql = statements(db);
@@ -124,12 +129,14 @@ export class ProductWriter {
   write(record: ProductRecord, context: WriteContext): { changed: number; kept: number } {
     this.#changed = 0;
     this.#kept = 0;
+    this.#isNew = false;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);
       this.#writeStocks(child, context);
       this.#writeMappings(record.id, child, context);
     }
     this.#dropAbsent(record, context);
+    if (this.#isNew) this.#sql.lookAgain.run();
     this.#writeProduct(record, context);
     return { changed: this.#changed, kept: this.#kept };
   }
@@ -194,6 +201,7 @@ export class ProductWriter {
       if (this.#newerPush(row, context)) continue;
       if (!row || row.uncertain === 1 || !isStored(row.qty, qty) || row.show !== asBit(show)) {
         if (row) this.#changed += 1;
+        else this.#isNew = true;
         this.#sql.putStock.run({ sku, subsidiaryId, qty: asSent(qty), show: asBit(show), ...confirmed });
         this.#sql.moveStock.run(sku, subsidiaryId);
       } else if (row.confirmedSeq < context.asOfSeq) {
@@ -214,6 +222,7 @@ export class ProductWriter {
       const before = stored.get(subsidiaryId);
       const after = mappings.map((mapping) => ({ ...mapping, productId }));
       if (before && textOf(before) === textOf(after)) continue;
+      if (!before) this.#isNew = true;
       if (before) {
         this.#changed += 1;
         this.#sql.dropMappings.run(sku, subsidiaryId);

@@ -56,12 +56,12 @@ const LOOK_ROWS = 250;
 const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq AS orderSeq,
   EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = o.order_id) AS isAcknowledged,
   EXISTS (SELECT 1 FROM acknowledging_stores s WHERE s.store = coalesce(o.store_external_id, '')) AS usesAcks,
-  (SELECT l.live_since_seq FROM ledger_orders l
-    WHERE l.order_id = o.order_id AND l.takes = 1 AND l.booked = 0) AS heldBackSeq`;
+  (SELECT min(s.seq) FROM stock_steps s JOIN ledger_orders l USING (order_id)
+    WHERE s.order_id = o.order_id AND l.takes = 1 AND s.booked_version IS NULL) AS heldBackSeq`;
 
 const OF_ORDER = [
   ...['order_items', 'order_item_modifiers', 'order_payloads', 'held_notifications'],
-  ...['order_acks', 'order_takings', 'ledger_orders', 'sent_orders', 'orders'],
+  ...['order_acks', 'stock_steps', 'ledger_orders', 'sent_orders', 'orders'],
 ];
 
 function removeFrom(table: string, key: string): Family['remove'] {

@@ -282,7 +282,7 @@ export function takeBack(db: Database.Database, nowMs: number): string {
 }
 
 /** An item as it is kept until the hub has it. */
-type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped'>;
+type UpBody = Pick<UpItem, 'reference' | 'value' | 'isTyped' | 'asOf'>;
 
 /**
  * What is to go up now: what is under way already, else the changes that have waited longest, and behind them, once no
@@ -322,13 +322,17 @@ export function nextUp(stores: Stores, onlySoldOut = false): UpItem[] {
     sqlOf(db).run(leave, changeId);
   }
   const room = onlySoldOut || isFull ? 0 : UP_ITEMS_MAX - waiting.length;
-  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number }>(
-    `SELECT u.order_id AS orderId, coalesce(a.source = 'cli', 0) AS isTyped
-     FROM up_acks u LEFT JOIN order_acks a USING (order_id) ORDER BY u.order_id LIMIT ?`,
+  const acks = sqlOf(db).rows<{ orderId: string; isTyped: number; asOf: string | null }>(
+    `SELECT u.order_id AS orderId, coalesce(min(a.source = 'cli'), 0) AS isTyped, (
+       SELECT CASE WHEN o.seq <= a.seq THEN o.updated_at ELSE (SELECT max(e.observed_at) FROM order_events e
+         WHERE e.order_id = o.order_id AND e.seq <= a.seq) END
+       FROM orders o WHERE o.order_id = u.order_id AND a.seq IS NOT NULL) AS asOf
+     FROM up_acks u LEFT JOIN order_acks a USING (order_id) GROUP BY u.order_id ORDER BY u.order_id LIMIT ?`,
     room,
   );
-  for (const { orderId, isTyped } of acks) {
-    put('ack', null, { reference: null, value: orderId, ...(isTyped === 1 && { isTyped: true }) });
+  for (const { orderId, isTyped, asOf } of acks) {
+    const how = { ...(isTyped === 1 && { isTyped: true }), ...(asOf !== null && { asOf }) };
+    put('ack', null, { reference: null, value: orderId, ...how });
     sqlOf(db).run('DELETE FROM up_acks WHERE order_id = ?', orderId);
   }
   if (waiting.length + acks.length > 0) sqlOf(db).run('UPDATE link SET last_u = ?', lastU);

@@ -231,12 +231,12 @@ export function takeUp(
   const end = read.findIndex(({ item }) => left !== undefined && item === left);
   const taken = end < 0 ? read : read.slice(0, end);
   const results = accepted.values();
-  const acks: { orderId: string; source: ChangeSource }[] = [];
+  const acks: { orderId: string; source: ChangeSource; asOf: string | null }[] = [];
   for (const { up, item } of taken) {
     const { changeId: change } = up;
     if (item === null) {
       if (typeof up.value === 'string' && up.value.length <= ORDER_ID_MAX) {
-        acks.push({ orderId: up.value, source: up.isTyped ? 'cli' : 'branch' });
+        acks.push({ orderId: up.value, source: up.isTyped ? 'cli' : 'branch', asOf: up.asOf ?? null });
       }
     } else if (change === null) continue;
     else if ('refused' in item) {
@@ -248,10 +248,10 @@ export function takeUp(
       if (state !== 'pending') addToFeed(db, branch.name, 'result', { change, state, message }, { at });
     }
   }
-  for (const { orderId, source } of acks) {
-    const wait =
-      'INSERT INTO waiting_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING';
-    sqlOf(db).run(wait, orderId.trim(), branch.name, at, source);
+  for (const { orderId, source, asOf } of acks) {
+    const wait = `INSERT INTO waiting_acks (order_id, branch, acked_at, source, as_of) VALUES (?, ?, ?, ?, ?)
+      ON CONFLICT DO UPDATE SET acked_at = excluded.acked_at, source = excluded.source, as_of = excluded.as_of`;
+    sqlOf(db).run(wait, orderId.trim(), branch.name, at, source, asOf);
   }
   if (acks.length > 0) bookWaiting(stores);
   const upTo = taken.at(-1)?.up.u ?? row.upTo;
@@ -269,16 +269,38 @@ const HEARD = `FROM waiting_acks w JOIN orders o USING (order_id) LEFT JOIN unas
   WHERE coalesce(u.branch, s.branch) IS w.branch OR (coalesce(u.branch, s.branch) NOT NULL
     AND NOT EXISTS (SELECT 1 FROM sent_orders t WHERE t.order_id = w.order_id AND t.branch = w.branch))`;
 
+interface HeardAck {
+  orderId: string;
+  branch: string;
+  owner: string;
+  source: ChangeSource;
+  asOf: string | null;
+  subsidiaryId: string | null;
+}
+
 /**
  * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another
  * branch is not booked; one that belongs to nobody yet waits on.
  */
 export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservations'>): void {
-  const heard = sqlOf(db).rows<{ orderId: string; branch: string; owner: string; source: ChangeSource }>(
-    `SELECT w.order_id AS orderId, w.branch, w.source, coalesce(u.branch, s.branch) AS owner ${HEARD}`,
+  const heard = sqlOf(db).rows<HeardAck>(
+    `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, coalesce(u.branch, s.branch) AS owner,
+       (SELECT b.subsidiary_id FROM feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
   );
-  for (const { orderId, branch, owner, source } of heard) {
-    if (branch === owner) reservations.acknowledge([orderId], source);
+  for (const { orderId, branch, owner, source, asOf, subsidiaryId } of heard) {
+    if (branch !== owner) continue;
+    // The branch has numbers of its own: when its newest event was observed says the same at both.
+    const isBehind =
+      asOf !== null &&
+      sqlOf(db).row('SELECT 1 FROM orders WHERE order_id = ? AND updated_at > ?', orderId, asOf);
+    const seq = isBehind
+      ? sqlOf(db).value<number | null>(
+          `SELECT max(seq) FROM order_events WHERE order_id = @orderId AND observed_at <= @asOf
+             AND seq >= (SELECT first_seq FROM ledger_orders WHERE order_id = @orderId)`,
+          { orderId, asOf },
+        )
+      : undefined;
+    reservations.acknowledge([{ orderId, seq: seq ?? undefined }], source, { name: branch, subsidiaryId });
   }
   for (const { orderId, branch } of heard) {
     sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);

@@ -153,6 +153,8 @@ export const UP_ITEM = z.object({
   value: z.unknown(),
   /** A person typed the acknowledgement: it says nothing of the branch's POS. */
   isTyped: z.boolean().optional(),
+  /** When the newest event of the order was observed that the acknowledgement knows of; a branch of before does not say. */
+  asOf: z.string().optional(),
 });
 export type UpItem = z.infer<typeof UP_ITEM>;
 export const UP_ITEMS_MAX = 500;

@@ -43,7 +43,8 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
     OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = orders.order_id
       AND instr(lower(concat_ws(' ', i.product_external_id, i.product_name, i.comment)), lower(@text)) > 0))`,
   unbooked: `${IS_TO_BOOK}
-    AND NOT EXISTS (SELECT 1 FROM order_acks WHERE order_acks.order_id = orders.order_id)`,
+    AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id AND a.edited_seq IS NULL
+      AND a.branch IN ('', coalesce(orders.store_external_id, '')))`,
 };
 
 /** One after the other, so that a whole year need not be in memory. */
@@ -71,14 +72,15 @@ export function orderHistory(db: Database.Database, orderId: string): OrderHisto
 }
 
 export function acknowledgementOf(db: Database.Database, orderId: string): OrderHistory['acknowledged'] {
-  const sql = 'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ?';
+  const sql =
+    'SELECT acked_at AS at, source FROM order_acks WHERE order_id = ? ORDER BY acked_at DESC LIMIT 1';
   return sqlOf(db).row<{ at: string; source: string }>(sql, orderId) ?? null;
 }
 
 const BOARD = `SELECT ${columnsAs([
   ...['orderId', 'seq', 'code', 'status', 'storeExternalId', 'customerFirstName', 'customerLastName'],
   ...['deliveryType', 'amountToPay', 'createdAt', 'isScheduled', 'scheduledFor', 'updatedAt'],
-])}, (SELECT acked_at FROM order_acks WHERE order_acks.order_id = orders.order_id) AS acknowledgedAt FROM orders`;
+])}, (SELECT max(acked_at) FROM order_acks WHERE order_acks.order_id = orders.order_id) AS acknowledgedAt FROM orders`;
 type BoardRow = Omit<BoardOrder, 'isScheduled' | 'waitingSince'> & { isScheduled: number | null };
 
 const HOUR_MS = 3_600_000;

@@ -333,11 +333,11 @@ export function mergeOrder(
 
 /** An acknowledgement that came before its order: only the order says whose POS acknowledges. */
 function noteEarlyAcknowledgement(db: Database.Database, orderId: string, values: readonly Value[]): void {
-  const ackedAt = sqlOf(db).value<string>(
-    `SELECT acked_at FROM order_acks WHERE order_id = ? AND source <> 'cli'`,
+  const ackedAt = sqlOf(db).value<string | null>(
+    `SELECT max(acked_at) FROM order_acks WHERE order_id = ? AND source <> 'cli'`,
     orderId,
   );
-  if (ackedAt === undefined) return;
+  if (ackedAt == null) return;
   const sql =
     'INSERT INTO acknowledging_stores (store, first_at, last_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
   sqlOf(db).run(sql, values[STORE_AT] ?? '', ackedAt, ackedAt);

@@ -6,7 +6,7 @@ import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
-import type { AckResult } from './reservations.ts';
+import type { Acknowledgement, AckResult } from './reservations.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
@@ -117,11 +117,17 @@ export class Outbox {
   }
 
   /** Records durably that the POS has booked these orders; `by`: an operator who says so in its place. */
-  async acknowledge(orderIds: readonly string[], source: ChangeSource, by?: string): Promise<AckResult[]> {
+  async acknowledge(
+    acks: readonly Acknowledgement[],
+    source: ChangeSource,
+    by?: string,
+  ): Promise<AckResult[]> {
     const { stores } = this.#options;
     const results = await stores.write(({ reservations, audit }) => {
-      const results = reservations.acknowledge(orderIds, source);
-      const fresh = results.filter(({ state }) => state !== 'known').map(({ orderId }) => orderId);
+      const results = reservations.acknowledge(acks, source);
+      const fresh = results
+        .filter(({ state }) => state === 'new' || state === 'unheard')
+        .map(({ orderId }) => orderId);
       if (by !== undefined && fresh.length > 0) {
         audit.note({ who: by, action: 'order.ack', ...ordersNamed(fresh) });
       }

@@ -4,17 +4,42 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
-import { type Place, placesOfId, type SafetyRule, SafetyStock } from './stock-ledger.ts';
+import {
+  type Place,
+  placesOfId,
+  type SafetyRule,
+  SafetyStock,
+  StockLedger,
+  stockTarget,
+} from './stock-ledger.ts';
 
 /** Two clocks that are said to agree may differ by this much: an order may have been placed so much earlier. */
 const CLOCKS_MARGIN_MS = 30_000;
 /** Events of the feed, or orders to be looked up again, that one transaction takes in. */
 const PART = 500;
+const EDIT_HOLD_MS = 30 * 60_000;
+/** Booked steps of articles that are never counted again are forgotten after this time. */
+const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
+
+/** An acknowledgement of an order: as of the event `seq` of the feed; without it, as of the newest one. */
+export type Acknowledgement = string | { orderId: string; seq?: number | undefined };
+
+/** The branch with a tillsync of its own that acknowledges. */
+export interface AckBranch {
+  /** As orders name it. */
+  name: string;
+  subsidiaryId: string | null;
+}
 
 export interface AckResult {
   orderId: string;
-  /** `new`: acknowledged now; `known`: it was before; `unheard`: the mirror has no such order (yet). */
-  state: 'new' | 'known' | 'unheard';
+  /**
+   * `new`: acknowledged now, or again after an edit; `known`: it was before; `unheard`: the mirror has no such order (yet);
+   * `rejected`: nothing was booked.
+   */
+  state: 'new' | 'known' | 'unheard' | 'rejected';
+  /** Why it was rejected. */
+  message?: string;
 }
 
 export interface ReservationsOptions {
@@ -25,6 +50,8 @@ export interface ReservationsOptions {
   skewMs?: (() => number | undefined) | undefined;
   /** The safety stock of the configuration; undefined: it stays as it is. */
   safety?: readonly SafetyRule[] | undefined;
+  /** `stock.edit_hold`. */
+  editHoldMs?: number | undefined;
 }
 
 type FeedStep = Omit<OrderEvent, 'source'>;
@@ -44,18 +71,22 @@ interface MirroredOrder {
 /** An order as the ledger has it; the columns of `ledger_orders`. */
 interface LedgerOrder {
   orderId: string;
+  seq: number;
+  firstSeq: number;
   takes: number;
-  booked: number;
   placedMs: number;
-  liveSinceSeq: number;
-  changedSeq: number;
 }
 
-type Reservation = Place & { qty: number };
+type StockQty = Place & { qty: number };
+/** By stock. */
+type Quantities = Map<string, StockQty>;
+/** The stocks of each line, as they were found when it was first heard. */
+type LinePlaces = Record<string, [sku: string, subsidiaryId: string][]>;
 
 /**
- * What orders take of which stock, in `ledger_orders` and `order_takings`, brought up to date from the order feed.
- * Transactions are the caller's.
+ * What orders take of which stock, as steps: one row in `stock_steps` for each event of the order feed that changed it,
+ * booked once by the POS. A line is looked up in the catalogue when it is first heard, and again only while its product
+ * is not known. Transactions are the caller's.
  */
 export class Reservations {
   readonly #db: Database.Database;
@@ -65,15 +96,26 @@ export class Reservations {
   readonly #skewMs: () => number | undefined;
   readonly #safety: readonly SafetyRule[] | undefined;
   readonly #safetyStock: SafetyStock;
+  readonly #ledger: StockLedger;
+  readonly #editHoldMs: number;
 
-  constructor({ db, clock, branches, skewMs = () => 0, safety }: ReservationsOptions) {
+  constructor({
+    db,
+    clock,
+    branches,
+    skewMs = () => 0,
+    safety,
+    editHoldMs = EDIT_HOLD_MS,
+  }: ReservationsOptions) {
     this.#db = db;
     this.#sql = sqlOf(db);
     this.#safety = safety;
     this.#safetyStock = new SafetyStock(db);
+    this.#ledger = new StockLedger(db);
     this.#clock = clock;
     this.#branches = branches;
     this.#skewMs = skewMs;
+    this.#editHoldMs = editHoldMs;
   }
 
   /** Newest event of the order feed. */
@@ -93,7 +135,7 @@ export class Reservations {
 
   /**
    * To be called before a count is taken in and before one is judged. The first time, and when the hold-back is switched
-   * on: orders that have ended count as booked, all open ones as not. While it is off, all count as booked.
+   * on: orders that have ended count as booked, all open ones that were not acknowledged as not.
    */
   begin(holdBack: boolean): void {
     const isOther = this.#mark('ledger.holds') !== Number(holdBack);
@@ -103,18 +145,18 @@ export class Reservations {
     }
     if (!isOther) return;
     this.#setMark('ledger.holds', Number(holdBack));
-    this.#sql.run('UPDATE ledger_orders SET booked = 1 WHERE booked = 0');
     this.#sql.run('DELETE FROM stock_counts');
     if (!holdBack) return;
+    this.#sql.run(`UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL
+      AND order_id NOT IN (SELECT order_id FROM orders INDEXED BY orders_open WHERE ${IS_OPEN})`);
     const open = this.#sql.rows<{ orderId: string; seq: number }>(`
       SELECT order_id AS orderId,
         coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
       FROM orders INDEXED BY orders_open
-      WHERE ${IS_OPEN}`);
+      WHERE ${IS_OPEN} AND order_id NOT IN (SELECT order_id FROM ledger_orders)`);
     for (const { orderId, seq } of open) {
-      const booked = this.#isBooked(orderId);
-      this.#put({ orderId, takes: 1, booked, placedMs: 0, liveSinceSeq: seq, changedSeq: 0 });
-      this.#place(orderId);
+      this.#put({ orderId, seq, firstSeq: seq, takes: 1, placedMs: 0 });
+      this.#follow(orderId, seq, true);
     }
   }
 
@@ -125,111 +167,245 @@ export class Reservations {
   catchUp(holdBack: boolean): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
-    const events = this.#sql.rows<FeedStep>(
-      `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
-       FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
-      this.#mark('ledger.seen'),
-    );
-    for (const event of events) this.#take(event, holdBack);
-    const last = events.at(-1);
-    if (last) this.#setMark('ledger.seen', last.seq);
-    if (events.length === PART) return true;
-    const sweptMs = this.#sql.value('SELECT coalesce(max(completed_ms), 0) FROM sweeps') ?? 0;
-    if (sweptMs !== this.#mark('ledger.swept')) {
-      this.#setMark('ledger.swept', sweptMs);
-      this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE takes = 1');
-    }
+    if (this.#takeEvents() === PART) return true;
     const stale = this.#sql.values<string>(
       `SELECT order_id FROM ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
-    for (const orderId of stale) this.#place(orderId);
+    for (const orderId of stale) this.#placeAgain(orderId);
     return stale.length === PART;
   }
 
-  /** Records that the POS has booked these orders. Blanks around an id, which a CHAR column has, are none of it. */
-  acknowledge(orderIds: readonly string[], source: string): AckResult[] {
+  #takeEvents(): number {
+    const seen = this.#mark('ledger.seen');
+    const events = this.#sql.rows<FeedStep>(
+      `SELECT seq, order_id AS orderId, status, previous_status AS previousStatus, observed_at AS observedAt
+       FROM order_events WHERE seq > ? ORDER BY seq LIMIT ${PART}`,
+      seen,
+    );
+    for (const event of events) this.#take(event);
+    const last = events.at(-1);
+    if (last) this.#setMark('ledger.seen', last.seq);
+    return events.length;
+  }
+
+  /**
+   * Records that the POS has booked these orders. `branch`: books its stocks alone; without it, those that the order took
+   * of as of the event. Blanks around an id, which a CHAR column has, are none of it.
+   */
+  acknowledge(acks: readonly Acknowledgement[], source: string, branch?: AckBranch): AckResult[] {
     const at = isoUtc(this.#clock.nowMs());
-    return orderIds.map((given) => {
-      const orderId = given.trim();
-      const ack =
-        'INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
-      const isNew = this.#sql.run(ack, orderId, at, source).changes > 0;
-      const book = 'UPDATE ledger_orders SET booked = 1 WHERE order_id = ? AND booked = 0';
-      if (this.#sql.run(book, orderId).changes > 0) this.#touch(orderId);
-      return { orderId, state: !this.#order(orderId) ? 'unheard' : isNew ? 'new' : 'known' };
+    const newest = this.newestSeq;
+    // What was heard before this acknowledgement is booked by it; the steps of a long feed are when they are taken in.
+    if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
+    return acks.map((given) => {
+      const { orderId: named, seq } = typeof given === 'string' ? { orderId: given } : given;
+      const orderId = named.trim();
+      const rejected = (message: string): AckResult => ({ orderId, state: 'rejected', message });
+      if (seq !== undefined && seq > newest) {
+        return rejected(`Event ${seq} lies ahead: the newest event of the feed is ${newest}.`);
+      }
+      const order = this.#order(orderId);
+      if (!order) {
+        const note = `INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?)
+          ON CONFLICT DO NOTHING`;
+        this.#sql.run(note, orderId, branch?.name ?? '', at, source);
+        return { orderId, state: 'unheard' };
+      }
+      const firstSeq = this.#known(orderId)?.firstSeq ?? 0;
+      if (seq !== undefined && seq < firstSeq) {
+        return rejected(`The order was first heard of with event ${firstSeq}, after event ${seq}.`);
+      }
+      const asOf = seq ?? newest;
+      const isBooked = this.#book(orderId, asOf, branch);
+      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq) VALUES (@orderId, @store, @at, @source, @asOf)
+        ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
+          edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END
+          WHERE @isBooked OR seq IS NULL OR edited_seq <= @asOf`;
+      const store = branch?.name ?? this.#storeAsOf(orderId, order, asOf);
+      const facts = { orderId, store, at, source, asOf, isBooked: Number(isBooked) };
+      return { orderId, state: this.#sql.run(ack, facts).changes > 0 ? 'new' : 'known' };
     });
+  }
+
+  /** Books the steps up to an event; whether there were any that the order had not booked before. */
+  #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
+    const steps = this.#sql.rows<StockQty & { seq: number }>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
+       WHERE order_id = @orderId AND seq <= @asOf AND booked_version IS NULL
+         AND (subsidiary_id = @branch OR (@branch IS NULL AND (subsidiary_id IN (
+           SELECT subsidiary_id FROM stock_steps WHERE order_id = @orderId AND seq <= @asOf
+             GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
+      { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
+    );
+    const book = `UPDATE stock_steps SET booked_version = ?
+      WHERE sku = ? AND subsidiary_id = ? AND order_id = ? AND seq = ?`;
+    for (const step of steps) {
+      const { sku, subsidiaryId, seq } = step;
+      this.#sql.run(book, this.#ledger.handedVersion(step), sku, subsidiaryId, orderId, seq);
+      this.#touch(step);
+    }
+    const later = `UPDATE stock_steps SET held_until_ms = ? WHERE order_id = ? AND seq > ? AND booked_version IS NULL
+      AND held_until_ms IS NULL`;
+    this.#sql.run(later, this.#clock.nowMs() + this.#editHoldMs, orderId, asOf);
+    return steps.some(({ qty }) => qty !== 0);
+  }
+
+  /** The store that the order was in as of an event: its own, unless what it took then was of another branch. */
+  #storeAsOf(orderId: string, { store }: MirroredOrder, asOf: number): string {
+    const was = this.#sql.values<string>(
+      `SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = ? AND seq <= ?
+         GROUP BY sku, subsidiary_id HAVING sum(qty) > 0`,
+      ...[orderId, asOf],
+    );
+    const [first] = was;
+    if (first === undefined || was.some((subsidiaryId) => this.#isBranch(store, subsidiaryId)))
+      return store ?? '';
+    return this.#branches.externalIdOf(first) ?? first;
   }
 
   /** Forgets at most `limit` orders that nothing needs any more; returns how many. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Part of every count that lives, and of every quantity since the catalogue was read whole.
+    // Part of every count that lives or waits, and of every quantity since the catalogue was read whole.
+    const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const collected = this.#sql.values<string>(
-      `SELECT order_id FROM ledger_orders l
-       WHERE (l.booked = 1 OR l.takes = 0) AND l.live_since_seq <= @seq AND l.changed_seq <= @seq
-         AND NOT EXISTS (SELECT 1 FROM order_takings t JOIN stock_counts n USING (sku, subsidiary_id)
-           WHERE t.order_id = l.order_id AND l.takes = 1 AND n.counted_seq < l.live_since_seq)
+      `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
+       WHERE l.seq <= @seq AND l.is_stale = 0 AND (
+         l.takes = 0
+         OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
+           SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
+           WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
+             OR n.counted_version < s.booked_version
+             OR EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
+               AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id))))
+         OR (o.updated_at < @longAgo AND NOT EXISTS (
+           SELECT 1 FROM stock_steps s WHERE s.order_id = l.order_id AND ${isOpenStep})))
        LIMIT @limit`,
-      { limit, seq: Math.min(sweptSeq, this.#mark('ledger.seen')) },
+      {
+        limit,
+        seq: Math.min(sweptSeq, this.#mark('ledger.seen')),
+        holds: Number(this.holdsBack),
+        longAgo: isoUtc(this.#clock.nowMs() - NEVER_COUNTED_MS),
+      },
     );
     for (const orderId of collected) {
-      this.#dropReservations(orderId);
+      this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
       this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }
     return collected.length;
   }
 
-  #take({ seq, orderId, status, previousStatus, observedAt }: FeedStep, holdBack: boolean): void {
-    const known = this.#sql.value('SELECT takes FROM ledger_orders WHERE order_id = ?', orderId);
+  #take({ seq, orderId, status, previousStatus, observedAt }: FeedStep): void {
+    const order = this.#order(orderId);
+    if (!order) return;
+    const known = this.#known(orderId);
     const takes = Number(!takesNothing(status));
-    const isBegun =
-      known === undefined ? previousStatus !== null && !takesNothing(previousStatus) : known === 1;
-    // What is mirrored of its items came with its newest event: an edit may lie between. And one that ends as it is heard
-    // of may have taken something all the same.
-    const newestSeq = this.#order(orderId)?.seq ?? seq;
-    const changedSeq = newestSeq > seq ? newestSeq : takes === 0 ? seq : 0;
-    if (known === undefined) {
-      // One that moves on and is not here was booked and forgotten, or ended before it all began.
-      if (isBegun && takes === 1 && status !== previousStatus) return;
+    const isBegun = previousStatus !== null;
+    const hadTaken = isBegun && !takesNothing(previousStatus);
+    // One that moves on and is not here was booked and forgotten, or ended before it all began.
+    if (!known && hadTaken && takes === 1 && status !== previousStatus) return;
+    if (!known) {
+      const firstSeq = isBegun ? 0 : seq;
       this.#put({
         orderId,
+        seq,
+        firstSeq,
         takes,
-        booked: isBegun || !holdBack ? 1 : this.#isBooked(orderId),
         placedMs: isBegun ? 0 : this.#placedMs(orderId, observedAt),
-        liveSinceSeq: isBegun ? 0 : seq,
-        changedSeq: isBegun ? seq : changedSeq,
       });
-      this.#place(orderId);
+      const early = 'UPDATE order_acks SET branch = ?, seq = ? WHERE order_id = ? AND seq IS NULL';
+      this.#sql.run(early.replace('UPDATE', 'UPDATE OR REPLACE'), order.store ?? '', seq, orderId);
+      // Long booked, and edited now: what it took before is part of every count.
+      if (hadTaken && takes === 1) this.#follow(orderId, 0, true);
     } else {
-      this.#setState({ orderId, takes, liveSinceSeq: isBegun ? 0 : takes * seq, changedSeq });
-      if (this.#place(orderId)) this.#setState({ orderId, takes, liveSinceSeq: 0, changedSeq: seq });
+      this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
-    this.#touch(orderId);
+    if (order.seq <= seq) {
+      // The platform may follow an edit, or a refund, in its own way: what it has by itself is not known after it.
+      this.#follow(orderId, seq, !known || takes === 0 || status === previousStatus);
+      return;
+    }
+    // What is mirrored of its lines came with a newer event, with which it is taken in; the status is this event's own.
+    const had = this.#had(orderId);
+    const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
+    this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
   }
 
-  /** Looks up what the order takes. True when that is not what it was. */
-  #place(orderId: string): boolean {
-    const before = this.#sql.rows<Reservation>(
-      'SELECT sku, subsidiary_id AS subsidiaryId, qty FROM order_takings WHERE order_id = ?',
+  /** Adds what the order takes more or less than before; `isNews`: also where that is nothing. */
+  #follow(orderId: string, seq: number, isNews: boolean): void {
+    const order = this.#known(orderId);
+    if (!order) return;
+    const had = this.#had(orderId);
+    const lines = this.#look(orderId);
+    const taken: Quantities = order.takes === 1 ? lines : new Map();
+    const delta: Quantities = new Map();
+    for (const [key, { sku, subsidiaryId }] of [...had, ...lines]) {
+      const qty = Number(((taken.get(key)?.qty ?? 0) - (had.get(key)?.qty ?? 0)).toFixed(9));
+      delta.set(key, { sku, subsidiaryId, qty });
+    }
+    const isChanged = [...delta.values()].some(({ qty }) => qty !== 0);
+    if (isNews || isChanged) this.#addSteps(orderId, seq, delta, delta);
+  }
+
+  /** A step of each of these stocks; 0 of those without a quantity in `delta`. */
+  #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
+    if (stocks.size === 0) return;
+    const order = this.#known(orderId);
+    const ack = this.#sql.row<{ branch: string; seq: number | null }>(
+      `SELECT branch, seq FROM order_acks
+       WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
+      ...[orderId, orderId],
+    );
+    const isBooked = seq === 0 || (ack?.seq ?? -1) >= seq;
+    const isEdit = !isBooked && ack !== undefined;
+    for (const [key, place] of stocks) {
+      const qty = delta.get(key)?.qty ?? 0;
+      const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);
+      this.#sql.run(
+        `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, qty, booked_version, placed_ms, is_first, held_until_ms)
+         VALUES (@sku, @subsidiaryId, @orderId, @seq, @qty, @bookedVersion, @placedMs, @isFirst, @heldUntilMs)
+         ON CONFLICT DO UPDATE SET qty = round(qty + excluded.qty, 9),
+           booked_version = CASE WHEN booked_version IS NOT NULL THEN max(booked_version, excluded.booked_version) END`,
+        {
+          ...{ sku: place.sku, subsidiaryId: place.subsidiaryId, orderId, seq, qty, bookedVersion },
+          placedMs: order?.placedMs ?? 0,
+          isFirst: Number(order?.takes === 1 && order.firstSeq === seq),
+          heldUntilMs: isEdit ? this.#clock.nowMs() + this.#editHoldMs : null,
+        },
+      );
+      this.#touch(place);
+    }
+    if (isEdit && [...delta.values()].some(({ qty }) => qty !== 0)) {
+      const edited = 'UPDATE order_acks SET edited_seq = ? WHERE order_id = ? AND branch = ?';
+      this.#sql.run(edited, seq, orderId, ack.branch);
+    }
+  }
+
+  /** A product was written that was not there: lines whose product nobody knew are looked up once more. */
+  #placeAgain(orderId: string): void {
+    this.#sql.run('UPDATE ledger_orders SET is_stale = 0 WHERE order_id = ?', orderId);
+    const known = this.#known(orderId);
+    if (known) this.#follow(orderId, known.seq, false);
+  }
+
+  /** What the order takes of each stock by its steps; also of those that it no longer takes of. */
+  #had(orderId: string): Quantities {
+    const rows = this.#sql.rows<StockQty>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, total(qty) AS qty FROM stock_steps WHERE order_id = ?
+       GROUP BY sku, subsidiary_id`,
       orderId,
     );
-    const { reservations, isUnplaced } = this.#read(orderId);
-    const placed = 'UPDATE ledger_orders SET is_unplaced = ?, is_stale = 0 WHERE order_id = ?';
-    this.#sql.run(placed, Number(isUnplaced), orderId);
-    if (sameReservations(before, reservations)) return false;
-    this.#touch(orderId);
-    this.#dropReservations(orderId);
-    const add = 'INSERT INTO order_takings (sku, subsidiary_id, order_id, qty) VALUES (?, ?, ?, ?)';
-    for (const { sku, subsidiaryId, qty } of reservations)
-      this.#sql.run(add, sku, subsidiaryId, orderId, qty);
-    this.#touch(orderId);
-    return true;
+    return new Map(rows.map((row) => [stockTarget(row), row]));
   }
 
-  #read(orderId: string): { reservations: Reservation[]; isUnplaced: boolean } {
+  /** What the lines of the order take; each new line is looked up, and noted with what was found. */
+  #look(orderId: string): Quantities {
     const store = this.#order(orderId)?.store ?? null;
-    const reservations = new Map<string, Reservation>();
-    let isUnplaced = false;
+    const text = 'SELECT places, is_unplaced AS isUnplaced FROM ledger_orders WHERE order_id = ?';
+    const before = this.#sql.row<{ places: string; isUnplaced: number }>(text, orderId);
+    const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
+    const quantities: Quantities = new Map();
+    let isUnplaced = 0;
     const items = this.#sql.rows<OrderItem>(
       `SELECT product_external_id AS externalId, product_name AS name, quantity FROM order_items WHERE order_id = ?`,
       orderId,
@@ -237,28 +413,42 @@ export class Reservations {
     for (const { externalId, name, quantity } of items) {
       const qty = Number(quantity);
       if (quantity === null || !Number.isFinite(qty) || qty <= 0) continue;
-      const places = this.#placesOf(externalId, name);
-      if (externalId === null && places.length === 0) isUnplaced = true;
-      for (const { sku, subsidiaryId } of places) {
-        if (!this.#isBranch(store, subsidiaryId)) continue;
-        const key = JSON.stringify([sku, subsidiaryId]);
+      const line = JSON.stringify([store, externalId, externalId === null ? name : null]);
+      const found = places[line] ?? this.#placesOf(store, externalId, name);
+      if (found.length === 0) isUnplaced = 1;
+      else places[line] = found;
+      for (const [sku, subsidiaryId] of found) {
+        const key = stockTarget({ sku, subsidiaryId });
         // Sums of decimal fractions (weights) without the noise of binary ones.
-        const sum = Number(((reservations.get(key)?.qty ?? 0) + qty).toFixed(9));
-        reservations.set(key, { sku, subsidiaryId, qty: sum });
+        const sum = Number(((quantities.get(key)?.qty ?? 0) + qty).toFixed(9));
+        quantities.set(key, { sku, subsidiaryId, qty: sum });
       }
     }
-    return { reservations: [...reservations.values()], isUnplaced };
+    const now = JSON.stringify(places);
+    if (now !== before?.places || isUnplaced !== before.isUnplaced) {
+      const note = 'UPDATE ledger_orders SET places = ?, is_unplaced = ? WHERE order_id = ?';
+      this.#sql.run(note, now, isUnplaced, orderId);
+    }
+    return quantities;
   }
 
-  /** An item with modifiers carries no id (document, "Item"). Where the product has several skus it may be any. */
-  #placesOf(externalId: string | null, name: string | null): Place[] {
-    if (externalId !== null) return placesOfId(this.#sql, externalId);
-    if (name === null) return [];
-    return this.#sql.rows(
-      `SELECT k.sku, k.subsidiary_id AS subsidiaryId
-       FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = ?`,
-      name,
-    );
+  /**
+   * The stocks of a line. An item with modifiers carries no id (document, "Item"), and an id may be unknown: then its
+   * name is looked up. Where the product has several skus it may be any.
+   */
+  #placesOf(store: string | null, externalId: string | null, name: string | null): LinePlaces[string] {
+    const byId = externalId === null ? [] : placesOfId(this.#sql, externalId);
+    const places =
+      byId.length > 0 || name === null
+        ? byId
+        : this.#sql.rows<Place>(
+            `SELECT k.sku, k.subsidiary_id AS subsidiaryId
+             FROM products p CROSS JOIN skus s USING (product_id) CROSS JOIN stocks k USING (sku) WHERE p.name = ?`,
+            name,
+          );
+    return places
+      .filter(({ subsidiaryId }) => this.#isBranch(store, subsidiaryId))
+      .map(({ sku, subsidiaryId }) => [sku, subsidiaryId]);
   }
 
   /**
@@ -288,40 +478,30 @@ export class Reservations {
     return this.#sql.row(`SELECT ${columns} FROM orders WHERE order_id = ?`, orderId);
   }
 
-  #isBooked(orderId: string): number {
-    return this.#sql.value('SELECT 1 FROM order_acks WHERE order_id = ?', orderId) ?? 0;
-  }
-
-  #put(order: LedgerOrder): void {
-    this.#sql.run(
-      `INSERT INTO ledger_orders (order_id, takes, booked, placed_ms, live_since_seq, changed_seq)
-       VALUES (@orderId, @takes, @booked, @placedMs, @liveSinceSeq, @changedSeq)
-       ON CONFLICT (order_id) DO UPDATE SET takes = excluded.takes, booked = excluded.booked`,
-      order,
-    );
-  }
-
-  #setState(order: Pick<LedgerOrder, 'orderId' | 'takes' | 'liveSinceSeq' | 'changedSeq'>): void {
-    this.#sql.run(
-      `UPDATE ledger_orders SET takes = @takes, live_since_seq = max(live_since_seq, @liveSinceSeq),
-         changed_seq = max(changed_seq, @changedSeq)
-       WHERE order_id = @orderId`,
-      order,
-    );
-  }
-
-  /** What is wanted of its stocks may be another quantity now. While the hold-back is off, that waits for a count. */
-  #touch(orderId: string): void {
-    if (!this.holdsBack) return;
-    this.#sql.run(
-      `UPDATE stock_counts SET dirty = 1
-       WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM order_takings WHERE order_id = ?)`,
+  #known(orderId: string): LedgerOrder | undefined {
+    return this.#sql.row(
+      `SELECT order_id AS orderId, seq, first_seq AS firstSeq, takes, placed_ms AS placedMs
+       FROM ledger_orders WHERE order_id = ?`,
       orderId,
     );
   }
 
-  #dropReservations(orderId: string): void {
-    this.#sql.run('DELETE FROM order_takings WHERE order_id = ?', orderId);
+  #put(order: LedgerOrder): void {
+    this.#sql.run(
+      `INSERT INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
+       VALUES (@orderId, @seq, @firstSeq, @takes, @placedMs, '{}')`,
+      order,
+    );
+  }
+
+  /** What is wanted of the stock may be another quantity now. While the hold-back is off, that waits for a count. */
+  #touch({ sku, subsidiaryId }: Place): void {
+    if (!this.holdsBack) return;
+    this.#sql.run(
+      `UPDATE stock_counts SET dirty = 1
+       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version`,
+      ...[sku, subsidiaryId],
+    );
   }
 
   #mark(name: string): number {
@@ -331,10 +511,4 @@ export class Reservations {
   #setMark(name: string, value: number): void {
     this.#sql.run('UPDATE marks SET value = ? WHERE name = ?', value, name);
   }
-}
-
-function sameReservations(a: readonly Reservation[], b: readonly Reservation[]): boolean {
-  const text = (reservations: readonly Reservation[]) =>
-    JSON.stringify(reservations.map(({ sku, subsidiaryId, qty }) => [sku, subsidiaryId, qty]).sort());
-  return a.length === b.length && text(a) === text(b);
 }

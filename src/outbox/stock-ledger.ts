@@ -76,6 +76,25 @@ const DIRTY_BRANCHES = `
     UNION ALL SELECT (${nextDirty('AND subsidiary_id > dirty_in.branch')}) FROM dirty_in WHERE branch IS NOT NULL)
   SELECT branch FROM dirty_in WHERE branch IS NOT NULL`;
 
+/** Changes whose product nobody knows, the newest of them; more are not looked at. */
+const UNKNOWN_MAX = 500;
+const HANDED_VERSION = `SELECT max(version) FROM (
+  SELECT max(counted_version, dropped_version) AS version FROM stock_counts
+    WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_waiting
+    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_held
+    WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NOT NULL
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_sending
+    WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
+  UNION ALL SELECT version FROM outbox INDEXED BY outbox_rejected_target
+    WHERE kind = 'stock' AND target = @target AND state = 'rejected'
+  UNION ALL SELECT max(version) FROM outbox INDEXED BY outbox_unresolved
+    WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
+  UNION ALL SELECT max(version) FROM (SELECT * FROM outbox INDEXED BY outbox_rejected
+    WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX})
+    WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId))`;
+
 /**
  * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
  * less the safety stock, compared with what the platform is believed to have. Both are derived by the view `stock_ledger`; here is every write there is. Transactions are the
@@ -90,18 +109,27 @@ export class StockLedger {
 
   /** A count of the queue is about to be judged: it takes the place of an older one. */
   count(
-    { asOfSeq, version, changeId }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId'>,
+    {
+      asOfSeq,
+      version,
+      changeId,
+      createdAt,
+    }: Pick<OutboxChange, 'asOfSeq' | 'version' | 'changeId' | 'createdAt'>,
     { sku, subsidiaryId }: Place,
     { qty, show: _show, ...address }: StockChangeItem,
   ): LedgerStock {
     this.#sql.run(
-      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, change_id, address)
-       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @changeId, @address)
+      `INSERT INTO stock_counts (sku, subsidiary_id, counted_qty, counted_seq, counted_version, counted_ms, change_id, address)
+       VALUES (@sku, @subsidiaryId, @qty, @asOfSeq, @version, @countedMs, @changeId, @address)
        ON CONFLICT (sku, subsidiary_id) DO UPDATE SET counted_qty = excluded.counted_qty,
+         counted_ms = CASE WHEN excluded.counted_version > counted_version THEN excluded.counted_ms ELSE counted_ms END,
          counted_seq = excluded.counted_seq, counted_version = excluded.counted_version,
          change_id = excluded.change_id, address = excluded.address
          WHERE excluded.counted_version >= stock_counts.counted_version`,
-      { sku, subsidiaryId, qty, asOfSeq, version, changeId, address: JSON.stringify(address) },
+      {
+        ...{ sku, subsidiaryId, qty, asOfSeq, version, changeId, address: JSON.stringify(address) },
+        countedMs: Date.parse(createdAt) || 0,
+      },
     );
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
@@ -163,7 +191,7 @@ export class StockLedger {
     else {
       this.#set(
         stock,
-        'call_id = NULL, attempts = 0, refused_version = max(refused_version, @countedVersion)',
+        'call_id = NULL, attempts = 0, dirty = 0, refused_version = max(refused_version, @countedVersion)',
         {
           countedVersion: stock.countedVersion,
         },
@@ -176,22 +204,40 @@ export class StockLedger {
     return this.#stocks('WHERE call_id IS NOT NULL');
   }
 
-  /** A person gave the change up: what it counted is not insisted on. */
+  /** A person gave the change up: what it counted is not insisted on, and it is in no count. */
   giveUp(changeId: number): void {
     const text =
-      'UPDATE stock_counts SET refused_version = counted_version WHERE change_id = ? AND call_id IS NULL';
+      'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
+    this.#sql.run(
+      `UPDATE stock_counts SET dropped_version = max(dropped_version,
+         (SELECT version FROM outbox WHERE change_id = @changeId))
+       WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM outbox WHERE change_id = @changeId AND kind = 'stock')`,
+      { changeId },
+    );
+  }
+
+  /**
+   * The newest hand-over of a stock, whatever became of it: taken, waiting, held, refused or given up. One whose product
+   * nobody knows may be of any stock of its branch. 0: there was none.
+   */
+  handedVersion(stock: Place): number {
+    const { sku, subsidiaryId } = stock;
+    return this.#sql.value(HANDED_VERSION, { sku, subsidiaryId, target: stockTarget(stock) }) ?? 0;
   }
 
   /** Numbers of the first orders that a count does not contain, for a person. */
-  reservedBy({ sku, subsidiaryId, countedSeq }: LedgerStock): string[] {
+  reservedBy({ sku, subsidiaryId }: Place): string[] {
     return this.#sql
       .values<string | number>(
-        `SELECT coalesce(r.code, r.order_id) FROM order_takings t JOIN ledger_orders o USING (order_id)
-           JOIN orders r USING (order_id)
-         WHERE t.sku = ? AND t.subsidiary_id = ? AND o.takes = 1 AND (o.booked = 0 OR o.live_since_seq > ?)
-         ORDER BY o.live_since_seq LIMIT 6`,
-        ...[sku, subsidiaryId, countedSeq],
+        `SELECT coalesce(r.code, r.order_id) FROM stock_steps s JOIN orders r USING (order_id)
+           JOIN stock_counts c USING (sku, subsidiary_id)
+         WHERE s.sku = ? AND s.subsidiary_id = ?
+         GROUP BY s.order_id HAVING sum(s.qty) > 0
+           AND max(s.qty > 0 AND NOT (s.seq <= c.counted_seq AND (coalesce(s.booked_version <= c.counted_version, 0)
+             OR coalesce(s.held_until_ms <= c.counted_ms, 0))))
+         ORDER BY min(s.seq) LIMIT 6`,
+        ...[sku, subsidiaryId],
       )
       .map(String);
   }
@@ -236,9 +282,8 @@ export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack:
   add(
     sql.rows<Place>(
       `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
-       FROM ledger_orders o CROSS JOIN order_takings t USING (order_id) LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
-       WHERE max(o.live_since_seq, o.changed_seq) > coalesce(k.confirmed_seq, 0)
-         OR (@holdBack AND o.takes = 1 AND o.booked = 0)
+       FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
+       WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (@holdBack AND t.booked_version IS NULL AND t.qty <> 0)
        UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
       { holdBack: Number(holdBack) },
     ),
@@ -246,7 +291,7 @@ export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack:
   // An item without an id whose name nobody knows may be any product; what came before the ledger, too.
   const from = sql.value(`
     SELECT max((SELECT value FROM marks WHERE name = 'ledger.from'), coalesce(
-      (SELECT max(max(live_since_seq, changed_seq)) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
+      (SELECT max(seq) FROM ledger_orders WHERE is_unplaced = 1), 0))`);
   if (from !== undefined && from > 0) {
     const before = 'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_beliefs WHERE confirmed_seq < ?';
     add(sql.rows<Place>(before, from));

@@ -79,7 +79,7 @@ export function knownSince(path: string, mark: FeedMark | null, since: string): 
     const isSameHistory =
       mark !== null && there?.orderId === mark.orderId && there.observedAt === mark.observedAt;
     const acked = db
-      .prepare<[string], string>('SELECT order_id FROM order_acks WHERE acked_at >= ?')
+      .prepare<[string], string>('SELECT DISTINCT order_id FROM order_acks WHERE acked_at >= ?')
       .pluck()
       .all(since);
     return { newestSeq: mirrorFacts(db).newestSeq, isSameHistory, ackedOrderIds: isSameHistory ? acked : [] };

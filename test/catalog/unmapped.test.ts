@@ -110,7 +110,11 @@ describe('an ordered item without an id', () => {
     );
     expect(found(mirror)).toEqual(['1 Torta', '5 Torta']);
     await mirror.write((db) =>
-      db.prepare("INSERT INTO order_acks VALUES (?, '2026-01-15', 'http')").run(order(1, []).internalOrderId),
+      db
+        .prepare(
+          "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', '2026-01-15', 'http')",
+        )
+        .run(order(1, []).internalOrderId),
     );
     await receive(mirror, order(5, [item('E-5'), item(null)], { status: 'cancel' }));
     expect(found(mirror)).toEqual([]);

@@ -102,7 +102,7 @@ describe('a copy of a mirror', () => {
     expect([newestEvent?.seq, newestSeq]).toEqual([1, 3]);
     event('d');
     db.exec(
-      "INSERT INTO order_acks VALUES ('before', '2026-02-01', 'http'), ('since', '2026-04-01', 'http')",
+      "INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES ('before', '', '2026-02-01', 'http'), ('since', '', '2026-04-01', 'http')",
     );
     const same = { newestSeq: 4, isSameHistory: true, ackedOrderIds: ['since'] };
     expect(knownSince(source, newestEvent, AT)).toEqual(same);

@@ -50,7 +50,9 @@ it('tells of each whether the POS took it', async () => {
   const { mirror } = await mirrorOf([{}]);
   const internalOrderId = String(sampleNotification(1).internalOrderId);
   await mirror.write((db) =>
-    db.prepare("INSERT INTO order_acks VALUES (?, ?, 'http')").run(internalOrderId, at(9)),
+    db
+      .prepare("INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', ?, 'http')")
+      .run(internalOrderId, at(9)),
   );
   const [order] = mirror.read((db) => searchOrders(db, { limit: 1 }, OBSERVED_MS));
   expect(order).toMatchObject({ code: 1, acknowledgedAt: at(9), waitingSince: null });

@@ -1,3 +1,4 @@
+import type Database from 'better-sqlite3';
 import { expect } from 'vitest';
 import type { Alarms } from '../../src/core/alarm.ts';
 import type { Clock } from '../../src/core/time.ts';
@@ -83,7 +84,9 @@ export async function keep(
 export function ack(mirror: Mirror, number: number) {
   return mirror.write((db) =>
     db
-      .prepare("INSERT OR IGNORE INTO order_acks VALUES (?, '2026-01-01T00:00:00Z', 'test')")
+      .prepare(
+        "INSERT OR IGNORE INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', '2026-01-01T00:00:00Z', 'test')",
+      )
       .run(idOf(number)),
   );
 }
@@ -110,7 +113,7 @@ export function snapshot(mirror: Mirror): Snapshot {
     payloads: rows(mirror, 'SELECT payload_id AS key, order_id AS id, received_at AS at FROM order_payloads'),
     unbooked: rows(
       mirror,
-      'SELECT order_id AS id, live_since_seq AS seq FROM ledger_orders WHERE booked = 0 AND takes = 1',
+      'SELECT order_id AS id, min(seq) AS seq FROM stock_steps WHERE booked_version IS NULL GROUP BY 1',
     ),
   };
 }
@@ -153,4 +156,17 @@ export function judge(
       'its newest event',
     ).toBe(true);
   }
+}
+
+/** As the stock ledger notes what an order takes, from an event of the feed on; by default from its newest. */
+export function holdBack(db: Database.Database, orderId: string, seq?: number): void {
+  db.prepare(
+    `INSERT OR IGNORE INTO ledger_orders (order_id, seq, first_seq, takes, placed_ms, places)
+     SELECT order_id, coalesce(@seq, seq), 0, 1, 0, '{}' FROM orders WHERE order_id = @orderId`,
+  ).run({ orderId, seq: seq ?? null });
+  db.prepare(
+    `INSERT INTO stock_steps (sku, subsidiary_id, order_id, seq, qty, placed_ms, is_first)
+     SELECT '10', 's1', order_id, seq, 1, 0, 1 FROM ledger_orders
+     WHERE order_id = ? AND order_id NOT IN (SELECT order_id FROM stock_steps)`,
+  ).run(orderId);
 }

@@ -8,6 +8,7 @@ import {
   ack,
   at,
   DAY_MS,
+  holdBack,
   idOf,
   judge,
   keep,
@@ -121,9 +122,7 @@ describe('retention', () => {
     }
     await ack(mirror, 1);
     await ack(mirror, 3);
-    await mirror.write((db) =>
-      db.prepare('INSERT INTO ledger_orders VALUES (?, 1, 0, 0, ?, 0, 0, 0)').run(idOf(3), 5),
-    );
+    await mirror.write((db) => holdBack(db, idOf(3), 5));
     const takenInTo = (seq: number) =>
       mirror.write((db) => {
         db.prepare("UPDATE marks SET value = ? WHERE name = 'ledger.seen'").run(seq);
@@ -257,13 +256,7 @@ describe('retention', () => {
             await keep(mirror, day, number, status, days % 2 === 0 ? 'poll' : 'webhook');
             isAcknowledging ||= acked.has(idOf(number));
           } else if (action === 'hold') {
-            await mirror.write((db) =>
-              db
-                .prepare(
-                  'INSERT OR IGNORE INTO ledger_orders SELECT order_id, 1, 0, 0, seq, 0, 0, 0 FROM orders WHERE order_id = ?',
-                )
-                .run(idOf(number)),
-            );
+            await mirror.write((db) => holdBack(db, idOf(number)));
           } else if (action === 'ack') {
             await ack(mirror, number);
             acked.add(idOf(number));

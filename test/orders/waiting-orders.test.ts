@@ -24,7 +24,7 @@ function acknowledge(mirror: Mirror, number: number, ms: number, source = 'http'
   const orderId = sampleNotification(number).internalOrderId;
   return mirror.write((db) =>
     db
-      .prepare('INSERT INTO order_acks (order_id, acked_at, source) VALUES (?, ?, ?)')
+      .prepare("INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, '', ?, ?)")
       .run(orderId, at(ms), source),
   );
 }

@@ -15,9 +15,13 @@ interface ModelOrder {
   status: string;
   /** As tillsync knows it; null: not at all. */
   heard: string | null;
-  /** The event by which it began to take, as tillsync hears of it. */
-  firstSeq: number;
-  isBooked: boolean;
+  /** Acknowledged before it was heard of. */
+  isBookedEarly: boolean;
+  /** What it took more or less with each event that changed it; `booked`: the newest count when it was acknowledged. */
+  moves: { item: number; qty: number; seq: number; booked: number | null }[];
+  store: 'B1' | 'B2';
+  /** How its lines name products. */
+  word: string;
   isNews: boolean;
   /** Whether the platform sold more than it had, so that its stock does not tell what was taken off. */
   isOversold: boolean;
@@ -27,6 +31,7 @@ interface ModelOrder {
 interface Word {
   qty: number;
   asOfSeq: number;
+  version: number;
 }
 
 interface Call {
@@ -38,7 +43,7 @@ interface Call {
 /**
  * Two stocks at a platform, a POS that counts and books, orders that are heard of late or never in order, calls whose
  * outcome is lost or refused, guard rails, restarts and sweeps, drawn from `random`; and what the platform must have of
- * it in the end: each last count less what is ordered and not part of it, and less the safety stock.
+ * it in the end: each last count less what orders took that it cannot contain, and less the safety stock.
  */
 export class StockModel {
   /** What was done, for whoever looks for the reason. */
@@ -52,11 +57,16 @@ export class StockModel {
   readonly #refused = new Set<Word | null>([null]);
   readonly #held: ((Word & { changeId: number }) | null)[] = [null, null];
   readonly #orders: ModelOrder[] = [];
+  /** The newest hand-over of each stock, whatever became of it. */
+  readonly #handed = [0, 0];
+  /** Orders with an event that the ledger has not taken in. */
+  readonly #waiting = new Set<string>();
   /** What is kept back, by product and branch; '' stands for all of them. */
   readonly #kept = new Map<string, number>();
   #call: Call | undefined;
   #sweep: { mark: ReturnType<ReturnType<typeof outgoing>['store']['readMark']>; seen?: number[] } | undefined;
   #calls = 0;
+  #isRenamed = false;
 
   readonly #kind: PlatformKind;
   /** By how much the platform's clock is ahead, and whether its answers tell. */
@@ -88,7 +98,7 @@ export class StockModel {
       ...[() => this.#hearOne(), () => this.#moveOn(), () => this.#book(), () => this.#edit()],
       ...[() => this.#stepCall(), () => this.#stepCall(), () => this.#refuse(), () => this.#restart()],
       ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
-      () => this.#keepBack(),
+      ...[() => this.#keepBack(), () => this.#moveAway(), () => this.#book(), () => this.#rename()],
     ];
     await this.#out.clock.advance(200 + this.#below(20_000));
     acts[this.#below(acts.length)]?.();
@@ -115,11 +125,18 @@ export class StockModel {
     };
   }
 
-  #wanted({ qty, asOfSeq }: Word, wanted: number): number {
-    const taken = this.#orders
-      .filter(({ status, isBooked, firstSeq }) => !takesNothing(status) && (!isBooked || firstSeq > asOfSeq))
-      .flatMap(({ lines }) => lines.filter(({ item }) => item === wanted));
-    return Math.max(0, qty - taken.reduce((sum, line) => sum + line.qty, 0) - this.#safetyOf(wanted));
+  #wanted({ qty, asOfSeq, version }: Word, wanted: number): number {
+    const reserved = this.#orders.map(({ moves }) => {
+      const own = moves.filter(({ item }) => item === wanted);
+      const live = own.reduce((sum, move) => sum + move.qty, 0);
+      const open = own.reduce((sum, move) => {
+        const isIn = move.seq <= asOfSeq;
+        if (isIn && move.booked !== null && move.booked <= version) return sum;
+        return move.qty > 0 || !isIn ? sum + move.qty : sum;
+      }, 0);
+      return Math.max(0, Math.min(live, open));
+    });
+    return Math.max(0, qty - reserved.reduce((sum, each) => sum + each, 0) - this.#safetyOf(wanted));
   }
 
   /** The most special rule speaks. */
@@ -153,7 +170,9 @@ export class StockModel {
     const item = this.#below(2);
     const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
     this.#out.accept('stock', [{ externalId: ITEMS[item], qty }]);
-    this.#words[item] = { qty, asOfSeq: this.#seq() };
+    const version = this.#version();
+    this.#handed[item] = version;
+    this.#words[item] = { qty, asOfSeq: this.#seq(), version };
     this.#held[item] = null;
     this.steps.push(`count ${ITEMS[item]} ${qty}`);
   }
@@ -167,22 +186,43 @@ export class StockModel {
     if (this.#kind !== 'neither') this.#move(lines, -1);
     const createdAt = new Date(this.#out.clock.nowMs() + this.#skewMs).toISOString();
     const facts = { id: `o${this.#orders.length}`, createdAt, status: 'pending', lines, isOversold };
-    const placed = { ...facts, heard: null, firstSeq: 0, isBooked: false, isNews: true };
+    const placed = {
+      ...facts,
+      heard: null,
+      moves: [],
+      isBookedEarly: false,
+      store: 'B1' as const,
+      word: '',
+      isNews: true,
+    };
     this.#orders.push(placed);
     this.steps.push(`order ${placed.id} ${JSON.stringify(lines)}, platform ${this.#platform}`);
     if (this.#below(2)) this.#hear(placed);
   }
 
+  /** The ledger takes each event of an order in by itself, or late, but never two of them at once. */
   #hear(heard: ModelOrder): void {
-    const { id, status, createdAt, lines } = heard;
+    const { id, status, createdAt, lines, store, moves, isBookedEarly } = heard;
+    if (this.#waiting.has(id)) this.#catchUp();
+    if (heard.heard === null) heard.word = this.#word;
     const items = lines.map(({ item, qty, byName }): [string | null, number, string] => {
-      return [byName ? null : (ITEMS[item] ?? ''), qty, `Name of ${ITEMS[item]}`];
+      return [byName ? null : (ITEMS[item] ?? ''), qty, `${heard.word} of ${ITEMS[item]}`];
     });
-    order(this.#out, id, 'B1', items, status, { createdAt });
-    if (heard.heard === null || takesNothing(heard.heard)) heard.firstSeq = this.#seq();
+    order(this.#out, id, store, items, status, { createdAt });
+    const seq = this.#seq();
+    const takes = !takesNothing(status) && store === 'B1';
+    for (const item of [0, 1]) {
+      const own = lines.filter((line) => line.item === item);
+      const now = takes ? own.reduce((sum, { qty }) => sum + qty, 0) : 0;
+      const before = moves.reduce((sum, move) => sum + (move.item === item ? move.qty : 0), 0);
+      const booked = isBookedEarly && heard.heard === null ? (this.#handed[item] ?? 0) : null;
+      if (now !== before) moves.push({ item, qty: now - before, seq, booked });
+    }
+    if (isBookedEarly && heard.heard === null) this.#catchUp();
+    else this.#waiting.add(id);
     heard.heard = status;
     heard.isNews = false;
-    this.steps.push(`hear ${id} ${status}`);
+    this.steps.push(`hear ${id} ${status} at ${store} with ${seq}`);
   }
 
   #hearOne(): void {
@@ -213,7 +253,7 @@ export class StockModel {
     const edited = pending[this.#below(pending.length)];
     if (!edited || isUntold(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
-    const lines = edited.lines.map((line) => ({ ...line, qty: 1 + this.#below(3) }));
+    const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
     // What it does not have it does not sell: taken off and given back unheard, that would be lost for whoever counts.
     const has = (item: number, i: number) => (this.#platform[item] ?? 0) + (edited.lines[i]?.qty ?? 0);
     if (follows && lines.some(({ item, qty }, i) => has(item, i) < qty)) return;
@@ -231,16 +271,47 @@ export class StockModel {
     }
   }
 
+  /** To another store, which has none of the two stocks. */
+  #moveAway(): void {
+    const heard = this.#orders.filter(({ heard, isNews }) => heard !== null && !isNews);
+    const moved = heard[this.#below(heard.length)];
+    if (!moved || takesNothing(moved.status)) return;
+    moved.store = moved.store === 'B1' ? 'B2' : 'B1';
+    if (this.#kind === 'takes-off-and-gives-back') this.#move(moved.lines, moved.store === 'B1' ? -1 : 1);
+    moved.isNews = true;
+    this.steps.push(`move ${moved.id} to ${moved.store}, platform ${this.#platform}`);
+    if (this.#below(2)) this.#hear(moved);
+  }
+
+  /** The POS has booked an order, as of now or as of an older event. */
   #book(): void {
     const booked = this.#orders[this.#below(this.#orders.length)];
     if (!booked) return;
-    booked.isBooked = true;
-    this.#out.reservations.acknowledge([booked.id], 'http');
-    this.steps.push(`book ${booked.id}`);
+    const { id, moves } = booked;
+    if (booked.heard === null) booked.isBookedEarly = true;
+    const [first] = moves;
+    const isOlder = first !== undefined && this.#below(3) === 0;
+    const asOf = isOlder ? first.seq + this.#below(this.#seq() - first.seq + 1) : this.#seq();
+    for (const move of moves) if (move.seq <= asOf) move.booked ??= this.#handed[move.item] ?? 0;
+    this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http');
+    this.#waiting.clear();
+    this.steps.push(`book ${id} as of ${asOf}`);
+  }
+
+  /** The catalogue names one of them otherwise from now on, or as before. */
+  #rename(): void {
+    if (this.#sweep) return;
+    this.#catchUp();
+    this.#isRenamed = !this.#isRenamed;
+    const [branch] = BRANCHES;
+    const { store } = this.#out;
+    if (branch) store.applyPage(branch, this.#records(this.#platform), store.readMark());
+    this.steps.push(this.#isRenamed ? 'rename' : 'name as before');
   }
 
   #catchUp(): void {
     while (this.#out.calls.catchUp({ holdBack: true }));
+    this.#waiting.clear();
     if (this.#below(3) === 0) this.steps.push(`collect ${this.#out.reservations.collect()}`);
   }
 
@@ -256,6 +327,7 @@ export class StockModel {
       skipUnchanged: this.#skipUnchanged,
       platformDeducts: this.#kind !== 'neither',
     });
+    this.#waiting.clear();
     if (callId === null) return;
     this.#calls += 1;
     const sent = items.map(({ changeId, body }) => {
@@ -334,7 +406,9 @@ export class StockModel {
     const zeros = ITEMS.map((externalId) => ({ externalId, qty: 0 }));
     const accepted = this.#out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
     for (const [item, { state, changeId }] of accepted.entries()) {
-      const word = { qty: 0, asOfSeq: this.#seq() };
+      const version = this.#version() - 1 + item;
+      this.#handed[item] = version;
+      const word = { qty: 0, asOfSeq: this.#seq(), version };
       this.#held[item] = state === 'held' ? { ...word, changeId } : null;
       if (state !== 'held') this.#words[item] = word;
     }
@@ -357,7 +431,7 @@ export class StockModel {
 
   #records(qtys: readonly number[]) {
     return ITEMS.map((id, item) => {
-      return product(`p${id}`, `Name of ${id}`, [
+      return product(`p${id}`, `${this.#word} of ${id}`, [
         { sku: `1${item}`, stocks: { s1: [id ?? '', qtys[item] ?? 0] } },
       ]);
     });
@@ -365,6 +439,18 @@ export class StockModel {
 
   #seq(): number {
     const newest = this.#out.db.prepare<[], number>('SELECT coalesce(max(seq), 0) FROM order_events').pluck();
+    return newest.get() ?? 0;
+  }
+
+  /** How names of products begin. */
+  get #word(): string {
+    return this.#isRenamed ? 'New name' : 'Name';
+  }
+
+  #version(): number {
+    const newest = this.#out.db
+      .prepare<[], number>("SELECT value FROM marks WHERE name = 'outbox.version'")
+      .pluck();
     return newest.get() ?? 0;
   }
 

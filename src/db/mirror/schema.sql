@@ -284,12 +284,6 @@ CREATE TABLE inbox_copied (
   copied_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
-CREATE TABLE order_acks (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  acked_at TEXT NOT NULL,
-  source TEXT NOT NULL
-) WITHOUT ROWID;
-
 CREATE TABLE order_payloads (
   payload_id INTEGER PRIMARY KEY,
   order_id TEXT NOT NULL,
@@ -303,35 +297,6 @@ CREATE TABLE order_payloads (
 );
 
 CREATE INDEX order_payloads_by_order ON order_payloads (order_id, seq, received_at, source);
-
-CREATE TABLE ledger_orders (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  takes INTEGER NOT NULL,
-  booked INTEGER NOT NULL,
-  -- The earliest moment at which it may have been placed, by this machine's clock; 0: unknown.
-  placed_ms INTEGER NOT NULL,
-  -- Event with which it began to take, or came back to life; event with which what it takes changed or ended.
-  live_since_seq INTEGER NOT NULL,
-  changed_seq INTEGER NOT NULL,
-  -- An item carries no id, and nobody knows its name: it may be any product.
-  is_unplaced INTEGER NOT NULL DEFAULT 0,
-  -- What it takes has to be looked up again in the catalogue.
-  is_stale INTEGER NOT NULL DEFAULT 0
-) WITHOUT ROWID;
-
-CREATE INDEX ledger_orders_unplaced ON ledger_orders (live_since_seq, changed_seq) WHERE is_unplaced = 1;
-
-CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
-
-CREATE TABLE order_takings (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  order_id TEXT NOT NULL,
-  qty REAL NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id, order_id)
-) WITHOUT ROWID;
-
-CREATE INDEX order_takings_by_order ON order_takings (order_id);
 
 CREATE TABLE stock_counts (
   sku TEXT NOT NULL,
@@ -351,7 +316,7 @@ CREATE TABLE stock_counts (
   -- How often it was sent again without a clear answer.
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
-  dirty INTEGER NOT NULL DEFAULT 0,
+  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0, dropped_version INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -366,25 +331,12 @@ SELECT k.sku, k.subsidiary_id, k.show, k.show_uncertain,
     AS confirmed_ms
 FROM stocks k;
 
-CREATE VIEW orders_due AS
-SELECT s.*,
-  (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
-  (SELECT a.acked_at FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
-FROM (
-  SELECT o.*,
-    CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
-  FROM orders o
-  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
-    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))) s;
-
 CREATE INDEX orders_scheduled ON orders (scheduled_for)
   WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
     AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'));
 
 CREATE INDEX orders_to_book ON orders (to_book_since)
   WHERE status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund');
-
-CREATE INDEX order_acks_by_time ON order_acks (acked_at);
 
 CREATE TABLE audit (
   audit_id INTEGER PRIMARY KEY,
@@ -402,33 +354,6 @@ CREATE TABLE stock_safety (
   qty REAL NOT NULL,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
-
-CREATE VIEW stock_ledger AS
-SELECT c.*,
-  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
-  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
-    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
-FROM (
-  SELECT b.*,
-    coalesce(
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
-    (SELECT total(t.qty) FROM order_takings t JOIN ledger_orders o USING (order_id)
-      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id
-        AND o.takes = 1 AND (o.booked = 0 OR o.live_since_seq > b.counted_seq)) AS reserved_qty,
-    (SELECT total(t.qty) FROM order_takings t JOIN ledger_orders o USING (order_id)
-      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id AND o.live_since_seq > b.confirmed_seq) AS ordered_qty,
-    EXISTS (SELECT 1 FROM order_takings t JOIN ledger_orders o USING (order_id)
-      WHERE t.sku = b.sku AND t.subsidiary_id = b.subsidiary_id AND (o.changed_seq > b.confirmed_seq
-        OR (o.live_since_seq > b.confirmed_seq AND o.placed_ms <= b.confirmed_ms))) AS is_moved,
-    (SELECT coalesce(max(max(o.live_since_seq, o.changed_seq)), 0) FROM ledger_orders o WHERE o.is_unplaced = 1)
-      AS unplaced_seq
-  FROM (
-    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
-      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms
-    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
 CREATE TABLE hooks (
   name TEXT NOT NULL PRIMARY KEY,
@@ -505,10 +430,6 @@ CREATE TABLE up_acks (
   order_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
-CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
-  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
-END;
-
 CREATE INDEX outbox_line ON outbox (kind, priority, branch, queue_seq, basis)
   WHERE state = 'pending' AND held_guard IS NULL AND basis <> 'needs-read';
 
@@ -530,7 +451,7 @@ CREATE INDEX catalog_news_by_branch ON catalog_news (branch, rev);
 CREATE TABLE waiting_acks (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
-  acked_at TEXT NOT NULL, source TEXT NOT NULL DEFAULT 'branch',
+  acked_at TEXT NOT NULL, source TEXT NOT NULL DEFAULT 'branch', as_of TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -637,6 +558,96 @@ CREATE TABLE acknowledging_stores (
   last_at TEXT NOT NULL
 ) WITHOUT ROWID;
 
+CREATE TABLE stock_steps (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  order_id TEXT NOT NULL,
+  -- Event of the order feed with which it was heard; 0: from before the ledger.
+  seq INTEGER NOT NULL,
+  -- Above 0 it takes, below 0 it gives back: cut, cancelled, moved to another store. 0: the order changed elsewhere,
+  -- and the platform may have given something back here.
+  qty REAL NOT NULL,
+  -- NULL: the POS has not acknowledged it. Else the newest hand-over of the stock at that time, 0 for none: a count
+  -- contains the step only if it is at least as new.
+  booked_version INTEGER,
+  -- The earliest moment at which the order may have been placed, by this machine's clock; 0: unknown.
+  placed_ms INTEGER NOT NULL,
+  -- The order's first event: the platform took it off by itself.
+  is_first INTEGER NOT NULL,
+  -- Set where the order was acknowledged before: a count handed over after this time contains the step all the same.
+  held_until_ms INTEGER,
+  PRIMARY KEY (sku, subsidiary_id, order_id, seq)
+) WITHOUT ROWID;
+
+CREATE INDEX stock_steps_by_order ON stock_steps (order_id);
+
+CREATE TABLE "ledger_orders" (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER NOT NULL,
+  first_seq INTEGER NOT NULL,
+  takes INTEGER NOT NULL,
+  placed_ms INTEGER NOT NULL,
+  places TEXT NOT NULL,
+  is_unplaced INTEGER NOT NULL DEFAULT 0,
+  is_stale INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1;
+
+CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
+
+CREATE VIEW stock_ledger AS
+SELECT c.*,
+  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
+  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
+    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
+FROM (
+  SELECT b.*,
+    coalesce(
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
+    (SELECT total(max(0, min(r.live, r.open))) FROM (
+      SELECT sum(s.qty) AS live,
+        sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
+          WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
+          WHEN s.qty > 0 THEN s.qty
+          WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
+      FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id GROUP BY s.order_id) r) AS reserved_qty,
+    (SELECT total(s.qty) FROM stock_steps s
+      WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
+    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
+      AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
+    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
+  FROM (
+    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
+      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms
+    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
+
+CREATE TABLE "order_acks" (
+  order_id TEXT NOT NULL,
+  branch TEXT NOT NULL,
+  acked_at TEXT NOT NULL,
+  source TEXT NOT NULL,
+  seq INTEGER,
+  edited_seq INTEGER,
+  PRIMARY KEY (order_id, branch)
+) WITHOUT ROWID;
+
+CREATE VIEW orders_due AS
+SELECT s.*,
+  (CAST(strftime('%s', s.due_at) AS INTEGER) - CAST(strftime('%s', 'now') AS INTEGER)) / 60 AS due_in_minutes,
+  (SELECT max(a.acked_at) FROM order_acks a WHERE a.order_id = s.order_id) AS acked_at
+FROM (
+  SELECT o.*,
+    CASE WHEN scheduled_for GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T*Z' THEN scheduled_for END AS due_at
+  FROM orders o
+  WHERE (is_scheduled = 1 OR (is_scheduled IS NULL AND scheduled_for IS NOT NULL))
+    AND (status IS NULL OR status NOT IN ('dispatched', 'payment-canceled', 'cancel', 'refund'))) s;
+
+CREATE INDEX order_acks_by_time ON order_acks (acked_at);
+
 CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 'cli' BEGIN
   INSERT INTO acknowledging_stores (store, first_at, last_at)
     SELECT coalesce(store_external_id, ''), NEW.acked_at, NEW.acked_at FROM orders
@@ -644,6 +655,15 @@ CREATE TRIGGER store_acknowledges AFTER INSERT ON order_acks WHEN NEW.source <> 
         AND NOT EXISTS (SELECT 1 FROM acknowledging_stores WHERE store = coalesce(store_external_id, ''));
   UPDATE acknowledging_stores SET last_at = NEW.acked_at
     WHERE store IN (SELECT coalesce(store_external_id, '') FROM orders WHERE order_id = NEW.order_id);
+END;
+
+CREATE TRIGGER acks_go_up AFTER INSERT ON order_acks WHEN EXISTS (SELECT 1 FROM link) BEGIN
+  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
+END;
+
+CREATE TRIGGER acks_go_up_again AFTER UPDATE OF acked_at ON order_acks
+WHEN EXISTS (SELECT 1 FROM link) BEGIN
+  INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
 END;
 
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
@@ -674,6 +694,7 @@ INSERT INTO schema_migrations (number, name) VALUES (25, '0025-typed-acknowledge
 INSERT INTO schema_migrations (number, name) VALUES (26, '0026-branch-lives');
 INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
 INSERT INTO schema_migrations (number, name) VALUES (28, '0028-value-before');
+INSERT INTO schema_migrations (number, name) VALUES (29, '0029-stock-steps');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
@@ -684,7 +705,6 @@ INSERT INTO marks (name, value) VALUES ('events.trimmed', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.from', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.holds', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.seen', -1);
-INSERT INTO marks (name, value) VALUES ('ledger.swept', 0);
 INSERT INTO marks (name, value) VALUES ('outbox.call', 0);
 INSERT INTO marks (name, value) VALUES ('outbox.version', 0);
 INSERT INTO marks (name, value) VALUES ('push', 0);

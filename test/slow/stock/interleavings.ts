@@ -13,15 +13,16 @@ interface SmallOrder {
   createdAt: string;
   isHeard: boolean;
   isNews: boolean;
-  isBooked: boolean;
-  firstSeq: number;
+  /** What it took more or less with each event; `booked`: the newest count when it was acknowledged. */
+  moves: { qty: number; seq: number; booked: number | null }[];
+  isBookedEarly: boolean;
 }
 
 /** Everything beside the mirror: the platform, the shop, what was done. All of it is a value, so a step can be undone. */
 interface World {
   platform: number;
   orders: SmallOrder[];
-  count: { qty: number; asOfSeq: number } | null;
+  count: { qty: number; asOfSeq: number; version: number } | null;
   /** The safety stock. */
   kept: number;
   call: { id: number; changeId: number; qty: number; isApplied: boolean } | null;
@@ -156,7 +157,7 @@ export class Interleavings {
   #place(id: 'A' | 'B', qty: number): void {
     if (this.#kind !== 'neither') this.#move(-qty);
     const createdAt = new Date(this.#world.nowMs).toISOString();
-    const known = { isHeard: false, isNews: true, isBooked: false, firstSeq: 0 };
+    const known = { isHeard: false, isNews: true, isBookedEarly: false, moves: [] };
     this.#world.orders.push({ id, qty, status: 'pending', createdAt, ...known });
   }
 
@@ -165,7 +166,12 @@ export class Interleavings {
     if (!heard) return;
     const { qty, status, createdAt, isHeard } = heard;
     order(this.#out, id, 'B1', [['X', qty]], status, { createdAt });
-    if (!isHeard) heard.firstSeq = this.#seq();
+    const before = heard.moves.reduce((sum, move) => sum + move.qty, 0);
+    const now = takesNothing(status) ? 0 : qty;
+    const booked = heard.isBookedEarly && !isHeard ? (this.#world.count?.version ?? 0) : null;
+    if (now !== before) heard.moves.push({ qty: now - before, seq: this.#seq(), booked });
+    // Each event by itself: two of them at once are one step at the newest.
+    while (this.#out.calls.catchUp({ holdBack: true }));
     heard.isHeard = true;
     heard.isNews = false;
   }
@@ -189,13 +195,16 @@ export class Interleavings {
 
   #book(): void {
     const booked = this.#world.orders.find(({ id }) => id === 'A');
-    if (booked) booked.isBooked = true;
+    const version = this.#world.count?.version ?? 0;
+    if (booked && !booked.isHeard) booked.isBookedEarly = true;
+    for (const move of booked?.moves ?? []) move.booked ??= version;
     this.#out.reservations.acknowledge(['A'], 'http');
   }
 
   #count(qty: number): void {
     this.#out.accept('stock', [{ externalId: 'X', qty }]);
-    this.#world.count = { qty, asOfSeq: this.#seq() };
+    const version = (this.#world.count?.version ?? 0) + 1;
+    this.#world.count = { qty, asOfSeq: this.#seq(), version };
   }
 
   /** Of a count of 20 little is left, of one of 15 nothing. */
@@ -274,9 +283,15 @@ export class Interleavings {
     }
     const { orders, count, kept, platform, done } = this.#world;
     if (count === null) return;
-    const taken = orders
-      .filter((each) => !takesNothing(each.status) && (!each.isBooked || each.firstSeq > count.asOfSeq))
-      .reduce((sum, { qty }) => sum + qty, 0);
+    const taken = orders.reduce((all, { moves }) => {
+      const live = moves.reduce((sum, move) => sum + move.qty, 0);
+      const open = moves.reduce((sum, move) => {
+        const isIn = move.seq <= count.asOfSeq;
+        if (isIn && move.booked !== null && move.booked <= count.version) return sum;
+        return move.qty > 0 || !isIn ? sum + move.qty : sum;
+      }, 0);
+      return all + Math.max(0, Math.min(live, open));
+    }, 0);
     const wanted = Math.max(0, count.qty - taken - kept);
     if (platform === wanted && calls <= 1) return;
     this.#fault ??= `${done.join(', ')}: the platform has ${platform}, wanted is ${wanted}, after ${calls} calls`;
@@ -320,10 +335,11 @@ export class Interleavings {
       ),
       rows('SELECT believed_qty, confirmed_seq FROM stock_beliefs', 1),
       rows(
-        `SELECT l.order_id, takes, booked, t.qty,
-           placed_ms <= coalesce((SELECT max(confirmed_ms) FROM stock_beliefs), 0), live_since_seq, changed_seq
-         FROM ledger_orders l LEFT JOIN order_takings t USING (order_id) ORDER BY 1`,
-        5,
+        `SELECT l.order_id, takes, t.qty, t.is_first,
+           coalesce(t.booked_version - (SELECT max(counted_version) FROM stock_counts), -1000),
+           t.placed_ms <= coalesce((SELECT max(confirmed_ms) FROM stock_beliefs), 0), l.seq, t.seq
+         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY 1, t.seq`,
+        6,
       ),
       rows(
         `SELECT body, state, sent_qty, as_of_seq, sent_as_of_seq FROM outbox
@@ -343,9 +359,12 @@ export class Interleavings {
       platform,
       kept,
       orders
-        .map(({ createdAt: _createdAt, firstSeq, ...each }) => ({ ...each, firstSeq: seq(firstSeq) }))
+        .map(({ createdAt: _createdAt, moves, ...each }) => ({
+          ...each,
+          moves: moves.map((move) => ({ ...move, seq: seq(move.seq) })),
+        }))
         .sort((one, other) => (one.id < other.id ? -1 : 1)),
-      count && { qty: count.qty, asOfSeq: seq(count.asOfSeq) },
+      count && { qty: count.qty, version: count.version, asOfSeq: seq(count.asOfSeq) },
       call?.isApplied,
       isOpen && onceDone,
       // A sweep is older or newer than a push and an event; its mark says which.

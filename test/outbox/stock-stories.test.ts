@@ -1,0 +1,207 @@
+import { expect, it } from 'vitest';
+import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
+
+const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false, trustMs: 600_000 };
+type Outgoing = ReturnType<typeof outgoing>;
+
+const TEA = product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 5], s2: ['B', 5] } }]);
+const CUP = product('p2', 'Cup', [{ sku: '12', stocks: { s1: ['C', 5] } }]);
+
+/** What leaves, by stock, until nothing does. */
+function send(out: Outgoing): Record<string, number> {
+  const sent: Record<string, number> = {};
+  for (;;) {
+    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    if (callId === null) return sent;
+    for (const { target, body } of items) sent[target] = 'qty' in body ? body.qty : Number.NaN;
+    out.calls.settle(
+      callId,
+      items.map(({ changeId }) => ({ changeId, state: 'done' })),
+    );
+  }
+}
+
+function holding(records = [TEA, CUP]): Outgoing {
+  const out = outgoing();
+  out.sweep(records);
+  out.reservations.begin(true);
+  send(out);
+  return out;
+}
+
+const count = (out: Outgoing, externalId: string, qty: number, subsidiaryId = 's1') =>
+  out.accept('stock', [{ externalId, qty, subsidiaryId }]);
+const booked = (out: Outgoing, seq?: number) =>
+  out.reservations.acknowledge([{ orderId: 'o1', seq }], 'http')[0]?.state;
+
+it('stock: an order is taken off the count that brings its product into the mirror', () => {
+  const out = holding([CUP]);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  expect(send(out)).toEqual({});
+  const [taken] = count(out, 'B', 10);
+  const [kept] = out.decisions.unresolved('needs-read', { limit: 9 });
+  out.store.applyRead(TEA, out.store.readMark());
+  if (kept) out.decisions.retarget(kept, out.resolve(kept, true));
+  expect(taken).toBeDefined();
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+});
+
+it.each([
+  ['another id', 'B', product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B2', 8] } }])],
+  ['another name', null, product('p1', 'Green tea', [{ sku: '11', stocks: { s1: ['B', 8] } }])],
+])('stock: a product that gets %s leaves what an order took of it', (_what, id, renamed) => {
+  const out = holding();
+  order(out, 'o1', 'B1', [[id, 2, 'Tea']]);
+  count(out, 'B', 10);
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  out.sweep([renamed, CUP]);
+  expect(send(out)).toEqual({});
+  order(out, 'o1', 'B1', [[id, 2, 'Tea']], 'inProcess');
+  expect(send(out)).toEqual({});
+});
+
+it('stock: a branch whose id is corrected keeps what an order of the old one took', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 10);
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  const corrected = outgoing(out.db, [{ subsidiaryId: 's1', externalId: 'North' }, BRANCHES[1]!]);
+  corrected.sweep([product('p1', 'Tea', [{ sku: '11', stocks: { s1: ['B', 8] } }])]);
+  expect(send(corrected)).toEqual({});
+});
+
+it('stock: an edit of an acknowledged order is kept back until it is acknowledged again', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 8);
+  expect(booked(out)).toBe('new');
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  order(out, 'o1', 'B1', [['B', 5]]);
+  expect(send(out)).toEqual({ 'sku:11@s1': 5 });
+  // One more was sold over the counter, and the POS has not read the edit.
+  count(out, 'B', 7);
+  expect(send(out)).toEqual({ 'sku:11@s1': 4 });
+  count(out, 'B', 4);
+  expect(send(out)).toEqual({ 'sku:11@s1': 1 });
+  expect(booked(out, 1)).toBe('known');
+  expect(send(out)).toEqual({});
+  expect(booked(out)).toBe('new');
+  expect(booked(out)).toBe('known');
+  expect(send(out)).toEqual({ 'sku:11@s1': 4 });
+});
+
+it('stock: an edit that nobody acknowledges again is part of counts from half an hour on', async () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 18);
+  booked(out);
+  send(out);
+  order(out, 'o1', 'B1', [['B', 5]]);
+  send(out);
+  count(out, 'B', 17);
+  expect(send(out)).toEqual({ 'sku:11@s1': 14 });
+  await out.clock.advance(31 * 60_000);
+  expect(send(out)).toEqual({});
+  count(out, 'B', 14);
+  send(out);
+  expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(14);
+});
+
+it('stock: a line that an acknowledged order gets is taken off the count of its product', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 8);
+  booked(out);
+  order(out, 'o1', 'B1', [
+    ['B', 2],
+    ['C', 4],
+  ]);
+  count(out, 'C', 20);
+  expect(send(out)).toMatchObject({ 'sku:12@s1': 16 });
+});
+
+it.each([
+  ['cut to nothing', 'B1', [['B', 0]]],
+  ['removed', 'B1', []],
+  ['moved to another store', 'B2', [['B', 1]]],
+] as const)('stock: a line that is %s gives its pieces back', (_what, store, lines) => {
+  const out = holding();
+  count(out, 'B', 40);
+  send(out);
+  order(out, 'o1', 'B1', [['B', 1]]);
+  send(out);
+  order(
+    out,
+    'o1',
+    store,
+    lines.map(([id, qty]) => [id, qty]),
+  );
+  expect(send(out)).toEqual({ 'sku:11@s1': 40 });
+});
+
+it('stock: an acknowledgement raises nothing while the count that contains it is held', () => {
+  const out = holding();
+  count(out, 'B', 5);
+  send(out);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  // The POS has not read the order yet.
+  count(out, 'B', 5);
+  expect(send(out)).toEqual({ 'sku:11@s1': 3 });
+  const [held] = out.accept('stock', [{ externalId: 'B', qty: 0, subsidiaryId: 's1' }], {
+    zeroItemsMax: 1,
+    zeroItemsWindowMs: 60_000,
+  });
+  if (held?.state !== 'held')
+    out.db.exec("UPDATE outbox SET held_guard = 'zero-items' WHERE state = 'pending'");
+  expect(booked(out)).toBe('new');
+  expect(send(out)).toEqual({});
+  const [change] = out.queries.list({ state: 'held', limit: 1 });
+  out.decisions.drop(change?.changeId ?? 0);
+  expect(send(out)).toEqual({});
+  count(out, 'B', 3);
+  expect(out.db.prepare('SELECT reserved_qty FROM stock_ledger').pluck().get()).toBe(2);
+  send(out);
+  expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(3);
+});
+
+it('stock: an acknowledgement raises nothing where the count that contains it was refused', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 10);
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  count(out, 'nobody knows', 8);
+  for (const kept of out.decisions.unresolved('needs-read', { limit: 9 })) {
+    out.decisions.retarget(kept, out.resolve(kept, true));
+  }
+  expect(out.queries.list({ state: 'rejected', limit: 9 })).toHaveLength(1);
+  booked(out);
+  expect(send(out)).toEqual({});
+});
+
+it('stock: an order that moves is taken off the other branch, whatever the first one acknowledged', () => {
+  const out = holding();
+  count(out, 'B', 30, 's2');
+  order(out, 'o1', 'B1', [['B', 4]]);
+  count(out, 'B', 36, 's1');
+  booked(out);
+  expect(send(out)).toMatchObject({ 'sku:11@s2': 30, 'sku:11@s1': 36 });
+  order(out, 'o1', 'B2', [['B', 4]]);
+  expect(send(out)).toMatchObject({ 'sku:11@s2': 26 });
+});
+
+it('stock: an acknowledgement of what is not there is refused by name, and the others are taken', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  order(out, 'o2', 'B1', [['B', 2]]);
+  expect(
+    out.reservations.acknowledge([{ orderId: 'o1', seq: 9 }, { orderId: 'o2', seq: 1 }, 'o2'], 'http'),
+  ).toEqual([
+    { orderId: 'o1', state: 'rejected', message: 'Event 9 lies ahead: the newest event of the feed is 2.' },
+    {
+      orderId: 'o2',
+      state: 'rejected',
+      message: 'The order was first heard of with event 2, after event 1.',
+    },
+    { orderId: 'o2', state: 'new' },
+  ]);
+});
