@@ -1,7 +1,6 @@
 import { isBranch } from '../config/roles.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { MirrorValues } from '../outbox/calls.ts';
 import {
   type Change,
   literalTarget,
@@ -13,6 +12,7 @@ import {
 import { diffInventory, type GuardReason, guardMissing, guardPrice } from '../outbox/guard-rails.ts';
 import type { ZeroHolds } from '../outbox/intake.ts';
 import { type IndexedStock, InventoryIndex } from '../outbox/inventory-index.ts';
+import { MirrorValues } from '../outbox/mirror-values.ts';
 import { lessSafety, unsettledStocks } from '../outbox/stock-ledger.ts';
 import type { Stores } from '../outbox/stores.ts';
 import type { Parts } from './parts.ts';

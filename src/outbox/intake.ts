@@ -5,7 +5,6 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { comeBackMs, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
-import { MirrorValues } from './calls.ts';
 import {
   type Change,
   type ChangeBody,
@@ -29,6 +28,7 @@ import {
   guardZeroShare,
 } from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
+import { MirrorValues } from './mirror-values.ts';
 import { type NewChange, OutboxQueue } from './queue.ts';
 import { type AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
