@@ -1,4 +1,4 @@
-import { mkdtempSync, statSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, statSync, writeSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -175,11 +175,15 @@ describe('a copy of a mirror', () => {
     newer.close();
     const prepare = () => prepared(1);
     expect(prepare).toThrow(expect.objectContaining({ code: 'storage-newer' }));
-    const index = new Database(copy);
-    index.unsafeMode(true);
-    index.pragma('writable_schema = 1');
-    index.exec("DELETE FROM sqlite_schema WHERE name = 'orders_by_seq'");
+    const index = new Database(copy, { readonly: true });
+    const page = Number(
+      index.prepare("SELECT rootpage FROM sqlite_schema WHERE name = 'orders_by_seq'").pluck().get(),
+    );
+    const pageBytes = Number(index.pragma('page_size', { simple: true }));
     index.close();
+    const file = openSync(copy, 'r+');
+    writeSync(file, Buffer.alloc(pageBytes, 0xa5), 0, pageBytes, (page - 1) * pageBytes);
+    closeSync(file);
     expect(() => checkMirrorCopy(copy)).toThrow(expect.objectContaining({ code: 'storage-corrupt' }));
   });
 });
