@@ -1,5 +1,5 @@
 import { TillsyncError } from '../core/errors.ts';
-import { removeFromQuarantine } from '../orders/order-queries.ts';
+import { removeFromQuarantine } from '../orders/quarantine.ts';
 import { type RetryReport, retryQuarantined } from '../orders/replay.ts';
 import { compileSpellings } from '../orders/spellings.ts';
 import { EXIT, printable } from './cli.ts';

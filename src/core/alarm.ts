@@ -9,6 +9,7 @@ export type AlarmKey =
   | 'platform.forbidden'
   | 'orders.stale'
   | 'orders.unreadable'
+  | 'orders.incomplete'
   | 'orders.more-pages'
   | 'orders.unbooked'
   | 'webhook.silent'

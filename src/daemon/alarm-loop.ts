@@ -14,6 +14,7 @@ import type { Counters } from '../health/counters.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
 import { lateLevel } from '../health/verdict.ts';
+import { incompleteOrders } from '../orders/incomplete-orders.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
@@ -67,6 +68,7 @@ export function alarmLoops(
     clockSkewMs: () => platform.clock.agreedSkewMs(),
     // At a branch orders wait by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
+    incompleteOrders: () => mirror.read((db) => incompleteOrders(db, orderNowMs())),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>

@@ -2,6 +2,7 @@ import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
 import type { Alarms } from '../core/alarm.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
+import type { IncompleteOrder } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
@@ -18,6 +19,8 @@ export interface AlarmFacts {
   orderCompanies: () => { oldest: string; newest: string } | undefined;
   /** Orders that the POS was to acknowledge by now and has not, the oldest first. May throw `storage-…`. */
   waitingOrders: () => readonly WaitingOrder[];
+  /** Orders of which a part could not be read, the oldest first. May throw `storage-…`. */
+  incompleteOrders: () => readonly IncompleteOrder[];
   /** How long one may wait before a person is told; 0: for ever. */
   unbookedAfterMs: number;
   /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
@@ -59,6 +62,7 @@ export class FactWatch {
     lookAtWaitingOrders(this.#facts, nowMonoMs - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
     if (areOrdersStale()) this.#troubledMonoMs = nowMonoMs;
     lookAtChanges(this.#facts, nowMonoMs - this.#troubledMonoMs >= CHANGES_FOLLOW_WITHIN_MS);
+    lookAtIncompleteOrders(this.#facts);
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -139,6 +143,14 @@ function lookAtWaitingOrders(
     const message = `Their numbers, and since when they wait: ${named.join(', ')}.`;
     alarms.raise('orders.unbooked', message, level);
   }
+}
+
+function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
+  const orders = incompleteOrders();
+  const named = orders.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
+  if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
+  if (orders.length === 0) alarms.lower('orders.incomplete');
+  else alarms.raise('orders.incomplete', `Look at order ${named.join(', ')}: {tillsync} order show NUMBER`);
 }
 
 /** After a start, and once orders come again, changes have so long to follow: longer than tillsync rests between two tries. */

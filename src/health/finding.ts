@@ -101,6 +101,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'The platform sends orders that cannot be read.',
     remedy: 'They are saved. Send support the output of: {tillsync} quarantine list',
   },
+  'orders.incomplete': {
+    level: 'red',
+    message: 'Orders came of which a part cannot be read.',
+    remedy:
+      'Look at each in the company panel before it is prepared. What was read: {tillsync} order show NUMBER',
+  },
   'orders.stale': {
     level: 'red',
     message: 'Orders are no longer fetched from the platform.',

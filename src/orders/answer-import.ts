@@ -4,9 +4,9 @@ import type Database from 'better-sqlite3';
 import { TillsyncError } from '../core/errors.ts';
 import { type RecordList, recordBytes, scanRecords, speaksOfMorePages } from '../core/json-records.ts';
 import type { ImportReport, OrderObservation, OrderOutcome, Unreadable } from './order.ts';
-import { quarantine, quarantinedAs } from './order-queries.ts';
 import { chooseOrderList, type ReadingRules, readOrderText } from './order-reader.ts';
 import { mergeOrder, polledOrder } from './order-rows.ts';
+import { quarantine, quarantinedAs } from './quarantine.ts';
 import { type ExtraSpellings, SPELLING_TABLES } from './spellings.ts';
 
 /** Ids and what stands before them differ in length from record to record. */

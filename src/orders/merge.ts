@@ -66,6 +66,7 @@ export function replay<Step extends ReplayStep>(orderId: string, steps: readonly
     }
     Object.assign(reading.fields, fields);
     if (items) reading.items = items;
+    reading.incomplete = step.reading.incomplete ?? (items ? [] : (reading.incomplete ?? []));
     last = step;
   }
   return { reading, last, held };

@@ -38,10 +38,9 @@ import {
   QUARANTINE,
   type QuarantineDetail,
   type QuarantineEntry,
-  quarantine,
-  removeFromQuarantine,
 } from './order-queries.ts';
 import { mergeOrder } from './order-rows.ts';
+import { quarantine, removeFromQuarantine } from './quarantine.ts';
 import { compileSpellings, type ExtraSpellings, type OrderSpellings } from './spellings.ts';
 
 /** An alarm that is up. */

@@ -5,7 +5,7 @@ import { AnswerImport, importAborted, pollDigests } from './answer-import.ts';
 import type { ImportMessage, ImportTask, VacuumTask } from './import-worker.ts';
 import type { MirrorFile } from './mirror-file.ts';
 import type { ImportOptions, ImportReport } from './order.ts';
-import { quarantine } from './order-queries.ts';
+import { quarantine } from './quarantine.ts';
 import { compileSpellings, type ExtraSpellings } from './spellings.ts';
 
 /** Answers up to this size are read on the main thread: a thread of their own costs more than they do. */

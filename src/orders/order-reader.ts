@@ -5,6 +5,7 @@ import {
   BROKEN_ID,
   INEXACT_ID,
   isRecord,
+  ORDER_SPELLINGS,
   type OrderSpellings,
   type SpellingNode,
   type SpellingTree,
@@ -18,13 +19,15 @@ import {
 interface Found {
   values: unknown[];
   ranks: number[] | undefined;
+  /** Slots of what was sent and could not be read; undefined: none. */
+  unread: number[] | undefined;
 }
 
 /** Finds every field of a tree in one walk over the names that the object itself has. */
-function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): unknown[] {
-  const values = nothing.slice();
-  walk(value, names, { values, ranks: undefined });
-  return values;
+function findValues(value: Record<string, unknown>, { nothing, names }: SpellingTree): Found {
+  const found: Found = { values: nothing.slice(), ranks: undefined, unread: undefined };
+  walk(value, names, found);
+  return found;
 }
 
 /** Each callback and each record of a poll comes through here: plain loops, which need no iterators. */
@@ -34,12 +37,19 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
     const node = names.get(name);
     if (node === undefined) continue;
     const sent = value[name];
+    // null says nothing, so it never wipes what is known.
+    if (sent === null) continue;
     for (let i = 0; i < node.hits.length; i++) {
-      const { slot, rank, read } = node.hits[i] as SpellingNode['hits'][number];
+      const { slot, rank, read, isTold } = node.hits[i] as SpellingNode['hits'][number];
       const before = values[slot];
-      if (before !== undefined && !isBetter(before, sent, rank, found.ranks?.[slot] ?? 0)) continue;
-      const now = sent === null ? null : read(sent);
-      if (now === undefined) continue;
+      if (before !== undefined && rank >= (found.ranks?.[slot] ?? 0)) continue;
+      const now = read(sent);
+      if (now === undefined) {
+        if (!isTold || (node.inside !== undefined && isRecord(sent))) continue;
+        found.unread ??= [];
+        found.unread.push(slot);
+        continue;
+      }
       values[slot] = now;
       if (rank === 0 && found.ranks === undefined) continue;
       found.ranks ??= [];
@@ -49,15 +59,19 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
   }
 }
 
-/** A value beats an empty one; between two of a kind the better name wins. */
-function isBetter(before: unknown, sent: unknown, rank: number, rankBefore: number): boolean {
-  if ((before === null) !== (sent === null)) return before === null;
-  return rank < rankBefore;
+/** Notes the fields that were sent in no way that can be read. */
+function noteUnread({ values, unread }: Found, { fields }: SpellingTree, at: string, notes: string[]): void {
+  if (unread === undefined) return;
+  for (const slot of new Set(unread)) {
+    if (values[slot] === undefined) notes.push(`${at}${fields[slot]} cannot be read`);
+  }
 }
 
 /** Every field of the tree by its name, null where it was not sent. */
-function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree): T {
-  const values = findValues(sent, tree);
+function readRecord<T>(sent: Record<string, unknown>, tree: SpellingTree, at: string, notes: string[]): T {
+  const found = findValues(sent, tree);
+  noteUnread(found, tree, at, notes);
+  const { values } = found;
   const record: Record<string, unknown> = {};
   for (let slot = 0; slot < values.length; slot++) record[tree.fields[slot] as string] = values[slot] ?? null;
   return record as T;
@@ -80,38 +94,91 @@ interface SentOption extends Pick<OrderModifier, 'optionId' | 'name' | 'quantity
   price: OrderModifier['optionPrice'];
 }
 
-/** Entries that are no objects are left to the payload. */
-function readItems(sent: readonly unknown[], spellings: OrderSpellings): OrderItem[] {
-  return sent.filter(isRecord).map((each) => {
-    const item = readRecord<SentItem>(each, spellings.item);
-    const modifiers = item.modifiers?.filter(isRecord) ?? [];
-    return { ...item, modifiers: modifiers.flatMap((modifier) => readModifier(modifier, spellings)) };
+const UNREAD_ITEM: OrderItem = {
+  productExternalId: null,
+  productName: null,
+  quantity: null,
+  comment: null,
+  unitPrice: null,
+  baseUnitPrice: null,
+  productPrice: null,
+  productBasePrice: null,
+  modifiers: [],
+};
+
+/** Every entry keeps its place; one that is no object is an item of which nothing is known. */
+function readItems(sent: readonly unknown[], spellings: OrderSpellings, notes: string[]): OrderItem[] {
+  return sent.map((each, index) => {
+    const at = `item ${index + 1}`;
+    if (!isRecord(each)) {
+      notes.push(`${at} is ${kindOf(each)}`);
+      return UNREAD_ITEM;
+    }
+    const item = readRecord<SentItem>(each, spellings.item, `${at}: `, notes);
+    if (item.productName === null && item.productExternalId === null) notes.push(`${at} names no product`);
+    const modifiers = readEntries(item.modifiers, `${at}: a modifier`, notes);
+    return {
+      ...item,
+      modifiers: modifiers.flatMap((modifier) => readModifier(modifier, spellings, `${at}: `, notes)),
+    };
   });
 }
 
-/** One row for each option, or one for a modifier that has none. */
-function readModifier(sent: Record<string, unknown>, spellings: OrderSpellings): OrderModifier[] {
-  const modifier = readRecord<SentModifier>(sent, spellings.modifier);
+/** The objects of a list; that others are in it is noted. */
+function readEntries(sent: unknown[] | null, name: string, notes: string[]): Record<string, unknown>[] {
+  const entries = sent?.filter(isRecord) ?? [];
+  if (sent && entries.length < sent.length) notes.push(`${name} cannot be read`);
+  return entries;
+}
+
+/** One row for each option, or one for each count, or one for a modifier that has neither. */
+function readModifier(
+  sent: Record<string, unknown>,
+  spellings: OrderSpellings,
+  at: string,
+  notes: string[],
+): OrderModifier[] {
+  const modifier = readRecord<SentModifier>(sent, spellings.modifier, `${at}modifier `, notes);
   const { name, shortName, description, externalId, price, countById, countByExternalId } = modifier;
-  const options = modifier.options?.filter(isRecord) ?? [];
+  const options = readEntries(modifier.options, `${at}an option`, notes);
+  const isOnly = options.length === 1;
   if (options.length === 0) {
-    const option = { optionId: null, optionExternalId: externalId, optionName: null, optionPrice: price };
-    const quantity = onlyCount(modifier) ?? modifier.quantity;
-    return [{ name, shortName, description, ...option, quantity }];
+    const none = { name, shortName, description, optionName: null, optionPrice: price };
+    const ids = Object.keys(countById ?? {});
+    const externalIds = Object.keys(countByExternalId ?? {});
+    if (Math.max(ids.length, externalIds.length) <= 1) {
+      const quantity = onlyCount(modifier) ?? modifier.quantity;
+      const optionExternalId = externalId ?? externalIds[0] ?? null;
+      return [{ ...none, optionId: ids[0] ?? null, optionExternalId, quantity }];
+    }
+    // Which id is which external id nobody says, so of two maps the one with the POS's own ids counts.
+    return externalIds.length > 0
+      ? externalIds.map((key) => ({
+          ...none,
+          optionId: null,
+          optionExternalId: key,
+          quantity: countOf(countByExternalId, key),
+        }))
+      : ids.map((key) => ({
+          ...none,
+          optionId: key,
+          optionExternalId: externalId,
+          quantity: countOf(countById, key),
+        }));
   }
   return options.map((each) => {
-    const option = readRecord<SentOption>(each, spellings.option);
+    const option = readRecord<SentOption>(each, spellings.option, `${at}option `, notes);
     return {
       ...{ name, shortName, description },
       optionId: option.optionId,
-      optionExternalId: option.externalId,
+      optionExternalId: option.externalId ?? (isOnly ? externalId : null),
       optionName: option.name,
       optionPrice: option.price,
       quantity:
         countOf(countById, option.optionId) ??
         countOf(countByExternalId, option.externalId) ??
         option.quantity ??
-        (options.length === 1 ? onlyCount(modifier) : null),
+        (isOnly ? onlyCount(modifier) : null),
     };
   });
 }
@@ -140,7 +207,8 @@ function toCount(value: unknown): number | null {
  */
 export function readOrder(value: unknown, spellings: OrderSpellings): OrderReading | { unreadable: string } {
   if (!isRecord(value)) return { unreadable: `An order was expected, found ${kindOf(value)}.` };
-  const values = findValues(unwrap(value, spellings), spellings.order);
+  const found = findValues(unwrap(value, spellings), spellings.order);
+  const { values } = found;
   const [orderId, items] = values;
   if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
   if (orderId === BROKEN_ID) return { unreadable: 'The order id is not valid text.' };
@@ -152,8 +220,21 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
     if (values[slot] !== undefined) fields[names[slot] as string] = values[slot];
   }
   const reading: OrderReading = { orderId, fields: fields as OrderFields };
-  if (Array.isArray(items)) reading.items = readItems(items, spellings);
+  if (reading.fields.deliveryType?.toLowerCase() === 'pickup') clearAddress(reading.fields);
+  const notes: string[] = [];
+  noteUnread(found, spellings.order, '', notes);
+  if (Array.isArray(items)) reading.items = readItems(items, spellings, notes);
+  if (notes.length > 0) reading.incomplete = notes;
   return reading;
+}
+
+const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
+  name.startsWith('address'),
+) as (keyof OrderFields)[];
+
+/** The platform leaves the address out for pickup, so what was known of one no longer holds. */
+function clearAddress(fields: OrderFields): void {
+  for (const field of ADDRESS_FIELDS) fields[field] ??= null as never;
 }
 
 /** The same from JSON text, keeping ids exact that are numbers too large for JavaScript. */
@@ -190,7 +271,7 @@ export function unwrap(value: Record<string, unknown>, spellings: OrderSpellings
   for (const name of WRAPPER_NAMES) {
     const inside = Object.hasOwn(value, name) ? value[name] : undefined;
     if (!isRecord(inside)) continue;
-    const [orderId, items, , status] = findValues(inside, spellings.order);
+    const [orderId, items, , status] = findValues(inside, spellings.order).values;
     if (typeof orderId === 'string' && (items ?? status) !== undefined) return inside;
   }
   return value;

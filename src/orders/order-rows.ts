@@ -4,6 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import { asSent, type SqlValue, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
+import { noteIncomplete } from './incomplete-orders.ts';
 import { mergeOutcome } from './merge.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import {
@@ -324,6 +325,9 @@ export function mergeOrder(
     holdNotification(db, wasForgotten ? withoutCustomer(received, spellings) : received, knownStatus);
     // The next poll has to read this order again to say which of the two is true.
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
+  }
+  if (outcome !== 'held' && outcome !== 'superseded') {
+    noteIncomplete(db, observation, { isNew: known === undefined, status });
   }
   if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
     resolveHeld(db, orderId, status, observedAtMs);

@@ -1,6 +1,6 @@
 import { TillsyncError } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
-import { ORDER_ID_LENGTH_MAX, type OrderFields } from './order.ts';
+import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.ts';
 
 /**
  * Under which names a source may carry what the mirror keeps, best first. The names of the order notification
@@ -9,7 +9,18 @@ import { ORDER_ID_LENGTH_MAX, type OrderFields } from './order.ts';
  */
 
 /** How a sent value is read. A value of a kind that cannot be read counts as not sent. */
-type FieldKind = 'id' | 'text' | 'whole' | 'amount' | 'number' | 'flag' | 'time' | 'list' | 'map' | 'json';
+type FieldKind =
+  | 'id'
+  | 'status'
+  | 'text'
+  | 'whole'
+  | 'amount'
+  | 'number'
+  | 'flag'
+  | 'time'
+  | 'list'
+  | 'map'
+  | 'json';
 
 interface Spelling {
   kind: FieldKind;
@@ -46,7 +57,7 @@ export const ORDER_SPELLINGS = {
     `items products orderItems lines lineItems orderLines orderProducts cart.items cart.products details`,
   ),
   code: named('whole', 'code companyOrderNumber orderNumber orderCode number correlative companyOrderCode'),
-  status: named('text', 'status orderStatus status.name status.code status.key currentStatus state'),
+  status: named('status', 'status orderStatus status.name status.code status.key currentStatus state'),
   storeExternalId: named(
     'text',
     `store.externalId store.extId storeExternalId subsidiaryExternalId subsidiary.externalId subsidiary.extId
@@ -145,13 +156,14 @@ type ValueReader = (value: unknown) => unknown;
 
 const READERS: Readonly<Record<FieldKind, ValueReader>> = {
   id: readId,
+  status: readStatus,
   text: readText,
   whole: readWhole,
   amount: readAmount,
   number: readNumber,
   flag: readFlag,
   time: readTime,
-  list: (value) => (Array.isArray(value) ? value : undefined),
+  list: readList,
   map: (value) => (isRecord(value) ? value : undefined),
   json: jsonText,
 };
@@ -177,14 +189,36 @@ function readId(value: unknown): string | undefined {
 
 function readText(value: unknown): string | undefined {
   // Half a surrogate pair could be sent escaped, and would come back from the database as another text.
-  if (typeof value === 'string') return value.toWellFormed();
+  if (typeof value === 'string') return value.trim().toWellFormed();
   // A whole number beyond what JavaScript keeps exactly would become the text of another number.
   const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
 }
 
-function readAmount(value: unknown): number | string | undefined {
-  return typeof value === 'string' ? value.toWellFormed() : finite(value);
+const STATUS_OF: ReadonlyMap<string, string> = new Map(
+  ORDER_STATUSES.map((status) => [status.toLowerCase(), status]),
+);
+
+/** "Ready " is `ready`; a status that the document does not name stays as sent. */
+function readStatus(value: unknown): string | undefined {
+  const text = readText(value);
+  if (text === undefined || text === '') return undefined;
+  return STATUS_OF.get(text.toLowerCase()) ?? text;
+}
+
+/** A map of objects is its values, as {"0": {…}, "1": {…}}. */
+function readList(value: unknown): unknown[] | undefined {
+  if (Array.isArray(value)) return value;
+  if (!isRecord(value)) return undefined;
+  const entries = Object.values(value);
+  return entries.some(isRecord) && entries.every((entry) => entry === null || isRecord(entry))
+    ? entries
+    : undefined;
+}
+
+/** A plain decimal text is its number; "5990,55" is none, for nobody knows what its comma stands for. */
+function readAmount(value: unknown): number | undefined {
+  return readNumber(typeof value === 'string' ? value.trim() : value);
 }
 
 function readWhole(value: unknown): number | undefined {
@@ -239,10 +273,21 @@ function epochTime(value: number): string | undefined {
  */
 export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
 
+/** A value of these kinds that cannot be read makes an order incomplete. */
+const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
+  'status',
+  'text',
+  'whole',
+  'amount',
+  'number',
+  'list',
+  'map',
+]);
+
 /** Where one name leads: to values of fields, to names inside the object there, or to both. */
 export interface SpellingNode {
   /** What the name may be a spelling of; `slot`: place of the field in the tree's `fields`, a lower `rank` is better. */
-  hits: { slot: number; rank: number; read: ValueReader }[];
+  hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
 }
 
@@ -300,7 +345,8 @@ function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTr
     for (const [rank, path] of [...configured, ...known].entries()) {
       for (const spelling of [path, snakeCase(path)]) {
         const { hits } = nodeAt(names, spelling.split('.'));
-        if (!hits.some((hit) => hit.slot === slot)) hits.push({ slot, rank, read: READERS[kind] });
+        if (!hits.some((hit) => hit.slot === slot))
+          hits.push({ slot, rank, read: READERS[kind], isTold: TOLD.has(kind) });
       }
     }
   }

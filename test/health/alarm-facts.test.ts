@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { FactWatch } from '../../src/health/alarm-facts.ts';
+import type { IncompleteOrder } from '../../src/orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -16,6 +17,7 @@ describe('what no flow notices by itself', () => {
       freeMib: 9_000,
       hasNoTokens: false,
       waiting: [] as WaitingOrder[],
+      incomplete: [] as IncompleteOrder[],
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
       stuckSince: null as string | null,
@@ -31,6 +33,7 @@ describe('what no flow notices by itself', () => {
       clockSkewMs: () => undefined,
       orderCompanies: () => undefined,
       waitingOrders: () => now.waiting,
+      incompleteOrders: () => now.incomplete,
       branchMappings: () => now.mappings,
       unmappedItems: () => now.items,
       changesStuckSince: () => now.stuckSince,

@@ -7,7 +7,7 @@ import { unpublished } from '../../src/link/hub-feed.ts';
 import type { DownMessage } from '../../src/link/link.ts';
 import { addToFeed, type SentOrder } from '../../src/orders/branch-feed.ts';
 import { forgetCustomer } from '../../src/orders/forget.ts';
-import { quarantine } from '../../src/orders/order-queries.ts';
+import { quarantine } from '../../src/orders/quarantine.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { WAITING_MAX } from '../../src/outbox/batch.ts';
 import { product } from '../outbox/outbox-fixture.ts';

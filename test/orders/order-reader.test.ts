@@ -81,7 +81,7 @@ describe('reading the notification of the document', () => {
         name: 'Gift wrap',
         shortName: 'Gw',
         description: '[]',
-        optionId: null,
+        optionId: 'g',
         optionExternalId: null,
         optionName: null,
         optionPrice: null,
@@ -92,7 +92,7 @@ describe('reading the notification of the document', () => {
 
   it('tells what was not sent from what was sent empty', () => {
     const { fields, items } = read({ internalOrderId: 'a', deliveryTime: '', address: null, name: null });
-    expect(fields).toEqual({ deliveryTime: '', name: null, addressAddress: null });
+    expect(fields).toEqual({ deliveryTime: '' });
     expect(items).toBeUndefined();
     expect(read({ internalOrderId: 'a', items: [] }).items).toEqual([]);
   });
@@ -182,10 +182,14 @@ describe('reading a record whose fields are not shown', () => {
       user: [],
       items: 'x',
     };
-    expect(read(wrong)).toEqual({ orderId: 'a', fields: { addressAddress: '7' } });
+    expect(read(wrong)).toEqual({
+      orderId: 'a',
+      fields: { addressAddress: '7' },
+      incomplete: ['code cannot be read', 'amount cannot be read', 'items cannot be read'],
+    });
     expect(
       read({ id: 'a', items: [null, 3, 'x', { modifiers: [null, { options: [0] }] }] }).items,
-    ).toHaveLength(1);
+    ).toHaveLength(4);
   });
 });
 

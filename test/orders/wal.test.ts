@@ -1,7 +1,7 @@
 import Database from 'better-sqlite3';
 import { expect, it } from 'vitest';
 import { findWalReaders, lockPids, READ_MARKS } from '../../src/db/wal.ts';
-import { quarantine } from '../../src/orders/order-queries.ts';
+import { quarantine } from '../../src/orders/quarantine.ts';
 import { openTestMirror, poll, readerProcess, receive, sampleNotification } from './open-test-mirror.ts';
 
 it('commits are synced: every connection runs FULL', () => {

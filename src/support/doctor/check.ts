@@ -136,6 +136,7 @@ const FINDINGS_OF = {
   orders: [
     'orders.stale',
     'orders.unreadable',
+    'orders.incomplete',
     'orders.more-pages',
     'orders.starting',
     'orders.resuming',
