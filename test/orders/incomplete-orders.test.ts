@@ -17,18 +17,21 @@ function rig() {
 }
 
 describe('an incomplete order', () => {
-  it.each([null, 'x', 3, [], {}])('keeps the place of a line that is %j, until it comes whole', async (odd) => {
-    const { mirror, told, reasons, names } = rig();
-    await receive(mirror, order({ items: [line('a'), odd, line('c')] }));
-    expect(names()).toEqual(['a', null, 'c']);
-    expect(told()).toEqual([ID]);
-    expect(reasons()).toEqual([expect.stringContaining(`Order ${ID} is incomplete: item 2`)]);
-    await receive(mirror, { internalOrderId: ID, status: 'inProcess' });
-    expect(told()).toEqual([ID]);
-    await receive(mirror, order({ status: 'inProcess', items: [line('a'), line('b'), line('c')] }));
-    expect(names()).toEqual(['a', 'b', 'c']);
-    expect([told(), reasons()]).toEqual([[], []]);
-  });
+  it.each([null, 'x', 3, [], {}])(
+    'keeps the place of a line that is %j, until it comes whole',
+    async (odd) => {
+      const { mirror, told, reasons, names } = rig();
+      await receive(mirror, order({ items: [line('a'), odd, line('c')] }));
+      expect(names()).toEqual(['a', null, 'c']);
+      expect(told()).toEqual([ID]);
+      expect(reasons()).toEqual([expect.stringContaining(`Order ${ID} is incomplete: item 2`)]);
+      await receive(mirror, { internalOrderId: ID, status: 'inProcess' });
+      expect(told()).toEqual([ID]);
+      await receive(mirror, order({ status: 'inProcess', items: [line('a'), line('b'), line('c')] }));
+      expect(names()).toEqual(['a', 'b', 'c']);
+      expect([told(), reasons()]).toEqual([[], []]);
+    },
+  );
 
   it('is none where its items are a map', async () => {
     const { mirror, told, names } = rig();
@@ -66,7 +69,11 @@ describe('an incomplete order', () => {
   it('loses its address once it is picked up', async () => {
     const { mirror } = rig();
     await receive(mirror, order(), { internalOrderId: ID, deliveryType: 'pickup', status: 'ready' });
-    expect(mirror.order(ID)).toMatchObject({ addressAddress: null, addressLat: null, deliveryType: 'pickup' });
+    expect(mirror.order(ID)).toMatchObject({
+      addressAddress: null,
+      addressLat: null,
+      deliveryType: 'pickup',
+    });
   });
 
   it('has a row for each count of a modifier without options', async () => {

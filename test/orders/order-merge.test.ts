@@ -61,7 +61,7 @@ describe('keeping a notification', () => {
     expect(modifiers).toEqual([
       [3, 1, 'Sauces', 'm1', 300, 2],
       [3, 2, 'Sauces', 'm2', 200, 1],
-      [3, 3, 'Gift wrap', null, null, 1],
+      [3, 3, 'Gift wrap', 'g', null, 1],
     ]);
   });
 

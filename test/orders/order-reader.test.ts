@@ -114,7 +114,7 @@ describe('reading a record whose fields are not shown', () => {
     expect(fields).toEqual({
       code: 12,
       status: 'ready',
-      amountToPay: '12.50',
+      amountToPay: 12.5,
       deliveryFee: 2,
       createdAt: '2026-01-01T00:00:00.000Z',
       customerFirstName: 'Eva',
