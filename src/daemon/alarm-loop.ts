@@ -68,12 +68,11 @@ export function alarmLoops(
     clockSkewMs: () => platform.clock.agreedSkewMs(),
     // At a branch orders wait by the hub's clock.
     waitingOrders: () => mirror.read((db) => waitingOrders(db, orderNowMs(), WAITING_MAX)),
-    incompleteOrders: () => mirror.read((db) => incompleteOrders(db, orderNowMs())),
     unbookedAfterMs,
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
-    ...stuckFacts(parts, clock),
+    ...standingFacts(parts, clock),
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
@@ -119,7 +118,7 @@ export function alarmLoops(
   ];
 }
 
-function stuckFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']) {
+function standingFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']) {
   return {
     changesStuckSince() {
       const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
@@ -129,6 +128,7 @@ function stuckFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']
       const { oldestPendingAt } = outbox.counts();
       return isLost(oldestPendingAt) ? oldestPendingAt : null;
     },
+    incompleteOrders: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())),
     areOrdersStale: () => mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
   };
 }
