@@ -368,7 +368,7 @@ describe('a payload without its customer', () => {
     const long = '{"internalOrderId":12345678901234567890,"status":"ready","user":{"firstName":"Ana"}}';
     expect(readOrderText(payloadWithoutCustomer(long, spellings), spellings)).toMatchObject({
       orderId: '12345678901234567890',
-      fields: { status: 'ready', customerFirstName: null },
+      fields: { status: 'ready' },
     });
     const extra = compileSpellings({ status: ['estado'] });
     const named = payloadWithoutCustomer('{"id":"1","estado":"ready","nombre":"Ana"}', extra);
