@@ -16,6 +16,8 @@ export interface IncompleteOrder {
   since: string;
 }
 
+/** A record of a poll may have a number of items where a notification lists them. */
+const ITEMS_UNREAD = 'items cannot be read';
 /** So many of its parts are named. */
 const PARTS_MAX = 5;
 /** Nobody prepares an order of a week ago any more. */
@@ -28,8 +30,8 @@ export function noteIncomplete(
   { isNew, status }: { isNew: boolean; status: string | null },
 ): void {
   const { orderId, items } = reading;
-  const parts = [...(reading.incomplete ?? [])];
   // What a poll's record has in it is not shown in the document; a notification has items.
+  const parts = (reading.incomplete ?? []).filter((part) => source === 'webhook' || part !== ITEMS_UNREAD);
   if (items === undefined && isNew && source === 'webhook') parts.push('it has no list of items');
   if (parts.length === 0 || isEnded(status)) {
     // Without items it says nothing of a line that could not be read before.

@@ -45,7 +45,7 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
       if (before !== undefined && rank >= (found.ranks?.[slot] ?? 0)) continue;
       const now = read(sent);
       if (now === undefined) {
-        if (!isTold || (node.inside !== undefined && isRecord(sent))) continue;
+        if (!isTold || isBlank(sent) || (node.inside !== undefined && isRecord(sent))) continue;
         found.unread ??= [];
         found.unread.push(slot);
         continue;
@@ -57,6 +57,11 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
     }
     if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, found);
   }
+}
+
+/** '' is how the platform writes that there is none. */
+function isBlank(sent: unknown): boolean {
+  return typeof sent === 'string' && sent.trim() === '';
 }
 
 /** Notes the fields that were sent in no way that can be read. */
@@ -223,6 +228,11 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
   if (reading.fields.deliveryType?.toLowerCase() === 'pickup') clearAddress(reading.fields);
   const notes: string[] = [];
   noteUnread(found, spellings.order, '', notes);
+  // An amount of before would be taken for the one of now.
+  for (const slot of found.unread ?? []) {
+    const name = names[slot] as keyof typeof ORDER_SPELLINGS;
+    if (values[slot] === undefined && ORDER_SPELLINGS[name].kind === 'amount') fields[name] = null;
+  }
   if (Array.isArray(items)) reading.items = readItems(items, spellings, notes);
   if (notes.length > 0) reading.incomplete = notes;
   return reading;

@@ -273,11 +273,13 @@ function epochTime(value: number): string | undefined {
  */
 export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
 
-/** A value of these kinds that cannot be read makes an order incomplete. */
+/**
+ * A value of these kinds that cannot be read makes an order incomplete, under the document's own name or a configured
+ * one. Under a guessed name it may be something else: `details` of a record may be its items or a text.
+ */
 const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'status',
   'text',
-  'whole',
   'amount',
   'number',
   'list',
@@ -346,7 +348,7 @@ function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTr
       for (const spelling of [path, snakeCase(path)]) {
         const { hits } = nodeAt(names, spelling.split('.'));
         if (!hits.some((hit) => hit.slot === slot))
-          hits.push({ slot, rank, read: READERS[kind], isTold: TOLD.has(kind) });
+          hits.push({ slot, rank, read: READERS[kind], isTold: TOLD.has(kind) && rank <= configured.length });
       }
     }
   }

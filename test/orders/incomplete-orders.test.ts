@@ -54,6 +54,22 @@ describe('an incomplete order', () => {
     expect(reasons().join()).not.toContain('5990,55');
   });
 
+  it('has no amount of before where the new one cannot be read', async () => {
+    const { mirror } = rig();
+    await receive(mirror, order({ amountToPay: 5990 }), order({ amountToPay: 'abc' }));
+    expect(mirror.order(ID)?.amountToPay).toBeNull();
+  });
+
+  it('is none with an empty text for a number, or with another value under a guessed name', async () => {
+    const { mirror, told } = rig();
+    await receive(
+      mirror,
+      order({ couponDiscount: '', amountToPay: 5990, details: 'ring twice', correlative: {} }),
+    );
+    expect(mirror.order(ID)).toMatchObject({ couponDiscount: null, amountToPay: 5990 });
+    expect(told()).toEqual([]);
+  });
+
   it('ends with the order', async () => {
     const { mirror, told, reasons } = rig();
     await receive(mirror, order({ items: [null] }), { internalOrderId: ID, status: 'cancel' });

@@ -184,8 +184,8 @@ describe('reading a record whose fields are not shown', () => {
     };
     expect(read(wrong)).toEqual({
       orderId: 'a',
-      fields: { addressAddress: '7' },
-      incomplete: ['code cannot be read', 'amount cannot be read', 'items cannot be read'],
+      fields: { addressAddress: '7', amount: null },
+      incomplete: ['amount cannot be read', 'items cannot be read'],
     });
     expect(
       read({ id: 'a', items: [null, 3, 'x', { modifiers: [null, { options: [0] }] }] }).items,

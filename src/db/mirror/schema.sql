@@ -666,6 +666,13 @@ WHEN EXISTS (SELECT 1 FROM link) BEGIN
   INSERT OR IGNORE INTO up_acks (order_id) VALUES (NEW.order_id);
 END;
 
+CREATE TABLE incomplete_orders (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  reason TEXT NOT NULL,
+  since TEXT NOT NULL,
+  quarantine_id INTEGER
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -695,6 +702,7 @@ INSERT INTO schema_migrations (number, name) VALUES (26, '0026-branch-lives');
 INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
 INSERT INTO schema_migrations (number, name) VALUES (28, '0028-value-before');
 INSERT INTO schema_migrations (number, name) VALUES (29, '0029-stock-steps');
+INSERT INTO schema_migrations (number, name) VALUES (30, '0030-incomplete-orders');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
