@@ -38,7 +38,9 @@ const VALUES = `
     address_street_address, address_details, address_phone_number FROM orders ORDER BY seq DESC LIMIT ${ORDERS_MAX}`;
 const COMMENTS = `SELECT comment FROM order_items WHERE comment IS NOT NULL AND comment <> '' LIMIT ${ORDERS_MAX}`;
 
-const TOKEN = /[\p{L}\p{N}]+/gu;
+const FIRST_TOKEN = /[\p{L}\p{N}]+/u;
+/** For `matchAll` alone: after an `exec` it would begin in the middle of the next text. */
+const TOKENS = new RegExp(FIRST_TOKEN, 'gu');
 
 /** Takes people out of free texts: messages, reasons, log lines. */
 export class PeopleMask {
@@ -68,8 +70,7 @@ export class PeopleMask {
   }
 
   #addForm(value: string): void {
-    TOKEN.lastIndex = 0;
-    const first = TOKEN.exec(value);
+    const first = FIRST_TOKEN.exec(value);
     if (!first) return;
     const there = this.#values.get(first[0]) ?? [];
     if (there.some((each) => each.value === value)) return;
@@ -85,7 +86,7 @@ export class PeopleMask {
     const where = small.length === text.length ? small : text;
     let told = '';
     let end = 0;
-    for (const { 0: token, index } of where.matchAll(TOKEN)) {
+    for (const { 0: token, index } of where.matchAll(TOKENS)) {
       if (index < end) continue;
       const found = this.#values.get(token)?.find(({ start, value }) => stands(where, value, index - start));
       if (!found || index - found.start < end) continue;
