@@ -13,7 +13,7 @@ import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
 import { fields } from '../table.ts';
 import { Interview, setCallback } from './interview.ts';
-import { freePortBeside, machineTimeZone, refuseUnwritable, setTimeZone, unitsOf } from './machine.ts';
+import { freePortsBeside, machineTimeZone, refuseUnwritable, setTimeZone, unitsOf } from './machine.ts';
 import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
@@ -153,10 +153,9 @@ async function chooseFreePorts(draft: ConfigDraft, options: InitOptions): Promis
   if (!draft.isNew || draft.file === DEFAULT_CONFIG_FILE || unitsOf(draft.file) === undefined) return;
   if (!existsSync(path.dirname(draft.file))) return;
   const { webhook, local } = draft.config();
-  const wanted = await freePortBeside(draft.file, webhook.host, webhook.port);
-  if (options.webhookListen === undefined) draft.set('webhook.listen', `127.0.0.1:${wanted}`);
-  const other = await freePortBeside(draft.file, local.host, Math.max(local.port, wanted + 1));
-  if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${other}`);
+  const free = await freePortsBeside(draft.file, webhook, local);
+  if (options.webhookListen === undefined) draft.set('webhook.listen', `127.0.0.1:${free.webhook}`);
+  if (options.localListen === undefined) draft.set('local.listen', `127.0.0.1:${free.local}`);
 }
 
 /** An override of this environment is no answer; for the service it does not hold. */

@@ -107,6 +107,17 @@ export async function freePortBeside(file: string, host: string, from: number): 
   return freePort(host, from, ports);
 }
 
+/** Two ports, one after the other, so that callbacks and the local API of a further company never share one. */
+export async function freePortsBeside(
+  file: string,
+  webhook: Address,
+  local: Address,
+): Promise<{ webhook: number; local: number }> {
+  const first = await freePortBeside(file, webhook.host, webhook.port);
+  const second = await freePortBeside(file, local.host, Math.max(local.port, first + 1));
+  return { webhook: first, local: second };
+}
+
 async function freePort(host: string, from: number, taken: readonly number[] = []): Promise<number> {
   for (let port = from; port <= PORT_MAX; port++) {
     if (!taken.includes(port) && (await bindFault({ host, port })) !== 'EADDRINUSE') return port;
