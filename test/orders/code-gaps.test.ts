@@ -27,6 +27,8 @@ describe('gaps in the codes', () => {
 
   it('of a long run are another numbering, and there is a bound', () => {
     expect(find([1, 300])).toEqual([[], []]);
+    expect(find([1, 202])[0]).toHaveLength(200);
+    expect(find([1, 203])).toEqual([[], []]);
     const every200th = Array.from({ length: 100 }, (_, i) => i * 200);
     expect(find(every200th)[0]).toHaveLength(10_000);
   });

@@ -8,6 +8,7 @@ import {
   WebhookRegistration,
   type WebhookRegistrationOptions,
   WebhookSecrets,
+  webhookLoop,
 } from '../../src/orders/webhook.ts';
 import type { WebhookChange } from '../../src/platform/platform.ts';
 import type { WebhookState } from '../../src/platform/schemas.ts';
@@ -283,5 +284,75 @@ describe('WebhookWatch', () => {
     alarms.add('webhook.silent');
     watch.announced('a');
     expect(alarms.size).toBe(0);
+  });
+});
+
+describe('webhookLoop', () => {
+  /** Runs it on a clock of its own; `calls` is what the platform was asked, and after how many seconds. */
+  function loop(outcomes: (Error | undefined)[], { mayCall = (): boolean => true } = {}) {
+    const clock = new FakeClock();
+    const startMs = clock.monotonicMs();
+    const stop = new AbortController();
+    const calls: string[] = [];
+    const call = (name: string) => async () => {
+      calls.push(`${name} ${(clock.monotonicMs() - startMs) / 1_000}`);
+      const outcome = outcomes.shift();
+      if (outcome) throw outcome;
+      return 'equal' as const;
+    };
+    const registration = { ensure: call('ensure'), compare: async () => void (await call('compare')()) };
+    // With this number jitter adds nothing and takes nothing away.
+    const random = { next: () => 1 };
+    const options = { registration, mayCall, clock, random, log: silentLog, beat: () => {} };
+    const ended = webhookLoop(options, stop.signal);
+    const end = async () => {
+      stop.abort();
+      await ended;
+    };
+    return { calls, clock, end };
+  }
+
+  const failure = () => new Error('no answer');
+
+  it('registers once, then compares each hour', async () => {
+    const { calls, clock, end } = loop([]);
+    await clock.advance(2 * 3_600_000 + 1_000);
+    await end();
+    expect(calls).toEqual(['ensure 0', 'compare 3600', 'compare 7200']);
+  });
+
+  it('tries to register until it worked, after 5, 10, 20 … seconds, and begins anew after a success', async () => {
+    const { calls, clock, end } = loop([failure(), failure(), failure(), undefined, failure()]);
+    await clock.advance(2 * 3_600_000);
+    await end();
+    expect(calls).toEqual(['ensure 0', 'ensure 5', 'ensure 15', 'ensure 35', 'compare 3635', 'compare 3640']);
+  });
+
+  it('waits as long as the platform asks', async () => {
+    const busy = new TillsyncError('rate-limited', 'too many', { retryAfterMs: 90_000 });
+    const { calls, clock, end } = loop([busy]);
+    await clock.advance(100_000);
+    await end();
+    expect(calls).toEqual(['ensure 0', 'ensure 90']);
+  });
+
+  it('calls nobody while it is locked out, and goes on within seconds of new tokens', async () => {
+    let mayCall = true;
+    const { calls, clock, end } = loop([failure()], { mayCall: () => mayCall });
+    await clock.advance(1_000);
+    mayCall = false;
+    await clock.advance(600_000);
+    expect(calls).toEqual(['ensure 0']);
+    mayCall = true;
+    await clock.advance(5_000);
+    await end();
+    expect(calls).toHaveLength(2);
+  });
+
+  it('ends at once, also while a call fails because of it', async () => {
+    const { calls, clock, end } = loop([]);
+    await clock.advance(0);
+    await end();
+    expect(calls).toEqual(['ensure 0']);
   });
 });

@@ -32,8 +32,8 @@ class ScriptedLoop extends InboxLoop {
   }
 }
 
-/** Runs the loop over these looks; gives what was told and logged, in its order. */
-async function told(looks: (InboxTaken | Error)[]) {
+/** Runs the loop over these looks; gives what was told and logged, in its order, and `warnings` apart. */
+async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
   const clock = new FakeClock();
   const words: string[] = [];
   const stop = new AbortController();
@@ -45,6 +45,7 @@ async function told(looks: (InboxTaken | Error)[]) {
     ...silentLog,
     error: (_fields: object, message: string) => words.push(`error: ${message}`),
     info: (fields: object, message: string) => words.push(`${message} ${JSON.stringify(fields)}`),
+    warn: (fields: object, message: string) => warnings.push(`${message} ${JSON.stringify(fields)}`),
   };
   const takeIn = async () => {
     const look = looks.shift();
@@ -92,6 +93,16 @@ it('trouble that stays is told once, and no line of what was taken repeats it', 
     'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
     'took changes from the inbox {"taken":1,"rejected":0,"acknowledged":0,"unheard":0}',
     'inbox.damaged down',
+  ]);
+});
+
+it('an acknowledgement of an unknown order is warned of by name, ten names at the most', async () => {
+  const unheard = times(12, '').map((_, i) => `o${i + 1}`);
+  const warnings: string[] = [];
+  const known = { ...NOTHING, acknowledged: 1 };
+  await told([known, { ...NOTHING, acknowledged: 12, unheard }], warnings);
+  expect(warnings).toEqual([
+    `the POS acknowledged orders that the mirror does not know ${JSON.stringify({ orders: unheard.slice(0, 10), all: 12 })}`,
   ]);
 });
 

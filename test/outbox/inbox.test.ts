@@ -12,6 +12,7 @@ import { dirname } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { hasCode } from '../../src/core/errors.ts';
+import { InboxRows } from '../../src/outbox/inbox.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
 
 describe('the inbox file', () => {
@@ -79,6 +80,20 @@ describe('the inbox file', () => {
     expect(new Set([...batch.changes, ...batch.acks].map(({ key }) => key)).size).toBe(5);
     inbox.remove(rowsOf(batch));
     expect(inbox.read()).toMatchObject({ changes: [], acks: [] });
+  });
+
+  it('is copied page by page, each from the number that the one before ended with', () => {
+    const { path } = tempInbox();
+    const db = pos(path);
+    for (const qty of [1, 2, 3, 4, 5]) insert(db, `A${qty}`, qty);
+    const rows = new InboxRows(db, 0, () => {});
+    const page = (from: string) => rows.read(2, { stock_changes: from });
+    expect(['1', '3', '5'].map((from) => page(from).changes.map(({ id }) => id))).toEqual([
+      ['1', '2'],
+      ['3', '4'],
+      ['5'],
+    ]);
+    expect([page('3').more, page('5').more]).toEqual([true, false]);
   });
 
   it('holds acknowledgements back while counts are left behind', () => {

@@ -300,6 +300,15 @@ describe("a person's decisions", () => {
     expect(hasCode(outdated, 'usage') && outdated.message).toContain(`older than change ${sibling}`);
   });
 
+  it('retry no rejected change that cannot be read', () => {
+    const out = swept();
+    const [unreadable] = out.accept('stock', [{ externalId: 'B', qty: -1 }]);
+    expect(unreadable).toMatchObject({ state: 'rejected' });
+    const failure = catchError(() => out.decisions.retry(unreadable?.changeId ?? 0));
+    expect(hasCode(failure, 'usage') && failure.message).toContain('cannot be read; hand it over again');
+    expect(out.queries.counts()).toMatchObject({ rejected: 1, pending: 0 });
+  });
+
   it('cannot drop what is under way, nor decide on what is not there', () => {
     const out = swept();
     const [change] = out.accept('stock', [{ externalId: 'B', qty: 1 }]);

@@ -1,0 +1,32 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, it } from 'vitest';
+import { loadSetup } from '../../src/config/config.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { startDaemon } from '../../src/daemon/daemon.ts';
+import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+
+it('incomingOrders refuses a certificate that cannot be read, and never takes callbacks in clear text instead', async () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-tls-'));
+  const file = path.join(directory, 'config.toml');
+  const certificate = path.join(directory, 'none.pem');
+  writeFileSync(
+    file,
+    `[platform]\nbase_url = "https://platform.test"\n[storage]\ndirectory = "${directory}/storage"\n` +
+      `[webhook]\nlisten = "127.0.0.1:0"\ntls_cert_file = "${certificate}"\ntls_key_file = "${certificate}"\n` +
+      '[local]\nlisten = "127.0.0.1:0"\n[[branches]]\nexternal_id = "B1"\n',
+  );
+  const env = { TILLSYNC_REFRESH_TOKEN: 'a-refresh-token' };
+  const starting = startDaemon({
+    ...loadSetup({ file, env }),
+    clock: new FakeClock(),
+    random: seededRandom(1),
+    log: silentLog,
+  });
+  await expect(starting).rejects.toMatchObject({
+    code: 'config-invalid',
+    message: 'The certificate or its key cannot be read.',
+    hint: expect.stringContaining('webhook.tls_cert_file'),
+  });
+});
