@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { expect, it, onTestFinished } from 'vitest';
 import { ChangeSignal } from '../../src/api/api.ts';
 import { localApi } from '../../src/api/local-api.ts';
@@ -11,6 +13,7 @@ import type { Clock } from '../../src/core/time.ts';
 import { Counters, exposition } from '../../src/health/counters.ts';
 import { type Chain, openChain } from '../link/chain-rig.ts';
 import { product } from '../outbox/outbox-fixture.ts';
+import { ROOT } from '../support/workplace.ts';
 
 /** The local API of one store of the chain. */
 async function serve(parts: Parts, clock: Clock): Promise<(path: string) => Promise<Response>> {
@@ -81,6 +84,12 @@ it('a hub measures its branches', async () => {
   ]) {
     expect(metrics).toContain(`\n${line}\n`);
   }
+  // What the alert rules and the dashboard say of branches.
+  const files = ['config/prometheus/alerts.yml', 'config/grafana/tillsync.json'];
+  const text = files.map((file) => readFileSync(path.join(ROOT, file), 'utf8')).join('\n');
+  const names = new Set(text.match(/\btillsync_branch\w*/g));
+  expect(names.size).toBeGreaterThan(1);
+  for (const name of names) expect(metrics, name).toMatch(new RegExp(`^${name}[{ ]`, 'm'));
 });
 
 it('a scrape tells the verdict, and of the mirror, though state.db cannot be read', async () => {

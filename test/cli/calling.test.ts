@@ -3,7 +3,6 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -50,6 +49,10 @@ afterEach(async () => {
   expect(sandbox.control.violations()).toEqual([]);
   await sandbox.close();
 });
+
+/** A loopback address that no other process has, so that every port of it is free: all of 127.0.0.0/8 is loopback. */
+const ownLoopback = () =>
+  `127.${1 + ((process.pid >> 16) & 0x7f)}.${(process.pid >> 8) & 0xff}.${1 + (process.pid & 0x7f)}`;
 
 const withTokens = () => ({ ...env, TILLSYNC_REFRESH_TOKEN: sandbox.issueTokens().refreshToken });
 
@@ -287,11 +290,11 @@ describe('the daemon', () => {
   });
 
   test('is tried by webhook test, without a trace', async () => {
-    const port = await freePort();
+    const listen = `${ownLoopback()}:8787`;
     const own = {
       ...withTokens(),
-      TILLSYNC_WEBHOOK_LISTEN: `127.0.0.1:${port}`,
-      TILLSYNC_WEBHOOK_CALLBACK_URL: `http://127.0.0.1:${port}/webhook`,
+      TILLSYNC_WEBHOOK_LISTEN: listen,
+      TILLSYNC_WEBHOOK_CALLBACK_URL: `http://${listen}/webhook`,
     };
     const down = await json(['webhook', 'test'], own);
     expect(down).toMatchObject({ code: 1, document: { ok: false } });

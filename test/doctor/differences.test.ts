@@ -94,19 +94,57 @@ describe('a product', () => {
 describe('an order', () => {
   const item = { productExternalId: 'E', productName: 'P', quantity: 2, comment: null };
   const prices = { unitPrice: 1, baseUnitPrice: 1, productPrice: 2, productBasePrice: 2 };
-  const order = {
+  const order: MirroredOrder = {
     orderId: 'o',
-    status: 'ready',
-    amount: 10,
-    isScheduled: false,
     seq: 1,
+    updatedAt: '2026-01-01T00:00:00.000Z',
+    code: 7,
+    status: 'ready',
+    storeExternalId: 'B1',
+    websiteId: 'w',
+    name: 'N',
+    createdAt: '2026-01-01T00:00:00.000Z',
+    deliveryType: 'delivery',
+    amountToPay: 12,
+    amount: 10,
+    deliveryFee: 2,
+    couponDiscount: 0,
+    deliveryTime: '30',
+    isScheduled: false,
+    scheduledFor: null,
+    addressLat: -33.4,
+    addressLng: -70.6,
+    addressAddress: 'A',
+    addressStreetNumber: '1',
+    addressStreetAddress: 'S',
+    addressCountry: 'CL',
+    addressState: 'RM',
+    addressCity: 'C',
+    addressZipCode: '8320000',
+    addressPhoneNumber: '+56 2 2345 6789',
+    addressDetails: 'D',
+    customerFirstName: 'F',
+    customerLastName: 'L',
+    customerEmail: 'e@shop.test',
+    customerPhoneNumber: '+56 9 8123 4567',
     items: [{ ...item, ...prices, modifiers: [] }],
-  } as Partial<MirroredOrder> as MirroredOrder;
+  };
+  /** What the mirror has of its own, and no reading of the platform's says. */
+  const OWN = ['orderId', 'seq', 'updatedAt', 'items'];
 
   test('differs only in what the platform says', () => {
     expect(orderDifferences(order, { orderId: 'o', fields: { status: 'ready', amount: '10' } })).toEqual([]);
     const items = [{ ...prices, ...item, quantity: '2', modifiers: [] }];
     expect(orderDifferences(order, { orderId: 'o', fields: { isScheduled: false }, items })).toEqual([]);
+  });
+
+  test.each(Object.keys(order).filter((field) => !OWN.includes(field)))('is compared in %s', (field) => {
+    const value = order[field as keyof MirroredOrder] as string | number | boolean | null;
+    const other = typeof value === 'boolean' ? !value : typeof value === 'number' ? value + 1 : `${value}x`;
+    expect(orderDifferences(order, { orderId: 'o', fields: { [field]: value } })).toEqual([]);
+    expect(orderDifferences(order, { orderId: 'o', fields: { [field]: other } })).toEqual([
+      { orderId: 'o', field, mirror: value, platform: other },
+    ]);
   });
 
   test('names each field, and its items as a whole', () => {

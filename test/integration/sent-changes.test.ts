@@ -100,9 +100,9 @@ describe('a count in line', () => {
     const skus = [1001, 1002, 1003, 1004, 1005, 1006, 1007, 1008, 1009, 1010];
     const taken = await count(daemon, ...skus.map((sku): [number, number] => [sku, 3]));
     await rig.clock.advance(4_000);
-    // The first three alone, and the last.
-    expect(sent.length).toBeLessThan(15);
-    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0 });
+    // All, then the half that holds the refused one, until three alone are refused; then the last of them all.
+    expect(sent.map(({ length }) => length)).toEqual([10, 5, 3, 2, 1, 1, 1, 5, 2, 1]);
+    expect(daemon.parts.outbox.counts()).toMatchObject({ rejected: 0, pending: 10 });
     expect(taken).toHaveLength(10);
   });
 
@@ -122,16 +122,19 @@ describe('a count in line', () => {
   });
 
   it('that waits for an hour does not make the watchdog think that the daemon hangs', async () => {
-    const { rig, daemon } = await seller({}, async (request, pass) =>
+    const { rig, daemon, sent } = await seller({}, async (request, pass) =>
       isStock(request)
         ? { status: 429, headers: { 'retry-after': '600' }, bytes: Buffer.from('{}') }
         : pass(),
     );
     await count(daemon, [1001, 3]);
-    for (let i = 0; i < 70; i++) {
-      await rig.clock.advance(10_000);
+    for (let minute = 0; minute < 61; minute++) {
+      await rig.clock.advance(60_000);
       expect(daemon.stalledLoops()).toEqual([]);
     }
+    expect(daemon.parts.outbox.counts()).toMatchObject({ pending: 1, rejected: 0 });
+    // At the start, then each time that the platform's ten minutes are over.
+    expect(sent).toEqual(Array(6).fill([3]));
   });
 });
 

@@ -38,9 +38,10 @@ it('a branch that only reads orders lets none of them wait, whatever another one
   // The newest of the feed stays in any case.
   await hub.order(5, 'B2', 'pending');
   await settle();
-  const day = (clock.nowMs() - START_MS) / DAY_MS + 500;
-  const { dropped } = await run(hub.parts.mirror, day);
-  expect(dropped.orders).toBe(3);
+  // Orders are kept for 400 days after their end.
+  const endDay = (clock.nowMs() - START_MS) / DAY_MS;
+  expect((await run(hub.parts.mirror, endDay + 399.9)).dropped.orders).toBeUndefined();
+  expect((await run(hub.parts.mirror, endDay + 400.1)).dropped.orders).toBe(3);
   expect(hub.rows('SELECT order_id FROM orders ORDER BY 1')).toEqual([
     { order_id: idOf(2) },
     { order_id: idOf(5) },
