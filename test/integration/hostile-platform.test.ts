@@ -25,7 +25,7 @@ async function open(products: number, haste = 30): Promise<void> {
   clock = hastyClock(haste);
   place = await openWorkplace(SEED, { clock, limits: TRUE_LIMITS, seed: { products } });
   const { config, refreshToken } = place;
-  const guard = { ...config.guard, zeroItemsMax: 0, priceFactorMax: 0 };
+  const guard = { ...config.guard, zeroItemsMax: 0, zeroShareMax: 0, priceFactorMax: 0 };
   daemon = await startDaemon({
     config: { ...config, guard, orders: { ...config.orders, poll: '*/2 * * * *' } },
     secrets: { refreshToken, webhookSecrets: [SECRET] },
