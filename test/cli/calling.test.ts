@@ -201,7 +201,7 @@ describe('orders', () => {
     const tokens = withTokens();
     await invoke(['sync', 'orders'], { env: tokens });
     const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: systemClock });
-    const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready' });
+    const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready', items: [] });
     const reason = 'No order id.';
     await mirror.keep(
       [payload, '{"colour":"red"}'].map((text) => ({
