@@ -40,7 +40,8 @@ describe('tillsync run', () => {
       return confirmed() > 0;
     });
     await first.end('SIGKILL');
-    for (let round = 0; round < 6; round++) {
+    // A busy machine gets fewer callbacks through in the time of a round.
+    for (let round = 0; round < 6 || (confirmed() <= 20 && round < 40); round++) {
       const daemon = await place.run();
       const endMs = performance.now() + 100 + random.next() * 500;
       while (performance.now() < endMs) {
@@ -58,7 +59,7 @@ describe('tillsync run', () => {
     expectRulesKept();
     expect(await last.end('SIGTERM')).toBe(0);
     expect(integrity()).toBe('ok');
-  }, 60_000);
+  }, 240_000);
 
   it('is readable with plain SQL after it stopped, and its feed has no hole', async () => {
     const daemon = await place.run();

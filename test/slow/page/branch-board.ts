@@ -33,7 +33,8 @@ export async function letFare(
     const { seen = 0, behind = 0, behindFor = 0, waiting = 0, oldest, finding, level = 'amber' } = how ?? {};
     if (!state.hub.hasJoined(branch)) {
       state.hub.invite(branch, `U${branch}`, systemClock.nowMs() + 60_000);
-      state.hub.join(branch, `U${branch}`, systemClock.nowMs());
+      // Yesterday: what was heard before a branch joined is of another machine.
+      state.hub.join(branch, `U${branch}`, systemClock.nowMs() - 24 * 60 * 60_000);
     }
     await mirror.write((db) => {
       db.prepare('DELETE FROM feed WHERE branch = ?').run(branch);
