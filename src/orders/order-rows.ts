@@ -72,6 +72,8 @@ export interface KnownRow {
   /** In the order of ORDER_FIELDS. */
   values: Value[];
   seq: number;
+  /** The event with which its store, or what its lines take, last changed. */
+  linesSeq: number;
   eventSource: OrderSource;
   pollDigest: string | null;
   payloadSource: OrderSource;
@@ -88,6 +90,7 @@ const WRITTEN = [
   ...ORDER_FIELDS.map(snakeCase),
   ...[
     'seq',
+    'lines_seq',
     'event_source',
     'poll_digest',
     'payload_source',
@@ -103,7 +106,8 @@ const OWN_FIELDS = [
   ...['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload'],
   ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt'],
 ];
-const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])} FROM orders WHERE order_id = ?`;
+const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
+  FROM orders WHERE order_id = ?`;
 const INSERT_ORDER = `INSERT INTO orders (${WRITTEN}, to_book_since, order_id)
   VALUES (${marks(WRITTEN.length + 2)})`;
 const UPDATE_ORDER = `UPDATE orders SET ${WRITTEN.map((column) => `${column} = ?`)},
@@ -163,6 +167,13 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
       return modifier && MODIFIER_FIELDS.every((field) => row[field] === modifier[field]);
     })
   );
+}
+
+/** Whether other items take the same of every stock; a comment or a price may differ. */
+function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[]): boolean {
+  const taken = (items: readonly OrderItem[]) =>
+    items.map((item) => JSON.stringify([item.productExternalId, item.productName, item.quantity])).sort();
+  return sameRow(taken(before), taken(after));
 }
 
 function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
@@ -302,9 +313,13 @@ export function mergeOrder(
     const endedAt = isEnded(status) ? (known?.endedAt ?? observedAt) : null;
     const forgottenAt = isForgotten ? known.forgottenAt : null;
     const toBookSince = isToBook(status) ? observedAt : null;
+    const hasSameLines =
+      known?.values[STORE_AT] === values[STORE_AT] &&
+      (sameItems || !items || takesTheSame(itemsOf(db, orderId), items));
+    const linesSeq = known && hasSameLines ? known.linesSeq : Number(seq);
     const row: SqlValue[] = [];
     for (const value of values) row.push(asSent(value));
-    row.push(Number(seq), source, pollDigest, source, raw, observedAt);
+    row.push(Number(seq), linesSeq, source, pollDigest, source, raw, observedAt);
     row.push(endedAt, forgottenAt, toBookSince, orderId);
     sql.run(known ? UPDATE_ORDER : INSERT_ORDER, ...row);
     if (!known) noteEarlyAcknowledgement(db, orderId, values);

@@ -189,7 +189,7 @@ function readId(value: unknown): string | undefined {
 
 function readText(value: unknown): string | undefined {
   // Half a surrogate pair could be sent escaped, and would come back from the database as another text.
-  if (typeof value === 'string') return value.trim().toWellFormed();
+  if (typeof value === 'string') return value.toWellFormed();
   // A whole number beyond what JavaScript keeps exactly would become the text of another number.
   const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
@@ -201,7 +201,7 @@ const STATUS_OF: ReadonlyMap<string, string> = new Map(
 
 /** "Ready " is `ready`; a status that the document does not name stays as sent. */
 function readStatus(value: unknown): string | undefined {
-  const text = readText(value);
+  const text = readText(value)?.trim();
   if (text === undefined || text === '') return undefined;
   return STATUS_OF.get(text.toLowerCase()) ?? text;
 }

@@ -217,6 +217,11 @@ export class OutboxQueue {
          WHERE change_id = ?`,
         ...[` Replaced by change ${newer.changeId}.`, newer.changeId, at, refused.changeId],
       );
+      this.#sql.run(
+        `UPDATE outbox SET refused_since = (SELECT coalesce(refused_since, version) FROM outbox WHERE change_id = ?)
+         WHERE change_id = ?`,
+        ...[refused.changeId, newer.changeId],
+      );
     }
   }
 

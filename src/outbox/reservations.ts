@@ -63,7 +63,8 @@ interface OrderItem {
 }
 
 interface MirroredOrder {
-  seq: number;
+  /** The event with which its store, or what its lines take, last changed. */
+  linesSeq: number;
   store: string | null;
   createdAt: string | null;
 }
@@ -320,12 +321,12 @@ export class Reservations {
     } else {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
-    if (order.seq <= seq) {
+    if (order.linesSeq <= seq) {
       // The platform may follow an edit, or a refund, in its own way: what it has by itself is not known after it.
       this.#follow(orderId, seq, !known || takes === 0 || status === previousStatus);
       return;
     }
-    // What is mirrored of its lines came with a newer event, with which it is taken in; the status is this event's own.
+    // Its lines were edited by a newer event, with which they are taken in: only the status is this event's own.
     const had = this.#had(orderId);
     const back = [...had].map(([key, { qty, ...place }]) => [key, { ...place, qty: -qty }] as const);
     this.#addSteps(orderId, seq, had, new Map(takes === 0 ? back : []));
@@ -474,7 +475,8 @@ export class Reservations {
   }
 
   #order(orderId: string): MirroredOrder | undefined {
-    const columns = 'seq, store_external_id AS store, created_at AS createdAt';
+    const columns =
+      'coalesce(lines_seq, seq) AS linesSeq, store_external_id AS store, created_at AS createdAt';
     return this.#sql.row(`SELECT ${columns} FROM orders WHERE order_id = ?`, orderId);
   }
 

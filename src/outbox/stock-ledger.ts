@@ -78,6 +78,9 @@ const DIRTY_BRANCHES = `
 
 /** Changes whose product nobody knows, the newest of them; more are not looked at. */
 const UNKNOWN_MAX = 500;
+/** A name that was refused before the stock's last count is another product's: its POS has a name of its own for this one. */
+const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
+  (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
   SELECT max(counted_version, dropped_version) AS version FROM stock_counts
     WHERE sku = @sku AND subsidiary_id = @subsidiaryId
@@ -89,11 +92,13 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE kind = 'stock' AND conflict_key = @target AND state = 'sending'
   UNION ALL SELECT version FROM outbox INDEXED BY outbox_rejected_target
     WHERE kind = 'stock' AND target = @target AND state = 'rejected'
-  UNION ALL SELECT max(version) FROM outbox INDEXED BY outbox_unresolved
+  UNION ALL SELECT version FROM outbox u INDEXED BY outbox_unresolved
     WHERE state IN ('pending', 'sending') AND basis <> 'mirror' AND kind = 'stock' AND branch IN ('', @subsidiaryId)
-  UNION ALL SELECT max(version) FROM (SELECT * FROM outbox INDEXED BY outbox_rejected
-    WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX})
-    WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId))`;
+      AND NOT EXISTS (SELECT 1 FROM outbox e INDEXED BY outbox_rejected_target WHERE e.kind = 'stock'
+        AND e.target = u.target AND e.state = 'rejected' AND ${isOlderThanCount('e')})
+  UNION ALL SELECT version FROM (SELECT * FROM outbox INDEXED BY outbox_rejected
+    WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX}) u
+    WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
 /**
  * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
@@ -218,8 +223,8 @@ export class StockLedger {
   }
 
   /**
-   * The newest hand-over of a stock, whatever became of it: taken, waiting, held, refused or given up. One whose product
-   * nobody knows may be of any stock of its branch. 0: there was none.
+   * The newest hand-over of a stock, whatever became of it: taken, waiting, held, refused or given up. One by a name that
+   * nobody knows may be of any stock of its branch that was not counted since that name was first refused. 0: none.
    */
   handedVersion(stock: Place): number {
     const { sku, subsidiaryId } = stock;

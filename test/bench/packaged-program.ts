@@ -36,9 +36,11 @@ export async function packagedProgram(directory: string): Promise<Program> {
 export type Child = ChildProcess & { stdout: Readable };
 
 export function startNode(args: string[], environment: Record<string, string> = {}): Child {
+  // Its own settings alone: a setting of the test runner (TILLSYNC_SEED) is no key of the configuration.
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_'));
   return spawn(process.execPath, args, {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, ...environment },
+    env: { ...Object.fromEntries(inherited), ...environment },
   });
 }
 

@@ -7,6 +7,9 @@ import type { Branch } from '../../src/catalog/product.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
+import { readSentOrder } from '../../src/orders/order-reader.ts';
+import { mergeOrder } from '../../src/orders/order-rows.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
 import { type Change, type ChangeKind, type HandedOver, readChange } from '../../src/outbox/change.ts';
 import { GUARDS_OFF, type GuardSettings } from '../../src/outbox/guard-rails.ts';
 import type { Acceptance } from '../../src/outbox/intake.ts';
@@ -103,7 +106,10 @@ export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCH
   return out;
 }
 
-/** Mirrors an order as the order store does: its row, its items, an event. */
+const SPELLINGS = compileSpellings({});
+let edits = 0;
+
+/** Mirrors what a poll says of an order; each call is an event, also where nothing else of it is new. */
 export function order(
   out: ReturnType<typeof outgoing>,
   orderId: string,
@@ -112,25 +118,15 @@ export function order(
   status = 'pending',
   { createdAt = null }: { createdAt?: string | null } = {},
 ) {
-  const { db } = out;
-  const at = new Date(out.clock.nowMs()).toISOString();
-  const seq = db
-    .prepare(
-      `INSERT INTO order_events (order_id, status, previous_status, source, observed_at)
-       VALUES (?, ?, (SELECT status FROM orders WHERE order_id = ?), 'poll', ?)`,
-    )
-    .run(orderId, status, orderId, at).lastInsertRowid;
-  db.prepare(
-    `INSERT OR REPLACE INTO orders (order_id, status, seq, updated_at, event_source, store_external_id,
-       created_at, payload_source, payload) VALUES (?, ?, ?, ?, 'poll', ?, ?, 'poll', '{}')`,
-  ).run(orderId, status, seq, at, store, createdAt);
-  db.prepare('DELETE FROM order_items WHERE order_id = ?').run(orderId);
-  for (const [line, [externalId, quantity, name = null]] of items.entries()) {
-    db.prepare(
-      `INSERT OR REPLACE INTO order_items (order_id, line, product_external_id, quantity, product_name)
-       VALUES (?, ?, ?, ?, ?)`,
-    ).run(orderId, line, externalId, quantity, name);
-  }
+  edits += 1;
+  const raw = JSON.stringify({
+    ...{ internalOrderId: orderId, status, createdAt, amountToPay: edits, store: { externalId: store } },
+    items: items.map(([externalId, amount, name = null]) => ({ product: { externalId, name }, amount })),
+  });
+  const reading = readSentOrder(JSON.parse(raw), raw, SPELLINGS);
+  if ('unreadable' in reading) throw new Error(reading.unreadable);
+  const observation = { source: 'poll', observedAtMs: out.clock.nowMs(), raw, reading } as const;
+  mergeOrder(out.db, observation, SPELLINGS, null);
 }
 
 /** A sender of one kind that is asked for its calls one by one. */

@@ -178,6 +178,42 @@ it('stock: an acknowledgement raises nothing where the count that contains it wa
   expect(send(out)).toEqual({});
 });
 
+it('stock: a name that was refused before the last count of a product is not taken for one of it', () => {
+  const out = holding();
+  const refuse = () => {
+    count(out, 'nobody knows', 8);
+    for (const kept of out.decisions.unresolved('needs-read', { limit: 9 })) {
+      out.decisions.retarget(kept, out.resolve(kept, true));
+    }
+  };
+  refuse();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  count(out, 'B', 10);
+  refuse();
+  expect(send(out)).toEqual({ 'sku:11@s1': 8 });
+  expect(booked(out)).toBe('new');
+  expect(send(out)).toEqual({ 'sku:11@s1': 10 });
+});
+
+it.each([
+  ['nothing that it takes changed', 2, 'inProcess', 8],
+  // What it took at first nobody knows any more: all of it waits for the acknowledgement of the edit.
+  ['it took one more', 3, 'inProcess', 5],
+  // What is given back is taken out of the count once the POS has booked that, too.
+  ['it was cancelled', 2, 'cancel', 8],
+])(
+  'stock: two events heard in one breath, the first booked, after which %s',
+  (_what, qty, status, wanted) => {
+    const out = holding();
+    order(out, 'o1', 'B1', [['B', 2]]);
+    order(out, 'o1', 'B1', [['B', qty]], status);
+    booked(out, 1);
+    count(out, 'B', 8);
+    send(out);
+    expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(wanted);
+  },
+);
+
 it('stock: an order that moves is taken off the other branch, whatever the first one acknowledged', () => {
   const out = holding();
   count(out, 'B', 30, 's2');

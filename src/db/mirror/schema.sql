@@ -40,7 +40,7 @@ CREATE TABLE orders (
   customer_phone_number TEXT,
   payload_source TEXT NOT NULL,
   payload TEXT NOT NULL
-, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT);
+, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER);
 
 CREATE INDEX orders_by_seq ON orders (seq);
 
@@ -256,7 +256,7 @@ CREATE TABLE outbox (
   sent_qty,
   held_back,
   sent_as_of_seq INTEGER
-, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT);
+, origin TEXT, branch TEXT NOT NULL DEFAULT '', value_before TEXT, refused_since INTEGER);
 
 CREATE UNIQUE INDEX outbox_waiting ON outbox (kind, target) WHERE state = 'pending' AND held_guard IS NULL;
 
@@ -703,6 +703,8 @@ INSERT INTO schema_migrations (number, name) VALUES (27, '0027-leased-numbers');
 INSERT INTO schema_migrations (number, name) VALUES (28, '0028-value-before');
 INSERT INTO schema_migrations (number, name) VALUES (29, '0029-stock-steps');
 INSERT INTO schema_migrations (number, name) VALUES (30, '0030-incomplete-orders');
+INSERT INTO schema_migrations (number, name) VALUES (31, '0031-lines-seq');
+INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

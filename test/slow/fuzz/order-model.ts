@@ -22,8 +22,16 @@ const text: Read = (value) => {
   if (!isNumber(value)) return null;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
 };
-const amount: Read = (value) =>
-  typeof value === 'string' ? value.toWellFormed() : isNumber(value) ? value : null;
+const STATUSES = [
+  ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
+  ...['ready', 'routed', 'dispatched', 'cancel', 'refund', 'shippingError'],
+];
+/** In other letters, or with blanks around it, it is the document's. */
+const status: Read = (value) => {
+  const sent = text(value);
+  if (typeof sent !== 'string' || sent.trim() === '') return null;
+  return STATUSES.find((name) => name.toLowerCase() === sent.trim().toLowerCase()) ?? sent.trim();
+};
 const whole: Read = (value) => {
   if (typeof value === 'string')
     return /^#?[0-9]{1,15}$/.test(value) ? Number.parseInt(value.replace('#', ''), 10) : null;
@@ -33,13 +41,14 @@ const number: Read = (value) => {
   if (typeof value === 'string') return /^-?[0-9]+(\.[0-9]+)?$/.test(value) ? Number.parseFloat(value) : null;
   return isNumber(value) ? value : null;
 };
+const amount: Read = (value) => number(typeof value === 'string' ? value.trim() : value);
 const flag: Read = (value) => {
   if (value === true || value === 1 || value === 'true' || value === '1') return 1;
   return value === false || value === 0 || value === 'false' || value === '0' ? 0 : null;
 };
 
 const TOP: [field: string, column: string, read: Read][] = [
-  ['status', 'status', text],
+  ['status', 'status', status],
   ['code', 'code', whole],
   ['websiteId', 'website_id', text],
   ['name', 'name', text],
@@ -98,11 +107,22 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
       store_external_id: named(own(value, 'store'), 'externalId'),
       address_address: named(address, 'address'),
     },
-    items: Array.isArray(items) ? items.filter(isObject).map(itemOf) : null,
+    items: listOf(items)?.map(itemOf) ?? null,
   };
 }
 
-function itemOf(item: Json): Json {
+/** A map of lines is its values. */
+function listOf(items: unknown): unknown[] | undefined {
+  if (Array.isArray(items)) return items;
+  const values = isObject(items) ? Object.values(items) : [];
+  return values.some(isObject) && values.every((value) => value === null || isObject(value))
+    ? values
+    : undefined;
+}
+
+/** A line that cannot be read keeps its place: a row without values. */
+function itemOf(line: unknown): Json {
+  const item = isObject(line) ? line : {};
   const product = own(item, 'product');
   return {
     ...columnsOf(item, ITEM),
