@@ -33,6 +33,7 @@ const OWN_TABLES =
 const OWN_COLUMNS = [
   ...[
     'orders.event_source',
+    'orders.lines_seq',
     'orders.to_book_since',
     'orders.poll_digest',
     'orders.payload_source',
@@ -48,7 +49,7 @@ const OWN_COLUMNS = [
     'quarantine.seen',
     'quarantine.bytes',
   ],
-  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at as_of_seq call_id sent_qty held_back sent_as_of_seq'
+  ...'conflict_key fields priority queue_seq basis sku subsidiary_id branch source version field_versions zeroed_at refused_since as_of_seq call_id sent_qty held_back sent_as_of_seq'
     .split(' ')
     .map((column) => `outbox.${column}`),
   ...['stock_changes', 'product_changes', 'order_acks'].flatMap((table) => [

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
+import { limitMs } from '../support/shared-config.ts';
 import { MAIN, NODE, until, type Workplace } from '../support/workplace.ts';
 import { lastOk, openFaultPlace } from './support/fault-place.ts';
 
@@ -38,36 +39,40 @@ describe('the limits', () => {
     expect(control.violations()).toEqual([]);
   });
 
-  it('hold over fifty crashes in a row', async () => {
-    const limits = {
-      endpointIntervalMs: 100,
-      ordersIntervalMs: 1_500,
-      windowMs: 120_000,
-      requestsPerWindow: 60,
-      ordersPerWindow: 12,
-    };
-    place = await openFaultPlace({ poll: EVERY_SECOND, sandbox: { limits } });
-    const { control } = place.sandbox;
-    const first = await place.run();
-    await polled();
-    await first.end('SIGTERM');
-    const crash = path.join(place.directory, 'crash.mjs');
-    writeFileSync(
-      crash,
-      `const { write } = process.stdout;
+  it(
+    'hold over fifty crashes in a row',
+    async () => {
+      const limits = {
+        endpointIntervalMs: 100,
+        ordersIntervalMs: 1_500,
+        windowMs: 120_000,
+        requestsPerWindow: 60,
+        ordersPerWindow: 12,
+      };
+      place = await openFaultPlace({ poll: EVERY_SECOND, sandbox: { limits } });
+      const { control } = place.sandbox;
+      const first = await place.run();
+      await polled();
+      await first.end('SIGTERM');
+      const crash = path.join(place.directory, 'crash.mjs');
+      writeFileSync(
+        crash,
+        `const { write } = process.stdout;
        process.stdout.write = function (text, ...rest) {
          if (String(text).includes('tillsync is running')) setTimeout(() => process.exit(1), 200 + 900 * Math.random());
          return write.call(this, text, ...rest);
        };`,
-    );
-    const env = { ...place.env, NODE_OPTIONS: `--import ${crash}` };
-    for (let crashes = 0; crashes < 50; crashes++) {
-      const [code] = await once(spawn(NODE, [MAIN, 'run'], { env, stdio: 'ignore' }), 'exit');
-      expect(code).toBe(1);
-    }
-    expect(control.calls('order.all').length).toBeGreaterThan(5);
-    expect(control.calls('order.all').length).toBeLessThanOrEqual(12);
-    expect(control.violations()).toEqual([]);
-    expect(control.deadRefreshUses()).toEqual([]);
-  }, 240_000);
+      );
+      const env = { ...place.env, NODE_OPTIONS: `--import ${crash}` };
+      for (let crashes = 0; crashes < 50; crashes++) {
+        const [code] = await once(spawn(NODE, [MAIN, 'run'], { env, stdio: 'ignore' }), 'exit');
+        expect(code).toBe(1);
+      }
+      expect(control.calls('order.all').length).toBeGreaterThan(5);
+      expect(control.calls('order.all').length).toBeLessThanOrEqual(12);
+      expect(control.violations()).toEqual([]);
+      expect(control.deadRefreshUses()).toEqual([]);
+    },
+    limitMs(240_000),
+  );
 });

@@ -9,6 +9,7 @@ import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, NODE, ROOT, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
@@ -232,36 +233,40 @@ it('databases that another process locks for ten seconds do not hold up the even
   await polled(new Date().toISOString());
 });
 
-it('a disk that dies under the running service is told to the watcher outside, and nothing is confirmed', async () => {
-  const heard: string[] = [];
-  const watcher = createServer((request, response) => {
-    heard.push(request.url ?? '');
-    response.end('OK');
-  });
-  watcher.listen(0, '127.0.0.1');
-  await once(watcher, 'listening');
-  try {
-    const { port } = watcher.address() as AddressInfo;
-    place = await openFaultPlace({ poll: '* * * * * *' });
-    place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
-    // With so much room that nothing is red for want of it.
-    const disk = mountFailingDisk(place, '4G');
-    const daemon = await place.run();
-    await polled();
-    expect(await notify(place, sampleNotification(1))).toBe(200);
-    await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
-    disk.die();
-    // As an alarm of the platform would have it, of which nothing is kept either.
-    await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
-    for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
-    expect((await ask(daemon, '/healthz')).status).not.toBe(500);
-    expect(daemon.log()).not.toContain('uncaught');
-    expect(await daemon.end('SIGTERM')).not.toBeNull();
-  } finally {
-    watcher.closeAllConnections();
-    watcher.close();
-  }
-}, 180_000);
+it(
+  'a disk that dies under the running service is told to the watcher outside, and nothing is confirmed',
+  async () => {
+    const heard: string[] = [];
+    const watcher = createServer((request, response) => {
+      heard.push(request.url ?? '');
+      response.end('OK');
+    });
+    watcher.listen(0, '127.0.0.1');
+    await once(watcher, 'listening');
+    try {
+      const { port } = watcher.address() as AddressInfo;
+      place = await openFaultPlace({ poll: '* * * * * *' });
+      place.env.TILLSYNC_HEARTBEAT_URL = `http://127.0.0.1:${port}/shop`;
+      // With so much room that nothing is red for want of it.
+      const disk = mountFailingDisk(place, '4G');
+      const daemon = await place.run();
+      await polled();
+      expect(await notify(place, sampleNotification(1))).toBe(200);
+      await until('it is told that all is well', () => heard.at(-1) === '/shop', 30_000);
+      disk.die();
+      // As an alarm of the platform would have it, of which nothing is kept either.
+      await until('the watcher is told', () => heard.at(-1) === '/shop/fail', 60_000);
+      for (const number of [2, 3]) expect(await notify(place, sampleNotification(number))).toBe(503);
+      expect((await ask(daemon, '/healthz')).status).not.toBe(500);
+      expect(daemon.log()).not.toContain('uncaught');
+      expect(await daemon.end('SIGTERM')).not.toBeNull();
+    } finally {
+      watcher.closeAllConnections();
+      watcher.close();
+    }
+  },
+  limitMs(180_000),
+);
 
 it('a mirror with overwritten pages is told, confirms nothing, and is built anew within the limits once moved away', async () => {
   place = await openFaultPlace({ poll: '* * * * * *' });

@@ -8,6 +8,7 @@ import { migrate } from '../../src/db/migrate.ts';
 import { openConnection } from '../../src/db/mirror-connection.ts';
 import { openDatabase } from '../../src/db/sqlite.ts';
 import { oldStockMirror } from '../orders/old-stock-mirror.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { ROOT, type Workplace } from '../support/workplace.ts';
 import { integrityOf, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
@@ -35,47 +36,51 @@ function oldMirror(directory: string): string[] {
   return names.map((name) => name.replace('.sql', ''));
 }
 
-it('an upgrade killed at any step leaves the old schema or the new one, and is done by the next start', async () => {
-  place = await openFaultPlace();
-  const disk = faultyDisk(place);
-  const source = path.join(place.directory, 'old');
-  mkdirSync(source);
-  const names = oldMirror(source);
-  expect(names.length).toBeGreaterThan(2);
-  const applied = () =>
-    rowsOf<{ name: string }>(place, 'SELECT name FROM schema_migrations ORDER BY number').map(
-      ({ name }) => name,
-    );
-  const seen = new Set<number>();
-  let step = 1;
-  for (let killed = true; killed; step += step < 8 ? 1 : Math.ceil(step / 4)) {
-    for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
-      rmSync(path.join(place.storage, name));
+it(
+  'an upgrade killed at any step leaves the old schema or the new one, and is done by the next start',
+  async () => {
+    place = await openFaultPlace();
+    const disk = faultyDisk(place);
+    const source = path.join(place.directory, 'old');
+    mkdirSync(source);
+    const names = oldMirror(source);
+    expect(names.length).toBeGreaterThan(2);
+    const applied = () =>
+      rowsOf<{ name: string }>(place, 'SELECT name FROM schema_migrations ORDER BY number').map(
+        ({ name }) => name,
+      );
+    const seen = new Set<number>();
+    let step = 1;
+    for (let killed = true; killed; step += step < 8 ? 1 : Math.ceil(step / 4)) {
+      for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
+        rmSync(path.join(place.storage, name));
+      }
+      cpSync(source, place.storage, { recursive: true });
+      disk.begin('kill-at-step', `${step} mirror.db`);
+      const { code } = await place.command('sync', 'orders');
+      killed = code === null;
+      const [first, ...rest] = applied();
+      expect([first, ...rest]).toEqual(names.slice(0, rest.length + 1));
+      expect([1, names.length]).toContain(rest.length + 1);
+      seen.add(rest.length + 1);
+      expect(integrityOf(place)).toBe('ok');
+      expect(rowsOf(place, 'SELECT order_id FROM order_events')).toEqual([{ order_id: 'o1' }]);
+      for (const name of readdirSync(place.storage).filter((each) => each.endsWith('.before-upgrade'))) {
+        const copy = new Database(path.join(place.storage, name), { readonly: true });
+        expect(copy.prepare('SELECT order_id FROM order_events').pluck().all()).toEqual(['o1']);
+        copy.close();
+      }
+      disk.end('kill-at-step');
+      if (!killed) break;
+      expect(await place.command('sync', 'orders')).toMatchObject({ code: 0 });
+      expect(applied()).toEqual(names);
+      expect(rowsOf(place, 'SELECT order_id FROM order_events')).toEqual([{ order_id: 'o1' }]);
     }
-    cpSync(source, place.storage, { recursive: true });
-    disk.begin('kill-at-step', `${step} mirror.db`);
-    const { code } = await place.command('sync', 'orders');
-    killed = code === null;
-    const [first, ...rest] = applied();
-    expect([first, ...rest]).toEqual(names.slice(0, rest.length + 1));
-    expect([1, names.length]).toContain(rest.length + 1);
-    seen.add(rest.length + 1);
-    expect(integrityOf(place)).toBe('ok');
-    expect(rowsOf(place, 'SELECT order_id FROM order_events')).toEqual([{ order_id: 'o1' }]);
-    for (const name of readdirSync(place.storage).filter((each) => each.endsWith('.before-upgrade'))) {
-      const copy = new Database(path.join(place.storage, name), { readonly: true });
-      expect(copy.prepare('SELECT order_id FROM order_events').pluck().all()).toEqual(['o1']);
-      copy.close();
-    }
-    disk.end('kill-at-step');
-    if (!killed) break;
-    expect(await place.command('sync', 'orders')).toMatchObject({ code: 0 });
-    expect(applied()).toEqual(names);
-    expect(rowsOf(place, 'SELECT order_id FROM order_events')).toEqual([{ order_id: 'o1' }]);
-  }
-  expect(step).toBeGreaterThan(10);
-  expect([...seen].toSorted()).toEqual([1, names.length]);
-}, 120_000);
+    expect(step).toBeGreaterThan(10);
+    expect([...seen].toSorted()).toEqual([1, names.length]);
+  },
+  limitMs(120_000),
+);
 
 /** What a store knows of stock: counts, orders that take of it, changes, acknowledgements. */
 const STOCK = [
@@ -101,40 +106,44 @@ function dump(file: string, queries: readonly string[]): unknown[] {
   }
 }
 
-it('a store that holds back stock keeps its counts and all it knows of orders, killed at any step of its upgrade', async () => {
-  place = await openFaultPlace();
-  const disk = faultyDisk(place);
-  const old = path.join(place.directory, 'old');
-  mkdirSync(old);
-  oldStockMirror(path.join(old, 'mirror.db'), 5);
-  const before = dump(path.join(old, 'mirror.db'), BEFORE);
-  const undisturbed = path.join(place.directory, 'undisturbed.db');
-  cpSync(path.join(old, 'mirror.db'), undisturbed);
-  openConnection({ path: undisturbed, readonly: false, group: undefined }).close();
-  const after = dump(undisturbed, AFTER);
-  expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
+it(
+  'a store that holds back stock keeps its counts and all it knows of orders, killed at any step of its upgrade',
+  async () => {
+    place = await openFaultPlace();
+    const disk = faultyDisk(place);
+    const old = path.join(place.directory, 'old');
+    mkdirSync(old);
+    oldStockMirror(path.join(old, 'mirror.db'), 5);
+    const before = dump(path.join(old, 'mirror.db'), BEFORE);
+    const undisturbed = path.join(place.directory, 'undisturbed.db');
+    cpSync(path.join(old, 'mirror.db'), undisturbed);
+    openConnection({ path: undisturbed, readonly: false, group: undefined }).close();
+    const after = dump(undisturbed, AFTER);
+    expect(after.slice(4, 6).map((rows) => (rows as unknown[]).length)).toEqual([3, 5]);
 
-  const mirror = path.join(place.storage, 'mirror.db');
-  // Opens the stores to write, and finds nothing to do.
-  const upgrade = () => place.command('outbox', 'drop', '999');
-  const seen = { old: 0, new: 0 };
-  let step = 1;
-  for (let isKilled = true; isKilled; step += step < 10 ? 1 : Math.ceil(step / 8)) {
-    for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
-      rmSync(path.join(place.storage, name));
+    const mirror = path.join(place.storage, 'mirror.db');
+    // Opens the stores to write, and finds nothing to do.
+    const upgrade = () => place.command('outbox', 'drop', '999');
+    const seen = { old: 0, new: 0 };
+    let step = 1;
+    for (let isKilled = true; isKilled; step += step < 10 ? 1 : Math.ceil(step / 8)) {
+      for (const name of readdirSync(place.storage).filter((each) => each.startsWith('mirror.db'))) {
+        rmSync(path.join(place.storage, name));
+      }
+      cpSync(old, place.storage, { recursive: true });
+      disk.begin('kill-at-step', `${step} mirror.db`);
+      isKilled = (await upgrade()).code === null;
+      disk.end('kill-at-step');
+      const isNew = rowsOf(place, "SELECT 1 FROM sqlite_schema WHERE name = 'stock_counts'").length > 0;
+      seen[isNew ? 'new' : 'old'] += 1;
+      expect(integrityOf(place), `step ${step}`).toBe('ok');
+      expect(dump(mirror, isNew ? AFTER : BEFORE), `step ${step}`).toEqual(isNew ? after : before);
+      if (!isKilled) break;
+      expect(await upgrade()).toMatchObject({ code: 1 });
+      expect(dump(mirror, AFTER), `after step ${step}`).toEqual(after);
     }
-    cpSync(old, place.storage, { recursive: true });
-    disk.begin('kill-at-step', `${step} mirror.db`);
-    isKilled = (await upgrade()).code === null;
-    disk.end('kill-at-step');
-    const isNew = rowsOf(place, "SELECT 1 FROM sqlite_schema WHERE name = 'stock_counts'").length > 0;
-    seen[isNew ? 'new' : 'old'] += 1;
-    expect(integrityOf(place), `step ${step}`).toBe('ok');
-    expect(dump(mirror, isNew ? AFTER : BEFORE), `step ${step}`).toEqual(isNew ? after : before);
-    if (!isKilled) break;
-    expect(await upgrade()).toMatchObject({ code: 1 });
-    expect(dump(mirror, AFTER), `after step ${step}`).toEqual(after);
-  }
-  expect(seen.old).toBeGreaterThan(5);
-  expect(seen.new).toBeGreaterThan(0);
-}, 300_000);
+    expect(seen.old).toBeGreaterThan(5);
+    expect(seen.new).toBeGreaterThan(0);
+  },
+  limitMs(300_000),
+);

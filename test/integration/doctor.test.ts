@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { invoke } from '../cli/invoke.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const canMount = process.getuid?.() === 0 && spawnSync('unshare', ['--mount', 'true']).status === 0;
@@ -105,87 +106,91 @@ async function start(): Promise<void> {
 }
 
 describe('what goes wrong', () => {
-  it('is told by the page, the status and the doctor alike, and is over when it is over', async () => {
-    const { control } = place.sandbox;
-    await start();
-    await until('the catalogue is there', async () => (await doctor('--only', 'catalog')).code === 0);
-    const well = await doctor();
-    expect({ code: well.code, wrong: wrong(well) }).toEqual({ code: 0, wrong: [] });
-    for (const id of [
-      'platform.products',
-      'platform.product',
-      'webhook.registered',
-      'platform.clock',
-      'webhook.public',
-    ]) {
-      expect(well.checks.get(id)?.level, id).toBe('ok');
-    }
+  it(
+    'is told by the page, the status and the doctor alike, and is over when it is over',
+    async () => {
+      const { control } = place.sandbox;
+      await start();
+      await until('the catalogue is there', async () => (await doctor('--only', 'catalog')).code === 0);
+      const well = await doctor();
+      expect({ code: well.code, wrong: wrong(well) }).toEqual({ code: 0, wrong: [] });
+      for (const id of [
+        'platform.products',
+        'platform.product',
+        'webhook.registered',
+        'platform.clock',
+        'webhook.public',
+      ]) {
+        expect(well.checks.get(id)?.level, id).toBe('ok');
+      }
 
-    await line.pull();
-    await until('the page says that orders are not fetched', says('orders.poll'));
-    const cut = await doctor();
-    expect(cut.code).toBe(1);
-    expect(cut.checks.get('platform.network')).toMatchObject({
-      level: 'fail',
-      message: expect.stringContaining('(ECONNREFUSED)'),
-      remedy: expect.stringContaining('internet connection'),
-    });
-    expect(cut.checks.get('platform.products')?.level).toBe('skipped');
-    expect(await headline()).toMatch(
-      /^Working, but needs attention today: The last attempt to fetch orders failed\./,
-    );
-    await line.plug();
-    await until('orders are fetched again', isGreen, 30_000);
-    expect((await doctor('--only', 'platform')).code).toBe(0);
+      await line.pull();
+      await until('the page says that orders are not fetched', says('orders.poll'));
+      const cut = await doctor();
+      expect(cut.code).toBe(1);
+      expect(cut.checks.get('platform.network')).toMatchObject({
+        level: 'fail',
+        message: expect.stringContaining('(ECONNREFUSED)'),
+        remedy: expect.stringContaining('internet connection'),
+      });
+      expect(cut.checks.get('platform.products')?.level).toBe('skipped');
+      expect(await headline()).toMatch(
+        /^Working, but needs attention today: The last attempt to fetch orders failed\./,
+      );
+      await line.plug();
+      await until('orders are fetched again', isGreen, 30_000);
+      expect((await doctor('--only', 'platform')).code).toBe(0);
 
-    control.revokeRefreshTokens();
-    expect((await invoke(['auth', 'refresh'], { env: place.env })).code).toBe(4);
-    await until('the page asks for tokens', says('auth.locked-out'));
-    const locked = await doctor();
-    expect(locked.code).toBe(4);
-    expect(locked.checks.get('tokens')).toMatchObject({
-      level: 'fail',
-      remedy: expect.stringMatching(/tillsync .*--config \S+ auth set/),
-    });
-    expect(await headline()).toMatch(/^Action needed now: The platform no longer accepts the tokens/);
-    place.env.TILLSYNC_REFRESH_TOKEN = place.sandbox.issueTokens().refreshToken;
-    expect((await invoke(['auth', 'refresh'], { env: place.env })).code).toBe(0);
-    await until('the new tokens are taken', isGreen, 30_000);
-    expect((await doctor('--only', 'tokens')).code).toBe(0);
+      control.revokeRefreshTokens();
+      expect((await invoke(['auth', 'refresh'], { env: place.env })).code).toBe(4);
+      await until('the page asks for tokens', says('auth.locked-out'));
+      const locked = await doctor();
+      expect(locked.code).toBe(4);
+      expect(locked.checks.get('tokens')).toMatchObject({
+        level: 'fail',
+        remedy: expect.stringMatching(/tillsync .*--config \S+ auth set/),
+      });
+      expect(await headline()).toMatch(/^Action needed now: The platform no longer accepts the tokens/);
+      place.env.TILLSYNC_REFRESH_TOKEN = place.sandbox.issueTokens().refreshToken;
+      expect((await invoke(['auth', 'refresh'], { env: place.env })).code).toBe(0);
+      await until('the new tokens are taken', isGreen, 30_000);
+      expect((await doctor('--only', 'tokens')).code).toBe(0);
 
-    control.setWebhookBehaviour({ drop: 1 });
-    await until('the page says that callbacks are silent', async () => {
-      control.createOrder();
-      return says('webhook.silent')();
-    });
-    const silent = await doctor();
-    expect({ code: silent.code, wrong: wrong(silent) }).toEqual({ code: 3, wrong: ['webhook.arriving'] });
-    expect(silent.checks.get('webhook.arriving')?.remedy).toMatch(/tillsync .*--config \S+ webhook test/);
-    expect(await headline()).toMatch(/^Working, but needs attention today: Orders arrive only by polling/);
-    control.setWebhookBehaviour({ drop: 0 });
-    // One that a poll had found before counts as not announced for one more poll.
-    await until('callbacks come again', async () => {
-      control.createOrder();
-      return isGreen();
-    });
-    expect((await doctor('--only', 'webhook.arriving')).code).toBe(0);
+      control.setWebhookBehaviour({ drop: 1 });
+      await until('the page says that callbacks are silent', async () => {
+        control.createOrder();
+        return says('webhook.silent')();
+      });
+      const silent = await doctor();
+      expect({ code: silent.code, wrong: wrong(silent) }).toEqual({ code: 3, wrong: ['webhook.arriving'] });
+      expect(silent.checks.get('webhook.arriving')?.remedy).toMatch(/tillsync .*--config \S+ webhook test/);
+      expect(await headline()).toMatch(/^Working, but needs attention today: Orders arrive only by polling/);
+      control.setWebhookBehaviour({ drop: 0 });
+      // One that a poll had found before counts as not announced for one more poll.
+      await until('callbacks come again', async () => {
+        control.createOrder();
+        return isGreen();
+      });
+      expect((await doctor('--only', 'webhook.arriving')).code).toBe(0);
 
-    const before = control.webhook();
-    control.setWebhook(null);
-    const gone = await doctor('--only', 'webhook.registered');
-    expect(gone.checks.get('webhook.registered')?.message).toContain('It has none');
-    control.setWebhook(before);
-    expect((await doctor('--only', 'webhook.registered')).code).toBe(0);
+      const before = control.webhook();
+      control.setWebhook(null);
+      const gone = await doctor('--only', 'webhook.registered');
+      expect(gone.checks.get('webhook.registered')?.message).toContain('It has none');
+      control.setWebhook(before);
+      expect((await doctor('--only', 'webhook.registered')).code).toBe(0);
 
-    control.configure({ clockSkewMs: 300_000 });
-    const skewed = await doctor('--only', 'platform');
-    expect({ code: skewed.code, wrong: wrong(skewed) }).toEqual({ code: 3, wrong: ['platform.clock'] });
-    expect(skewed.checks.get('platform.clock')?.message).toMatch(
-      /clock is (5m|4m 59s|5m 1s) behind the platform's/,
-    );
-    control.configure({ clockSkewMs: 0 });
-    expect((await doctor('--only', 'platform')).code).toBe(0);
-  }, 90_000);
+      control.configure({ clockSkewMs: 300_000 });
+      const skewed = await doctor('--only', 'platform');
+      expect({ code: skewed.code, wrong: wrong(skewed) }).toEqual({ code: 3, wrong: ['platform.clock'] });
+      expect(skewed.checks.get('platform.clock')?.message).toMatch(
+        /clock is (5m|4m 59s|5m 1s) behind the platform's/,
+      );
+      control.configure({ clockSkewMs: 0 });
+      expect((await doctor('--only', 'platform')).code).toBe(0);
+    },
+    limitMs(90_000),
+  );
 
   it('is told when tillsync does not run, and what was deleted beside the mirror is made anew', async () => {
     await start();
@@ -212,39 +217,43 @@ describe('what goes wrong', () => {
 });
 
 describe.skipIf(!canMount)('a disk that runs full', () => {
-  it('is told by the page, the status and the doctor, and is over when there is room', async () => {
-    mkdirSync(place.storage, { mode: 0o2750 });
-    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2g,mode=2750', 'tmpfs', place.storage]);
-    try {
-      await start();
-      const resize = (size: string) => execFileSync('mount', ['-o', `remount,size=${size}`, place.storage]);
-      resize('300m');
-      expect(await verdict()).toMatchObject({ level: 'amber', codes: ['storage.low'] });
-      expect((await doctor('--only', 'storage')).code).toBe(3);
-      // Filled to the last page, so that nothing can be written any more.
-      resize('8m');
-      const filler = path.join(place.storage, 'filler');
-      expect(spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).status).not.toBe(0);
-      place.sandbox.control.createOrder();
-      await until('the page says that the disk is full', says('storage.full'));
-      const full = await doctor();
-      expect(full.code).toBe(1);
-      expect(full.checks.get('storage.disk')).toMatchObject({
-        level: 'fail',
-        message: expect.stringMatching(/^The disk is full\. .* Only 0 B of 8 MiB are free\.$/),
-      });
-      expect(await headline()).toMatch(/^Action needed now: The disk is full/);
-      rmSync(filler);
-      resize('2g');
-      place.sandbox.control.createOrder();
-      await until('the doctor finds nothing any more', async () => (await doctor()).code === 0, 30_000);
-      await until('the verdict is green', isGreen);
-    } finally {
-      await daemon?.end('SIGTERM');
-      daemon = undefined;
-      execFileSync('umount', ['--lazy', place.storage]);
-    }
-  }, 60_000);
+  it(
+    'is told by the page, the status and the doctor, and is over when there is room',
+    async () => {
+      mkdirSync(place.storage, { mode: 0o2750 });
+      execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=2g,mode=2750', 'tmpfs', place.storage]);
+      try {
+        await start();
+        const resize = (size: string) => execFileSync('mount', ['-o', `remount,size=${size}`, place.storage]);
+        resize('300m');
+        expect(await verdict()).toMatchObject({ level: 'amber', codes: ['storage.low'] });
+        expect((await doctor('--only', 'storage')).code).toBe(3);
+        // Filled to the last page, so that nothing can be written any more.
+        resize('8m');
+        const filler = path.join(place.storage, 'filler');
+        expect(spawnSync('dd', ['if=/dev/zero', `of=${filler}`, 'bs=4k']).status).not.toBe(0);
+        place.sandbox.control.createOrder();
+        await until('the page says that the disk is full', says('storage.full'));
+        const full = await doctor();
+        expect(full.code).toBe(1);
+        expect(full.checks.get('storage.disk')).toMatchObject({
+          level: 'fail',
+          message: expect.stringMatching(/^The disk is full\. .* Only 0 B of 8 MiB are free\.$/),
+        });
+        expect(await headline()).toMatch(/^Action needed now: The disk is full/);
+        rmSync(filler);
+        resize('2g');
+        place.sandbox.control.createOrder();
+        await until('the doctor finds nothing any more', async () => (await doctor()).code === 0, 30_000);
+        await until('the verdict is green', isGreen);
+      } finally {
+        await daemon?.end('SIGTERM');
+        daemon = undefined;
+        execFileSync('umount', ['--lazy', place.storage]);
+      }
+    },
+    limitMs(60_000),
+  );
 });
 
 describe.skipIf(!canChangeUser)('another user', () => {

@@ -18,7 +18,7 @@ it('what was received is read again beside the daemon while callbacks come: one 
   await until('all are mirrored', () => place.mirrorRows().length === ORDERS);
   await first.end('SIGTERM');
 
-  place.env.TILLSYNC_ORDERS_FIELDS = '{"coupon_discount":["websiteId"]}';
+  place.env.TILLSYNC_ORDERS_FIELDS = '{"name":["websiteId"]}';
   const daemon = await place.run();
   const feed = async (after: number) => {
     const answer = await fetch(`${daemon.localUrl}/v1/orders?limit=500&after=${after}`);

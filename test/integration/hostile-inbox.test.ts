@@ -6,6 +6,7 @@ import Database from 'better-sqlite3';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { limitMs } from '../support/shared-config.ts';
 import {
   type DaemonProcess,
   MAIN,
@@ -288,107 +289,133 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
     90_000,
   );
 
-  it('a write-ahead log whose index is cut off under it costs one process, and its rows arrive', async () => {
-    const child = await inboxProcess();
-    const till = await posThatStays(
-      `const db = open(); db.pragma('journal_mode = WAL'); db.exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 71)")`,
-    );
-    await unharmedUntil('a row in the log arrives', () => onPlatform() === 71);
-    pos("fs.truncateSync(file + '-shm', 0)");
-    await unharmedUntil(
-      'another process took its place',
-      () => inboxPid() !== child && !Number.isNaN(inboxPid()),
-    );
-    await kill(till);
-    await worksAgain();
-    await until('the journal mode is put back', () => !existsSync(`${inbox}-wal`), 60_000);
-    await worksAgain();
-    expect(alarm('inbox.damaged')).toBeUndefined();
-  }, 150_000);
+  it(
+    'a write-ahead log whose index is cut off under it costs one process, and its rows arrive',
+    async () => {
+      const child = await inboxProcess();
+      const till = await posThatStays(
+        `const db = open(); db.pragma('journal_mode = WAL'); db.exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 71)")`,
+      );
+      await unharmedUntil('a row in the log arrives', () => onPlatform() === 71);
+      pos("fs.truncateSync(file + '-shm', 0)");
+      await unharmedUntil(
+        'another process took its place',
+        () => inboxPid() !== child && !Number.isNaN(inboxPid()),
+      );
+      await kill(till);
+      await worksAgain();
+      await until('the journal mode is put back', () => !existsSync(`${inbox}-wal`), 60_000);
+      await worksAgain();
+      expect(alarm('inbox.damaged')).toBeUndefined();
+    },
+    limitMs(150_000),
+  );
 
-  it('rows of megabytes are rejected one by one, and what is behind them arrives', async () => {
-    pos(`const db = open(); db.pragma('ignore_check_constraints = ON'); db.pragma('synchronous = OFF');
+  it(
+    'rows of megabytes are rejected one by one, and what is behind them arrives',
+    async () => {
+      pos(`const db = open(); db.pragma('ignore_check_constraints = ON'); db.pragma('synchronous = OFF');
       const insert = db.prepare('INSERT INTO product_changes (sku, description, reference) VALUES (?, ?, ?)');
       db.transaction(() => { for (let i = 0; i < 200; i++) insert.run(1001, 'd'.repeat(3e6), 'big-' + i); })();
       db.exec("INSERT INTO product_changes (sku, name) VALUES (1001, 'Pizza behind them')");`);
-    const rejected =
-      "SELECT reference, message FROM outbox WHERE state = 'rejected' AND reference LIKE 'big-%'";
-    await unharmedUntil('all are rejected', () => rows(rejected).length === 200, 60_000);
-    expect(rows(rejected)[0]).toEqual({
-      reference: expect.stringMatching(/^big-/),
-      message: expect.stringContaining('description has 3000000 bytes; no more than 400000 are taken'),
-    });
-    const behind = "SELECT state FROM outbox WHERE json_extract(body, '$.name') = 'Pizza behind them'";
-    await until('what is behind arrived', () => rows<{ state: string }>(behind)[0]?.state === 'done');
-    await worksAgain();
-  }, 120_000);
+      const rejected =
+        "SELECT reference, message FROM outbox WHERE state = 'rejected' AND reference LIKE 'big-%'";
+      await unharmedUntil('all are rejected', () => rows(rejected).length === 200, 60_000);
+      expect(rows(rejected)[0]).toEqual({
+        reference: expect.stringMatching(/^big-/),
+        message: expect.stringContaining('description has 3000000 bytes; no more than 400000 are taken'),
+      });
+      const behind = "SELECT state FROM outbox WHERE json_extract(body, '$.name') = 'Pizza behind them'";
+      await until('what is behind arrived', () => rows<{ state: string }>(behind)[0]?.state === 'done');
+      await worksAgain();
+    },
+    limitMs(120_000),
+  );
 
-  it('one row of 300 MB is one rejected change', async () => {
-    pos(`const db = open(); db.pragma('ignore_check_constraints = ON'); db.pragma('synchronous = OFF');
+  it(
+    'one row of 300 MB is one rejected change',
+    async () => {
+      pos(`const db = open(); db.pragma('ignore_check_constraints = ON'); db.pragma('synchronous = OFF');
       db.exec("INSERT INTO product_changes (sku, name, reference) VALUES (1001, zeroblob(300000000), 'huge')");
       db.exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 72)");`);
-    await unharmedUntil('what came after it is there', () => onPlatform() === 72, 60_000);
-    const huge = "SELECT state, message FROM outbox WHERE reference = 'huge'";
-    await until('it is told', () => rows(huge).length === 1, 60_000);
-    expect(rows(huge)).toEqual([
-      { state: 'rejected', message: expect.stringContaining('name has 300000000 bytes') },
-    ]);
-    await worksAgain(60_000);
-    pos("open().exec('VACUUM')");
-  }, 180_000);
+      await unharmedUntil('what came after it is there', () => onPlatform() === 72, 60_000);
+      const huge = "SELECT state, message FROM outbox WHERE reference = 'huge'";
+      await until('it is told', () => rows(huge).length === 1, 60_000);
+      expect(rows(huge)).toEqual([
+        { state: 'rejected', message: expect.stringContaining('name has 300000000 bytes') },
+      ]);
+      await worksAgain(60_000);
+      pos("open().exec('VACUUM')");
+    },
+    limitMs(180_000),
+  );
 
-  it('a lock that stays is told with who holds it, and is over by itself', async () => {
-    const since = daemon.log().length;
-    const till = await posThatStays("const db = open(); db.exec('BEGIN EXCLUSIVE')");
-    await unharmedUntil('it is told', () => alarm('inbox.locked') !== undefined, 45_000);
-    expect(alarm('inbox.locked')).toContain(`(process ${till.pid})`);
-    expect(alarm('inbox.damaged')).toBeUndefined();
-    expect(
-      daemon
-        .log()
-        .slice(since)
-        .match(/the inbox cannot be used/g),
-    ).toHaveLength(1);
-    const metrics = await (await fetch(`${daemon.localUrl}/metrics`)).text();
-    expect(Number(/^tillsync_inbox_oldest_row_age_seconds (\S+)/m.exec(metrics)?.[1])).toBeGreaterThan(25);
-    const status = await place.command('status');
-    expect(status.stdout).toContain('A program keeps the inbox locked');
+  it(
+    'a lock that stays is told with who holds it, and is over by itself',
+    async () => {
+      const since = daemon.log().length;
+      const till = await posThatStays("const db = open(); db.exec('BEGIN EXCLUSIVE')");
+      await unharmedUntil('it is told', () => alarm('inbox.locked') !== undefined, 45_000);
+      expect(alarm('inbox.locked')).toContain(`(process ${till.pid})`);
+      expect(alarm('inbox.damaged')).toBeUndefined();
+      expect(
+        daemon
+          .log()
+          .slice(since)
+          .match(/the inbox cannot be used/g),
+      ).toHaveLength(1);
+      const metrics = await (await fetch(`${daemon.localUrl}/metrics`)).text();
+      expect(Number(/^tillsync_inbox_oldest_row_age_seconds (\S+)/m.exec(metrics)?.[1])).toBeGreaterThan(25);
+      const status = await place.command('status');
+      expect(status.stdout).toContain('A program keeps the inbox locked');
 
-    // Commands wait a while for the lock, and let themselves be stopped.
-    const backup = spawn(NODE, [MAIN, 'backup', path.join(place.directory, 'b.tar.gz')], { env: place.env });
-    await systemClock.sleep(2_000);
-    const startMs = performance.now();
-    backup.kill('SIGTERM');
-    await once(backup, 'exit');
-    expect(performance.now() - startMs).toBeLessThan(SOON_MS);
+      // Commands wait a while for the lock, and let themselves be stopped.
+      const backup = spawn(NODE, [MAIN, 'backup', path.join(place.directory, 'b.tar.gz')], {
+        env: place.env,
+      });
+      await systemClock.sleep(2_000);
+      const startMs = performance.now();
+      backup.kill('SIGTERM');
+      await once(backup, 'exit');
+      expect(performance.now() - startMs).toBeLessThan(SOON_MS);
 
-    await kill(till);
-    await until('the alarm is over', () => alarm('inbox.locked') === undefined);
-    await worksAgain();
-  }, 120_000);
+      await kill(till);
+      await until('the alarm is over', () => alarm('inbox.locked') === undefined);
+      await worksAgain();
+    },
+    limitMs(120_000),
+  );
 
-  it('a process that says nothing any more is killed, another works on, and a stop does not wait for it', async () => {
-    const child = await inboxProcess();
-    process.kill(child, 'SIGSTOP');
-    await unharmedUntil('it is gone', () => !existsSync(`/proc/${child}`));
-    await worksAgain();
-    // Whoever is silent once may have had no time.
-    expect(alarm('inbox.damaged')).toBeUndefined();
-    process.kill(await inboxProcess(), 'SIGSTOP');
-    await systemClock.sleep(1_000);
-    await stopsSoon();
-  }, 120_000);
+  it(
+    'a process that says nothing any more is killed, another works on, and a stop does not wait for it',
+    async () => {
+      const child = await inboxProcess();
+      process.kill(child, 'SIGSTOP');
+      await unharmedUntil('it is gone', () => !existsSync(`/proc/${child}`));
+      await worksAgain();
+      // Whoever is silent once may have had no time.
+      expect(alarm('inbox.damaged')).toBeUndefined();
+      process.kill(await inboxProcess(), 'SIGSTOP');
+      await systemClock.sleep(1_000);
+      await stopsSoon();
+    },
+    limitMs(120_000),
+  );
 
-  it('one that is killed leaves no process behind and loses no row', async () => {
-    const child = await inboxProcess();
-    // Before the stop: a process that stands still may hold a lock.
-    pos(`open().exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 73)")`);
-    process.kill(child, 'SIGSTOP');
-    await daemon.end('SIGKILL');
-    await until('its process is gone', () => !existsSync(`/proc/${child}`), 3_000);
-    await run();
-    await until('the row arrived', () => onPlatform() === 73);
-  }, 60_000);
+  it(
+    'one that is killed leaves no process behind and loses no row',
+    async () => {
+      const child = await inboxProcess();
+      // Before the stop: a process that stands still may hold a lock.
+      pos(`open().exec("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 73)")`);
+      process.kill(child, 'SIGSTOP');
+      await daemon.end('SIGKILL');
+      await until('its process is gone', () => !existsSync(`/proc/${child}`), 3_000);
+      await run();
+      await until('the row arrived', () => onPlatform() === 73);
+    },
+    limitMs(60_000),
+  );
 
   it('has no secret, no socket and no privilege in the process that opens it', async () => {
     const child = await inboxProcess();
@@ -404,24 +431,28 @@ describe.skipIf(!canChangeUser)('whatever a POS does to the inbox', () => {
     expect(readFileSync(`/proc/${child}/limits`, 'utf8')).toMatch(/Max data size +922746880/);
   });
 
-  it('commands tell of a pipe and end, without a daemon too', async () => {
-    await stopsSoon();
-    pos("require('node:child_process').execFileSync('mkfifo', [file + '-journal'])");
-    const startMs = performance.now();
-    const doctor = await place.command('doctor', '--only', 'storage');
-    expect(doctor.stdout).toMatch(/inbox\.db-journal is a pipe and no plain file/);
-    const file = path.join(place.directory, 'copy.tar.gz');
-    const backup = await place.command('backup', file);
-    expect(backup.stderr).toContain('The inbox is not in the backup');
-    const bundle = await place.command('bundle', path.join(place.directory, 'bundle.tar.gz'));
-    expect(bundle.code).toBe(0);
-    expect(performance.now() - startMs).toBeLessThan(60_000);
-    const restored = await place.command('restore', file);
-    expect(restored.stderr).toBe('');
-    await run();
-    await until('its way is clear', () => !existsSync(`${inbox}-journal`));
-    await worksAgain();
-  }, 120_000);
+  it(
+    'commands tell of a pipe and end, without a daemon too',
+    async () => {
+      await stopsSoon();
+      pos("require('node:child_process').execFileSync('mkfifo', [file + '-journal'])");
+      const startMs = performance.now();
+      const doctor = await place.command('doctor', '--only', 'storage');
+      expect(doctor.stdout).toMatch(/inbox\.db-journal is a pipe and no plain file/);
+      const file = path.join(place.directory, 'copy.tar.gz');
+      const backup = await place.command('backup', file);
+      expect(backup.stderr).toContain('The inbox is not in the backup');
+      const bundle = await place.command('bundle', path.join(place.directory, 'bundle.tar.gz'));
+      expect(bundle.code).toBe(0);
+      expect(performance.now() - startMs).toBeLessThan(60_000);
+      const restored = await place.command('restore', file);
+      expect(restored.stderr).toBe('');
+      await run();
+      await until('its way is clear', () => !existsSync(`${inbox}-journal`));
+      await worksAgain();
+    },
+    limitMs(120_000),
+  );
 });
 
 function linkOf(pid: number, fd: string): string {

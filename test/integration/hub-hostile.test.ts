@@ -7,6 +7,7 @@ import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transp
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until, type Workplace } from '../support/workplace.ts';
 
 const BRANCHES = `[[branches]]
@@ -93,7 +94,7 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
       }
     })();
     await honestMs();
-  }, 180_000);
+  }, limitMs(180_000));
 
   afterAll(async () => {
     await liar?.close();
@@ -165,105 +166,120 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     }
   });
 
-  it('has no answer, and nothing of its own, put where it may not write', async () => {
-    const own = await connectAsHub();
-    try {
-      const { streams } = await jetstreamManager(own);
-      const { state: before } = await streams.info('DOWN');
-      for (const reply of ['d.B1', '$JS.API.STREAM.PURGE.DOWN', '$JS.API.STREAM.DELETE.DOWN']) {
-        liar.publish('up.B2.hello', hello(), { reply });
-      }
-      await liar.flush();
-      await ask('up.B2.hello', hello());
-      const { state: after } = await streams.info('DOWN');
-      expect(after.first_seq).toBe(before.first_seq);
-      // What came for B1 meanwhile, the hub wrote.
-      for (let seq = before.last_seq + 1; seq <= after.last_seq; seq++) {
-        const message = await streams.getMessage('DOWN', { seq });
-        if (message?.subject === 'd.B1') expect(message.header.get('Nats-Msg-Id')).toContain(':B1:');
-      }
-      const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
-      const published = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
-      const isFed = `SELECT 1 FROM feed WHERE order_id = '${internalOrderId}'`;
-      await until('it is on the server', () => {
-        return rowsOf(hub.storage, isFed).length === 1 && rowsOf(hub.storage, published).length === 0;
-      });
-      for (let times = 0; times < 20; times++) {
-        liar.publish('$JS.API.CONSUMER.MSG.NEXT.DOWN.B2', '{"batch":10,"expires":1000000000}', {
-          reply: 'd.B1',
-        });
-      }
-      await liar.flush();
-      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
-      const foreign = "SELECT order_id FROM orders WHERE store_external_id <> 'B1'";
-      expect(rowsOf(honest.storage, foreign)).toEqual([]);
-      expect(rowsOf(honest.storage, 'SELECT * FROM quarantine')).toEqual([]);
-    } finally {
-      await own.close();
-    }
-  }, 60_000);
-
-  it('names every subject of others as the reply to all that it may publish: the stream and the others are as they were', async () => {
-    const own = await connectAsHub();
-    // All of the hub's account, to see what else of the liar's would come there.
-    const answered: string[] = [];
-    own.subscribe('ctl.B1.>', { callback: (_error, { subject }) => void answered.push(subject) });
-    try {
-      const { streams, consumers } = await jetstreamManager(own);
-      const feed = () => streams.info('DOWN', { subjects_filter: '>' });
-      await until('B1 has taken all', async () => {
-        const { num_pending, num_ack_pending } = await consumers.info('DOWN', 'B1');
-        return num_pending + num_ack_pending === 0;
-      });
-      const before = await feed();
-      const asked = ['$JS.API.CONSUMER.INFO.DOWN.B2', '$JS.API.CONSUMER.MSG.NEXT.DOWN.B2'];
-      const publish = [
-        ...asked,
-        ...asked.map((subject) => subject.replace('$JS.', 'hub.')),
-        '$JS.ACK.DOWN.B2.1.1.1.1.1',
-        ...['hello', 'changes', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
-      ];
-      const replies = [
-        ...['STREAM.DELETE.DOWN', 'STREAM.PURGE.DOWN', 'STREAM.UPDATE.DOWN', 'STREAM.CREATE.MINE'],
-        ...['STREAM.MSG.DELETE.DOWN', 'CONSUMER.DELETE.DOWN.B1', 'CONSUMER.DELETE.DOWN.B2'],
-        ...[
-          'CONSUMER.MSG.NEXT.DOWN.B1',
-          'CONSUMER.CREATE.DOWN.mine',
-          'STREAM.SNAPSHOT.DOWN',
-          'ACCOUNT.PURGE.TILLSYNC',
-        ],
-      ]
-        .flatMap((api) => [`$JS.API.${api}`, `hub.API.${api}`])
-        .concat('$JS.ACK.DOWN.B1.1.1.99.1.0', 'd.B1', 'd.B2', 'up.B1.hello', 'up.B1.changes', 'up.B2.changes')
-        .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');
-      // What the server writes to the reply subject is an answer, a message of the feed, or nothing at all.
-      for (const body of ['', '{}', '{"batch":10,"expires":300000000}', hello()]) {
-        for (const subject of publish) for (const reply of replies) liar.publish(subject, body, { reply });
+  it(
+    'has no answer, and nothing of its own, put where it may not write',
+    async () => {
+      const own = await connectAsHub();
+      try {
+        const { streams } = await jetstreamManager(own);
+        const { state: before } = await streams.info('DOWN');
+        for (const reply of ['d.B1', '$JS.API.STREAM.PURGE.DOWN', '$JS.API.STREAM.DELETE.DOWN']) {
+          liar.publish('up.B2.hello', hello(), { reply });
+        }
         await liar.flush();
+        await ask('up.B2.hello', hello());
+        const { state: after } = await streams.info('DOWN');
+        expect(after.first_seq).toBe(before.first_seq);
+        // What came for B1 meanwhile, the hub wrote.
+        for (let seq = before.last_seq + 1; seq <= after.last_seq; seq++) {
+          const message = await streams.getMessage('DOWN', { seq });
+          if (message?.subject === 'd.B1') expect(message.header.get('Nats-Msg-Id')).toContain(':B1:');
+        }
+        const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+        const published = "SELECT 1 FROM feed WHERE branch = 'B2' AND published = 0";
+        const isFed = `SELECT 1 FROM feed WHERE order_id = '${internalOrderId}'`;
+        await until('it is on the server', () => {
+          return rowsOf(hub.storage, isFed).length === 1 && rowsOf(hub.storage, published).length === 0;
+        });
+        for (let times = 0; times < 20; times++) {
+          liar.publish('$JS.API.CONSUMER.MSG.NEXT.DOWN.B2', '{"batch":10,"expires":1000000000}', {
+            reply: 'd.B1',
+          });
+        }
+        await liar.flush();
+        expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+        const foreign = "SELECT order_id FROM orders WHERE store_external_id <> 'B1'";
+        expect(rowsOf(honest.storage, foreign)).toEqual([]);
+        expect(rowsOf(honest.storage, 'SELECT * FROM quarantine')).toEqual([]);
+      } finally {
+        await own.close();
       }
-      await setTimeout(1_500);
-      const after = await feed();
-      expect(after.created).toBe(before.created);
-      expect(after.config).toEqual(before.config);
-      expect(after.state.first_seq).toBe(before.state.first_seq);
-      expect(after.state.num_deleted ?? 0).toBe(before.state.num_deleted ?? 0);
-      expect(Object.keys(after.state.subjects ?? {}).sort()).toEqual(['d.B1', 'd.B2']);
-      for (let seq = before.state.last_seq + 1; seq <= after.state.last_seq; seq++) {
-        const message = await streams.getMessage('DOWN', { seq });
-        expect(message?.header.get('Nats-Msg-Id')).toMatch(message?.subject === 'd.B1' ? /:B1:/ : /:B2:/);
+    },
+    limitMs(60_000),
+  );
+
+  it(
+    'names every subject of others as the reply to all that it may publish: the stream and the others are as they were',
+    async () => {
+      const own = await connectAsHub();
+      // All of the hub's account, to see what else of the liar's would come there.
+      const answered: string[] = [];
+      own.subscribe('ctl.B1.>', { callback: (_error, { subject }) => void answered.push(subject) });
+      try {
+        const { streams, consumers } = await jetstreamManager(own);
+        const feed = () => streams.info('DOWN', { subjects_filter: '>' });
+        await until('B1 has taken all', async () => {
+          const { num_pending, num_ack_pending } = await consumers.info('DOWN', 'B1');
+          return num_pending + num_ack_pending === 0;
+        });
+        const before = await feed();
+        const asked = ['$JS.API.CONSUMER.INFO.DOWN.B2', '$JS.API.CONSUMER.MSG.NEXT.DOWN.B2'];
+        const publish = [
+          ...asked,
+          ...asked.map((subject) => subject.replace('$JS.', 'hub.')),
+          '$JS.ACK.DOWN.B2.1.1.1.1.1',
+          ...['hello', 'changes', 'join', 'answer.x'].map((what) => `up.B2.${what}`),
+        ];
+        const replies = [
+          ...['STREAM.DELETE.DOWN', 'STREAM.PURGE.DOWN', 'STREAM.UPDATE.DOWN', 'STREAM.CREATE.MINE'],
+          ...['STREAM.MSG.DELETE.DOWN', 'CONSUMER.DELETE.DOWN.B1', 'CONSUMER.DELETE.DOWN.B2'],
+          ...[
+            'CONSUMER.MSG.NEXT.DOWN.B1',
+            'CONSUMER.CREATE.DOWN.mine',
+            'STREAM.SNAPSHOT.DOWN',
+            'ACCOUNT.PURGE.TILLSYNC',
+          ],
+        ]
+          .flatMap((api) => [`$JS.API.${api}`, `hub.API.${api}`])
+          .concat(
+            '$JS.ACK.DOWN.B1.1.1.99.1.0',
+            'd.B1',
+            'd.B2',
+            'up.B1.hello',
+            'up.B1.changes',
+            'up.B2.changes',
+          )
+          .concat('ctl.B1.status', '_INBOX.B1.x', '_INBOX.@hub.x', '_R_.x', '$SYS.REQ.SERVER.PING', '>');
+        // What the server writes to the reply subject is an answer, a message of the feed, or nothing at all.
+        for (const body of ['', '{}', '{"batch":10,"expires":300000000}', hello()]) {
+          for (const subject of publish) for (const reply of replies) liar.publish(subject, body, { reply });
+          await liar.flush();
+        }
+        await setTimeout(1_500);
+        const after = await feed();
+        expect(after.created).toBe(before.created);
+        expect(after.config).toEqual(before.config);
+        expect(after.state.first_seq).toBe(before.state.first_seq);
+        expect(after.state.num_deleted ?? 0).toBe(before.state.num_deleted ?? 0);
+        expect(Object.keys(after.state.subjects ?? {}).sort()).toEqual(['d.B1', 'd.B2']);
+        for (let seq = before.state.last_seq + 1; seq <= after.state.last_seq; seq++) {
+          const message = await streams.getMessage('DOWN', { seq });
+          expect(message?.header.get('Nats-Msg-Id')).toMatch(message?.subject === 'd.B1' ? /:B1:/ : /:B2:/);
+        }
+        const names: string[] = [];
+        for await (const { name } of consumers.list('DOWN')) names.push(name);
+        expect(names.sort()).toEqual(['B1', 'B2']);
+        expect(answered).toEqual([]);
+        expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+        expect(rowsOf(honest.storage, "SELECT order_id FROM orders WHERE store_external_id <> 'B1'")).toEqual(
+          [],
+        );
+      } finally {
+        await own.close();
       }
-      const names: string[] = [];
-      for await (const { name } of consumers.list('DOWN')) names.push(name);
-      expect(names.sort()).toEqual(['B1', 'B2']);
-      expect(answered).toEqual([]);
-      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
-      expect(rowsOf(honest.storage, "SELECT order_id FROM orders WHERE store_external_id <> 'B1'")).toEqual(
-        [],
-      );
-    } finally {
-      await own.close();
-    }
-  }, 60_000);
+    },
+    limitMs(60_000),
+  );
 
   const hello = (more: object = {}) =>
     JSON.stringify({
@@ -344,102 +360,114 @@ describe.skipIf(!hasNatsServer)('a branch that wishes the others ill', () => {
     60_000,
   );
 
-  it('sends more than the server lets through: the server ends it, and it alone', async () => {
-    await expect(ask('up.B2.hello', 'x'.repeat(5_000_000))).rejects.toThrow(/payload|closed|timeout/i);
-    expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
-  }, 60_000);
+  it(
+    'sends more than the server lets through: the server ends it, and it alone',
+    async () => {
+      await expect(ask('up.B2.hello', 'x'.repeat(5_000_000))).rejects.toThrow(/payload|closed|timeout/i);
+      expect(await honestMs()).toBeLessThan(HONEST_MS_MAX);
+    },
+    limitMs(60_000),
+  );
 
-  it(`asks thousands of times a second for ${LIAR_SECONDS} s: an honest branch waits no longer, and memory stays bounded`, async () => {
-    const calmMs = Math.max(await honestMs(), await honestMs());
-    const beforeMib = hubMib();
-    const feedBefore = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
-    const endMs = performance.now() + LIAR_SECONDS * 1_000;
-    let sent = 0;
-    let u = 12;
-    const questions = [
-      () => hello(),
-      () => changes(Array.from({ length: 500 }, () => stock(++u, { externalId: 'E-1002', qty: u % 50 }))),
-      () => changes([]),
-      () => '{',
-    ];
-    const lying = (async () => {
-      while (performance.now() < endMs) {
-        for (let i = 0; i < 100; i++) {
-          liar.publish(
-            i % 2 ? 'up.B2.hello' : 'up.B2.changes',
-            (questions[i === 0 ? 1 : i % 4 === 1 ? 0 : 3] as () => string)(),
-            {
-              reply: '_INBOX.B2.nobody',
-            },
-          );
-          sent += 1;
+  it(
+    `asks thousands of times a second for ${LIAR_SECONDS} s: an honest branch waits no longer, and memory stays bounded`,
+    async () => {
+      const calmMs = Math.max(await honestMs(), await honestMs());
+      const beforeMib = hubMib();
+      const feedBefore = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+      const endMs = performance.now() + LIAR_SECONDS * 1_000;
+      let sent = 0;
+      let u = 12;
+      const questions = [
+        () => hello(),
+        () => changes(Array.from({ length: 500 }, () => stock(++u, { externalId: 'E-1002', qty: u % 50 }))),
+        () => changes([]),
+        () => '{',
+      ];
+      const lying = (async () => {
+        while (performance.now() < endMs) {
+          for (let i = 0; i < 100; i++) {
+            liar.publish(
+              i % 2 ? 'up.B2.hello' : 'up.B2.changes',
+              (questions[i === 0 ? 1 : i % 4 === 1 ? 0 : 3] as () => string)(),
+              {
+                reply: '_INBOX.B2.nobody',
+              },
+            );
+            sent += 1;
+          }
+          await liar.flush().catch(() => {});
+          await setTimeout(1);
         }
-        await liar.flush().catch(() => {});
-        await setTimeout(1);
-      }
-    })();
-    const waits: number[] = [];
-    while (performance.now() < endMs - 500) waits.push(await honestMs());
-    await lying;
-    const afterMib = hubMib();
-    const feedAfter = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
-    console.log(
-      `liar: ${sent} questions in ${LIAR_SECONDS} s; an order at the honest branch ${Math.round(Math.max(...waits))} ms at worst of ${waits.length}, ${Math.round(calmMs)} ms in calm; hub ${Math.round(beforeMib)} MiB, then ${Math.round(afterMib)}; ${feedAfter - feedBefore} entries of the feed`,
-    );
-    expect(sent).toBeGreaterThan(LIAR_SECONDS * 1_000);
-    expect(Math.max(...waits)).toBeLessThan(HONEST_MS_MAX);
-    expect(afterMib - beforeMib).toBeLessThan(GROWN_MIB_MAX);
-    const waiting = "SELECT count(*) AS n FROM outbox WHERE source = 'branch' AND state = 'pending'";
-    expect(rowsOf<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
-    expect(feedAfter - feedBefore).toBeLessThan(5_000 + 330 * (LIAR_SECONDS + 5) + 1_000);
-    const told = "SELECT message FROM alarms WHERE key = 'hub.misuse'";
-    await until(
-      'a person is told who it is',
-      () => rowsOf<{ message: string }>(hub.storage, told).length === 1,
-      30_000,
-    );
-    expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).toMatch(/^Branch B2 asks far more/);
-    expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).not.toContain('B1');
-    // What the hub says of it is one line a minute.
-    expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
-    await until('the liar itself is heard again', async () => {
-      const answer = await ask('up.B2.hello', hello()).catch(() => '{"refused":{}}');
-      return !('refused' in (JSON.parse(answer) as object));
-    });
-  }, 120_000);
+      })();
+      const waits: number[] = [];
+      while (performance.now() < endMs - 500) waits.push(await honestMs());
+      await lying;
+      const afterMib = hubMib();
+      const feedAfter = rowsOf<{ n: number }>(hub.storage, 'SELECT count(*) AS n FROM feed')[0]?.n ?? 0;
+      console.log(
+        `liar: ${sent} questions in ${LIAR_SECONDS} s; an order at the honest branch ${Math.round(Math.max(...waits))} ms at worst of ${waits.length}, ${Math.round(calmMs)} ms in calm; hub ${Math.round(beforeMib)} MiB, then ${Math.round(afterMib)}; ${feedAfter - feedBefore} entries of the feed`,
+      );
+      expect(sent).toBeGreaterThan(LIAR_SECONDS * 1_000);
+      expect(Math.max(...waits)).toBeLessThan(HONEST_MS_MAX);
+      expect(afterMib - beforeMib).toBeLessThan(GROWN_MIB_MAX);
+      const waiting = "SELECT count(*) AS n FROM outbox WHERE source = 'branch' AND state = 'pending'";
+      expect(rowsOf<{ n: number }>(hub.storage, waiting)[0]?.n).toBeLessThanOrEqual(WAITING_MAX);
+      expect(feedAfter - feedBefore).toBeLessThan(5_000 + 330 * (LIAR_SECONDS + 5) + 1_000);
+      const told = "SELECT message FROM alarms WHERE key = 'hub.misuse'";
+      await until(
+        'a person is told who it is',
+        () => rowsOf<{ message: string }>(hub.storage, told).length === 1,
+        30_000,
+      );
+      expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).toMatch(/^Branch B2 asks far more/);
+      expect(rowsOf<{ message: string }>(hub.storage, told)[0]?.message).not.toContain('B1');
+      // What the hub says of it is one line a minute.
+      expect(daemon.log().split('asks more than it may').length - 1).toBeLessThan(4);
+      await until('the liar itself is heard again', async () => {
+        const answer = await ask('up.B2.hello', hello()).catch(() => '{"refused":{}}');
+        return !('refused' in (JSON.parse(answer) as object));
+      });
+    },
+    limitMs(120_000),
+  );
 
-  it('finds no other branch in its own bundle and log', async () => {
-    const own = await chain.start(liarsPlace);
-    const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
-    const orders = () =>
-      rowsOf(liarsPlace.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`);
-    await until('its order is there', () => orders().length === 1, 30_000);
-    await until('it has caught up', () => chain.hasCaughtUp('B2', liarsPlace), 30_000);
-    const file = path.join(chain.directory, 'bundle.tar.gz');
-    const made = await runCommand(liarsPlace.env, ['bundle', file]);
-    expect(made.code, made.stderr).toBe(0);
-    const unpacked = path.join(chain.directory, 'bundle');
-    mkdirSync(unpacked);
-    execFileSync('tar', ['-xzf', file, '-C', unpacked]);
-    const names = readdirSync(unpacked, { recursive: true, encoding: 'utf8' });
-    const files = names.filter((name) => statSync(path.join(unpacked, name)).isFile());
-    expect(files.length).toBeGreaterThan(5);
-    const told = new Map(files.map((name) => [name, readFileSync(path.join(unpacked, name), 'latin1')]));
-    told.set('the log', own.log());
-    told.set('what was printed', made.stdout + made.stderr);
-    // It does speak of the branch itself.
-    expect([...told.values()].join('')).toMatch(/\bB2\b/);
-    const others = hub.sandbox.control.orders().filter(({ store }) => store.externalId !== 'B2');
-    expect(others.length).toBeGreaterThan(0);
-    const secret = others.flatMap(({ internalOrderId: id, user }) => [id, user.email, user.phoneNumber]);
-    for (const [name, text] of told) {
-      expect(
-        secret.filter((word) => text.includes(word)),
-        name,
-      ).toEqual([]);
-      expect(text, name).not.toMatch(/\bB1\b|\bsub-1\b/);
-    }
-  }, 60_000);
+  it(
+    'finds no other branch in its own bundle and log',
+    async () => {
+      const own = await chain.start(liarsPlace);
+      const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+      const orders = () =>
+        rowsOf(liarsPlace.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`);
+      await until('its order is there', () => orders().length === 1, 30_000);
+      await until('it has caught up', () => chain.hasCaughtUp('B2', liarsPlace), 30_000);
+      const file = path.join(chain.directory, 'bundle.tar.gz');
+      const made = await runCommand(liarsPlace.env, ['bundle', file]);
+      expect(made.code, made.stderr).toBe(0);
+      const unpacked = path.join(chain.directory, 'bundle');
+      mkdirSync(unpacked);
+      execFileSync('tar', ['-xzf', file, '-C', unpacked]);
+      const names = readdirSync(unpacked, { recursive: true, encoding: 'utf8' });
+      const files = names.filter((name) => statSync(path.join(unpacked, name)).isFile());
+      expect(files.length).toBeGreaterThan(5);
+      const told = new Map(files.map((name) => [name, readFileSync(path.join(unpacked, name), 'latin1')]));
+      told.set('the log', own.log());
+      told.set('what was printed', made.stdout + made.stderr);
+      // It does speak of the branch itself.
+      expect([...told.values()].join('')).toMatch(/\bB2\b/);
+      const others = hub.sandbox.control.orders().filter(({ store }) => store.externalId !== 'B2');
+      expect(others.length).toBeGreaterThan(0);
+      const secret = others.flatMap(({ internalOrderId: id, user }) => [id, user.email, user.phoneNumber]);
+      for (const [name, text] of told) {
+        expect(
+          secret.filter((word) => text.includes(word)),
+          name,
+        ).toEqual([]);
+        expect(text, name).not.toMatch(/\bB1\b|\bsub-1\b/);
+      }
+    },
+    limitMs(60_000),
+  );
 
   it('was told at each attempt that it may not', () => {
     refusals = refusals.filter((why) => !/permissions violation/i.test(why));

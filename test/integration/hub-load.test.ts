@@ -4,6 +4,7 @@ import { setTimeout } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { until } from '../support/workplace.ts';
 
 const ORDER_EVERY_MS = 100;
@@ -42,7 +43,7 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
       }
     })();
     await until('the first order is at the branch', () => rows('SELECT 1 FROM orders').length > 0, 60_000);
-  }, 180_000);
+  }, limitMs(180_000));
 
   afterAll(async () => {
     isOver = true;
@@ -50,43 +51,63 @@ describe.skipIf(!hasNatsServer)('what happens, under load, when', () => {
     await chain.close();
   });
 
-  it('nats-server is killed', async () => {
-    await chain.server.kill();
-    await setTimeout(1_000);
-    await chain.startServer();
-    await expectWhole();
-  }, 120_000);
+  it(
+    'nats-server is killed',
+    async () => {
+      await chain.server.kill();
+      await setTimeout(1_000);
+      await chain.startServer();
+      await expectWhole();
+    },
+    limitMs(120_000),
+  );
 
-  it("the server's files are lost", async () => {
-    await chain.server.kill();
-    rmSync(path.join(chain.directory, 'nats/jetstream'), { recursive: true });
-    await chain.startServer();
-    await expectWhole();
-  }, 120_000);
+  it(
+    "the server's files are lost",
+    async () => {
+      await chain.server.kill();
+      rmSync(path.join(chain.directory, 'nats/jetstream'), { recursive: true });
+      await chain.startServer();
+      await expectWhole();
+    },
+    limitMs(120_000),
+  );
 
-  it('the server is restarted in order', async () => {
-    chain.server.signal('SIGTERM');
-    await chain.server.ended;
-    await chain.startServer();
-    await expectWhole();
-  }, 120_000);
+  it(
+    'the server is restarted in order',
+    async () => {
+      chain.server.signal('SIGTERM');
+      await chain.server.ended;
+      await chain.startServer();
+      await expectWhole();
+    },
+    limitMs(120_000),
+  );
 
-  it('the server reads its configuration again', async () => {
-    for (let times = 0; times < 5; times++) {
-      chain.server.signal('SIGHUP');
-      await setTimeout(200);
-    }
-    await expectWhole();
-    expect(chain.server.log()).toMatch(/Reloaded server configuration/);
-  }, 120_000);
+  it(
+    'the server reads its configuration again',
+    async () => {
+      for (let times = 0; times < 5; times++) {
+        chain.server.signal('SIGHUP');
+        await setTimeout(200);
+      }
+      await expectWhole();
+      expect(chain.server.log()).toMatch(/Reloaded server configuration/);
+    },
+    limitMs(120_000),
+  );
 
-  it('the clients are thrown out', async () => {
-    // So quick an end is not given to clients by themselves: the test need not wait for the server's two minutes.
-    chain.server.signal('SIGUSR2');
-    await until('it throws them out', () => /lame duck/i.test(chain.server.log()), 30_000);
-    await setTimeout(1_000);
-    await chain.server.kill();
-    await chain.startServer();
-    await expectWhole();
-  }, 120_000);
+  it(
+    'the clients are thrown out',
+    async () => {
+      // So quick an end is not given to clients by themselves: the test need not wait for the server's two minutes.
+      chain.server.signal('SIGUSR2');
+      await until('it throws them out', () => /lame duck/i.test(chain.server.log()), 30_000);
+      await setTimeout(1_000);
+      await chain.server.kill();
+      await chain.startServer();
+      await expectWhole();
+    },
+    limitMs(120_000),
+  );
 });

@@ -4,6 +4,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, runCommand, until } from '../support/workplace.ts';
 
 /** A certificate for localhost, signed by an authority of our own; `again` with the same authority. */
@@ -43,7 +44,7 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     const branches =
       '[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n[[branches]]\nsubsidiary_id = "sub-2"\nexternal_id = "B2"\n';
     chain = await ChainPlace.open(12, branches);
-  }, 60_000);
+  }, limitMs(60_000));
 
   afterAll(() => chain.close());
 
@@ -53,56 +54,68 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     return Object.fromEntries(checks.map(({ id, ...rest }) => [id, rest]));
   };
 
-  it('is not reached before a server that began without TLS is started anew, and the doctor says so', async () => {
-    const { hub, directory, serverFile, port } = chain;
-    const before = readFileSync(hub.configFile, 'utf8');
-    const opened = before.replace('[hub]\n', `[hub]\npublic_url = "tls://localhost:${port}"\n`);
-    writeFileSync(hub.configFile, opened);
-    const without = await hub.command('hub', 'server-config', serverFile);
-    expect(without.code).toBe(2);
-    expect(without.stderr).toContain('--tls-cert');
-    const { cert, key, ca } = makeCertificate(directory);
-    const words = ['--tls-cert', cert, '--tls-key', key, '--tls-ca', ca];
-    const written = await hub.command('hub', 'server-config', serverFile, ...words);
-    expect(written.code, written.stderr).toBe(0);
-    hubDaemon = await chain.startHub();
-    expect(await hubChecks()).toMatchObject({
-      'hub.certificate': { level: 'fail', remedy: expect.stringContaining(`nats-server -c ${serverFile}`) },
-      'hub.way': { level: 'fail' },
-    });
-    await chain.server.kill();
-    await chain.startServer();
-    expect(await hubChecks()).toMatchObject({
-      'hub.certificate': { level: 'ok' },
-      'hub.way': { level: 'ok' },
-    });
-  }, 120_000);
+  it(
+    'is not reached before a server that began without TLS is started anew, and the doctor says so',
+    async () => {
+      const { hub, directory, serverFile, port } = chain;
+      const before = readFileSync(hub.configFile, 'utf8');
+      const opened = before.replace('[hub]\n', `[hub]\npublic_url = "tls://localhost:${port}"\n`);
+      writeFileSync(hub.configFile, opened);
+      const without = await hub.command('hub', 'server-config', serverFile);
+      expect(without.code).toBe(2);
+      expect(without.stderr).toContain('--tls-cert');
+      const { cert, key, ca } = makeCertificate(directory);
+      const words = ['--tls-cert', cert, '--tls-key', key, '--tls-ca', ca];
+      const written = await hub.command('hub', 'server-config', serverFile, ...words);
+      expect(written.code, written.stderr).toBe(0);
+      hubDaemon = await chain.startHub();
+      expect(await hubChecks()).toMatchObject({
+        'hub.certificate': { level: 'fail', remedy: expect.stringContaining(`nats-server -c ${serverFile}`) },
+        'hub.way': { level: 'fail' },
+      });
+      await chain.server.kill();
+      await chain.startServer();
+      expect(await hubChecks()).toMatchObject({
+        'hub.certificate': { level: 'ok' },
+        'hub.way': { level: 'ok' },
+      });
+    },
+    limitMs(120_000),
+  );
 
-  it('is reached by TLS alone, with the authority that the invitation brings', async () => {
-    const { hub } = chain;
-    branch = await chain.join('B1');
-    daemon = await chain.start(branch);
-    const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
-    const isThere = () =>
-      rowsOf(branch.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`).length === 1;
-    await until('the order is there', isThere, 30_000);
-  }, 120_000);
+  it(
+    'is reached by TLS alone, with the authority that the invitation brings',
+    async () => {
+      const { hub } = chain;
+      branch = await chain.join('B1');
+      daemon = await chain.start(branch);
+      const { internalOrderId } = hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+      const isThere = () =>
+        rowsOf(branch.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`).length === 1;
+      await until('the order is there', isThere, 30_000);
+    },
+    limitMs(120_000),
+  );
 
-  it('has a doctor and a status that speak of the link and of no tokens', async () => {
-    const report = JSON.parse((await runCommand(branch.env, ['doctor', '--json'])).stdout) as {
-      checks: { id: string; level: string; message: string }[];
-    };
-    const wrong = report.checks.filter(({ level }) => level === 'fail' || level === 'warn');
-    expect(wrong.filter(({ id }) => id !== 'service' && id !== 'version')).toEqual([]);
-    expect(report.checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
-    expect(report.checks.find(({ id }) => id === 'platform.network')).toMatchObject({ level: 'skipped' });
-    const status = await runCommand(branch.env, ['status']);
-    expect(status.stdout).toMatch(/hub and branches: +OK/);
-    expect(status.stdout).not.toMatch(/token/i);
-    const sync = await runCommand(branch.env, ['sync', 'orders']);
-    expect(sync.code).toBe(2);
-    expect(sync.stderr).toMatch(/only its hub calls the platform/);
-  }, 60_000);
+  it(
+    'has a doctor and a status that speak of the link and of no tokens',
+    async () => {
+      const report = JSON.parse((await runCommand(branch.env, ['doctor', '--json'])).stdout) as {
+        checks: { id: string; level: string; message: string }[];
+      };
+      const wrong = report.checks.filter(({ level }) => level === 'fail' || level === 'warn');
+      expect(wrong.filter(({ id }) => id !== 'service' && id !== 'version')).toEqual([]);
+      expect(report.checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
+      expect(report.checks.find(({ id }) => id === 'platform.network')).toMatchObject({ level: 'skipped' });
+      const status = await runCommand(branch.env, ['status']);
+      expect(status.stdout).toMatch(/hub and branches: +OK/);
+      expect(status.stdout).not.toMatch(/token/i);
+      const sync = await runCommand(branch.env, ['sync', 'orders']);
+      expect(sync.code).toBe(2);
+      expect(sync.stderr).toMatch(/only its hub calls the platform/);
+    },
+    limitMs(60_000),
+  );
 
   it.each(['branch', 'hub'])(
     'is reached again once a file that the %s misses is there',
@@ -140,29 +153,37 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
       "SELECT key, level, message FROM alarms WHERE key = 'hub.certificate'",
     );
 
-  it('is thrown out though the files hold a certificate for another name, and no other branch is', async () => {
-    expect(alarms()).toEqual([]);
-    makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
-    await until('it is told', () => alarms().length === 1);
-    expect(alarms()[0]).toMatchObject({ level: 'amber', message: expect.stringContaining('elsewhere') });
-    const two = await chain.join('B2');
-    await chain.start(two);
-    await until('a branch that joins then is known', () => chain.hasCaughtUp('B2', two), 30_000);
-    const removed = await chain.hub.command('branch', 'remove', 'B1');
-    expect(removed.stdout + removed.stderr).not.toMatch(/has not heard/);
-    await until('its connection is refused', () => /authentication error/i.test(chain.server.log()));
-    expect(daemon.child.exitCode).toBeNull();
-    const { internalOrderId } = chain.hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
-    const isThere = () =>
-      rowsOf(two.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`).length === 1;
-    await until('B2 goes on', isThere, 30_000);
-  }, 120_000);
+  it(
+    'is thrown out though the files hold a certificate for another name, and no other branch is',
+    async () => {
+      expect(alarms()).toEqual([]);
+      makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
+      await until('it is told', () => alarms().length === 1);
+      expect(alarms()[0]).toMatchObject({ level: 'amber', message: expect.stringContaining('elsewhere') });
+      const two = await chain.join('B2');
+      await chain.start(two);
+      await until('a branch that joins then is known', () => chain.hasCaughtUp('B2', two), 30_000);
+      const removed = await chain.hub.command('branch', 'remove', 'B1');
+      expect(removed.stdout + removed.stderr).not.toMatch(/has not heard/);
+      await until('its connection is refused', () => /authentication error/i.test(chain.server.log()));
+      expect(daemon.child.exitCode).toBeNull();
+      const { internalOrderId } = chain.hub.sandbox.control.createOrder({ subsidiaryId: 'sub-2' });
+      const isThere = () =>
+        rowsOf(two.storage, `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`).length === 1;
+      await until('B2 goes on', isThere, 30_000);
+    },
+    limitMs(120_000),
+  );
 
-  it('has a hub that tells of the end of its certificate two weeks before', async () => {
-    makeCertificate(chain.directory, { name: 'localhost', days: 5 });
-    await until('it is told', () => /ends at/.test(alarms()[0]?.message ?? ''));
-    expect(alarms()[0]).toMatchObject({ level: 'amber' });
-    makeCertificate(chain.directory, { name: 'localhost', days: 60 });
-    await until('it is over', () => alarms().length === 0);
-  }, 60_000);
+  it(
+    'has a hub that tells of the end of its certificate two weeks before',
+    async () => {
+      makeCertificate(chain.directory, { name: 'localhost', days: 5 });
+      await until('it is told', () => /ends at/.test(alarms()[0]?.message ?? ''));
+      expect(alarms()[0]).toMatchObject({ level: 'amber' });
+      makeCertificate(chain.directory, { name: 'localhost', days: 60 });
+      await until('it is over', () => alarms().length === 0);
+    },
+    limitMs(60_000),
+  );
 });

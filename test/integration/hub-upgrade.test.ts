@@ -7,6 +7,7 @@ import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer, startNatsServer } from '../support/nats-server.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, until } from '../support/workplace.ts';
 
 const BRANCHES = `[[branches]]
@@ -116,79 +117,87 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       maxReconnectAttempts: -1,
       reconnectTimeWait: 500,
     });
-  }, 120_000);
+  }, limitMs(120_000));
 
   afterEach(async () => {
     await old?.close();
     await chain.close();
   });
 
-  it('is upgraded at the hub first: its server gets an account for each branch without a restart, and all goes on', async () => {
-    const { pid } = chain.server;
-    await chain.startHub();
-    await until('the server has another configuration', hasAccounts, 30_000);
-    await arrives(orderFor('sub-1'));
-    const db = new Database(path.join(b1.storage, 'inbox/inbox.db'));
-    db.prepare(
-      "INSERT INTO stock_changes (external_id, qty, reference) VALUES ('E-1001', 7, 'upgrade')",
-    ).run();
-    db.close();
-    const isDone = "SELECT 1 FROM outbox WHERE reference = 'upgrade' AND state IN ('done', 'rejected')";
-    await until('the count has its final word', () => rowsOf(b1.storage, isDone).length === 1, 30_000);
-    // The branch that was not upgraded yet.
-    let answer = '';
-    await until(
-      'the hub hears it',
-      async () => {
-        answer =
-          (
-            await old.request('up.B2.hello', oldHello({}), { timeout: 2_000 }).catch(() => undefined)
-          )?.string() ?? '';
-        return answer.includes('"upTo"');
-      },
-      30_000,
-    );
-    const kinds: string[] = [];
-    const orderId = orderFor('sub-2');
-    await until(
-      'it has its snapshot',
-      async () => {
-        kinds.push(...(await fetchAsOld()));
-        return kinds.includes('snapshot-end') && kinds.includes('order');
-      },
-      30_000,
-    );
-    expect(orderId).toBeTruthy();
-    const up = {
-      u: 1,
-      kind: 'stock',
-      changeId: 1,
-      reference: 'old',
-      value: { externalId: 'E-1002', qty: 4 },
-    };
-    const changes = JSON.stringify({ instance: 'old', line: 'old-line', items: [up] });
-    const taken = await old.request('up.B2.changes', changes, { timeout: 5_000 });
-    expect(JSON.parse(taken.string())).toMatchObject({ upTo: 1 });
-    expect(chain.server.pid).toBe(pid);
-    expect(chain.server.log()).not.toMatch(/\[ERR\]/);
-    expect(alarm()).toBeUndefined();
-  }, 120_000);
+  it(
+    'is upgraded at the hub first: its server gets an account for each branch without a restart, and all goes on',
+    async () => {
+      const { pid } = chain.server;
+      await chain.startHub();
+      await until('the server has another configuration', hasAccounts, 30_000);
+      await arrives(orderFor('sub-1'));
+      const db = new Database(path.join(b1.storage, 'inbox/inbox.db'));
+      db.prepare(
+        "INSERT INTO stock_changes (external_id, qty, reference) VALUES ('E-1001', 7, 'upgrade')",
+      ).run();
+      db.close();
+      const isDone = "SELECT 1 FROM outbox WHERE reference = 'upgrade' AND state IN ('done', 'rejected')";
+      await until('the count has its final word', () => rowsOf(b1.storage, isDone).length === 1, 30_000);
+      // The branch that was not upgraded yet.
+      let answer = '';
+      await until(
+        'the hub hears it',
+        async () => {
+          answer =
+            (
+              await old.request('up.B2.hello', oldHello({}), { timeout: 2_000 }).catch(() => undefined)
+            )?.string() ?? '';
+          return answer.includes('"upTo"');
+        },
+        30_000,
+      );
+      const kinds: string[] = [];
+      const orderId = orderFor('sub-2');
+      await until(
+        'it has its snapshot',
+        async () => {
+          kinds.push(...(await fetchAsOld()));
+          return kinds.includes('snapshot-end') && kinds.includes('order');
+        },
+        30_000,
+      );
+      expect(orderId).toBeTruthy();
+      const up = {
+        u: 1,
+        kind: 'stock',
+        changeId: 1,
+        reference: 'old',
+        value: { externalId: 'E-1002', qty: 4 },
+      };
+      const changes = JSON.stringify({ instance: 'old', line: 'old-line', items: [up] });
+      const taken = await old.request('up.B2.changes', changes, { timeout: 5_000 });
+      expect(JSON.parse(taken.string())).toMatchObject({ upTo: 1 });
+      expect(chain.server.pid).toBe(pid);
+      expect(chain.server.log()).not.toMatch(/\[ERR\]/);
+      expect(alarm()).toBeUndefined();
+    },
+    limitMs(120_000),
+  );
 
-  it('whose server was started with another file is told, with the command that helps', async () => {
-    const elsewhere = path.join(chain.directory, 'old.conf');
-    writeFileSync(elsewhere, readFileSync(chain.serverFile, 'utf8'));
-    await chain.server.kill();
-    chain.server = await startNatsServer(elsewhere, chain.port);
-    await chain.startHub();
-    await until('it is told', () => alarm() !== undefined, 30_000);
-    expect(alarm()).toMatch(
-      /another configuration.* hub server-config; sudo systemctl restart tillsync-nats/,
-    );
-    // Orders go on meanwhile.
-    await arrives(orderFor('sub-1'));
-    await chain.server.kill();
-    await chain.startServer();
-    await until('it is over', () => alarm() === undefined, 60_000);
-    await arrives(orderFor('sub-1'));
-  }, 120_000);
+  it(
+    'whose server was started with another file is told, with the command that helps',
+    async () => {
+      const elsewhere = path.join(chain.directory, 'old.conf');
+      writeFileSync(elsewhere, readFileSync(chain.serverFile, 'utf8'));
+      await chain.server.kill();
+      chain.server = await startNatsServer(elsewhere, chain.port);
+      await chain.startHub();
+      await until('it is told', () => alarm() !== undefined, 30_000);
+      expect(alarm()).toMatch(
+        /another configuration.* hub server-config; sudo systemctl restart tillsync-nats/,
+      );
+      // Orders go on meanwhile.
+      await arrives(orderFor('sub-1'));
+      await chain.server.kill();
+      await chain.startServer();
+      await until('it is over', () => alarm() === undefined, 60_000);
+      await arrives(orderFor('sub-1'));
+    },
+    limitMs(120_000),
+  );
 });

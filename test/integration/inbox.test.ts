@@ -4,6 +4,7 @@ import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const SEED = Number(process.env.TILLSYNC_TEST_SEED ?? 23);
@@ -63,137 +64,145 @@ describe('an inbox in the hands of a POS', () => {
     expect(await daemon.end('SIGTERM')).toBe(0);
   });
 
-  it('that is locked for long, damaged, deleted or replaced stops nothing else and says so', async () => {
-    const { control } = place.sandbox;
-    const daemon = await run();
-    put(5);
-    await until('the count is there', () => onPlatform() === 5);
+  it(
+    'that is locked for long, damaged, deleted or replaced stops nothing else and says so',
+    async () => {
+      const { control } = place.sandbox;
+      const daemon = await run();
+      put(5);
+      await until('the count is there', () => onPlatform() === 5);
 
-    const holder = new Database(inbox);
-    holder.exec('BEGIN EXCLUSIVE');
-    holder.prepare("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 6)").run();
-    const order = control.createOrder();
-    await until('orders arrive meanwhile', () =>
-      place.mirrorRows().some((row) => row.order_id === order.internalOrderId),
-    );
-    await systemClock.sleep(500);
-    expect(alarm()).toBeUndefined();
-    holder.exec('COMMIT');
-    holder.close();
-    await until('what was held is there', () => onPlatform() === 6);
-
-    writeFileSync(inbox, 'rubbish '.repeat(2_000));
-    await until('it is set aside', () => alarm()?.includes('damaged') ?? false);
-    const kept = readdirSync(path.dirname(inbox)).filter((name) => name.includes('.damaged-'));
-    expect(kept).toHaveLength(1);
-    expect(alarm()).toContain(kept[0]);
-    put(7);
-    await until('the new one works', () => onPlatform() === 7);
-    expect(alarm()).toContain(kept[0]);
-    await daemon.end('SIGTERM');
-    const again = await run();
-    await systemClock.sleep(700);
-    expect(alarm()).toContain(kept[0]);
-    rmSync(path.join(path.dirname(inbox), kept[0] as string));
-    await until('the alarm is over', () => alarm() === undefined);
-
-    rmSync(inbox);
-    await until('a new one is there', () => existsSync(inbox));
-    await until('it says so', () => alarm()?.includes('deleted') ?? false);
-    await until('the POS can insert', () => {
-      try {
-        return put(8).changes === 1;
-      } catch {
-        return false;
-      }
-    });
-    await until('it arrives', () => onPlatform() === 8);
-    await until('the alarm is over', () => alarm() === undefined);
-
-    using(`${inbox}.copy`, {}, (db) => db.exec(pos((from) => schemaOf(from))));
-    using(`${inbox}.copy`, {}, (db) => {
-      db.pragma('user_version = 1');
-      db.prepare("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 9)").run();
-    });
-    renameSync(`${inbox}.copy`, inbox);
-    await until('the other one is used', () => onPlatform() === 9);
-    expect(await again.end('SIGTERM')).toBe(0);
-    expect(control.violations()).toEqual([]);
-  }, 60_000);
-
-  it(`loses nothing and sends nothing old over anything new, killed again and again (seed ${SEED})`, async () => {
-    const { control } = place.sandbox;
-    const random = seededRandom(SEED);
-    const targets = control
-      .products()
-      .flatMap(({ children }) => children)
-      .flatMap(({ sku, stocks, integrations }) =>
-        integrations.flatMap(({ subsidiaryId, productIdPosA }) =>
-          productIdPosA !== null && stocks.some((entry) => entry.subsidiaryId === subsidiaryId)
-            ? [{ sku, subsidiaryId, externalId: productIdPosA }]
-            : [],
-        ),
+      const holder = new Database(inbox);
+      holder.exec('BEGIN EXCLUSIVE');
+      holder.prepare("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 6)").run();
+      const order = control.createOrder();
+      await until('orders arrive meanwhile', () =>
+        place.mirrorRows().some((row) => row.order_id === order.internalOrderId),
       );
-    expect(targets.length).toBeGreaterThan(40);
-    const last = new Map<string, number>();
-    control.setFault({ kind: 'drop', endpoint: 'product.stock.batch', when: 'after', probability: 0.1 });
-    let inserted = 0;
-    const first = await run();
-    // A kill in the middle of a token refresh is another matter: nobody can win that.
-    const polled =
-      "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll' AND last_ok_at IS NOT NULL";
-    await until('the first tokens are there', () => mirror(polled).length === 1);
-    await first.end('SIGKILL');
-    for (let round = 0; round < 6; round++) {
-      const daemon = await place.run();
-      const endMs = performance.now() + 200 + random.next() * 900;
-      while (performance.now() < endMs) {
-        pos((db) => {
-          const insert = db.prepare(
-            'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, ?, ?)',
-          );
-          db.transaction(() => {
-            for (let i = 0; i < 25; i++) {
-              const target = targets[Math.floor(random.next() * targets.length)];
-              if (!target) continue;
-              inserted += 1;
-              insert.run(target.externalId, inserted, `r${inserted}`);
-              last.set(`${target.sku}@${target.subsidiaryId}`, inserted);
-            }
-          }).immediate();
-        });
-        await systemClock.sleep(random.next() * 30);
+      await systemClock.sleep(500);
+      expect(alarm()).toBeUndefined();
+      holder.exec('COMMIT');
+      holder.close();
+      await until('what was held is there', () => onPlatform() === 6);
+
+      writeFileSync(inbox, 'rubbish '.repeat(2_000));
+      await until('it is set aside', () => alarm()?.includes('damaged') ?? false);
+      const kept = readdirSync(path.dirname(inbox)).filter((name) => name.includes('.damaged-'));
+      expect(kept).toHaveLength(1);
+      expect(alarm()).toContain(kept[0]);
+      put(7);
+      await until('the new one works', () => onPlatform() === 7);
+      expect(alarm()).toContain(kept[0]);
+      await daemon.end('SIGTERM');
+      const again = await run();
+      await systemClock.sleep(700);
+      expect(alarm()).toContain(kept[0]);
+      rmSync(path.join(path.dirname(inbox), kept[0] as string));
+      await until('the alarm is over', () => alarm() === undefined);
+
+      rmSync(inbox);
+      await until('a new one is there', () => existsSync(inbox));
+      await until('it says so', () => alarm()?.includes('deleted') ?? false);
+      await until('the POS can insert', () => {
+        try {
+          return put(8).changes === 1;
+        } catch {
+          return false;
+        }
+      });
+      await until('it arrives', () => onPlatform() === 8);
+      await until('the alarm is over', () => alarm() === undefined);
+
+      using(`${inbox}.copy`, {}, (db) => db.exec(pos((from) => schemaOf(from))));
+      using(`${inbox}.copy`, {}, (db) => {
+        db.pragma('user_version = 1');
+        db.prepare("INSERT INTO stock_changes (external_id, qty) VALUES ('A-1001-1', 9)").run();
+      });
+      renameSync(`${inbox}.copy`, inbox);
+      await until('the other one is used', () => onPlatform() === 9);
+      expect(await again.end('SIGTERM')).toBe(0);
+      expect(control.violations()).toEqual([]);
+    },
+    limitMs(60_000),
+  );
+
+  it(
+    `loses nothing and sends nothing old over anything new, killed again and again (seed ${SEED})`,
+    async () => {
+      const { control } = place.sandbox;
+      const random = seededRandom(SEED);
+      const targets = control
+        .products()
+        .flatMap(({ children }) => children)
+        .flatMap(({ sku, stocks, integrations }) =>
+          integrations.flatMap(({ subsidiaryId, productIdPosA }) =>
+            productIdPosA !== null && stocks.some((entry) => entry.subsidiaryId === subsidiaryId)
+              ? [{ sku, subsidiaryId, externalId: productIdPosA }]
+              : [],
+          ),
+        );
+      expect(targets.length).toBeGreaterThan(40);
+      const last = new Map<string, number>();
+      control.setFault({ kind: 'drop', endpoint: 'product.stock.batch', when: 'after', probability: 0.1 });
+      let inserted = 0;
+      const first = await run();
+      // A kill in the middle of a token refresh is another matter: nobody can win that.
+      const polled =
+        "SELECT last_ok_at FROM freshness WHERE subject = 'orders.poll' AND last_ok_at IS NOT NULL";
+      await until('the first tokens are there', () => mirror(polled).length === 1);
+      await first.end('SIGKILL');
+      for (let round = 0; round < 6; round++) {
+        const daemon = await place.run();
+        const endMs = performance.now() + 200 + random.next() * 900;
+        while (performance.now() < endMs) {
+          pos((db) => {
+            const insert = db.prepare(
+              'INSERT INTO stock_changes (external_id, qty, reference) VALUES (?, ?, ?)',
+            );
+            db.transaction(() => {
+              for (let i = 0; i < 25; i++) {
+                const target = targets[Math.floor(random.next() * targets.length)];
+                if (!target) continue;
+                inserted += 1;
+                insert.run(target.externalId, inserted, `r${inserted}`);
+                last.set(`${target.sku}@${target.subsidiaryId}`, inserted);
+              }
+            }).immediate();
+          });
+          await systemClock.sleep(random.next() * 30);
+        }
+        await daemon.end('SIGKILL');
       }
-      await daemon.end('SIGKILL');
-    }
-    control.clearFaults();
-    const daemon = await place.run();
-    const left = "SELECT count(*) AS n FROM outbox WHERE state IN ('pending', 'sending')";
-    await until(
-      'all is sent',
-      () => {
-        const [counts] = mirror<{ n: number }>(left);
-        const waiting = pos((db) => db.prepare('SELECT count(*) FROM stock_changes').pluck().get());
-        return counts?.n === 0 && waiting === 0;
-      },
-      40_000,
-    );
-    const different = [...last].filter(([key, qty]) => {
-      const [sku, subsidiaryId = ''] = key.split('@');
-      return control.stockOf(Number(sku), subsidiaryId) !== qty;
-    });
-    expect(inserted).toBeGreaterThan(500);
-    expect(different).toEqual([]);
-    const [taken] = mirror<{ n: number }>('SELECT count(*) + sum(replaced) AS n FROM outbox');
-    expect(taken?.n).toBe(inserted);
-    await until(
-      'nothing is remembered of what is gone',
-      () => mirror('SELECT * FROM inbox_copied').length === 0,
-    );
-    expect(control.violations()).toEqual([]);
-    expect(control.deadRefreshUses()).toEqual([]);
-    expect(await daemon.end('SIGTERM')).toBe(0);
-  }, 120_000);
+      control.clearFaults();
+      const daemon = await place.run();
+      const left = "SELECT count(*) AS n FROM outbox WHERE state IN ('pending', 'sending')";
+      await until(
+        'all is sent',
+        () => {
+          const [counts] = mirror<{ n: number }>(left);
+          const waiting = pos((db) => db.prepare('SELECT count(*) FROM stock_changes').pluck().get());
+          return counts?.n === 0 && waiting === 0;
+        },
+        40_000,
+      );
+      const different = [...last].filter(([key, qty]) => {
+        const [sku, subsidiaryId = ''] = key.split('@');
+        return control.stockOf(Number(sku), subsidiaryId) !== qty;
+      });
+      expect(inserted).toBeGreaterThan(500);
+      expect(different).toEqual([]);
+      const [taken] = mirror<{ n: number }>('SELECT count(*) + sum(replaced) AS n FROM outbox');
+      expect(taken?.n).toBe(inserted);
+      await until(
+        'nothing is remembered of what is gone',
+        () => mirror('SELECT * FROM inbox_copied').length === 0,
+      );
+      expect(control.violations()).toEqual([]);
+      expect(control.deadRefreshUses()).toEqual([]);
+      expect(await daemon.end('SIGTERM')).toBe(0);
+    },
+    limitMs(120_000),
+  );
 });
 
 function schemaOf(db: Database.Database): string {

@@ -3,6 +3,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { systemClock, systemRandom } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import { ORDER_ENVELOPES, ORDER_RECORDS } from '../../src/sandbox/settings.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
 let place: Workplace;
@@ -86,18 +87,22 @@ describe('orders, end to end', () => {
     expect(place.mirrorRows().map((row) => row.order_id)).toEqual(['12345678901234567891']);
   });
 
-  it('survive failing, garbled, cut and refused answers', async () => {
-    place = await openWorkplace(3);
-    const { control } = place.sandbox;
-    const kinds = ['status', 'html', 'truncated-json', 'drop', 'cut-body', 'wrong-content-type'] as const;
-    for (const kind of kinds) control.setFault({ kind, endpoint: 'order.all', times: 1 });
-    control.setWebhookBehaviour({ drop: 1 });
-    control.createOrder();
-    await start();
-    await until('it was tried often enough', () => control.calls('order.all').length >= 4);
-    await equal();
-    expect(control.violations()).toEqual([]);
-  }, 40_000);
+  it(
+    'survive failing, garbled, cut and refused answers',
+    async () => {
+      place = await openWorkplace(3);
+      const { control } = place.sandbox;
+      const kinds = ['status', 'html', 'truncated-json', 'drop', 'cut-body', 'wrong-content-type'] as const;
+      for (const kind of kinds) control.setFault({ kind, endpoint: 'order.all', times: 1 });
+      control.setWebhookBehaviour({ drop: 1 });
+      control.createOrder();
+      await start();
+      await until('it was tried often enough', () => control.calls('order.all').length >= 4);
+      await equal();
+      expect(control.violations()).toEqual([]);
+    },
+    limitMs(40_000),
+  );
 
   it('keep the old state when an answer has no list, and keep that answer for a person', async () => {
     place = await openWorkplace(4);
@@ -111,69 +116,85 @@ describe('orders, end to end', () => {
     await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
   });
 
-  it('go on after access tokens expired, each refresh token used once', async () => {
-    place = await openWorkplace(5, { accessTokenLifetimeMs: 2_500 });
-    const { control } = place.sandbox;
-    await start();
-    await until('three refreshes were needed', () => control.calls('token.refresh').length >= 3, 20_000);
-    control.createOrder({}, { hidden: true });
-    control.expireAccessTokens();
-    await equal();
-    expect(control.deadRefreshUses()).toEqual([]);
-    expect(control.violations()).toEqual([]);
-  }, 30_000);
-
-  it('stop when only a person can help, say so, and go on by themselves with new tokens', async () => {
-    place = await openWorkplace(6, { accessTokenLifetimeMs: 2_500 });
-    const { control } = place.sandbox;
-    await start();
-    await until('the webhook is registered', () => control.webhook()?.active === true);
-    await equal();
-    control.revokeRefreshTokens();
-    await until('the lock-out is told', () => stateOf('orders.poll')?.state === 'locked-out');
-    expect(stateOf('auth')?.state).toBe('locked-out');
-    expect(alarms()).toContain('auth.locked-out');
-    const calls = control.calls().length;
-    const order = control.createOrder();
-    await control.settled();
-    expect(place.mirrorRows().map((row) => row.order_id)).toEqual([order.internalOrderId]);
-    await systemClock.sleep(1_500);
-    expect(control.calls()).toHaveLength(calls);
-    const { refreshToken } = place.sandbox.issueTokens();
-    await daemon?.parts.platform.tokens.set({ refreshToken });
-    await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
-    await until('the alarm is down', () => !alarms()?.includes('auth.locked-out'));
-  }, 40_000);
-
-  it('leave a blocked token alone, also after a restart', async () => {
-    place = await openWorkplace(7);
-    const { control } = place.sandbox;
-    await start();
-    await equal();
-    control.setFault({ kind: 'block', endpoint: 'order.all', times: 1 });
-    await until('the block is told', () => stateOf('orders.poll')?.state === 'blocked');
-    // What had left before the block may still arrive.
-    await systemClock.sleep(300);
-    const calls = control.calls().length;
-    await stop();
-    await start();
-    await systemClock.sleep(1_000);
-    expect(control.calls()).toHaveLength(calls);
-  }, 40_000);
-
-  it('are found although the webhook is silent, and the silence is told', async () => {
-    place = await openWorkplace(8);
-    const { control } = place.sandbox;
-    await start();
-    await until('the webhook is registered', () => control.webhook()?.active === true);
-    await until('two polls passed', () => control.calls('order.all').length >= 2);
-    for (let i = 0; i < 4; i++) {
+  it(
+    'go on after access tokens expired, each refresh token used once',
+    async () => {
+      place = await openWorkplace(5, { accessTokenLifetimeMs: 2_500 });
+      const { control } = place.sandbox;
+      await start();
+      await until('three refreshes were needed', () => control.calls('token.refresh').length >= 3, 20_000);
       control.createOrder({}, { hidden: true });
-      await systemClock.sleep(500);
-    }
-    await equal();
-    await until('the alarm is raised', () => alarms()?.includes('webhook.silent') ?? false);
-    control.createOrder();
-    await until('the alarm is down', () => !alarms()?.includes('webhook.silent'));
-  }, 40_000);
+      control.expireAccessTokens();
+      await equal();
+      expect(control.deadRefreshUses()).toEqual([]);
+      expect(control.violations()).toEqual([]);
+    },
+    limitMs(30_000),
+  );
+
+  it(
+    'stop when only a person can help, say so, and go on by themselves with new tokens',
+    async () => {
+      place = await openWorkplace(6, { accessTokenLifetimeMs: 2_500 });
+      const { control } = place.sandbox;
+      await start();
+      await until('the webhook is registered', () => control.webhook()?.active === true);
+      await equal();
+      control.revokeRefreshTokens();
+      await until('the lock-out is told', () => stateOf('orders.poll')?.state === 'locked-out');
+      expect(stateOf('auth')?.state).toBe('locked-out');
+      expect(alarms()).toContain('auth.locked-out');
+      const calls = control.calls().length;
+      const order = control.createOrder();
+      await control.settled();
+      expect(place.mirrorRows().map((row) => row.order_id)).toEqual([order.internalOrderId]);
+      await systemClock.sleep(1_500);
+      expect(control.calls()).toHaveLength(calls);
+      const { refreshToken } = place.sandbox.issueTokens();
+      await daemon?.parts.platform.tokens.set({ refreshToken });
+      await until('it healed by itself', () => stateOf('orders.poll')?.state === 'ok');
+      await until('the alarm is down', () => !alarms()?.includes('auth.locked-out'));
+    },
+    limitMs(40_000),
+  );
+
+  it(
+    'leave a blocked token alone, also after a restart',
+    async () => {
+      place = await openWorkplace(7);
+      const { control } = place.sandbox;
+      await start();
+      await equal();
+      control.setFault({ kind: 'block', endpoint: 'order.all', times: 1 });
+      await until('the block is told', () => stateOf('orders.poll')?.state === 'blocked');
+      // What had left before the block may still arrive.
+      await systemClock.sleep(300);
+      const calls = control.calls().length;
+      await stop();
+      await start();
+      await systemClock.sleep(1_000);
+      expect(control.calls()).toHaveLength(calls);
+    },
+    limitMs(40_000),
+  );
+
+  it(
+    'are found although the webhook is silent, and the silence is told',
+    async () => {
+      place = await openWorkplace(8);
+      const { control } = place.sandbox;
+      await start();
+      await until('the webhook is registered', () => control.webhook()?.active === true);
+      await until('two polls passed', () => control.calls('order.all').length >= 2);
+      for (let i = 0; i < 4; i++) {
+        control.createOrder({}, { hidden: true });
+        await systemClock.sleep(500);
+      }
+      await equal();
+      await until('the alarm is raised', () => alarms()?.includes('webhook.silent') ?? false);
+      control.createOrder();
+      await until('the alarm is down', () => !alarms()?.includes('webhook.silent'));
+    },
+    limitMs(40_000),
+  );
 });

@@ -4,6 +4,7 @@ import { systemClock } from '../../src/core/system-clock.ts';
 import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
 import type { HandedOver } from '../../src/outbox/change.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, SECRET, until, type Workplace } from '../support/workplace.ts';
 
 let place: Workplace;
@@ -80,57 +81,61 @@ describe('stock and price changes', () => {
     expect(place.sandbox.control.stockOf(1003, 'sub-1')).toBe(2);
   });
 
-  it('end equal after failing, dropped, garbled and refused calls', async () => {
-    await start();
-    await swept();
-    const { control } = place.sandbox;
-    const random = seededRandom(5);
-    const wanted = new Map<string, number>();
-    const targets = control
-      .products()
-      .flatMap(({ children }) => children)
-      .flatMap(({ sku, stocks, integrations }) =>
-        integrations
-          .filter(
-            ({ subsidiaryId, extId, productIdPosA }) =>
-              stocks.some((entry) => entry.subsidiaryId === subsidiaryId) &&
-              (extId ?? productIdPosA) !== null,
-          )
-          .map(({ subsidiaryId, extId, productIdPosA }) => ({
-            sku: Number(sku),
-            subsidiaryId,
-            externalId: String(extId ?? productIdPosA),
-          })),
+  it(
+    'end equal after failing, dropped, garbled and refused calls',
+    async () => {
+      await start();
+      await swept();
+      const { control } = place.sandbox;
+      const random = seededRandom(5);
+      const wanted = new Map<string, number>();
+      const targets = control
+        .products()
+        .flatMap(({ children }) => children)
+        .flatMap(({ sku, stocks, integrations }) =>
+          integrations
+            .filter(
+              ({ subsidiaryId, extId, productIdPosA }) =>
+                stocks.some((entry) => entry.subsidiaryId === subsidiaryId) &&
+                (extId ?? productIdPosA) !== null,
+            )
+            .map(({ subsidiaryId, extId, productIdPosA }) => ({
+              sku: Number(sku),
+              subsidiaryId,
+              externalId: String(extId ?? productIdPosA),
+            })),
+        );
+      expect(targets.length).toBeGreaterThan(50);
+      control.setFault({ kind: 'status', endpoint: 'product.stock.batch', times: 1 });
+      control.setFault({ kind: 'drop', endpoint: 'product.stock.batch', when: 'after', times: 1, skip: 1 });
+      control.setFault({ kind: 'html', endpoint: 'product.stock.batch', times: 1, skip: 2 });
+      control.setFault({ kind: 'truncated-json', endpoint: 'product.stock.batch', times: 1, skip: 3 });
+      for (let round = 0; round < 5; round++) {
+        const items = targets.map(({ sku, subsidiaryId, externalId }) => {
+          const qty = 1 + Math.floor(random.next() * 500);
+          wanted.set(`${sku}@${subsidiaryId}`, qty);
+          return stock(externalId, qty, { subsidiaryId });
+        });
+        await daemon.parts.outbox.take(items, 'cli');
+        await systemClock.sleep(100);
+      }
+      await until(
+        'all is sent',
+        () => {
+          const { pending, sending } = daemon.parts.outbox.counts();
+          return pending + sending === 0;
+        },
+        60_000,
       );
-    expect(targets.length).toBeGreaterThan(50);
-    control.setFault({ kind: 'status', endpoint: 'product.stock.batch', times: 1 });
-    control.setFault({ kind: 'drop', endpoint: 'product.stock.batch', when: 'after', times: 1, skip: 1 });
-    control.setFault({ kind: 'html', endpoint: 'product.stock.batch', times: 1, skip: 2 });
-    control.setFault({ kind: 'truncated-json', endpoint: 'product.stock.batch', times: 1, skip: 3 });
-    for (let round = 0; round < 5; round++) {
-      const items = targets.map(({ sku, subsidiaryId, externalId }) => {
-        const qty = 1 + Math.floor(random.next() * 500);
-        wanted.set(`${sku}@${subsidiaryId}`, qty);
-        return stock(externalId, qty, { subsidiaryId });
+      const different = [...wanted].filter(([key, qty]) => {
+        const [sku, subsidiaryId] = key.split('@');
+        return control.stockOf(Number(sku), subsidiaryId as string) !== qty;
       });
-      await daemon.parts.outbox.take(items, 'cli');
-      await systemClock.sleep(100);
-    }
-    await until(
-      'all is sent',
-      () => {
-        const { pending, sending } = daemon.parts.outbox.counts();
-        return pending + sending === 0;
-      },
-      60_000,
-    );
-    const different = [...wanted].filter(([key, qty]) => {
-      const [sku, subsidiaryId] = key.split('@');
-      return control.stockOf(Number(sku), subsidiaryId as string) !== qty;
-    });
-    expect(different).toEqual([]);
-    expect(control.violations()).toEqual([]);
-  }, 90_000);
+      expect(different).toEqual([]);
+      expect(control.violations()).toEqual([]);
+    },
+    limitMs(90_000),
+  );
 
   it('wait out a stop and a start', async () => {
     await start();

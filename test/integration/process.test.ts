@@ -4,6 +4,7 @@ import Database from 'better-sqlite3';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const SEED = Number(process.env.TILLSYNC_TEST_SEED ?? 7);
@@ -30,36 +31,40 @@ function lostOrders(): string[] {
 }
 
 describe('tillsync run', () => {
-  it(`loses nothing that it acknowledged, killed at any moment (seed ${SEED})`, async () => {
-    const { control } = place.sandbox;
-    const random = seededRandom(SEED);
-    const confirmed = () => control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length;
-    const first = await place.run();
-    await until('callbacks arrive', () => {
-      control.createOrder();
-      return confirmed() > 0;
-    });
-    await first.end('SIGKILL');
-    // A busy machine gets fewer callbacks through in the time of a round.
-    for (let round = 0; round < 6 || (confirmed() <= 20 && round < 40); round++) {
-      const daemon = await place.run();
-      const endMs = performance.now() + 100 + random.next() * 500;
-      while (performance.now() < endMs) {
-        const order = control.createOrder();
-        if (random.next() < 0.5) control.advanceOrder(order.internalOrderId);
-        await systemClock.sleep(random.next() * 10);
+  it(
+    `loses nothing that it acknowledged, killed at any moment (seed ${SEED})`,
+    async () => {
+      const { control } = place.sandbox;
+      const random = seededRandom(SEED);
+      const confirmed = () => control.deliveries().filter(({ outcome }) => outcome === 'confirmed').length;
+      const first = await place.run();
+      await until('callbacks arrive', () => {
+        control.createOrder();
+        return confirmed() > 0;
+      });
+      await first.end('SIGKILL');
+      // A busy machine gets fewer callbacks through in the time of a round.
+      for (let round = 0; round < 6 || (confirmed() <= 20 && round < 40); round++) {
+        const daemon = await place.run();
+        const endMs = performance.now() + 100 + random.next() * 500;
+        while (performance.now() < endMs) {
+          const order = control.createOrder();
+          if (random.next() < 0.5) control.advanceOrder(order.internalOrderId);
+          await systemClock.sleep(random.next() * 10);
+        }
+        await daemon.end('SIGKILL');
+        await control.settled();
+        expect(lostOrders()).toEqual([]);
       }
-      await daemon.end('SIGKILL');
-      await control.settled();
-      expect(lostOrders()).toEqual([]);
-    }
-    expect(confirmed()).toBeGreaterThan(20);
-    const last = await place.run();
-    await until('mirror and platform are equal', () => place.differences().length === 0);
-    expectRulesKept();
-    expect(await last.end('SIGTERM')).toBe(0);
-    expect(integrity()).toBe('ok');
-  }, 240_000);
+      expect(confirmed()).toBeGreaterThan(20);
+      const last = await place.run();
+      await until('mirror and platform are equal', () => place.differences().length === 0);
+      expectRulesKept();
+      expect(await last.end('SIGTERM')).toBe(0);
+      expect(integrity()).toBe('ok');
+    },
+    limitMs(240_000),
+  );
 
   it('is readable with plain SQL after it stopped, and its feed has no hole', async () => {
     const daemon = await place.run();
@@ -75,20 +80,24 @@ describe('tillsync run', () => {
     expect(seqs.length).toBeGreaterThanOrEqual(30);
   });
 
-  it('keeps the limits together with commands beside it, across restarts', async () => {
-    const first = await place.run();
-    const commands = Array.from({ length: 4 }, () => place.command('sync', 'orders', '--json'));
-    await systemClock.sleep(200);
-    await first.end('SIGTERM');
-    const second = await place.run();
-    const results = await Promise.all(commands);
-    for (const { code, stdout } of results) {
-      expect(code).toBe(0);
-      expect(JSON.parse(stdout)).toBeTypeOf('object');
-    }
-    await second.end('SIGKILL');
-    expectRulesKept();
-  }, 40_000);
+  it(
+    'keeps the limits together with commands beside it, across restarts',
+    async () => {
+      const first = await place.run();
+      const commands = Array.from({ length: 4 }, () => place.command('sync', 'orders', '--json'));
+      await systemClock.sleep(200);
+      await first.end('SIGTERM');
+      const second = await place.run();
+      const results = await Promise.all(commands);
+      for (const { code, stdout } of results) {
+        expect(code).toBe(0);
+        expect(JSON.parse(stdout)).toBeTypeOf('object');
+      }
+      await second.end('SIGKILL');
+      expectRulesKept();
+    },
+    limitMs(40_000),
+  );
 
   it('never shows a secret, in its log or to a reader of the mirror', async () => {
     const daemon = await place.run();

@@ -3,6 +3,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, rmSync } from
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, openWorkplace, until, type Workplace } from '../support/workplace.ts';
 
 const DAEMON = 61_011;
@@ -32,7 +33,7 @@ beforeAll(() => {
   built = mkdtempSync(path.join(tmpdir(), 'tillsync-old-sqlite-'));
   chmodSync(built, 0o755);
   for (const library of [...LIBRARIES, TOO_OLD]) build(library);
-}, 300_000);
+}, limitMs(300_000));
 afterAll(() => {
   if (built !== undefined) rmSync(built, { recursive: true, force: true });
 });

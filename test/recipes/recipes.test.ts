@@ -157,7 +157,16 @@ describe.each(LANGUAGES)('the recipes in $name', (language) => {
 
   tried('hand over by SQL, wait while the inbox is locked, and tell what became of it', async () => {
     const { control } = place.sandbox;
-    await until('the inbox is there', () => existsSync(inbox));
+    const isMade = () => {
+      if (!existsSync(inbox)) return false;
+      const db = new Database(inbox, { readonly: true });
+      try {
+        return db.prepare("SELECT 1 FROM sqlite_schema WHERE name = 'stock_changes'").get() !== undefined;
+      } finally {
+        db.close();
+      }
+    };
+    await until('the inbox is there', isMade);
     const holder = new Database(inbox, { fileMustExist: true });
     holder.exec('BEGIN EXCLUSIVE');
     const waiting = start(language.handOver, inbox, mirror, 'A-1001-1', '17.5', 'B1');

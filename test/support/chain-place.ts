@@ -5,6 +5,7 @@ import Database from 'better-sqlite3';
 import { freePort } from '../../src/demo/sandbox-platform.ts';
 import { type NatsServer, startNatsServer } from './nats-server.ts';
 import {
+  COMPILED,
   type CommandResult,
   type DaemonProcess,
   openWorkplace,
@@ -79,7 +80,7 @@ export class ChainPlace {
     const storage = path.join(this.directory, as);
     const configFile = path.join(this.directory, `${as}.toml`);
     mkdirSync(storage, { recursive: true });
-    const env = { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
+    const env = { ...COMPILED, PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: configFile };
     return { storage, configFile, env, invitation };
   }
 

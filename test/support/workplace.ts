@@ -17,6 +17,8 @@ export const ROOT = path.resolve(import.meta.dirname, '../..');
 export const NODE = path.join(ROOT, 'node_modules/.bin/node');
 export const MAIN = path.join(ROOT, 'src/cli/main.ts');
 export const SECRET = 'workplace-secret';
+/** With it a command of the checkout starts with a third of the processor time: its code is compiled once for all. */
+export const COMPILED = { NODE_COMPILE_CACHE: path.join(ROOT, 'node_modules/.cache/compiled') };
 
 /** The platform's rules in a hurry. */
 export const QUICK_LIMITS: PlatformLimits = {
@@ -85,6 +87,7 @@ export async function openWorkplace(
   writeFileSync(configFile, toml(config));
   const { refreshToken } = sandbox.issueTokens();
   const env = {
+    ...COMPILED,
     PATH: process.env.PATH ?? '',
     TILLSYNC_CONFIG: configFile,
     TILLSYNC_REFRESH_TOKEN: refreshToken,

@@ -1,5 +1,4 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
@@ -27,7 +26,6 @@ export async function openFaultPlace(options: FaultPlaceOptions = {}): Promise<W
     text = text.replace(found, instead);
   }
   writeFileSync(place.configFile, text);
-  place.env.NODE_COMPILE_CACHE = path.join(tmpdir(), 'tillsync-test-compile-cache');
   mkdirSync(place.storage);
   return place;
 }
