@@ -322,8 +322,8 @@ export class Reservations {
       this.#sql.run('UPDATE ledger_orders SET seq = ?, takes = ? WHERE order_id = ?', seq, takes, orderId);
     }
     if (order.linesSeq <= seq) {
-      // The platform may follow an edit, or a refund, in its own way: what it has by itself is not known after it.
-      this.#follow(orderId, seq, !known || takes === 0 || status === previousStatus);
+      // The platform may follow an edit, a refund, or its end, in its own way: what it has by itself is not known after it.
+      this.#follow(orderId, seq, !known || takes === 0 || !hadTaken || status === previousStatus);
       return;
     }
     // Its lines were edited by a newer event, with which they are taken in: only the status is this event's own.
@@ -412,12 +412,14 @@ export class Reservations {
       orderId,
     );
     for (const { externalId, name, quantity } of items) {
-      const qty = Number(quantity);
-      if (quantity === null || !Number.isFinite(qty) || qty <= 0) continue;
+      const sent = quantity === null ? 0 : Number(quantity);
+      const qty = Number.isFinite(sent) ? Math.max(0, sent) : 0;
       const line = JSON.stringify([store, externalId, externalId === null ? name : null]);
       const found = places[line] ?? this.#placesOf(store, externalId, name);
+      if (found.length > 0) places[line] = found;
+      // A line of 0 takes nothing, and is the same line when it is edited to more.
+      if (qty === 0) continue;
       if (found.length === 0) isUnplaced = 1;
-      else places[line] = found;
       for (const [sku, subsidiaryId] of found) {
         const key = stockTarget({ sku, subsidiaryId });
         // Sums of decimal fractions (weights) without the noise of binary ones.

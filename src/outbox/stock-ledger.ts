@@ -82,8 +82,8 @@ const UNKNOWN_MAX = 500;
 const isOlderThanCount = (name: string) => `coalesce(${name}.refused_since, ${name}.version) < coalesce(
   (SELECT counted_version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId), 0)`;
 const HANDED_VERSION = `SELECT max(version) FROM (
-  SELECT max(counted_version, dropped_version) AS version FROM stock_counts
-    WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  SELECT counted_version AS version FROM stock_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
+  UNION ALL SELECT version FROM given_up_counts WHERE sku = @sku AND subsidiary_id = @subsidiaryId
   UNION ALL SELECT version FROM outbox INDEXED BY outbox_waiting
     WHERE kind = 'stock' AND target = @target AND state = 'pending' AND held_guard IS NULL
   UNION ALL SELECT version FROM outbox INDEXED BY outbox_held
@@ -215,9 +215,10 @@ export class StockLedger {
       'UPDATE stock_counts SET refused_version = counted_version, dirty = 0 WHERE change_id = ? AND call_id IS NULL';
     this.#sql.run(text, changeId);
     this.#sql.run(
-      `UPDATE stock_counts SET dropped_version = max(dropped_version,
-         (SELECT version FROM outbox WHERE change_id = @changeId))
-       WHERE (sku, subsidiary_id) IN (SELECT sku, subsidiary_id FROM outbox WHERE change_id = @changeId AND kind = 'stock')`,
+      `INSERT INTO given_up_counts (sku, subsidiary_id, version)
+       SELECT sku, subsidiary_id, version FROM outbox
+         WHERE change_id = @changeId AND kind = 'stock' AND sku IS NOT NULL AND subsidiary_id IS NOT NULL
+       ON CONFLICT DO UPDATE SET version = max(version, excluded.version)`,
       { changeId },
     );
   }

@@ -25,6 +25,8 @@ export interface MirrorStoresOptions {
   skewMs?: (() => number | undefined) | undefined;
   /** The safety stock of the configuration; undefined: it stays as it is. */
   safety?: readonly SafetyRule[] | undefined;
+  /** For how long an edit that the POS does not acknowledge is kept back from its counts. */
+  editHoldMs?: number | undefined;
   /** What holds a change whose product is found late; undefined: nothing. */
   guards?: GuardSettings | undefined;
 }
@@ -56,6 +58,7 @@ export class Stores {
       clock,
       skewMs,
       safety,
+      editHoldMs,
       guards = GUARDS_OFF,
     }: Omit<MirrorStoresOptions, 'mirror'>,
   ) {
@@ -64,7 +67,16 @@ export class Stores {
     this.#branches = branches;
     this.lookup = new MirrorCatalog({ db, branches });
     const directory = branchDirectory(branches, areApart);
-    const options = { db, clock, catalog: this.lookup, branches: directory, ownName, skewMs, safety };
+    const options = {
+      db,
+      clock,
+      catalog: this.lookup,
+      branches: directory,
+      ownName,
+      skewMs,
+      safety,
+      editHoldMs,
+    };
     this.safety = new SafetyStock(db, ownName === undefined);
     this.ledger = new StockLedger(db);
     this.reservations = new Reservations(options);

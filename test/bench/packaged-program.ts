@@ -35,12 +35,15 @@ export async function packagedProgram(directory: string): Promise<Program> {
 /** A Node process of which the output is read. */
 export type Child = ChildProcess & { stdout: Readable };
 
+/** What a program inherits here: without settings of the test runner (TILLSYNC_SEED), which no configuration has. */
+export function inherited(): NodeJS.ProcessEnv {
+  return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_')));
+}
+
 export function startNode(args: string[], environment: Record<string, string> = {}): Child {
-  // Its own settings alone: a setting of the test runner (TILLSYNC_SEED) is no key of the configuration.
-  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('TILLSYNC_'));
   return spawn(process.execPath, args, {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...Object.fromEntries(inherited), ...environment },
+    env: { ...inherited(), ...environment },
   });
 }
 

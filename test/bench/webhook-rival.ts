@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { has, onCore } from './http-load.ts';
+import { inherited } from './packaged-program.ts';
 import type { Candidate, Missing } from './receiver-candidates.ts';
 import { freePort, SECRET, type ServerProcess, untilListening } from './server-process.ts';
 
@@ -43,7 +44,7 @@ async function start(directory: string): Promise<ServerProcess> {
   const port = await freePort();
   const args = ['-ip', '127.0.0.1', '-port', String(port), '-hooks', hooks];
   const child = spawn(...onCore(0, 'webhook', args), {
-    env: { ...process.env, DATABASE: databaseIn(directory) },
+    env: { ...inherited(), DATABASE: databaseIn(directory) },
     stdio: ['ignore', 'ignore', 'inherit'],
   });
   const exit = once(child, 'exit');

@@ -62,10 +62,15 @@ export function product(id: string, name: string, shelves: Shelf[], extra: objec
 }
 
 /** Everything of the outgoing direction on one mirror. */
-export function outgoing(db = tempMirror(), branches: readonly Branch[] = BRANCHES, guards = GUARDS_OFF) {
+export function outgoing(
+  db = tempMirror(),
+  branches: readonly Branch[] = BRANCHES,
+  guards = GUARDS_OFF,
+  { editHoldMs }: { editHoldMs?: number } = {},
+) {
   const clock = new FakeClock();
   const skew = { ms: 0 };
-  const open = () => new Stores(db, { branches, clock, guards, skewMs: () => skew.ms });
+  const open = () => new Stores(db, { branches, clock, guards, editHoldMs, skewMs: () => skew.ms });
   const { lookup: catalog, catalog: store, intake } = open();
   const resolve = (change: Change, alreadyRead = false) => intake.resolve(change, alreadyRead);
 

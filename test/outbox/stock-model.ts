@@ -50,7 +50,8 @@ export class StockModel {
   readonly steps: string[] = [];
   readonly #random: Random;
   readonly #skipUnchanged: boolean;
-  readonly #out = outgoing();
+  // A walk may take longer than an edit is kept back for; what happens then is tried by itself.
+  readonly #out = outgoing(undefined, undefined, undefined, { editHoldMs: 86_400_000 });
   readonly #platform = [40, 40];
   readonly #words: (Word | null)[] = [null, null];
   /** What was refused is not insisted on, but a newer word is no part of it. */

@@ -316,7 +316,7 @@ CREATE TABLE stock_counts (
   -- How often it was sent again without a clear answer.
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
-  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0, dropped_version INTEGER NOT NULL DEFAULT 0,
+  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -673,6 +673,13 @@ CREATE TABLE incomplete_orders (
   quarantine_id INTEGER
 ) WITHOUT ROWID;
 
+CREATE TABLE given_up_counts (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  version INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -705,6 +712,7 @@ INSERT INTO schema_migrations (number, name) VALUES (29, '0029-stock-steps');
 INSERT INTO schema_migrations (number, name) VALUES (30, '0030-incomplete-orders');
 INSERT INTO schema_migrations (number, name) VALUES (31, '0031-lines-seq');
 INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
+INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

@@ -8,6 +8,7 @@ import {
   BARE_SERVER,
   CHECKOUT,
   type Child,
+  inherited,
   outputOf,
   type Program,
   packagedProgram,
@@ -169,7 +170,7 @@ function startPrepared({ program, config }: Prepared): Child {
   const [command, words] = onCore(0, process.execPath, args);
   return spawn(command, words, {
     stdio: ['ignore', 'pipe', 'inherit'],
-    env: { ...process.env, ...program.environment },
+    env: { ...inherited(), ...program.environment },
   }) as Child;
 }
 
