@@ -323,7 +323,8 @@ export class Reservations {
     }
     if (order.linesSeq <= seq) {
       // The platform may follow an edit, a refund, or its end, in its own way: what it has by itself is not known after it.
-      this.#follow(orderId, seq, !known || takes === 0 || !hadTaken || status === previousStatus);
+      const isEdit = status === previousStatus || order.linesSeq === seq;
+      this.#follow(orderId, seq, isEdit || !known || takes === 0 || !hadTaken);
       return;
     }
     // Its lines were edited by a newer event, with which they are taken in: only the status is this event's own.

@@ -293,7 +293,12 @@ export class StockModel {
     const [first] = moves;
     const isOlder = first !== undefined && this.#below(3) === 0;
     const asOf = isOlder ? first.seq + this.#below(this.#seq() - first.seq + 1) : this.#seq();
-    for (const move of moves) if (move.seq <= asOf) move.booked ??= this.#handed[move.item] ?? 0;
+    const known = moves.filter((move) => move.seq <= asOf);
+    const takesOf = (wanted: number) =>
+      known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
+    // Of an order that is in the other store then, that store's POS says it.
+    const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(booked.heard);
+    if (isHere) for (const move of known) move.booked ??= this.#handed[move.item] ?? 0;
     this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http');
     this.#waiting.clear();
     this.steps.push(`book ${id} as of ${asOf}`);
