@@ -1,6 +1,7 @@
 import { spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
-import { type AddressInfo, connect, createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { onCore } from './http-load.ts';
@@ -33,14 +34,23 @@ export async function startServer(
   };
 }
 
-/** A port of the loopback that nobody listens on. */
+/** Below those that the system gives to outgoing connections: one of them would take a port while its server is down. */
+const PORTS = { from: 20_000, to: 32_767 };
+
+/** A port of the loopback that nobody listens on, and that stays free while its server is restarted. */
 export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
+  for (;;) {
+    const port = randomInt(PORTS.from, PORTS.to);
+    const server = createServer().listen(port, '127.0.0.1');
+    try {
+      await once(server, 'listening');
+    } catch {
+      continue;
+    }
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
 
 const START_MS = 10_000;

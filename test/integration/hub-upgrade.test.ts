@@ -173,7 +173,8 @@ describe.skipIf(!hasNatsServer)('a chain of an older tillsync', () => {
       const taken = await old.request('up.B2.changes', changes, { timeout: 5_000 });
       expect(JSON.parse(taken.string())).toMatchObject({ upTo: 1 });
       expect(chain.server.pid).toBe(pid);
-      expect(chain.server.log()).not.toMatch(/\[ERR\]/);
+      // A client that has not said its key yet when the server reads its file once more is sent away; it comes again.
+      expect(chain.server.log()).not.toMatch(/\[ERR\](?!.* Nkey "")/);
       expect(alarm()).toBeUndefined();
     },
     limitMs(120_000),
