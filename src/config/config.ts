@@ -146,7 +146,7 @@ function jsonValue(text: unknown): unknown[] {
 
 /** Of the tables of a list. */
 const KEYS_WITHIN: Readonly<Record<string, readonly string[]>> = {
-  branches: ['subsidiary_id', 'external_id', 'safety', 'may_price'],
+  branches: ['subsidiary_id', 'external_id', 'safety', 'may_price', 'watched'],
   hooks: HOOK_KEYS,
 };
 

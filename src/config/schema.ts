@@ -167,7 +167,7 @@ export const FILE = z.object({
   branches: key(
     value.branches,
     [],
-    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them. For a branch with a tillsync of its own, may_price = true lets it change prices, names and visibility.",
+    "The branches, one table each with the platform's internal id, your own id of it, or both. The platform's API cannot list them. For a branch with a tillsync of its own, may_price = true lets it change prices, names and visibility, and watched = false keeps it out of the hub's health.",
     { example: [{ subsidiary_id: 'sub-1', external_id: 'B1' }], isAsked: true },
   ),
   hub: section(

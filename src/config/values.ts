@@ -244,8 +244,9 @@ const branch = z
       external_id: id.optional(),
       safety: safety.optional(),
       may_price: z.boolean({ error: 'true or false' }).optional(),
+      watched: z.boolean({ error: 'true or false' }).optional(),
     },
-    { error: () => 'a table with subsidiary_id, external_id or both, safety and may_price' },
+    { error: () => 'a table with subsidiary_id, external_id or both, safety, may_price and watched' },
   )
   .refine((value) => value.subsidiary_id !== undefined || value.external_id !== undefined, {
     error: 'a branch with subsidiary_id, external_id or both',
@@ -259,16 +260,19 @@ const branch = z
       external_id,
       safety,
       may_price,
+      watched,
     }): {
       subsidiaryId?: string;
       externalId?: string;
       safety?: number;
       mayPrice?: boolean;
+      watched?: boolean;
     } => ({
       ...(subsidiary_id !== undefined && { subsidiaryId: subsidiary_id }),
       ...(external_id !== undefined && { externalId: external_id }),
       ...(safety !== undefined && { safety }),
       ...(may_price !== undefined && { mayPrice: may_price }),
+      ...(watched !== undefined && { watched }),
     }),
   );
 

@@ -34,6 +34,7 @@ export type AlarmKey =
   | 'hub.certificate'
   | 'hub.server'
   | 'hub.misuse'
+  | 'hub.branches'
   | 'outbox.rejected'
   | 'outbox.held'
   | 'outbox.full'

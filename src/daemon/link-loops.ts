@@ -30,7 +30,12 @@ const SERVER_AGAIN_AFTER_MS = 5_000;
 export function feedBranches(config: Config): FeedBranch[] {
   return configuredBranches(config).map((branch, i) => {
     const { [i]: own = {} } = config.branches;
-    return { ...branch, name: branchName(own), mayPrice: own.mayPrice ?? false };
+    return {
+      ...branch,
+      name: branchName(own),
+      mayPrice: own.mayPrice ?? false,
+      isWatched: own.watched ?? true,
+    };
   });
 }
 
@@ -51,6 +56,7 @@ const OF_A_HUB: readonly AlarmKey[] = [
   'hub.certificate',
   'hub.server',
   'hub.misuse',
+  'hub.branches',
 ];
 
 const OF_THE_PLATFORM: readonly AlarmKey[] = [

@@ -157,6 +157,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     remedy:
       'Write it once more: {tillsync} hub server-config; then start the server with it: sudo systemctl restart tillsync-nats',
   },
+  'hub.branches': {
+    level: 'amber',
+    message: 'Something is wrong at branches.',
+    remedy: 'To see all of them, the worst first, run: {tillsync} branch list',
+  },
   'hub.link': {
     level: 'amber',
     message:

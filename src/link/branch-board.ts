@@ -48,10 +48,12 @@ export type BranchStatus = z.output<typeof branchStatus>;
 const ABSENT_AFTER_MS = 90_000;
 /** Less is on its way, or was taken since it told. */
 export const BEHIND_AFTER_MS = 120_000;
-/** After so long somebody is needed: orders do not reach the branch. */
-const LOST_AFTER_MS = 600_000;
+/** Younger than this when the branch told of itself, an entry was still on its way. */
+const ON_ITS_WAY_MS = 5_000;
+/** After so long somebody is needed: orders do not reach the branch, or its changes do not reach the hub. */
+export const LOST_AFTER_MS = 600_000;
 
-type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command'> & {
+export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command'> & {
   commandAt?: 'branch';
 };
 
@@ -108,22 +110,31 @@ function sentence(code: FindingCode): string {
 
 const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);
 
-/** The branches of the configuration, those first that need somebody most. */
-export function branchBoard(
+/** What the hub knows of a branch, and all that is wrong with it, the worst first. */
+export interface ExaminedBranch {
+  found: Omit<BranchStatus, keyof Cause>;
+  causes: Cause[];
+}
+
+/** Examines the branches of the configuration, in its order. */
+export function examineBranches(
   db: Database.Database,
   names: readonly string[],
   invited: readonly InvitedBranch[],
   nowMs: number,
-): BranchStatus[] {
+): ExaminedBranch[] {
   const known = new Map(invited.map((each) => [each.branch, each]));
   const held = heldChanges(db);
-  const board = names.map((branch) => {
+  return names.map((branch) => {
     const row = known.get(branch);
     const { expiresAt = null, joinedAt = null, seenAt = null, report = null } = row ?? {};
     const found = {
-      ...{ branch, joinedAt, expiresAt, seenAt },
+      branch,
+      joinedAt,
+      expiresAt,
+      seenAt,
       status: row === undefined ? 'not-invited' : expiresAt === null ? 'joined' : 'invited',
-      ...behindOf(db, branch, report?.mark),
+      ...behindOf(db, branch, row, nowMs),
       waiting: report?.waiting ?? null,
       oldestWaitingAt: report?.oldestWaitingAt ?? null,
       rejected: report?.rejected ?? 0,
@@ -131,13 +142,24 @@ export function branchBoard(
       quarantined: report?.quarantined ?? 0,
       version: report?.version ?? null,
     } as const;
-    const [worst = { level: 'green', reason: null, message: '', command: null }] = causes(
-      found,
-      report,
-      nowMs,
-    );
-    return { commandAt: 'hub' as const, ...found, ...worst };
+    return { found, causes: causes(found, report, nowMs) };
   });
+}
+
+const WELL: Cause = { level: 'green', reason: null, message: '', command: null };
+
+/** The branches of the configuration, those first that need somebody most. */
+export function branchBoard(
+  db: Database.Database,
+  names: readonly string[],
+  invited: readonly InvitedBranch[],
+  nowMs: number,
+): BranchStatus[] {
+  const board = examineBranches(db, names, invited, nowMs).map(({ found, causes: [worst = WELL] }) => ({
+    commandAt: 'hub' as const,
+    ...found,
+    ...worst,
+  }));
   return board.sort(
     (a, b) =>
       rank(a.level) - rank(b.level) ||
@@ -154,19 +176,24 @@ export function newestNumber(db: Database.Database, branch: string): number {
   return sqlOf(db).value<number>('SELECT last_n FROM feed_branches WHERE branch = ?', branch) ?? 0;
 }
 
-/** What a branch whose mirror has the feed up to `mark` lacks. */
+/** What the mirror of a branch lacks. A connected branch has what was written since it last told of itself, as far as the hub knows. */
 function behindOf(
   db: Database.Database,
   branch: string,
-  mark: number | undefined,
+  known: InvitedBranch | undefined,
+  nowMs: number,
 ): Pick<BranchStatus, 'behind' | 'behindSince'> {
+  const mark = known?.report?.mark;
   if (mark === undefined) return { behind: null, behindSince: null };
   const first = 'SELECT written_at FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT 1';
   const behind = Math.max(0, newestNumber(db, branch) - mark);
-  return {
-    behind,
-    behindSince: behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null),
-  };
+  const since = behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null);
+  const seenMs = Date.parse(known?.seenAt ?? '');
+  const isConnected = nowMs - seenMs < ABSENT_AFTER_MS;
+  if (isConnected && since !== null && Date.parse(since) > seenMs - ON_ITS_WAY_MS) {
+    return { behind: 0, behindSince: null };
+  }
+  return { behind, behindSince: since };
 }
 
 function heldChanges(db: Database.Database): ReadonlyMap<string, number> {

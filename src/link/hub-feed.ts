@@ -19,6 +19,8 @@ import type { Result, UpItem } from './link.ts';
 export interface FeedBranch extends Branch {
   name: string;
   mayPrice: boolean;
+  /** Whether the hub's own health speaks of it; left out: it does. */
+  isWatched?: boolean;
 }
 
 const DAY_MS = 86_400_000;

@@ -8,6 +8,8 @@ import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';
+import { examineBranches } from './branch-board.ts';
+import { branchesAlarm } from './branches-alarm.ts';
 import { addPage, CatalogRoom, composed, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
@@ -87,6 +89,7 @@ export class Hub {
   readonly #room = new CatalogRoom();
   /** Of each branch the process that is heard. */
   readonly #heard: Map<string, string>;
+  #connectedAtMs = 0;
 
   constructor(options: HubOptions) {
     this.#options = options;
@@ -117,6 +120,7 @@ export class Hub {
   /** Works until something fails. */
   async #connected(signal: AbortSignal, beat: () => void): Promise<void> {
     const { link, rows, clock } = this.#options;
+    this.#connectedAtMs = clock.nowMs();
     let checkMs = Number.NEGATIVE_INFINITY;
     let pruneMs = clock.monotonicMs() + PRUNE_EVERY_MS;
     while (!signal.aborted) {
@@ -152,6 +156,7 @@ export class Hub {
       log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
     }
     this.#tellMisuse();
+    this.#tellBranches();
     const { orders, stores } = mirror.read(unassigned);
     if (orders === 0) mirror.alarms.lower('hub.unassigned');
     else {
@@ -165,6 +170,20 @@ export class Hub {
     const found = this.#misuse.sentences();
     if (found.length === 0) alarms.lower('hub.misuse');
     else alarms.raise('hub.misuse', found.slice(0, NAMED_MAX).join(' '));
+  }
+
+  #tellBranches(): void {
+    const { mirror, branches, rows, clock } = this.#options;
+    const watched = branches.filter(({ isWatched }) => isWatched !== false).map(({ name }) => name);
+    const nowMs = clock.nowMs();
+    const alarm = branchesAlarm({
+      branches: mirror.read((db) => examineBranches(db, watched, rows.branches(), nowMs)),
+      areOrdersStale: mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
+      connectedAtMs: this.#connectedAtMs,
+      nowMs,
+    });
+    if (alarm === null) mirror.alarms.lower('hub.branches');
+    else mirror.alarms.raise('hub.branches', alarm.message, alarm.level);
   }
 
   #tellUnapplied(): void {

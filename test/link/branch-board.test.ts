@@ -53,6 +53,18 @@ describe('the board of branches', () => {
     expect(of(chain, 'B1')).toMatchObject({ level: 'green', behind: 0, behindSince: null });
   });
 
+  it('is not behind by what was written since the branch told of itself', async () => {
+    const chain = await openChain();
+    const { clock, hub, branches } = chain;
+    await chain.settle();
+    await clock.advance(MINUTE_MS);
+    await hub.order(1, 'B1');
+    expect(of(chain, 'B1')).toMatchObject({ level: 'green', behind: 0, behindSince: null });
+    await clock.advance(MINUTE_MS / 2);
+    await branches[0].follower.hello();
+    expect(of(chain, 'B1')).toMatchObject({ level: 'green', behind: 1 });
+  });
+
   it('tells of a branch that is there and takes nothing', async () => {
     const chain = await openChain();
     const { clock, hub, branches } = chain;

@@ -150,6 +150,7 @@ const FINDINGS_OF = {
   hooks: ['hooks.lagging'],
   quarantine: ['quarantine'],
   hub: ['hub.link', 'hub.server', 'hub.misuse', 'hub.unassigned', 'hub.unapplied'],
+  'hub.branches': ['hub.branches'],
   'hub.certificate': ['hub.certificate'],
   'platform.limits': ['platform.blocked', 'platform.forbidden'],
   'webhook.registered': ['webhook.mismatch'],

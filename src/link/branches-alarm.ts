@@ -1,0 +1,57 @@
+import type { FindingLevel } from '../core/alarm.ts';
+import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-board.ts';
+
+/* What the hub's own health says of its branches: it is as bad as the worst of them, and one alarm. */
+
+const SILENT_AFTER_MS = 300_000;
+const NAMED_MAX = 5;
+/** Alarms of the hub itself say the same already: `outbox.held`, `hub.unapplied`. */
+const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
+
+export interface BranchesAlarmFacts {
+  branches: readonly ExaminedBranch[];
+  /** Whether the hub itself has no news of orders: then its branches have none either. */
+  areOrdersStale: boolean;
+  /** When the hub reached the server; before that no branch could be heard. */
+  connectedAtMs: number;
+  nowMs: number;
+}
+
+interface Trouble {
+  branch: string;
+  level: FindingLevel;
+  message: string;
+}
+
+/** Returns null where all is well. */
+export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'> | null {
+  const troubles = facts.branches.flatMap((branch) => troubleOf(branch, facts) ?? []);
+  // [amber B1, red B2, amber B3] → [red B2, amber B1, amber B3]
+  const isRed = ({ level }: Trouble) => level === 'red';
+  const worstFirst = [...troubles.filter(isRed), ...troubles.filter((each) => !isRed(each))];
+  const [worst] = worstFirst;
+  if (worst === undefined) return null;
+  const named = worstFirst.slice(0, NAMED_MAX).map(({ branch, message }) => `${branch}: ${message}`);
+  if (worstFirst.length > NAMED_MAX) named.push(`+${worstFirst.length - NAMED_MAX}`);
+  return { level: worst.level, message: named.join(' ') };
+}
+
+function troubleOf({ found, causes }: ExaminedBranch, facts: BranchesAlarmFacts): Trouble | null {
+  const { branch, joinedAt, seenAt, oldestWaitingAt } = found;
+  if (joinedAt === null) return null;
+  const { connectedAtMs, nowMs } = facts;
+  const seenMs = seenAt === null ? 0 : Date.parse(seenAt);
+  // After an outage of the server each branch has as long again to be heard.
+  const isSilent = nowMs - Math.max(seenMs, connectedAtMs) >= SILENT_AFTER_MS;
+  if (seenMs < connectedAtMs && !isSilent) return null;
+  const [worst] = causes.filter(({ reason }) => {
+    if (reason === 'absent') return isSilent;
+    return !TOLD_BY_HUB.has(reason) && !(reason === 'orders.stale' && facts.areOrdersStale);
+  });
+  if (worst?.level === 'red') return { branch, level: 'red', message: worst.message };
+  if (oldestWaitingAt !== null && nowMs - Date.parse(oldestWaitingAt) >= LOST_AFTER_MS) {
+    const message = [worst?.message, 'Its changes wait there for the hub.'].filter(Boolean).join(' ');
+    return { branch, level: 'red', message };
+  }
+  return worst ? { branch, level: 'amber', message: worst.message } : null;
+}
