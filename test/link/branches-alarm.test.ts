@@ -1,4 +1,6 @@
 import { expect, it } from 'vitest';
+import { readConfig } from '../../src/config/config.ts';
+import { feedBranches } from '../../src/daemon/link-loops.ts';
 import type { Cause, ExaminedBranch } from '../../src/link/branch-board.ts';
 import { branchesAlarm } from '../../src/link/branches-alarm.ts';
 import { type Chain, openChain } from './chain-rig.ts';
@@ -104,4 +106,27 @@ it('hub.branches: says nothing that the hub says by itself, nor of branches that
   const silent = examined('B3', [cause('red', 'absent', 'Silent.')], { seenAt: at(30 * MINUTE_MS) });
   expect(told([silent], { connectedAtMs: NOW_MS - 4 * MINUTE_MS })).toBeNull();
   expect(told([silent], { connectedAtMs: NOW_MS - 5 * MINUTE_MS })).toMatchObject({ level: 'red' });
+});
+
+it('hub.branches: watched = false of a branch takes it out', () => {
+  const read = readConfig({
+    file: 'hub.toml',
+    env: {},
+    text: `[platform]
+      base_url = "http://platform.test"
+      [storage]
+      directory = "/tmp/hub"
+      [[branches]]
+      subsidiary_id = "sub-1"
+      external_id = "B1"
+      watched = false
+      [[branches]]
+      external_id = "B2"`,
+  });
+  if ('faults' in read) throw new Error(JSON.stringify(read.faults));
+  const watched = feedBranches(read.config).map(({ name, isWatched }) => [name, isWatched]);
+  expect(watched).toEqual([
+    ['B1', false],
+    ['B2', true],
+  ]);
 });

@@ -255,7 +255,7 @@ class Examination {
         return certificateOutcome(publicUrl, place, await ownServer(parts), clock.nowMs());
       }),
       'hub.branches': this.#withParts(({ state, mirror }) => {
-        const names = config.branches.map(branchName);
+        const names = config.branches.filter(({ watched }) => watched !== false).map(branchName);
         const invited = state.hub.branches();
         return branchesOutcome(mirror.read((db) => branchBoard(db, names, invited, clock.nowMs())));
       }),

@@ -87,6 +87,9 @@ export function certificateOutcome(
 ): Outcome {
   if (tls === null) {
     if (publicUrl === '') return skipped('hub.public_url is empty: only branches on this machine can join.');
+    // In clear text an address is always one of this machine.
+    if (/^nats:/i.test(publicUrl))
+      return skipped('At hub.public_url only branches on this machine can join.');
     return failed(
       'The server has no certificate, so no branch on another machine can join.',
       'Hand it one with: {tillsync} hub server-config --tls-cert FILE --tls-key FILE',
