@@ -52,9 +52,11 @@ export function outgoingLoops(
       },
       signal,
     );
+    outbox.afterInbox(() => loop.takeInFirst());
     try {
       await loop.run(signal);
     } finally {
+      outbox.afterInbox(async () => false);
       await loop.close();
     }
   };

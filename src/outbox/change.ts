@@ -89,9 +89,9 @@ export type Change = { kind: 'stock'; change: StockChange } | { kind: 'product';
 /**
  * What was handed over by any way in: a change, or an item that could not be read; with its `value` where nobody is
  * there to be told. `reference` is what its giver knows it by; `asOfSeq`: the newest order event that a quantity contains,
- * where that is not the newest of all.
+ * where that is not the newest of all; `handedAt`: when it was handed over, where that was before it is taken in.
  */
-export type HandedOver = { reference?: string | null; asOfSeq?: number } & (
+export type HandedOver = { reference?: string | null; asOfSeq?: number; handedAt?: string | null } & (
   | Change
   | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
 );

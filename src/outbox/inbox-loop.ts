@@ -1,7 +1,7 @@
 import type { AlarmKey, Alarms } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, isoUtc } from '../core/time.ts';
 import type { GuardSettings } from './guard-rails.ts';
 import { COUNTED_MAX, type InboxPlace, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
@@ -10,6 +10,8 @@ import type { MirrorStores } from './stores.ts';
 const ROWS_AT_ONCE = 1_000;
 const LOOK_EVERY_MS = 500;
 const FAILED_REST_MS = 5_000;
+/** What comes by another way waits no longer than this for what lies in the inbox. */
+const FIRST_MAX_MS = 1_000;
 /** A POS that stores a delivery may need a moment; one that holds its lock for longer has forgotten it. */
 const LOCKED_MAX_MS = 30_000;
 
@@ -55,6 +57,8 @@ export class InboxLoop {
   /** What the alarms say; undefined: not known. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
+  /** The look that is under way: two at once would take a row in twice. */
+  #looking: Promise<unknown> = Promise.resolve();
 
   constructor(options: InboxLoopOptions, signal?: AbortSignal) {
     const { path, group, log } = options;
@@ -108,9 +112,40 @@ export class InboxLoop {
     }
   }
 
+  /**
+   * Takes in what lies in the inbox before something comes by another way, so that the last value handed over wins:
+   * 40 by SQL and then 10 by HTTP is 10. False where something may be left: what is locked, broken, full or takes too
+   * long is the loop's.
+   */
+  async takeInFirst(): Promise<boolean> {
+    const { clock } = this.#options;
+    const over = new AbortController();
+    const endMs = clock.monotonicMs() + FIRST_MAX_MS;
+    const all = async () => {
+      for (;;) {
+        const taken = await this.takeIn();
+        this.#report(taken);
+        if (taken.full !== null || clock.monotonicMs() >= endMs) return false;
+        if (!taken.more) return true;
+      }
+    };
+    // The loop looks again soon and tells what is wrong.
+    const tooLong = clock.sleep(FIRST_MAX_MS, over.signal).then(() => false);
+    const isEmpty = await Promise.race([all().catch(() => false), tooLong]);
+    over.abort();
+    return isEmpty;
+  }
+
   /** Copies what a POS has inserted, durably and each row once, then empties it. */
-  async takeIn(): Promise<InboxTaken> {
-    const { stores, guards, holdBack, onWaiting, log } = this.#options;
+  takeIn(): Promise<InboxTaken> {
+    const taken = this.#looking.then(() => this.#takeIn());
+    this.#looking = taken.catch(() => undefined);
+    return taken;
+  }
+
+  async #takeIn(): Promise<InboxTaken> {
+    const { stores, guards, holdBack, onWaiting, clock, log } = this.#options;
+    const lookedAt = isoUtc(clock.nowMs());
     const { batch, waiting, keptFiles } = await this.#inbox.ask({ do: 'look', limit: ROWS_AT_ONCE });
     onWaiting(waiting);
     const rows = [...batch.changes, ...batch.acks];
@@ -118,6 +153,9 @@ export class InboxLoop {
       // What a process that died had deleted there and not forgotten here.
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
       this.#isTidy = true;
+      if (stores.read(({ intake }) => intake.mayComeLate(lookedAt))) {
+        await stores.write(({ intake }) => intake.inboxWasEmpty(lookedAt));
+      }
       const trouble = this.#troubleOf(keptFiles);
       return { taken: 0, rejected: 0, acknowledged: 0, unheard: [], more: false, trouble, full: null };
     }

@@ -35,6 +35,8 @@ export interface InboxRow {
 export interface InboxChange extends InboxRow {
   kind: ChangeKind;
   reference: string | null;
+  /** When it was inserted (ISO 8601, UTC, milliseconds); null: the row does not say it so. */
+  handedAt: string | null;
   value: Record<string, unknown>;
 }
 
@@ -249,7 +251,9 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
       .safeIntegers(),
     row: db
       .prepare<[bigint], Values>(
-        `SELECT ${columns.join(', ')}, change_key, hex(change_key) AS key_hex FROM ${table} WHERE id = ?`,
+        `SELECT ${columns.join(', ')}, change_key, hex(change_key) AS key_hex,
+           CASE WHEN typeof(inserted_at) = 'text' AND inserted_at GLOB '????-??-??T??:??:??.???Z' THEN inserted_at END AS handed_at
+         FROM ${table} WHERE id = ?`,
       )
       .safeIntegers(),
     value(column) {
@@ -283,14 +287,18 @@ function prefixOf(table: InboxTable): 'stock' | 'product' | 'ack' {
   return table === 'stock_changes' ? 'stock' : 'product';
 }
 
-function changeOf(kind: ChangeKind, row: InboxRow, { reference, ...values }: Values): InboxChange {
+function changeOf(
+  kind: ChangeKind,
+  row: InboxRow,
+  { reference, handed_at: handedAt, ...values }: Values,
+): InboxChange {
   const value: Record<string, unknown> = {};
   for (const [column, content] of Object.entries(values)) {
     if (content === null) continue;
     value[WIRE_NAMES[column] ?? column] = wireValue(column, content);
   }
   const said = reference === null || reference === undefined ? null : String(reference);
-  return { ...row, kind, reference: said, value };
+  return { ...row, kind, reference: said, handedAt: typeof handedAt === 'string' ? handedAt : null, value };
 }
 
 /** The key as it is told and noted: a text as it is, other bytes in hexadecimal digits. */

@@ -29,7 +29,7 @@ import {
 } from './guard-rails.ts';
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { MirrorValues } from './mirror-values.ts';
-import { type NewChange, OutboxQueue } from './queue.ts';
+import { type NewChange, OutboxQueue, type Versions } from './queue.ts';
 import { type AckResult, Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
@@ -64,6 +64,11 @@ export interface AcceptOptions {
   asOfSeq?: number;
   /** Whose turn changes go by that name no branch. */
   branch?: string | undefined;
+  /**
+   * When it was handed over (ISO 8601, UTC), where nobody knows whether the inbox holds rows that were inserted earlier:
+   * these come under it when they are taken in.
+   */
+  beforeInbox?: string | undefined;
   /**
    * What becomes of changes of which the branch has as many waiting as may: `refuse` throws `rate-limited`, and nothing
    * was taken; `stop` takes what comes before. Left out: they are taken.
@@ -139,12 +144,18 @@ export class OutboxIntake {
   accept(items: readonly HandedOver[], options: AcceptOptions): Acceptance[] {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
-      this.#queue.begin();
       const all = items.map((item) => this.#placed(item));
       const placed = options.whenFull === undefined ? all : all.slice(0, this.#fitting(all, options));
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#reservations.newestSeq, guards } = options;
+      const lateBy = this.#lateBy(items);
+      if (options.beforeInbox !== undefined && placed.length > 0) {
+        const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
+        this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
+      }
+      // After the note, which is a row of another table.
+      this.#queue.begin();
       const fresh = this.#freshZeros(placed);
       const zeros = [...fresh.values()].flat();
       const [first] = zeros;
@@ -170,9 +181,35 @@ export class OutboxIntake {
           subsidiaryId,
           branch,
         };
-        return this.#take(change, each, options);
+        return this.#take(change, each, options, lateBy(each.item));
       });
     });
+  }
+
+  /** Of an item: the versions of hand-overs that came after it, and were taken in before. */
+  #lateBy(items: readonly HandedOver[]): (item: HandedOver) => Versions | undefined {
+    if (items.every(({ handedAt }) => !handedAt)) return () => undefined;
+    // What is ahead of the clock was noted before the clock was set back.
+    const later = this.#sql.rows<Versions & { handedAt: string }>(
+      `SELECT first_version AS first, last_version AS last, handed_at AS handedAt FROM hand_overs
+       WHERE handed_at <= ? ORDER BY first_version`,
+      this.#now(),
+    );
+    const last = later.at(-1)?.last ?? 0;
+    return ({ handedAt }) => {
+      const next = handedAt ? later.find((each) => each.handedAt > handedAt) : undefined;
+      return next && { first: next.first, last };
+    };
+  }
+
+  /** To be called when the inbox was seen empty: all that it held before that moment has been taken in. */
+  inboxWasEmpty(at: string): void {
+    this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
+  }
+
+  /** Whether rows that were inserted before something else until `at` may still come. */
+  mayComeLate(at: string): boolean {
+    return this.#sql.value('SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1', at) !== undefined;
   }
 
   /** Why no more changes of a branch are taken for now, and when to come back. */
@@ -276,6 +313,7 @@ export class OutboxIntake {
     common: Omit<NewChange, 'basis' | 'body' | 'message' | 'heldGuard' | 'zeroedAt'>,
     { item, resolution, zeroedAt, hold: zeroHold }: Placed,
     { hold: all, guards }: AcceptOptions,
+    lateBy: Versions | undefined,
   ): Acceptance {
     const { changeId } = common;
     if ('fault' in item || resolution === null || resolution.state === 'rejected') {
@@ -289,12 +327,30 @@ export class OutboxIntake {
       return { changeId, state: 'rejected', message, candidates };
     }
     const address = 'address' in resolution ? resolution.address : literalAddress(item.change);
-    const body = bodyFor(item.change, address);
+    let body = bodyFor(item.change, address);
+    let { asOfSeq } = common;
+    const basis = BASIS[resolution.state];
+    if (lateBy) {
+      const late = { ...common, body, basis, message: null, heldGuard: null, zeroedAt: null };
+      const rest = this.#queue.restOfLate(late, lateBy);
+      if ('overruledBy' in rest) {
+        this.#queue.putOutlived(late, rest.overruledBy);
+        return { changeId: rest.overruledBy, state: 'pending', message: null, candidates: [] };
+      }
+      body = rest.body;
+      asOfSeq = rest.asOfSeq;
+    }
     const hold = all ?? zeroHold ?? this.#judgePrice(body, common.sku, guards);
     const message = hold?.message ?? null;
+    const heldGuard = hold?.guard ?? null;
     const carriedBy = this.#queue.putNewest({
-      ...{ ...common, body, message, zeroedAt, basis: BASIS[resolution.state] },
-      heldGuard: hold?.guard ?? null,
+      ...common,
+      asOfSeq,
+      body,
+      message,
+      zeroedAt,
+      basis,
+      heldGuard,
     });
     return { changeId: carriedBy, state: hold ? 'held' : 'pending', message, candidates: [] };
   }
@@ -463,11 +519,11 @@ export class InboxIntake {
 }
 
 /** A row that no check of the inbox could catch is kept as rejected, since nobody else would tell the POS. */
-function handedOver({ kind, value, reference, tooLong }: InboxChange): HandedOver {
+function handedOver({ kind, value, reference, handedAt, tooLong }: InboxChange): HandedOver {
   if (tooLong !== null) {
     const { column, bytes, maxBytes } = tooLong;
     const message = `${WIRE_NAMES[column] ?? column} has ${bytes} bytes; no more than ${maxBytes} are taken.`;
     return { kind, fault: { code: 'bad-value', column, message }, value, reference };
   }
-  return { ...readChange(kind, value), value, reference };
+  return { ...readChange(kind, value), value, reference, handedAt };
 }

@@ -1,5 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
+import { isoUtc } from '../core/time.ts';
 import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
 import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
@@ -24,6 +25,7 @@ const PART = 500;
 export class Outbox {
   readonly #options: OutboxOptions;
   readonly #listeners = new Set<() => void>();
+  #inboxFirst: () => Promise<boolean> = async () => false;
 
   constructor(options: OutboxOptions) {
     this.#options = options;
@@ -33,6 +35,14 @@ export class Outbox {
   onQueued(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
+  }
+
+  /**
+   * `takeIn` is called before changes and acknowledgements of this process, since what lies in the inbox was handed over
+   * earlier; false: something may lie there still.
+   */
+  afterInbox(takeIn: () => Promise<boolean>): void {
+    this.#inboxFirst = takeIn;
   }
 
   /** To be called where something was put in the queue by another way. */
@@ -51,10 +61,13 @@ export class Outbox {
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack } = this.#options;
+    const handedAt = isoUtc(stores.clock.nowMs());
+    const beforeInbox = (await this.#inboxFirst()) ? undefined : handedAt;
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
       const { origin, all: hold, zeros: zeroHolds } = how;
-      return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull: 'refuse' });
+      const whenFull = 'refuse';
+      return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox });
     });
     this.queued();
     return accepted;
@@ -122,6 +135,7 @@ export class Outbox {
     source: ChangeSource,
     by?: string,
   ): Promise<AckResult[]> {
+    await this.#inboxFirst();
     const { stores } = this.#options;
     const results = await stores.write(({ reservations, audit }) => {
       const results = reservations.acknowledge(acks, source);

@@ -156,6 +156,26 @@ export class OutboxQueue {
     this.#insert({ ...change, ...columns, state: 'rejected', settledAt: change.createdAt });
   }
 
+  /**
+   * What is left of a change that was handed over before others and is taken in after them: these have the versions
+   * `first` to `last`. A count of 40 by SQL, taken in after 5 by a command, leaves nothing.
+   */
+  restOfLate(change: NewChange, { first, last }: Versions): Rest | { overruledBy: number } {
+    const version = first - 1;
+    const versions = versionsOf(change.body, version);
+    return this.restOf(
+      { ...change, version, versions },
+      { key: change.target, conflictKey: change.conflictKey },
+      last,
+    );
+  }
+
+  /** Keeps a change that a newer one had outlived before it was taken in. */
+  putOutlived({ body, ...change }: NewChange, by: number): void {
+    this.#insert({ ...change, ...bodyColumns(body), state: 'superseded', settledAt: change.createdAt });
+    this.#supersede(change.changeId, by, change.createdAt);
+  }
+
   /** A change that was under way and did not arrive: back to its place in the queue, under everything newer. */
   putBack(change: OutboxChange, message: string, at: string): 'waiting' | 'superseded' {
     const newer = this.#rows(WAITING, change.kind, change.target)[0];
@@ -227,12 +247,14 @@ export class OutboxQueue {
 
   /**
    * What is left of a change: what was handed over for the same thing since, whatever became of it, overrules the
-   * fields it names; a stock's show takes the newest quantity with it.
+   * fields it names; a stock's show takes the newest quantity with it. `lastVersion`: what is
+   * newer than that says nothing.
    */
-  restOf(
-    change: OutboxChange,
+  restOf<T extends Rest>(
+    change: T,
     { key: target, conflictKey }: Pick<Target, 'key' | 'conflictKey'>,
-  ): OutboxChange | { overruledBy: number } {
+    lastVersion = Number.MAX_SAFE_INTEGER,
+  ): T | { overruledBy: number } {
     const { kind, changeId, version, versions } = change;
     const after = Math.min(version, ...Object.values(versions));
     const isShared = Number(hasSharedFields(kind, change.body));
@@ -240,10 +262,11 @@ export class OutboxQueue {
     let last: OutboxChange | undefined;
     for (const newer of this.#rows(NEWER, { kind, after, isShared, target, conflictKey })) {
       if (newer.changeId === changeId) continue;
-      const left = withoutNewer(rest, newer, newer.target === target ? 'all' : 'shared');
+      const said = lastVersion < newer.version ? asOfVersion(newer, lastVersion) : newer;
+      const left = withoutNewer(rest, said, newer.target === target ? 'all' : 'shared');
       if (left === undefined) return { overruledBy: newer.changeId };
       if (kind === 'stock' && !('qty' in left)) last = newer;
-      rest = withQtyOf(newer, rest, left);
+      rest = withQtyOf(said, rest, left);
     }
     // A guard rail holds the quantity, and the show that came with the older one must not let it go.
     return last && last.heldGuard !== null ? { overruledBy: last.changeId } : rest;
@@ -426,16 +449,35 @@ export class OutboxQueue {
 }
 
 type Newer = Pick<OutboxChange, 'body' | 'version' | 'asOfSeq'>;
+/** What of a change a newer one may take or leave. */
+type Rest = Pick<
+  OutboxChange,
+  'changeId' | 'kind' | 'target' | 'body' | 'version' | 'versions' | 'asOfSeq' | 'zeroedAt'
+>;
+/** Of hand-overs, both included. */
+export interface Versions {
+  first: number;
+  last: number;
+}
+
+/** Without the fields that were handed over later. */
+function asOfVersion(change: OutboxChange, lastVersion: number): OutboxChange {
+  const body: Record<string, unknown> = { ...change.body };
+  for (const field of valueKeys(change.body)) {
+    if ((change.versions[field] ?? 0) > lastVersion) delete body[field];
+  }
+  return { ...change, body: body as unknown as ChangeBody };
+}
 
 /**
  * A change of which a newer one has left `rest`. The platform takes a stock's show only with a quantity: it takes the
  * newer one's along, and is as new as that.
  */
-export function withQtyOf(
+export function withQtyOf<T extends Rest>(
   { body: newer, version, asOfSeq }: Newer,
-  older: OutboxChange,
+  older: T,
   rest: ChangeBody,
-): OutboxChange {
+): T {
   if (!('qty' in newer) || 'qty' in rest) return { ...older, body: rest };
   const body = { ...rest, qty: newer.qty } as ChangeBody;
   return { ...older, body, versions: { ...older.versions, qty: version }, version, asOfSeq, zeroedAt: null };

@@ -103,12 +103,14 @@ export class Stores {
 /** Catalogue and outbox in the mirror's file. A connection that is opened anew gets statements anew. */
 export class MirrorStores {
   readonly directory: BranchDirectory;
+  readonly clock: Clock;
   readonly #options: MirrorStoresOptions;
   readonly #stores = new WeakMap<Database.Database, Stores>();
 
   constructor(options: MirrorStoresOptions) {
     this.#options = options;
     this.directory = branchDirectory(options.branches);
+    this.clock = options.clock;
   }
 
   /** One or a few short reads, at once. */

@@ -64,6 +64,39 @@ describe('an inbox in the hands of a POS', () => {
     expect(await daemon.end('SIGTERM')).toBe(0);
   });
 
+  it('the last hand-over wins, whatever way it took: 40 by SQL and then 10 by HTTP is 10', async () => {
+    const daemon = await run();
+    const { port } = place.config.local;
+    const byHttp = async (qty: number) => {
+      const answer = await fetch(`http://127.0.0.1:${port}/v1/stock`, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify([{ externalId: 'A-1001-1', qty }]),
+      });
+      expect(answer.status, await answer.text()).toBeLessThan(300);
+    };
+    const isQuiet = () =>
+      mirror("SELECT 1 FROM outbox WHERE state IN ('pending', 'sending')").length === 0 &&
+      pos((db) => db.prepare('SELECT count(*) FROM stock_changes').pluck().get()) === 0;
+    for (let round = 0; round < 5; round++) {
+      put(40 + round);
+      await byHttp(10 + round);
+      await until('nothing waits', isQuiet);
+      expect(onPlatform()).toBe(10 + round);
+    }
+    expect(await daemon.end('SIGTERM')).toBe(0);
+
+    // The command came later, but is taken in first.
+    put(20);
+    const set = await place.command('stock', 'set', '--external-id', 'A-1001-1', '--qty', '5', '--wait');
+    expect(set.code, set.stderr).toBe(0);
+    const again = await run();
+    await until('nothing waits', isQuiet);
+    expect(onPlatform()).toBe(5);
+    await until('nothing is noted any more', () => mirror('SELECT * FROM hand_overs').length === 0);
+    expect(await again.end('SIGTERM')).toBe(0);
+  });
+
   it(
     'that is locked for long, damaged, deleted or replaced stops nothing else and says so',
     async () => {

@@ -680,6 +680,12 @@ CREATE TABLE given_up_counts (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
+CREATE TABLE hand_overs (
+  first_version INTEGER PRIMARY KEY,
+  last_version INTEGER NOT NULL,
+  handed_at TEXT NOT NULL
+);
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -713,6 +719,7 @@ INSERT INTO schema_migrations (number, name) VALUES (30, '0030-incomplete-orders
 INSERT INTO schema_migrations (number, name) VALUES (31, '0031-lines-seq');
 INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
 INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts');
+INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
