@@ -72,6 +72,8 @@ it('a hub measures its branches', async () => {
   await branches[1].follower.hello();
   await hub.order(1, 'B1');
   await clock.advance(30_000);
+  // It tells of itself without having taken the order.
+  await branches[0].follower.hello();
   const metrics = await scrapes(chain)();
   for (const line of [
     'tillsync_branches{verdict="green"} 2',
