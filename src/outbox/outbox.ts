@@ -60,12 +60,29 @@ export class Outbox {
     source: ChangeSource,
     how: { origin?: string; all?: GuardReason | undefined; zeros?: ZeroHolds | undefined } = {},
   ): Promise<Acceptance[]> {
+    return this.#take(items, source, { ...how, beforeInbox: await this.#takeInInbox() });
+  }
+
+  /** Returns when that began, where something may be left in the inbox. */
+  async #takeInInbox(): Promise<string | undefined> {
+    const began = isoUtc(this.#options.stores.clock.nowMs());
+    return (await this.#inboxFirst()) ? undefined : began;
+  }
+
+  async #take(
+    items: readonly HandedOver[],
+    source: ChangeSource,
+    how: {
+      origin?: string;
+      all?: GuardReason | undefined;
+      zeros?: ZeroHolds | undefined;
+      beforeInbox: string | undefined;
+    },
+  ): Promise<Acceptance[]> {
     const { stores, guards, holdBack } = this.#options;
-    const handedAt = isoUtc(stores.clock.nowMs());
-    const beforeInbox = (await this.#inboxFirst()) ? undefined : handedAt;
     const accepted = await stores.write(({ reservations, intake }) => {
       if (holdBack) reservations.begin(true);
-      const { origin, all: hold, zeros: zeroHolds } = how;
+      const { origin, all: hold, zeros: zeroHolds, beforeInbox } = how;
       const whenFull = 'refuse';
       return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox });
     });
@@ -89,13 +106,14 @@ export class Outbox {
     } = {},
   ): Promise<Acceptance[]> {
     const { hold: all, onProgress, makeRoom, ...more } = how;
+    const beforeInbox = await this.#takeInInbox();
     const zeros = items.length > PART ? await this.zeroHolds(items) : undefined;
     const accepted: Acceptance[] = [];
     let waitedFor = 0;
     while (accepted.length < items.length) {
       const part = items.slice(accepted.length, accepted.length + PART);
       try {
-        accepted.push(...(await this.take(part, source, { ...more, all, zeros })));
+        accepted.push(...(await this.#take(part, source, { ...more, all, zeros, beforeInbox })));
       } catch (error) {
         if (!hasCode(error, 'rate-limited') || !makeRoom || waitedFor === accepted.length) throw error;
         await makeRoom(error, accepted.slice(waitedFor));
