@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import * as z from 'zod';
@@ -18,6 +19,9 @@ import { answerSubject, askSubject, downSubject, inboxOf, STREAM, upSubject } fr
 /** Older ones acknowledge what is not on the disk, and have known holes. */
 const SERVER_MIN = [2, 10, 27];
 const CONNECT_TIMEOUT_MS = 10_000;
+/** A server that reads its file again refuses whoever has not said its key yet, for one to three readings in a row. */
+const REFUSALS_MAX = 4;
+const AFTER_REFUSAL_MS = 250;
 const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
@@ -88,9 +92,8 @@ export class NatsWire {
   async #connect(): Promise<NatsConnection> {
     const { url, seed, user, tls } = this.#options;
     const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
-    let made: NatsConnection;
-    try {
-      made = await connect({
+    const open = () =>
+      connect({
         servers: url,
         name: `tillsync ${user}`,
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
@@ -111,6 +114,9 @@ export class NatsWire {
           },
         }),
       });
+    let made: NatsConnection;
+    try {
+      made = await againWhenRefused(open);
     } catch (cause) {
       if (isUnknownKey(cause) && !user.startsWith('@')) throw unknownKey(user, cause);
       throw down(cause, `The nats-server at ${url} cannot be reached`);
@@ -141,6 +147,18 @@ export class NatsWire {
     this.#connection = undefined;
     // A drain would wait for a server that may not be there.
     await made?.close();
+  }
+}
+
+/** One refusal proves nothing: the server may have read its file again just then. */
+async function againWhenRefused(open: () => Promise<NatsConnection>): Promise<NatsConnection> {
+  for (let refusals = 1; ; refusals++) {
+    try {
+      return await open();
+    } catch (cause) {
+      if (!isUnknownKey(cause) || refusals === REFUSALS_MAX) throw cause;
+      await sleep(AFTER_REFUSAL_MS);
+    }
   }
 }
 

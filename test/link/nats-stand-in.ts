@@ -21,6 +21,8 @@ interface Subscriber {
 export class NatsStandIn {
   readonly published: Published[] = [];
   url = '';
+  /** How many more clients are sent away when they say their key. */
+  refusals = 0;
   #subscribers: Subscriber[] = [];
   readonly #served: { pattern: string; serve: (message: Published) => void }[] = [];
 
@@ -85,6 +87,11 @@ export class NatsStandIn {
     const end = bytes.indexOf('\r\n');
     if (end === -1) return 0;
     const [verb = '', ...words] = bytes.subarray(0, end).toString().trim().split(/\s+/);
+    if (verb === 'CONNECT' && this.refusals > 0) {
+      this.refusals -= 1;
+      socket.end("-ERR 'Authorization Violation'\r\n");
+      return 0;
+    }
     if (verb === 'PING') socket.write('PONG\r\n');
     if (verb === 'SUB') {
       this.#subscribers.push({ socket, pattern: words[0] ?? '', sid: words.at(-1) ?? '' });

@@ -46,6 +46,16 @@ it('NatsHubLink.ask throws link-down for a branch that nobody is', async () => {
   });
 });
 
+it('NatsWire stands refusals while the server reads its file again, and tells of a key that stays unknown', async () => {
+  const server = await NatsStandIn.start();
+  server.serve('up.B1.hello', ({ reply }) => server.deliver(reply, { body: '{}' }));
+  server.refusals = 2;
+  await expect((await branchOf(server)).ask('hello', '{}')).resolves.toBe('{}');
+  expect(server.refusals).toBe(0);
+  server.refusals = Number.POSITIVE_INFINITY;
+  await expect((await branchOf(server)).ask('hello', '{}')).rejects.toMatchObject({ code: 'link-refused' });
+});
+
 it('NatsHubLink answers a branch where that branch hears it, and nobody else', async () => {
   const server = await NatsStandIn.start();
   const [hub, branch] = [await hubOf(server), await branchOf(server)];
