@@ -1,8 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import type { SerializedError } from 'vitest';
 import type { Reporter, TestModule, Vitest } from 'vitest/node';
 import { MAY_BE_SKIPPED } from '../may-be-skipped.ts';
+import { FailedTests, failedTests } from './failed-tests.ts';
 
 const PACKAGES = path.resolve(import.meta.dirname, '../../.ci/packages');
 
@@ -13,23 +15,33 @@ interface Skipped {
 
 /**
  * Says the seed at the head of a run and which tests were skipped at its end. With `TILLSYNC_FULL=1`, as in `.ci/run`, a
- * skipped test that test/may-be-skipped.ts does not name fails the run.
+ * skipped test that test/may-be-skipped.ts does not name fails the run. Writes down which tests failed, for `.ci/run`.
  */
 export class FullRunReporter implements Reporter {
   #vitest: Vitest | undefined;
+  readonly #failed = new FailedTests();
 
   onInit(vitest: Vitest): void {
     this.#vitest = vitest;
+    this.#failed.narrow(vitest);
     const { TILLSYNC_SEED: seed, TILLSYNC_SLOW: slow } = process.env;
     vitest.logger.log(
       `TILLSYNC_SEED=${seed} repeats this run; time limits are those of a quiet machine × ${slow}`,
     );
   }
 
-  onTestRunEnd(modules: readonly TestModule[]): void {
+  onTestRunEnd(modules: readonly TestModule[], errors: readonly SerializedError[]): void {
     const vitest = this.#vitest;
+    if (!vitest) return;
+    const unexpected = this.#tellSkipped(vitest, modules);
+    // A file with such a test is run again too, or the second run would not miss it.
+    this.#failed.write([...failedTests(modules, errors, vitest.config.root), ...unexpected]);
+  }
+
+  /** Those that fail the run. */
+  #tellSkipped(vitest: Vitest, modules: readonly TestModule[]): Skipped[] {
     // Whoever runs some tests by their titles skips the others.
-    if (!vitest || vitest.config.testNamePattern !== undefined) return;
+    if (vitest.config.testNamePattern !== undefined) return [];
     const skipped = modules.flatMap((module) =>
       [...module.children.allTests('skipped')]
         .filter(({ tags }) => !isOfAnotherTier(tags, vitest.config.tagsFilter))
@@ -43,14 +55,15 @@ export class FullRunReporter implements Reporter {
     log(
       `${skipped.length} tests skipped, ${unexpected.length} of them without a reason in test/may-be-skipped.ts`,
     );
-    if (unexpected.length === 0) return;
+    if (unexpected.length === 0) return [];
     for (const { file, title } of unexpected.slice(0, 50)) log(`  skipped: ${file} > ${title}`);
     if (process.geteuid?.() !== 0) log('This run is not by root; some tests need root.');
     const missing = missingPackages();
     if (missing.length > 0) log(`Missing here: apt-get install -y ${missing.join(' ')}`);
-    if (process.env.TILLSYNC_FULL !== '1') return;
+    if (process.env.TILLSYNC_FULL !== '1') return [];
     log('FAIL: not a full run, because of the skipped tests above.');
     process.exitCode = 1;
+    return unexpected;
   }
 }
 

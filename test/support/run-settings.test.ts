@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { filesToRunAgain } from './failed-tests.ts';
 import { isOfAnotherTier, mayBeSkipped } from './full-run-reporter.ts';
 import { readSeed, readSlowness } from './run-settings.ts';
 
@@ -39,5 +40,18 @@ describe('test/may-be-skipped.ts', () => {
     expect(isOfAnotherTier(['bulk'], ['bulk'])).toBe(false);
     expect(isOfAnotherTier([], ['!bulk'])).toBe(false);
     expect(isOfAnotherTier(['bulk'])).toBe(false);
+  });
+});
+
+describe('a second run of a tier', () => {
+  it('has each file with a failed test once', () => {
+    expect(filesToRunAgain('test/a.test.ts\tone\ntest/a.test.ts\ttwo\ntest/b.test.ts\tone\n')).toEqual([
+      'test/a.test.ts',
+      'test/b.test.ts',
+    ]);
+  });
+
+  it('is whole where an error belongs to no file', () => {
+    expect(filesToRunAgain('test/a.test.ts\tone\n*\tno test: late\n')).toEqual([]);
   });
 });
