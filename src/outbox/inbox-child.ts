@@ -37,7 +37,10 @@ function answer(request: InboxRequest): InboxAnswers[keyof InboxAnswers] {
       const batch = inbox.read(request.limit);
       const none = batch.changes.length + batch.acks.length === 0;
       const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
-      return { batch, waiting, keptFiles: inbox.keptFiles() };
+      // Rows that wait show a lock by themselves: they cannot be removed.
+      const found = none ? holders() : [];
+      const isHeld = found.length > 0 && inbox.locksMatter();
+      return { batch, waiting, keptFiles: inbox.keptFiles(), holders: isHeld ? found : [] };
     }
     case 'remove':
       inbox.remove(request.rows);

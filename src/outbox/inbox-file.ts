@@ -3,12 +3,14 @@ import {
   closeSync,
   constants,
   existsSync,
+  linkSync,
   lstatSync,
   openSync,
   readdirSync,
   readFileSync,
   readSync,
   renameSync,
+  rmSync,
   type Stats,
   statSync,
 } from 'node:fs';
@@ -40,10 +42,11 @@ const EARLIER: Record<InboxTable, readonly string[]> = {
 /** Far above an inbox and what a POS may keep beside it. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
-/** What SQLite keeps for itself: sequences, statistics, indexes of UNIQUE constraints. */
+/** SQLite's own names. A POS can put others there by `PRAGMA writable_schema`. */
 const OF_SQLITE = /^sqlite_/i;
+const SQLITE_TABLE = /^sqlite_(sequence|stat[1-4])$/i;
 /** Does nothing unless it is named, and tillsync names none but its own three. */
-const HARMLESS = /^CREATE (TABLE|VIEW)\b/i;
+const HARMLESS = /^CREATE (TABLE|VIEW|(UNIQUE )?INDEX)\b/i;
 
 interface SchemaRow {
   type: string;
@@ -93,10 +96,24 @@ export function requireSchema(db: Database.Database, path: string): void {
       throw unsound(path, `Its table ${table} is not as tillsync made it`);
     }
   }
-  for (const { type, name, sql } of rows) {
-    if (OF_SQLITE.test(name) || (sql !== null && HARMLESS.test(sql))) continue;
-    throw unsound(path, `It has a ${type} ${name.slice(0, 60)}, which tillsync did not make`);
+  const ownIndexes = new Set(INBOX_TABLES.flatMap((table) => indexesOf(db, table)));
+  for (const row of rows) {
+    if (isHarmless(row) && !ownIndexes.has(row.name)) continue;
+    throw unsound(path, `It has a ${row.type} ${row.name.slice(0, 60)}, which tillsync did not make`);
   }
+}
+
+function isHarmless({ type, name, sql }: SchemaRow): boolean {
+  // An index of a UNIQUE constraint has no text.
+  if (sql === null) return type === 'index';
+  if (OF_SQLITE.test(name) && !(type === 'table' && SQLITE_TABLE.test(name))) return false;
+  return HARMLESS.test(sql);
+}
+
+/** Indexes that somebody made on this table. One on another table does nothing here: tillsync never writes there. */
+function indexesOf(db: Database.Database, table: InboxTable): string[] {
+  const sql = "SELECT name FROM pragma_index_list(?) WHERE origin = 'c'";
+  return db.prepare<[string], string>(sql).pluck().all(table);
 }
 
 export function unsound(path: string, why: string): TillsyncError {
@@ -165,7 +182,8 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
   const inode = storing(() => {
     prepareDirectory(dirname(path), gid);
     requirePlainFile(path);
-    createWithMode(path, INBOX_MODE, gid);
+    removeEmpty(path);
+    if (!isThere(path)) createInbox(path, gid);
     return inodeAt(path);
   });
   const db = openSound(path);
@@ -177,16 +195,58 @@ export function openInboxFile({ path, group }: { path: string; group?: string | 
   return { db, inode };
 }
 
-function openSound(path: string): Database.Database {
-  const inode = inodeAt(path);
-  const db = openDatabase({
+/**
+ * Removes a file without content: a POS that opened the inbox before tillsync made it left it there, often one that
+ * tillsync may not write. With a journal beside it, SQLite judges it.
+ */
+function removeEmpty(path: string): void {
+  const there = lstatSync(path, { throwIfNoEntry: false });
+  if (there?.size === 0 && !SIDE_FILES.some((suffix) => isThere(path + suffix))) rmSync(path);
+}
+
+/** Makes the file with its tables under another name, so that a POS never opens one without them. */
+function createInbox(path: string, gid: number | undefined): void {
+  const made = `${path}.new-${process.pid}`;
+  rmSync(made, { force: true });
+  createWithMode(made, INBOX_MODE, gid);
+  const db = openWritable(made);
+  try {
+    bringToSchema(db, path);
+  } finally {
+    db.close();
+  }
+  try {
+    // Unlike a rename it never takes the place of a file that another program has just put there.
+    linkSync(made, path);
+  } catch (error) {
+    if (!isThere(path)) throw error;
+  } finally {
+    rmSync(made, { force: true });
+  }
+  syncPath(dirname(path));
+}
+
+function openWritable(path: string): Database.Database {
+  return openDatabase({
     path,
     mode: INBOX_MODE,
     busyTimeoutMs: BUSY_TIMEOUT_MS,
-    // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
-    // taken in and forgotten, and they would be taken in twice.
-    pragmas: { trusted_schema: 0, synchronous: 'EXTRA' },
+    pragmas: {
+      trusted_schema: 0,
+      // A table of the POS's own that references these rows would keep them from being removed.
+      foreign_keys: 0,
+      // What a POS wrote into a row, such as a customer's name, is gone from the file with the row.
+      secure_delete: 1,
+      // A commit is the deletion of its journal. Unless that is synced, a power cut brings rows back that were
+      // taken in and forgotten, and they would be taken in twice.
+      synchronous: 'EXTRA',
+    },
   });
+}
+
+function openSound(path: string): Database.Database {
+  const inode = inodeAt(path);
+  const db = openWritable(path);
   try {
     storing(() => {
       bringToSchema(db, path);

@@ -1,7 +1,8 @@
 import type { AlarmKey, Alarms } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, type TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { type LockHolder, namesOf } from '../db/wal.ts';
 import type { GuardSettings } from './guard-rails.ts';
 import { COUNTED_MAX, type InboxPlace, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
@@ -28,6 +29,8 @@ export interface InboxTaken {
   trouble: string | null;
   /** Why what follows stays in the inbox for now, for a person; null: nothing does. */
   full: TillsyncError | null;
+  /** Programs in a transaction on the inbox while no row waits. */
+  holders: readonly LockHolder[];
 }
 
 export interface InboxLoopOptions extends InboxPlace {
@@ -57,6 +60,8 @@ export class InboxLoop {
   /** What the alarms say; undefined: not known. */
   readonly #told = new Map<AlarmKey, string | null>();
   readonly #failing = new Set<AlarmKey>();
+  /** Since when each program was in a transaction at every look. */
+  #heldSinceMs: ReadonlyMap<number, number> = new Map();
   /** The look that is under way: two at once would take a row in twice. */
   #looking: Promise<unknown> = Promise.resolve();
 
@@ -84,7 +89,7 @@ export class InboxLoop {
         this.#report(taken);
         lockedSinceMs = undefined;
         hasFailed = false;
-        this.#tell('inbox.locked', null);
+        this.#tell('inbox.locked', this.#heldTooLong(taken.holders));
         this.#tell('inbox.damaged', taken.trouble);
         this.#tell('outbox.full', taken.full?.message ?? null);
         if (!taken.more || taken.full) await clock.sleep(lookEveryMs, signal);
@@ -146,7 +151,7 @@ export class InboxLoop {
   async #takeIn(): Promise<InboxTaken> {
     const { stores, guards, holdBack, onWaiting, clock, log } = this.#options;
     const lookedAt = isoUtc(clock.nowMs());
-    const { batch, waiting, keptFiles } = await this.#inbox.ask({ do: 'look', limit: ROWS_AT_ONCE });
+    const { batch, waiting, keptFiles, holders } = await this.#inbox.ask({ do: 'look', limit: ROWS_AT_ONCE });
     onWaiting(waiting);
     const rows = [...batch.changes, ...batch.acks];
     if (rows.length === 0) {
@@ -157,7 +162,16 @@ export class InboxLoop {
         await stores.write(({ intake }) => intake.inboxWasEmpty(lookedAt));
       }
       const trouble = this.#troubleOf(keptFiles);
-      return { taken: 0, rejected: 0, acknowledged: 0, unheard: [], more: false, trouble, full: null };
+      return {
+        taken: 0,
+        rejected: 0,
+        acknowledged: 0,
+        unheard: [],
+        more: false,
+        trouble,
+        full: null,
+        holders,
+      };
     }
     this.#lost = null;
     // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
@@ -183,12 +197,26 @@ export class InboxLoop {
       more: batch.more,
       trouble: this.#troubleOf(keptFiles),
       full,
+      holders,
     };
   }
 
   /** Ends the process that opens the file. */
   close(): Promise<void> {
     return this.#inbox.close();
+  }
+
+  /** Who has been in a transaction at each look for too long, as an error for a person; null: nobody. */
+  #heldTooLong(holders: readonly LockHolder[]): TillsyncError | null {
+    const nowMs = this.#options.clock.monotonicMs();
+    const held = new Map(holders.map(({ pid }) => [pid, this.#heldSinceMs.get(pid) ?? nowMs]));
+    this.#heldSinceMs = held;
+    const late = holders.filter(({ pid }) => nowMs - (held.get(pid) ?? nowMs) >= LOCKED_MAX_MS);
+    if (late.length === 0) return null;
+    const message = `The inbox ${this.#options.path} is locked by ${namesOf(late)}.`;
+    return new TillsyncError('storage-busy', message, {
+      hint: 'Close or restart it: it keeps a transaction open, so no other program can hand over.',
+    });
   }
 
   #troubleOf(kept: readonly string[]): string | null {

@@ -1,6 +1,7 @@
 import type Database from 'better-sqlite3';
 import { type ErrorCode, hasCode, type TillsyncError } from '../core/errors.ts';
 import { storing } from '../db/sqlite.ts';
+import type { LockHolder } from '../db/wal.ts';
 import type { ChangeKind } from './change.ts';
 import {
   hasRollbackJournal,
@@ -15,6 +16,7 @@ import {
   requireSchema,
   setAside,
   strangeSideFiles,
+  unsound,
   type WallClock,
 } from './inbox-file.ts';
 
@@ -61,6 +63,8 @@ export interface InboxWaiting {
 /** The least whole number of 64 bits: every row has this number or a higher one. */
 export const FIRST_ID = '-9223372036854775808';
 export const COUNTED_MAX = 100_000;
+/** Half of the numbers that SQLite has for rows: no POS gets there by counting up. */
+const NUMBERS_MAX = 2n ** 62n;
 
 /** Bytes of an id of 200 characters, of a reference of 1,000 and of a text of 100,000: more is taken by nobody. */
 const ID_BYTES = 800;
@@ -110,6 +114,8 @@ interface Statements {
   row: Database.Statement<[bigint], Values>;
   drop: Database.Statement<[bigint, string]>;
   dropLongKey: Database.Statement<[bigint, bigint]>;
+  /** Whether a row with this number and key is still there; the key as `InboxRow.keyHex` tells it. */
+  isThere: Database.Statement<[bigint, string], number>;
   count: Database.Statement<[], number>;
   oldest: Database.Statement<[], string | null>;
 }
@@ -177,8 +183,36 @@ export class InboxRows {
           if (keyHex.startsWith('#')) dropLongKey.run(BigInt(id), BigInt(keyHex.slice(1)));
           else drop.run(BigInt(id), keyHex);
         }
+        const left = rows.find(({ table, id, keyHex }) =>
+          this.#tables[table].isThere.get(BigInt(id), keyHex),
+        );
+        // They would be handed over again and again, an older value after a newer one.
+        if (left) throw unsound(this.#db.name, `Rows of ${left.table} that were taken in cannot be removed`);
+        this.#restartNumbers();
       })
       .immediate();
+  }
+
+  /**
+   * Lets the numbers of an empty table begin anew where they are used up: after a row with the highest number that
+   * SQLite knows, every insert of the POS fails.
+   */
+  restartNumbers(): void {
+    if (!this.#areNumbersUsedUp()) return;
+    this.#db.transaction(() => this.#restartNumbers()).immediate();
+  }
+
+  #restartNumbers(): void {
+    if (!this.#areNumbersUsedUp()) return;
+    for (const table of INBOX_TABLES) {
+      const sql = `UPDATE sqlite_sequence SET seq = 0 WHERE name = ? AND seq > ? AND NOT EXISTS (SELECT 1 FROM ${table})`;
+      this.#db.prepare(sql).run(table, NUMBERS_MAX);
+    }
+  }
+
+  #areNumbersUsedUp(): boolean {
+    const sql = 'SELECT EXISTS (SELECT 1 FROM sqlite_sequence WHERE seq > ?)';
+    return this.#db.prepare<[bigint], number>(sql).pluck().get(NUMBERS_MAX) === 1;
   }
 
   #page(
@@ -271,6 +305,11 @@ function statementsOn(db: Database.Database, table: InboxTable): Statements {
     dropLongKey: db.prepare<[bigint, bigint]>(
       `DELETE FROM ${table} WHERE id = ? AND octet_length(change_key) = ?`,
     ),
+    isThere: db
+      .prepare<[bigint, string], number>(
+        `SELECT 1 FROM ${table} WHERE id = ? AND ? IN ('#' || octet_length(change_key), hex(change_key))`,
+      )
+      .pluck(),
     count: db
       .prepare<[], number>(`SELECT count(*) FROM (SELECT 1 FROM ${table} LIMIT ${COUNTED_MAX})`)
       .pluck(),
@@ -339,6 +378,8 @@ export interface InboxTrouble {
 
 /** How often a journal mode that a POS has set is put back; each try may have to wait for the POS. */
 const JOURNAL_EVERY_MS = 30_000;
+/** How often the file is opened anew and its pages read through: an open connection sees no damage in pages it has read. */
+const READ_THROUGH_EVERY_MS = 5 * 60_000;
 
 /**
  * The database into which a POS inserts by SQL. It belongs to another Unix user as much as to tillsync, so it may
@@ -352,6 +393,7 @@ export class Inbox {
   /** Of the file that was open last; undefined when it was set aside. */
   #lastInode: number | undefined;
   #journalTriedMs = 0;
+  #openedMs = 0;
 
   constructor(options: InboxOptions) {
     this.#options = options;
@@ -388,6 +430,11 @@ export class Inbox {
         for (const { orderId, key } of acks) insert.run(orderId, key);
       }).immediate();
     });
+  }
+
+  /** Whether a program that holds a lock keeps others from writing; with a write-ahead log, readers keep locks for no harm. */
+  locksMatter(): boolean {
+    return this.#use((_rows, db) => hasRollbackJournal(db));
   }
 
   /** Damaged files that are kept beside the inbox until somebody takes them away. */
@@ -456,7 +503,8 @@ export class Inbox {
   }
 
   #current(): OpenInbox & { rows: InboxRows } {
-    if (this.#open && this.#isThere(this.#open) && !this.#logIsDue(this.#open)) return this.#open;
+    const isUsable = this.#open && this.#isThere(this.#open) && !this.#isReadThroughDue();
+    if (this.#open && isUsable && !this.#logIsDue(this.#open)) return this.#open;
     const { path } = this.#options;
     const inode = inodeAt(path);
     const lastInode = this.#lastInode;
@@ -475,6 +523,8 @@ export class Inbox {
         ...opened,
         rows: storing(() => new InboxRows(opened.db, opened.inode, requireSame)),
       };
+      this.#openedMs = this.#options.clock.nowMs();
+      restartNumbers(this.#open.rows);
     } catch (error) {
       opened.db.close();
       throw error;
@@ -483,6 +533,10 @@ export class Inbox {
     if (lastInode !== undefined && lastInode !== inode)
       this.#tellOfNewFile(inode === 0 ? 'deleted' : 'replaced');
     return this.#open;
+  }
+
+  #isReadThroughDue(): boolean {
+    return Math.abs(this.#options.clock.nowMs() - this.#openedMs) >= READ_THROUGH_EVERY_MS;
   }
 
   /** Whether to open the file anew, which switches off a write-ahead log that a POS has switched on. */
@@ -509,6 +563,15 @@ export class Inbox {
   }
 }
 
+/** A POS that holds its lock puts it off: the file is opened anew every few minutes. */
+function restartNumbers(rows: InboxRows): void {
+  try {
+    storing(() => rows.restartNumbers());
+  } catch (error) {
+    if (!hasCode(error, 'storage-busy')) throw error;
+  }
+}
+
 /** What is wrong with the file, without what else the error says of a database that is left where it is. */
 function damageIn(error: TillsyncError, path: string): string {
   const { cause } = error;
@@ -529,7 +592,7 @@ export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
   /** Makes the inbox usable where it is not, and gives the oldest rows. */
-  look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[] };
+  look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
   /** Rows from these numbers on, from a file that is left as it is. */

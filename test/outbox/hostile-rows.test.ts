@@ -4,6 +4,7 @@ import { dirname, join } from 'node:path';
 import Database from 'better-sqlite3';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import { InboxRows } from '../../src/outbox/inbox.ts';
 import { openInboxFile } from '../../src/outbox/inbox-file.ts';
 import { outgoing } from './outbox-fixture.ts';
 import { insert, pos, rowsOf, tempInbox } from './temp-inbox.ts';
@@ -42,6 +43,66 @@ describe('the tables of an inbox', () => {
     pos(path).exec('CREATE TABLE own (x); CREATE VIEW mine AS SELECT * FROM own; ANALYZE; VACUUM');
     insert(pos(path), 'A', 1);
     expect(inbox.read().changes).toHaveLength(1);
+    expect(troubles).toEqual([]);
+  });
+
+  it('are kept beside a table of the POS that references them, indexes included, and are emptied', () => {
+    const { path, inbox, troubles } = tempInbox();
+    const db = pos(path);
+    db.exec(`CREATE TABLE sent (change_id REFERENCES stock_changes (id)); CREATE INDEX by_change ON sent (change_id);
+      INSERT INTO stock_changes (external_id, qty) VALUES ('A', 1); INSERT INTO sent VALUES (1)`);
+    inbox.remove(rowsOf(inbox.read()));
+    expect(inbox.read().changes).toEqual([]);
+    expect(troubles).toEqual([]);
+  });
+
+  it.each([
+    [
+      'a trigger under a name of SQLite',
+      "UPDATE sqlite_schema SET name = 'sqlite_t', sql = 'CREATE TRIGGER sqlite_t BEFORE DELETE ON stock_changes BEGIN SELECT raise(IGNORE); END' WHERE name = 't'",
+      'CREATE TRIGGER t AFTER INSERT ON own BEGIN SELECT 1; END',
+    ],
+    [
+      'an index under a name of SQLite',
+      "UPDATE sqlite_schema SET name = 'sqlite_i', sql = 'CREATE INDEX sqlite_i ON stock_changes (abs(qty))' WHERE name = 'i'",
+      'CREATE INDEX i ON own (x)',
+    ],
+  ])('with %s are set aside with their rows', (_, rename, make) => {
+    const { path, inbox, troubles } = tempInbox();
+    inbox.close();
+    const db = new Database(path);
+    db.unsafeMode();
+    db.exec(`CREATE TABLE own (x); ${make}; INSERT INTO stock_changes (external_id, qty) VALUES ('A', 1)`);
+    db.pragma('writable_schema = 1');
+    db.exec(rename);
+    db.close();
+    expect(inbox.read().changes).toEqual([]);
+    expect(troubles).toMatchObject([{ kind: 'damaged' }]);
+  });
+
+  it('are set aside where rows that were taken in stay, and never handed over again', () => {
+    const { path } = tempInbox();
+    const db = pos(path);
+    insert(db, 'A', 1);
+    const rows = new InboxRows(db, 0, () => {});
+    const taken = rowsOf(rows.read(10));
+    db.exec('CREATE TRIGGER stays BEFORE DELETE ON stock_changes BEGIN SELECT raise(IGNORE); END');
+    expect(() => rows.remove(taken)).toThrow(/stock_changes .* cannot be removed/);
+  });
+
+  it('take rows again after the highest number that SQLite knows was used', () => {
+    const { path, inbox, troubles } = tempInbox();
+    const db = pos(path);
+    db.exec("INSERT INTO stock_changes (id, external_id, qty) VALUES (9223372036854775807, 'A', 1)");
+    expect(() => insert(db, 'B', 2)).toThrow();
+    inbox.remove(rowsOf(inbox.read()));
+    insert(db, 'B', 2);
+    expect(inbox.read().changes).toMatchObject([{ value: { externalId: 'B' } }]);
+    // The POS took its own row back: nothing is left to be removed.
+    db.exec('DELETE FROM stock_changes; UPDATE sqlite_sequence SET seq = 9223372036854775807');
+    inbox.close();
+    inbox.read();
+    insert(db, 'C', 3);
     expect(troubles).toEqual([]);
   });
 

@@ -13,6 +13,7 @@ const NOTHING: InboxTaken = {
   more: false,
   trouble: null,
   full: null,
+  holders: [],
 };
 const LOCKED = new TillsyncError('storage-busy', 'The inbox is locked by php (process 812).', {
   hint: 'Close it.',
@@ -60,7 +61,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
     monotonicMs: () => clock.monotonicMs(),
     sleep: async (ms: number) => clock.advance(ms),
   };
-  const options = { alarms, onTaken: () => {}, clock: own, log, beat: () => {} };
+  const options = { path: '/inbox.db', alarms, onTaken: () => {}, clock: own, log, beat: () => {} };
   await new ScriptedLoop(options, takeIn).run(stop.signal);
   return words;
 }
@@ -81,6 +82,19 @@ it('a lock is told after half a minute, once, with who holds it, and is over whe
     'inbox.locked up: The inbox is locked by php (process 812). Close it.',
     'inbox.locked down',
   ]);
+});
+
+it('InboxLoop names a program that holds a transaction open while no row waits, and none that comes and goes', async () => {
+  const held = { ...NOTHING, holders: [{ pid: 812, program: 'php' }] };
+  const calm = ['inbox.locked down', 'inbox.damaged down', 'outbox.full down'];
+  expect(await told([...times(65, held), NOTHING, NOTHING])).toEqual([
+    ...calm,
+    'error: the inbox cannot be used; everything else goes on',
+    'inbox.locked up: The inbox /inbox.db is locked by php (process 812). Close or restart it: it keeps a transaction open, so no other program can hand over.',
+    'inbox.locked down',
+  ]);
+  const comesAndGoes = times(5, [...times(40, held), NOTHING]).flat();
+  expect(await told([...comesAndGoes, NOTHING])).toEqual(calm);
 });
 
 it('trouble that stays is told once, and no line of what was taken repeats it', async () => {

@@ -2,6 +2,7 @@ import {
   chmodSync,
   existsSync,
   readdirSync,
+  readFileSync,
   renameSync,
   rmSync,
   statSync,
@@ -130,6 +131,32 @@ describe('an inbox in trouble', () => {
     expect(hasCode(failure, 'storage-busy')).toBe(true);
     expect(performance.now() - started).toBeLessThan(500);
     db.exec('COMMIT');
+    expect(inbox.read().changes).toHaveLength(1);
+  });
+
+  it('that a program opened before it was made is made anew at once, with nothing to tell', () => {
+    const { path, inbox, troubles } = tempInbox();
+    inbox.close();
+    rmSync(path);
+    writeFileSync(path, '', { mode: 0o400 });
+    expect(inbox.read().changes).toEqual([]);
+    insert(pos(path), 'A', 1);
+    expect(inbox.read().changes).toHaveLength(1);
+    expect(statSync(path).mode & 0o777).toBe(0o660);
+    expect(readdirSync(dirname(path))).toEqual(['inbox.db']);
+    expect(troubles.map(({ kind }) => kind)).not.toContain('damaged');
+  });
+
+  it('whose pages are damaged while it is open is set aside within minutes, also with no row to read', () => {
+    const { path, inbox, troubles, clock } = tempInbox();
+    inbox.read();
+    const bytes = readFileSync(path);
+    writeFileSync(path, bytes.fill(0xa5, 4096, 8192));
+    expect(inbox.read().changes).toEqual([]);
+    clock.jumpWall(5 * 60_000);
+    inbox.read();
+    expect(troubles).toMatchObject([{ kind: 'damaged' }]);
+    insert(pos(path), 'A', 1);
     expect(inbox.read().changes).toHaveLength(1);
   });
 

@@ -9,10 +9,11 @@ import { FakeClock } from '../support/fake-clock.ts';
 export function tempInbox(directory = mkdtempSync(join(tmpdir(), 'tillsync-inbox-'))) {
   const path = join(directory, 'inbox', 'inbox.db');
   const troubles: InboxTrouble[] = [];
-  const inbox = new Inbox({ path, clock: new FakeClock(), onTrouble: (trouble) => troubles.push(trouble) });
+  const clock = new FakeClock();
+  const inbox = new Inbox({ path, clock, onTrouble: (trouble) => troubles.push(trouble) });
   inbox.prepare();
   onTestFinished(() => inbox.close());
-  return { path, inbox, troubles };
+  return { path, inbox, troubles, clock };
 }
 
 /** A POS with a connection of its own. */
