@@ -3,16 +3,9 @@ import { StringDecoder } from 'node:string_decoder';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { storing } from '../db/sqlite.ts';
 import { type LockHolder, lockHolders, namesOf } from '../db/wal.ts';
-import {
-  Inbox,
-  type InboxAnswers,
-  type InboxPlace,
-  type InboxReply,
-  type InboxRequest,
-  InboxRows,
-  type InboxTrouble,
-} from './inbox.ts';
+import { Inbox, InboxRows, type InboxTrouble } from './inbox.ts';
 import { damageOf, openInboxForReading, requireSchema } from './inbox-file.ts';
+import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 /**
  * The one program that opens the inbox: it answers requests from standard input on standard output, one after the

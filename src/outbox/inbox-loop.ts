@@ -4,8 +4,9 @@ import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type LockHolder, namesOf } from '../db/wal.ts';
 import type { GuardSettings } from './guard-rails.ts';
-import { COUNTED_MAX, type InboxPlace, type InboxWaiting } from './inbox.ts';
+import { COUNTED_MAX, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
+import type { InboxPlace } from './inbox-protocol.ts';
 import type { MirrorStores } from './stores.ts';
 
 const ROWS_AT_ONCE = 1_000;

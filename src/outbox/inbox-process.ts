@@ -3,7 +3,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest, InboxTrouble } from './inbox.ts';
+import type { InboxTrouble } from './inbox.ts';
+import type { InboxAnswers, InboxPlace, InboxReply, InboxRequest } from './inbox-protocol.ts';
 
 const CHILD = new URL('./inbox-child.ts', import.meta.url);
 /** What it may take for itself: rows of a megabyte at once, a short program, and SQLite's own needs. */

@@ -31,8 +31,9 @@ import { Audit } from '../db/audit.ts';
 import { copyDatabase, toStorageError, walBytes } from '../db/sqlite.ts';
 import { HUB_KEYS } from '../link/hub-state.ts';
 import { openMirror } from '../orders/mirror.ts';
-import type { InboxAck, InboxChange, InboxFrom, InboxRow } from '../outbox/inbox.ts';
+import type { InboxAck, InboxChange, InboxRow } from '../outbox/inbox.ts';
 import { type LookIntoInboxOptions, lookIntoInbox } from '../outbox/inbox-process.ts';
+import type { InboxFrom } from '../outbox/inbox-protocol.ts';
 import {
   makeArchive,
   readTar,

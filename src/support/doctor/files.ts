@@ -11,8 +11,8 @@ import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.t
 import { findWalReaders, type LockHolder, namesOf, WAL_BYTES_MAX } from '../../db/wal.ts';
 import { diskVerdict, formatBytes } from '../../health/disk-space.ts';
 import { FINDING_SENTENCES } from '../../health/finding.ts';
-import type { InboxHealth } from '../../outbox/inbox.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
+import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
 import { failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
 
 /** A file or directory of the storage directory as the system shows it. */
