@@ -50,6 +50,7 @@ const RULES = [
   'outbox/resolve.ts',
   'outbox/batch.ts',
   'outbox/guard-rails.ts',
+  'outbox/hold-back.ts',
   'hooks/hook.ts',
   'health/disk-space.ts',
   'health/finding.ts',

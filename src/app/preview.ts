@@ -100,7 +100,7 @@ class Judge {
     this.#config = config;
     this.#holds = holds;
     this.#values = new MirrorValues(at.db);
-    this.#unsettled = unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked });
+    this.#unsettled = unsettledStocks(at.db);
     this.#safetyOf = at.safety.lookup();
   }
 
@@ -176,7 +176,7 @@ class Judge {
       return `${has}${known.uncertain === 1 ? lost : ''}.`;
     }
     const less = '; what is sold online and not booked is taken off as it leaves';
-    return `${has}, and orders or changes under way may have changed it${this.#config.stock.holdBackUnbooked ? less : ''}.`;
+    return `${has}, and orders or changes under way may have changed it${this.#at.reservations.holdsBack ? less : ''}.`;
   }
 
   #whyProduct({ values }: Place<Change>, sku: string): string {
@@ -254,7 +254,7 @@ export function planInventory<T extends { change: StockChange }>(
     );
     for (const key of newer) stocks.delete(key);
     // What the mirror has of these is not the last word, so any count for them is news.
-    for (const key of unsettledStocks(at.db, { holdBack: config.stock.holdBackUnbooked })) {
+    for (const key of unsettledStocks(at.db)) {
       const stock = stocks.get(key);
       if (stock) stock.unsure = true;
     }
@@ -263,7 +263,7 @@ export function planInventory<T extends { change: StockChange }>(
     const safetyOf = at.safety.lookup();
     // At the platform many counts look alike: those below the safety stock, and one with the orders that came after it
     // and the next one without. What orders take or give back is reckoned from the last one, so it must be known.
-    const isLastKnown = config.stock.holdBackUnbooked || at.safety.list().length > 0;
+    const isLastKnown = at.reservations.holdsBack || at.safety.list().length > 0;
     const counts = isLastKnown ? at.ledger.counts() : undefined;
     const unknown: string[] = [];
     let unplaced = unreadable;

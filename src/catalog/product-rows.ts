@@ -81,7 +81,7 @@ function statements(db: Database.Database) {
     moveStock: db.prepare<string[]>(
       `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
          AND counted_version > refused_version
-         AND EXISTS (SELECT 1 FROM marks WHERE name = 'ledger.holds' AND value = 1)`,
+         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
     ),
     /** A line of an order whose product nobody knew may be of one that is written now. */
     lookAgain: db.prepare('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0'),

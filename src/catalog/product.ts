@@ -41,6 +41,7 @@ export interface BranchDirectory {
   externalIdOf(subsidiaryId: string): string | undefined;
   /** The internal id of the only configured branch; undefined when there are several or its id is unknown. */
   readonly onlyId: string | undefined;
+  readonly all: readonly Branch[];
   /** Whether each has a tillsync of its own: what is said of a change then names no place of another branch. */
   readonly areApart: boolean;
 }
@@ -56,6 +57,7 @@ export function branchDirectory(branches: readonly Branch[], areApart = false): 
   }
   return {
     isEmpty: branches.length === 0,
+    all: branches,
     areApart,
     idOf: (externalId) => ids.get(externalId),
     externalIdOf: (subsidiaryId) => externalIds.get(subsidiaryId),

@@ -263,13 +263,13 @@ export function configWarnings({
     );
   }
   // No fault: a store that runs so goes on getting its orders.
-  if (!stock.platformDeducts && !stock.holdBackUnbooked) {
+  if (!stock.platformDeducts && stock.holdBackUnbooked !== true) {
     warnings.push(
       'stock.platform_deducts = false needs stock.hold_back_unbooked = true. Without it nothing is sent after an order, and the platform goes on selling what is gone until the POS hands over the next count.',
     );
   }
   const half = branches.filter(({ subsidiaryId, externalId }) => !subsidiaryId || !externalId);
-  if (stock.holdBackUnbooked && half.length > 0) {
+  if (stock.holdBackUnbooked === true && half.length > 0) {
     const names = half.map(({ subsidiaryId, externalId }) => subsidiaryId ?? externalId).join(', ');
     warnings.push(
       `stock.hold_back_unbooked is on, and not every branch has both of its ids: ${names}. What an order takes cannot be told for certain there. Give each of the [[branches]] a subsidiary_id and an external_id.`,

@@ -210,9 +210,9 @@ export const FILE = z.object({
   }),
   stock: z.object({
     holdBackUnbooked: key(
-      value.boolean,
-      false,
-      'true: what online orders took and the POS has not acknowledged yet is taken off every count it hands over, so that an older count cannot sell a piece twice. The POS must acknowledge each order that it has booked, and each of the [[branches]] needs both of its ids.',
+      value.oneOf('auto', true, false),
+      'auto',
+      'Whether what online orders took and the POS has not acknowledged yet is taken off every count it hands over, so that an older count cannot sell a piece twice. "auto": in each branch whose POS acknowledges orders, through the inbox or over HTTP, once both ids of the branch stand in [[branches]]; tillsync status tells of each branch what is missing. true: in every branch, whatever it acknowledges. false: never.',
     ),
     skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
     trustForMs: key(

@@ -144,8 +144,8 @@ function standingOf({ orderId, ...row }: Row): OrderStanding | undefined {
 
 function feedStanding(db: Database.Database): FeedStanding {
   const sql = `
-    SELECT (SELECT CASE WHEN h.value = 1 THEN s.value ELSE -1 END FROM marks s, marks h
-        WHERE s.name = 'ledger.seen' AND h.name = 'ledger.holds') AS seen,
+    SELECT (SELECT CASE WHEN EXISTS (SELECT 1 FROM holding_branches) THEN value ELSE -1 END FROM marks
+        WHERE name = 'ledger.seen') AS seen,
       coalesce((SELECT seq FROM sqlite_sequence WHERE name = 'order_events'), 0) AS newestSeq`;
   const found = sqlOf(db).row<{ seen: number; newestSeq: number }>(sql);
   const { seen = -1, newestSeq = 0 } = found ?? {};

@@ -8,6 +8,7 @@ import { sqlOf } from '../db/sqlite.ts';
 import { addToFeed } from '../orders/branch-feed.ts';
 import { type ChangeSource, type HandedOver, readChange } from '../outbox/change.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
 import { type FeedEntry, sendWhole } from './feed-pages.ts';
@@ -204,7 +205,7 @@ export interface TakeUpOptions {
   line: string;
   items: readonly UpItem[];
   guards: GuardSettings;
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
   /** ISO 8601 UTC. */
   at: string;
 }
@@ -224,7 +225,7 @@ export function takeUp(
   if (!row || row.line !== line) return undefined;
   const items = options.items.filter(({ u }) => u > row.upTo);
   if (items.some(({ u }, i) => u !== row.upTo + 1 + i)) return undefined;
-  if (holdBack) stores.reservations.begin(true);
+  stores.reservations.begin(holdBack);
   const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(up, branch) }));
   const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
   const turn = { branch: branch.subsidiaryId ?? branch.name };

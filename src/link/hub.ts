@@ -6,6 +6,7 @@ import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
+import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';
 import { examineBranches } from './branch-board.ts';
@@ -71,7 +72,7 @@ export interface HubOptions {
   stores: MirrorStores;
   rows: HubRows;
   guards: GuardSettings;
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
   /** How long after the last good poll orders count as missing. */
   ordersStaleAfterMs: () => number;
   /** Told when changes were put in the queue. */

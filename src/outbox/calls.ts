@@ -11,6 +11,7 @@ import {
   Turns,
 } from './batch.ts';
 import type { Answer, BatchItem, ChangeKind, OutboxChange } from './change.ts';
+import type { HoldBackSetting } from './hold-back.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { FROM_QUEUE, MAY_LEAVE, OutboxQueue } from './queue.ts';
 import { Reservations, type ReservationsOptions } from './reservations.ts';
@@ -46,7 +47,7 @@ export interface SendRules {
   /** Whether a value that the mirror has already is settled without a call. */
   skipUnchanged: boolean;
   /** `stock.hold_back_unbooked`. */
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
   /**
    * Whether changes whose target the mirror does not know are sent by their own words. While a first sweep is
    * under way they had better wait: until then nobody can tell that two of them mean the same product, and an
@@ -153,7 +154,7 @@ export class OutboxCalls {
       const nextCall = "UPDATE marks SET value = value + 1 WHERE name = 'outbox.call' RETURNING value";
       const callId = this.#sql.value(nextCall) ?? 0;
       const orderSeq = this.#reservations.newestSeq;
-      const items = leaving.map((each) => this.#leave(each, { callId, orderSeq }, rules));
+      const items = leaving.map((each) => this.#leave(each, { callId, orderSeq }));
       return { ...claim, callId, items };
     });
   }
@@ -248,7 +249,7 @@ export class OutboxCalls {
     const { skipUnchanged, trustMs = Number.POSITIVE_INFINITY } = rules;
     return (
       skipUnchanged &&
-      stock.expectedQty === wantedOf(stock, rules) &&
+      stock.expectedQty === wantedOf(stock) &&
       stock.orderedQty === 0 &&
       stock.confirmedSeq >= this.#reservations.fromSeq &&
       Math.abs(this.#clock.nowMs() - stock.confirmedMs) <= trustMs &&
@@ -268,7 +269,7 @@ export class OutboxCalls {
     return resolution.state === 'resolved' ? (resolution.address as LedgerStock['address']) : undefined;
   }
 
-  #leave(candidate: Candidate, call: { callId: number; orderSeq: number }, rules: SendRules): BatchItem {
+  #leave(candidate: Candidate, call: { callId: number; orderSeq: number }): BatchItem {
     const { row, stock } = candidate;
     if (!row) {
       const { changeId, attempts, address, wantedQty: qty } = stock;
@@ -278,7 +279,7 @@ export class OutboxCalls {
     const { changeId, target, attempts, body, subsidiaryId } = row;
     let qty: number | null = null;
     if (stock) {
-      qty = wantedOf(stock, rules);
+      qty = wantedOf(stock);
       this.#ledger.isSent(stock, { ...call, qty });
     } else if ('qty' in body) {
       // Nobody knows which product it is; what is kept back of all of them, or of all in the branch, is known.
@@ -418,7 +419,7 @@ export class OutboxCalls {
   #whyLess(stock: LedgerStock): string | null {
     const { reservedQty, safetyQty, countedQty, callQty } = stock;
     const isKept = safetyQty > 0 && countedQty > 0;
-    if (reservedQty <= 0 || !this.#reservations.holdsBack) {
+    if (reservedQty <= 0 || !stock.holds) {
       return isKept ? keptBack(callQty, safetyQty) : null;
     }
     const orders = this.#ledger.reservedBy(stock);
@@ -432,7 +433,7 @@ function keptBack(sentQty: number | null, safetyQty: number): string {
   return `Sent as ${sentQty}: the safety stock of ${safetyQty} is kept back.`;
 }
 
-/** While the hold-back is off, a count is sent as it is, but for the safety stock. */
-function wantedOf(stock: LedgerStock, { holdBack }: Pick<SendRules, 'holdBack'>): number {
-  return holdBack ? stock.wantedQty : lessSafety(stock.countedQty, stock.safetyQty);
+/** Where the branch does not hold back, a count is sent as it is, but for the safety stock. */
+function wantedOf(stock: LedgerStock): number {
+  return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty, stock.safetyQty);
 }

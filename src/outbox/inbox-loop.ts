@@ -4,6 +4,7 @@ import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type LockHolder, namesOf } from '../db/wal.ts';
 import type { GuardSettings } from './guard-rails.ts';
+import type { HoldBackSetting } from './hold-back.ts';
 import { COUNTED_MAX, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
 import type { InboxPlace } from './inbox-protocol.ts';
@@ -38,7 +39,7 @@ export interface InboxLoopOptions extends InboxPlace {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
   alarms: Alarms;
   /** Told after each look what waits. */
   onWaiting: (waiting: InboxWaiting) => void;
@@ -177,7 +178,7 @@ export class InboxLoop {
     this.#lost = null;
     // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
     const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
-      if (holdBack) reservations.begin(true);
+      reservations.begin(holdBack);
       return inbox.takeIn(batch, guards);
     });
     const gone = [...taken.changes, ...taken.acks];

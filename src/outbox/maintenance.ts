@@ -5,6 +5,7 @@ import { retryDelayMs } from '../core/loop.ts';
 import type { Random } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import type { CallOptions } from '../platform/platform.ts';
+import type { HoldBackSetting } from './hold-back.ts';
 import { ProductReads, type ProductReadsOptions } from './product-reads.ts';
 
 /** One process sends at a time. */
@@ -21,7 +22,7 @@ const PRUNED_AT_ONCE = 250;
 
 export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   /** `stock.hold_back_unbooked`. */
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
   /** How long settled changes stay; 0: for ever. */
   keptMs: number;
   /** Newest event of the order feed. */
@@ -110,13 +111,9 @@ export class OutboxMaintenance {
     if (reclaimed > 0) log.info({ reclaimed }, 'changes that were under way are sent again');
   }
 
-  /**
-   * Takes in what orders took. While the hold-back is off nothing is sent because of an order, and it is done once, so
-   * that the rules of the configuration hold from now on.
-   */
+  /** Takes in what orders took; also where no branch holds back, so that one can begin to. */
   protected async catchUp(): Promise<void> {
     const { stores, holdBack, onQueued } = this.#options;
-    if (!holdBack && this.#seenSeq >= 0) return;
     while (await stores.write(({ calls }) => calls.catchUp({ holdBack })));
     if (stores.read(({ calls }) => calls.movedCount) > 0) onQueued();
   }
@@ -153,10 +150,11 @@ export class OutboxMaintenance {
 
   async #maintain(): Promise<void> {
     if (!this.isSender) return;
-    const { newestSeq, clock } = this.#options;
+    const { newestSeq, stores, holdBack, clock } = this.#options;
     this.#notifyPeople();
     const seq = newestSeq();
-    if (seq !== this.#seenSeq) {
+    const isSwitchDue = stores.read(({ reservations }) => reservations.isSwitchDue(holdBack));
+    if (seq !== this.#seenSeq || isSwitchDue) {
       await this.catchUp();
       this.#seenSeq = seq;
     }

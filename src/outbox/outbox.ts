@@ -5,6 +5,7 @@ import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
 import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
+import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
 import type { Acknowledgement, AckResult } from './reservations.ts';
@@ -15,7 +16,7 @@ export interface OutboxOptions {
   stores: MirrorStores;
   guards: GuardSettings;
   /** `stock.hold_back_unbooked`. */
-  holdBack: boolean;
+  holdBack: HoldBackSetting;
 }
 
 /** Changes of one transaction. */
@@ -81,7 +82,7 @@ export class Outbox {
   ): Promise<Acceptance[]> {
     const { stores, guards, holdBack } = this.#options;
     const accepted = await stores.write(({ reservations, intake }) => {
-      if (holdBack) reservations.begin(true);
+      reservations.begin(holdBack);
       const { origin, all: hold, zeros: zeroHolds, beforeInbox } = how;
       const whenFull = 'refuse';
       return intake.accept(items, { source, origin, guards, hold, zeroHolds, whenFull, beforeInbox });

@@ -4,7 +4,10 @@ import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
+import type { HoldBackSetting } from './hold-back.ts';
+import { HoldingBranches } from './holding-branches.ts';
 import {
+  HOLDS,
   type Place,
   placesOfId,
   type SafetyRule,
@@ -99,6 +102,7 @@ export class Reservations {
   readonly #safetyStock: SafetyStock;
   readonly #ledger: StockLedger;
   readonly #editHoldMs: number;
+  readonly #holding: HoldingBranches;
 
   constructor({
     db,
@@ -113,6 +117,7 @@ export class Reservations {
     this.#safety = safety;
     this.#safetyStock = new SafetyStock(db);
     this.#ledger = new StockLedger(db);
+    this.#holding = new HoldingBranches(db, branches);
     this.#clock = clock;
     this.#branches = branches;
     this.#skewMs = skewMs;
@@ -129,27 +134,34 @@ export class Reservations {
     return this.#mark('ledger.from');
   }
 
-  /** Whether what is not booked is taken off counts. */
+  /** Whether what is not booked is taken off counts, in any branch. */
   get holdsBack(): boolean {
-    return this.#mark('ledger.holds') === 1;
+    return this.#holding.isAny;
+  }
+
+  /** Whether a branch begins or ends to hold back with the next `begin`. */
+  isSwitchDue(setting: HoldBackSetting): boolean {
+    return this.#holding.due(setting) !== undefined;
   }
 
   /**
-   * To be called before a count is taken in and before one is judged. The first time, and when the hold-back is switched
-   * on: orders that have ended count as booked, all open ones that were not acknowledged as not.
+   * Begins the ledger, and switches the hold-back of branches on and off. To be called before a count is taken in and
+   * before one is judged.
    */
-  begin(holdBack: boolean): void {
-    const isOther = this.#mark('ledger.holds') !== Number(holdBack);
-    if (this.#mark('ledger.seen') < 0 || (isOther && holdBack)) {
+  begin(setting: HoldBackSetting): void {
+    const change = this.#holding.due(setting);
+    const seen = this.#mark('ledger.seen');
+    if (seen >= 0 && !change) return;
+    const isBehind =
+      seen < 0 || (change !== undefined && change.on.length > 0 && this.newestSeq - seen > PART);
+    if (isBehind) {
       this.#setMark('ledger.seen', this.newestSeq);
       this.#setMark('ledger.from', this.newestSeq);
     }
-    if (!isOther) return;
-    this.#setMark('ledger.holds', Number(holdBack));
-    this.#sql.run('DELETE FROM stock_counts');
-    if (!holdBack) return;
-    this.#sql.run(`UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL
-      AND order_id NOT IN (SELECT order_id FROM orders INDEXED BY orders_open WHERE ${IS_OPEN})`);
+    if (!change) return;
+    this.#takeEvents();
+    this.#holding.apply(change);
+    if (change.on.length === 0) return;
     const open = this.#sql.rows<{ orderId: string; seq: number }>(`
       SELECT order_id AS orderId,
         coalesce((SELECT min(e.seq) FROM order_events e WHERE e.order_id = orders.order_id), seq) AS seq
@@ -159,13 +171,15 @@ export class Reservations {
       this.#put({ orderId, seq, firstSeq: seq, takes: 1, placedMs: 0 });
       this.#follow(orderId, seq, true);
     }
+    const times = { nowMs: this.#clock.nowMs(), editHoldMs: this.#editHoldMs };
+    for (const key of change.on) this.#holding.begin(key, setting, times);
   }
 
   /**
    * Takes in what the order feed and the catalogue have brought, by the rules of the configuration. True: there is more,
    * for a next transaction.
    */
-  catchUp(holdBack: boolean): boolean {
+  catchUp(holdBack: HoldBackSetting): boolean {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
@@ -499,12 +513,11 @@ export class Reservations {
     );
   }
 
-  /** What is wanted of the stock may be another quantity now. While the hold-back is off, that waits for a count. */
+  /** What is wanted of the stock may be another quantity now. Where the branch does not hold back, that waits for a count. */
   #touch({ sku, subsidiaryId }: Place): void {
-    if (!this.holdsBack) return;
     this.#sql.run(
       `UPDATE stock_counts SET dirty = 1
-       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version`,
+       WHERE sku = ? AND subsidiary_id = ? AND dirty = 0 AND counted_version > refused_version AND ${HOLDS}`,
       ...[sku, subsidiaryId],
     );
   }

@@ -308,7 +308,7 @@ export class PushLoop {
   #failures = 0;
   /** Changes that failed alone while others of their call were taken. */
   readonly #failing = new Map<number, { times: number; sinceMonoMs: number }>();
-  /** The newest reading of the catalogue in which waiting changes were looked for. */
+  /** The newest reading of the catalogue in which waiting changes were looked for, and whether they leave as they are. */
   #targetsOf: string | undefined;
 
   constructor(options: PushLoopOptions) {
@@ -386,15 +386,21 @@ export class PushLoop {
   }
 
   /** What orders took of a stock can be told only where the catalogue says which one is meant. */
-  #sendsAsIs({ lookup }: Stores): boolean {
+  #sendsAsIs({ lookup, reservations }: Stores): boolean {
     const { kind, rules, hasBranches } = this.#options;
-    return kind === 'stock' && rules.holdBack ? false : !hasBranches || lookup.isComplete;
+    const holds = kind === 'stock' && (rules.holdBack === true || reservations.holdsBack);
+    return !holds && (!hasBranches || lookup.isComplete);
   }
 
   /** Whether nothing of the catalogue was read whole since targets were looked for. */
   #areTargetsFound(at: Stores): boolean {
     const mayComeYet = this.#options.hasBranches && !at.lookup.isComplete;
-    return mayComeYet || newestSweep(at) === this.#targetsOf;
+    return mayComeYet || this.#targetsNow(at) === this.#targetsOf;
+  }
+
+  #targetsNow(at: Stores): string {
+    const newest = sqlOf(at.db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
+    return `${newest} ${this.#sendsAsIs(at)}`;
   }
 
   /**
@@ -404,7 +410,7 @@ export class PushLoop {
   async #findTargets(): Promise<void> {
     const { stores } = this.#options;
     if (stores.read((at) => this.#areTargetsFound(at))) return;
-    const newest = stores.read(newestSweep);
+    const newest = stores.read((at) => this.#targetsNow(at));
     let last: number | undefined = 0;
     while (last !== undefined) {
       const after: number = last;
@@ -526,10 +532,6 @@ export class PushLoop {
     const endMonoMs = clock.monotonicMs() + ms;
     await this.#waker.until(() => clock.nowMs() + endMonoMs - clock.monotonicMs(), signal, beat);
   }
-}
-
-function newestSweep({ db }: Stores): string {
-  return sqlOf(db).value<string | null>('SELECT max(completed_at) FROM sweeps') ?? '';
 }
 
 /** With the time from handing it over to that. */

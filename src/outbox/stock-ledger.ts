@@ -35,14 +35,17 @@ export interface LedgerStock {
   /** By this machine's clock. */
   confirmedMs: number;
   show: boolean | null;
+  /** Whether what is not booked is taken off the counts of its branch. */
+  holds: boolean;
 }
 
 /** One stock. */
 export type Place = Pick<LedgerStock, 'sku' | 'subsidiaryId'>;
 
-type Row = Omit<LedgerStock, 'address' | 'show'> & {
+type Row = Omit<LedgerStock, 'address' | 'show' | 'holds'> & {
   address: string;
   show: number | null;
+  holds: number;
   showUncertain: number | null;
 };
 
@@ -54,8 +57,12 @@ export function stockTarget({ sku, subsidiaryId }: Place): string {
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
   change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
-  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, show,
+  ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show,
   show_uncertain AS showUncertain`;
+
+/** Whether the branch of a row of `stock_counts` holds back. */
+export const HOLDS =
+  "EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))";
 
 const LEDGER = `
   SELECT ${COLUMNS} FROM stock_ledger`;
@@ -251,8 +258,9 @@ export class StockLedger {
   #stocks(which: string, ...params: unknown[]): LedgerStock[] {
     return this.#sql
       .rows<Row>(`${LEDGER} ${which}`, ...params)
-      .map(({ address, showUncertain, show, ...row }) => ({
+      .map(({ address, showUncertain, show, holds, ...row }) => ({
         ...row,
+        holds: holds === 1,
         address: JSON.parse(address) as LedgerStock['address'],
         show: showUncertain === 0 ? fromBit(show) : null,
       }));
@@ -268,9 +276,9 @@ export class StockLedger {
  * Target keys of stocks of which the mirror's quantity is not the platform's last word: a change for them is on its way,
  * or orders took something since the platform confirmed them, or are not booked yet. A count for one of them is never
  * passed over as unchanged; the sender judges it when its turn comes. To be read after the order feed was taken in.
- * `holdBack`: whether orders that are not booked yet reduce a count.
+ * Orders that are not booked yet count where the branch holds back.
  */
-export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack: boolean }): Set<string> {
+export function unsettledStocks(db: Database.Database): Set<string> {
   const sql = sqlOf(db);
   // In parts, each of which an index answers: what is settled stays for a month.
   const keys = new Set(
@@ -289,9 +297,9 @@ export function unsettledStocks(db: Database.Database, { holdBack }: { holdBack:
     sql.rows<Place>(
       `SELECT DISTINCT t.sku, t.subsidiary_id AS subsidiaryId
        FROM stock_steps t LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)
-       WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (@holdBack AND t.booked_version IS NULL AND t.qty <> 0)
+       WHERE t.seq > coalesce(k.confirmed_seq, 0) OR (t.booked_version IS NULL AND t.qty <> 0
+         AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', t.subsidiary_id)))
        UNION SELECT sku, subsidiary_id FROM stock_counts WHERE dirty = 1`,
-      { holdBack: Number(holdBack) },
     ),
   );
   // An item without an id whose name nobody knows may be any product; what came before the ledger, too.

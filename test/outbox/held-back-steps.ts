@@ -1,7 +1,8 @@
+import type { SendRules } from '../../src/outbox/calls.ts';
 import { outgoing, SEND_ALL } from './outbox-fixture.ts';
 import { TEA } from './swept-outbox.ts';
 
-export const HOLDING = { ...SEND_ALL, holdBack: true };
+export const HOLDING: SendRules = { ...SEND_ALL, holdBack: true };
 
 /** With a catalogue; the hold-back has begun. */
 export function holding(): ReturnType<typeof outgoing> {

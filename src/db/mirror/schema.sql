@@ -596,35 +596,6 @@ CREATE INDEX ledger_orders_unplaced ON ledger_orders (seq) WHERE is_unplaced = 1
 
 CREATE INDEX ledger_orders_stale ON ledger_orders (order_id) WHERE is_stale = 1;
 
-CREATE VIEW stock_ledger AS
-SELECT c.*,
-  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
-  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
-    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
-FROM (
-  SELECT b.*,
-    coalesce(
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
-      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
-    (SELECT total(max(0, min(r.live, r.open))) FROM (
-      SELECT sum(s.qty) AS live,
-        sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
-          WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
-          WHEN s.qty > 0 THEN s.qty
-          WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
-      FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id GROUP BY s.order_id) r) AS reserved_qty,
-    (SELECT total(s.qty) FROM stock_steps s
-      WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
-    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
-      AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
-    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
-  FROM (
-    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
-      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms
-    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
-
 CREATE TABLE "order_acks" (
   order_id TEXT NOT NULL,
   branch TEXT NOT NULL,
@@ -686,6 +657,45 @@ CREATE TABLE hand_overs (
   handed_at TEXT NOT NULL
 );
 
+CREATE TABLE holding_branches (
+  subsidiary_id TEXT NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
+CREATE VIEW stock_ledger AS
+SELECT c.*,
+  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
+  CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
+    THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
+FROM (
+  SELECT b.*,
+    coalesce(
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = b.sku AND f.subsidiary_id = ''),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = b.subsidiary_id),
+      (SELECT f.qty FROM stock_safety f WHERE f.sku = '' AND f.subsidiary_id = ''), 0) AS safety_qty,
+    CASE WHEN b.holds THEN
+      (SELECT total(max(0, min(r.live, r.open))) FROM (
+        SELECT sum(s.qty) AS live,
+          sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
+            WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
+            WHEN s.qty > 0 THEN s.qty
+            WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
+        FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id GROUP BY s.order_id) r)
+    ELSE
+      (SELECT total(max(0, s.qty)) FROM stock_steps s
+        WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq)
+    END AS reserved_qty,
+    (SELECT total(s.qty) FROM stock_steps s
+      WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
+    EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
+      AND s.seq > b.confirmed_seq AND (s.is_first = 0 OR s.placed_ms <= b.confirmed_ms)) AS is_moved,
+    (SELECT coalesce(max(o.seq), 0) FROM ledger_orders o WHERE o.is_unplaced = 1) AS unplaced_seq
+  FROM (
+    SELECT s.*, k.believed_qty, k.show, k.show_uncertain,
+      coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
+      EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
+    FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -720,6 +730,7 @@ INSERT INTO schema_migrations (number, name) VALUES (31, '0031-lines-seq');
 INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
 INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts');
 INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
+INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
@@ -728,7 +739,6 @@ INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES 
 INSERT INTO marks (name, value) VALUES ('acks.used', 0);
 INSERT INTO marks (name, value) VALUES ('events.trimmed', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.from', 0);
-INSERT INTO marks (name, value) VALUES ('ledger.holds', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.seen', -1);
 INSERT INTO marks (name, value) VALUES ('outbox.call', 0);
 INSERT INTO marks (name, value) VALUES ('outbox.version', 0);

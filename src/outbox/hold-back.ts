@@ -1,0 +1,60 @@
+import type { Branch } from '../catalog/product.ts';
+
+/** `stock.hold_back_unbooked`: `auto` is on for each branch whose POS acknowledges and whose ids are both known. */
+export type HoldBackSetting = boolean | 'auto';
+
+/** What keeps `auto` from being on for a branch. */
+export type HoldBackLack = 'acknowledgement' | 'subsidiary_id' | 'external_id';
+
+/** Whether what is not booked is taken off the counts of one branch. */
+export interface BranchHoldBack {
+  /** What people call the branch. */
+  branch: string;
+  isOn: boolean;
+  /** What is missing for it to be on; empty where it is on, or off in the configuration. */
+  missing: HoldBackLack[];
+}
+
+/** The key of `holding_branches` that stands for every branch, also one that the configuration does not name. */
+export const EVERY_BRANCH = '';
+
+/**
+ * Tells of each branch whether the hold-back is on. `acknowledging`: stores, as orders name them, of which a POS has
+ * acknowledged by itself; an order without a store (`''`) is of the only branch.
+ */
+export function holdBackOf(
+  branches: readonly Branch[],
+  setting: HoldBackSetting,
+  acknowledging: ReadonlySet<string>,
+): BranchHoldBack[] {
+  return branches.map(({ subsidiaryId, externalId }) => {
+    const branch = externalId ?? subsidiaryId ?? '';
+    if (setting !== 'auto') return { branch, isOn: setting, missing: [] };
+    const missing: HoldBackLack[] = [];
+    const stores = storesOf({ subsidiaryId, externalId }, branches);
+    if (!stores.some((store) => acknowledging.has(store))) missing.push('acknowledgement');
+    if (subsidiaryId === null) missing.push('subsidiary_id');
+    if (externalId === null) missing.push('external_id');
+    return { branch, isOn: missing.length === 0, missing };
+  });
+}
+
+/** How orders may name the store of a branch. */
+export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonly Branch[]): string[] {
+  return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);
+}
+
+/** The keys of `holding_branches`. */
+export function holdingKeys(
+  branches: readonly Branch[],
+  setting: HoldBackSetting,
+  acknowledging: ReadonlySet<string>,
+): Set<string> {
+  if (setting !== 'auto') return new Set(setting ? [EVERY_BRANCH] : []);
+  const states = holdBackOf(branches, setting, acknowledging);
+  return new Set(
+    branches.flatMap(({ subsidiaryId }, i) =>
+      states[i]?.isOn === true && subsidiaryId !== null ? [subsidiaryId] : [],
+    ),
+  );
+}

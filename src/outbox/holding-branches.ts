@@ -1,0 +1,115 @@
+import type Database from 'better-sqlite3';
+import type { BranchDirectory } from '../catalog/product.ts';
+import { isoUtc } from '../core/time.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { IS_OPEN } from '../orders/order.ts';
+import { EVERY_BRANCH, type HoldBackSetting, holdingKeys, storesOf } from './hold-back.ts';
+
+/** An order that came so shortly before its POS acknowledged for the first time may not be booked yet. */
+const JUST_CAME_MS = 10 * 60_000;
+/** What a POS that acknowledges has left open for longer it has booked, and never said so. */
+const BOOKED_WITHIN_MS = 24 * 3_600_000;
+
+/** Branches whose hold-back begins or ends, by their keys. */
+export interface HoldBackSwitch {
+  now: ReadonlySet<string>;
+  on: string[];
+  off: string[];
+}
+
+/** Stores, as orders name them, of which a POS has acknowledged by itself. */
+export function acknowledgingStores(db: Database.Database): Set<string> {
+  return new Set(sqlOf(db).values<string>('SELECT store FROM acknowledging_stores'));
+}
+
+/** The branches that hold back, in `holding_branches`. Transactions are the caller's. */
+export class HoldingBranches {
+  readonly #db: Database.Database;
+  readonly #sql: Sql;
+  readonly #branches: BranchDirectory;
+  /** What it was last decided by. */
+  #seen = '';
+
+  constructor(db: Database.Database, branches: BranchDirectory) {
+    this.#db = db;
+    this.#sql = sqlOf(db);
+    this.#branches = branches;
+  }
+
+  get isAny(): boolean {
+    return this.#sql.value('SELECT 1 FROM holding_branches LIMIT 1') !== undefined;
+  }
+
+  /** What the configuration and the acknowledgements say differently from what holds; undefined: nothing. */
+  due(setting: HoldBackSetting): HoldBackSwitch | undefined {
+    // Stores are only ever added: their number tells of a new one.
+    const sizes = this.#sql.row<{ acking: number; holding: number }>(`
+      SELECT (SELECT count(*) FROM acknowledging_stores) AS acking,
+        (SELECT count(*) FROM holding_branches) AS holding`);
+    const seen = `${setting} ${sizes?.acking} ${sizes?.holding}`;
+    if (seen === this.#seen) return undefined;
+    const before = new Set(this.#sql.values<string>('SELECT subsidiary_id FROM holding_branches'));
+    const now = holdingKeys(this.#branches.all, setting, acknowledgingStores(this.#db));
+    if (before.size === now.size && [...now].every((key) => before.has(key))) {
+      this.#seen = seen;
+      return undefined;
+    }
+    const has = (keys: ReadonlySet<string>, key: string) => keys.has(key) || keys.has(EVERY_BRANCH);
+    return {
+      now,
+      on: [...now].filter((key) => !has(before, key)),
+      off: [...before].filter((key) => !has(now, key)),
+    };
+  }
+
+  apply({ now, off }: HoldBackSwitch): void {
+    this.#sql.run('DELETE FROM holding_branches');
+    for (const key of now) this.#sql.run('INSERT INTO holding_branches (subsidiary_id) VALUES (?)', key);
+    for (const key of off) {
+      this.#sql.run("UPDATE stock_counts SET dirty = 0 WHERE ? IN ('', subsidiary_id)", key);
+    }
+  }
+
+  /**
+   * Says of a branch that begins to hold back what its POS has booked: every order that has ended; with `auto` also the
+   * open ones that it had in its counts before it began to acknowledge. Those that came lately are kept back until they
+   * are acknowledged, at most for `editHoldMs`. A count from before that does not agree with the platform is not
+   * insisted on, so that nothing is sent because of the switch.
+   */
+  begin(key: string, setting: HoldBackSetting, { nowMs, editHoldMs }: { nowMs: number; editHoldMs: number }) {
+    const facts = {
+      key,
+      isAuto: Number(setting === 'auto'),
+      from: isoUtc(Math.max(nowMs - BOOKED_WITHIN_MS, this.#firstAckMs(key) - JUST_CAME_MS)),
+      until: nowMs + editHoldMs,
+    };
+    const isOfBranch = "@key IN ('', subsidiary_id)";
+    this.#sql.run(
+      `UPDATE stock_steps SET booked_version = 0 WHERE booked_version IS NULL AND ${isOfBranch}
+         AND order_id NOT IN (SELECT order_id FROM orders INDEXED BY orders_open
+           WHERE ${IS_OPEN} AND (coalesce(to_book_since, updated_at) >= @from OR NOT @isAuto))`,
+      facts,
+    );
+    this.#sql.run(
+      `UPDATE stock_steps SET held_until_ms = coalesce(held_until_ms, @until)
+         WHERE @isAuto AND booked_version IS NULL AND ${isOfBranch}`,
+      facts,
+    );
+    this.#sql.run(
+      `UPDATE stock_counts SET refused_version = max(refused_version, counted_version)
+         WHERE (sku, subsidiary_id) IN (
+           SELECT sku, subsidiary_id FROM stock_ledger WHERE ${isOfBranch} AND expected_qty IS NOT wanted_qty)`,
+      facts,
+    );
+    this.#sql.run(`UPDATE stock_counts SET dirty = 0 WHERE ${isOfBranch}`, facts);
+  }
+
+  #firstAckMs(key: string): number {
+    const branch = this.#branches.all.find(({ subsidiaryId }) => subsidiaryId === key);
+    if (!branch) return 0;
+    const stores = storesOf(branch, this.#branches.all);
+    const text =
+      'SELECT min(first_at) FROM acknowledging_stores WHERE store IN (SELECT value FROM json_each(?))';
+    return Date.parse(this.#sql.value<string | null>(text, JSON.stringify(stores)) ?? '') || 0;
+  }
+}
