@@ -8,7 +8,9 @@ import { FINDING_SENTENCES } from '../src/health/finding.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
-const DOCS = readdirSync(path.join(ROOT, 'docs')).map((name) => `docs/${name}`);
+const DOCS = readdirSync(path.join(ROOT, 'docs'), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.md'))
+  .map((name) => `docs/${name}`);
 const POS = read('docs/pos.md');
 const FILES = ['README.md', ...DOCS];
 const ALL = FILES.filter((file) => file !== 'docs/reference.md')

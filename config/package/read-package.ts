@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 
-/** What package.json and the changelog say of tillsync. */
+/** What package.json and CHANGELOG.md say of tillsync. */
 export interface PackageFacts {
   name: string;
   version: string;
   description: string;
-  /** Who made the newest entry of the changelog: `Name <address>`. */
+  /** `author` of package.json: `Name <address>`. */
   maintainer: string;
-  /** The newest entry's date, in seconds since the epoch. */
+  /** The newest entry's date at noon UTC, in seconds since the epoch. */
   releasedAt: number;
   /** As deb-changelog(5) has it. */
   changelog: string;
@@ -16,16 +16,46 @@ export interface PackageFacts {
 
 /** Throws where the changelog's newest entry is of another version. */
 export function readPackage(root: string): PackageFacts {
-  const { name, version, description } = JSON.parse(
+  const { name, version, description, author } = JSON.parse(
     readFileSync(path.join(root, 'package.json'), 'utf8'),
-  ) as Pick<PackageFacts, 'name' | 'version' | 'description'>;
-  const changelog = readFileSync(path.join(root, 'config/package/debian/changelog'), 'utf8');
-  const [, newest] = /^tillsync \(([^)]+)\)/.exec(changelog) ?? [];
-  if (newest !== version) {
+  ) as Pick<PackageFacts, 'name' | 'version' | 'description'> & { author: string };
+  const entries = readChangelog(readFileSync(path.join(root, 'CHANGELOG.md'), 'utf8'));
+  const [newest] = entries;
+  if (newest?.version !== version) {
     throw new Error(
-      `package.json says version ${version}, config/package/debian/changelog begins with ${newest}. Write what is new into the changelog.`,
+      `package.json says version ${version}, CHANGELOG.md begins with ${newest?.version ?? 'none'}. Write what is new into CHANGELOG.md.`,
     );
   }
-  const [, maintainer = '', date = ''] = /^ -- (.+>) {2}(.+)$/m.exec(changelog) ?? [];
-  return { name, version, description, maintainer, releasedAt: Date.parse(date) / 1000, changelog };
+  const changelog = entries.map((entry) => debianEntry(name, entry, author)).join('\n');
+  return { name, version, description, maintainer: author, releasedAt: noonOf(newest) / 1000, changelog };
+}
+
+interface ChangelogEntry {
+  version: string;
+  /** `2026-11-22`. */
+  day: string;
+  /** One for each thing that changed; each may have several lines. */
+  changes: string[];
+}
+
+/** The entries of CHANGELOG.md, newest first: `## 0.1.0, 2026-11-22` and a list with `-` below it. */
+function readChangelog(text: string): ChangelogEntry[] {
+  return text
+    .split(/^## /m)
+    .slice(1)
+    .map((section) => {
+      const [, version = '', day = ''] = /^(\S+), (\d{4}-\d{2}-\d{2})$/m.exec(section) ?? [];
+      const [, ...changes] = section.split(/^- /m).map((change) => change.trim());
+      return { version, day, changes };
+    });
+}
+
+function debianEntry(name: string, entry: ChangelogEntry, maintainer: string): string {
+  const changes = entry.changes.map((change) => `  * ${change.replace(/\n\s*/g, '\n    ')}`);
+  const date = new Date(noonOf(entry)).toUTCString().replace('GMT', '+0000');
+  return `${name} (${entry.version}) stable; urgency=medium\n\n${changes.join('\n')}\n\n -- ${maintainer}  ${date}\n`;
+}
+
+function noonOf({ day }: ChangelogEntry): number {
+  return Date.parse(`${day}T12:00:00Z`);
 }

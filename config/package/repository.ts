@@ -66,9 +66,7 @@ export function publish({ directory, debs, key, date }: RepositoryOptions): stri
 
 function refuseOther(deb: string, published: string): void {
   if (existsSync(published) && !readFileSync(published).equals(readFileSync(deb))) {
-    throw new Error(
-      `${published} has other content. Raise the version in package.json and in the changelog.`,
-    );
+    throw new Error(`${published} has other content. Raise the version in package.json and in CHANGELOG.md.`);
   }
 }
 
