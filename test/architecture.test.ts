@@ -49,6 +49,7 @@ const RULES = [
   'outbox/change-file.ts',
   'outbox/resolve.ts',
   'outbox/batch.ts',
+  'outbox/differences.ts',
   'outbox/guard-rails.ts',
   'outbox/hold-back.ts',
   'hooks/hook.ts',

@@ -339,6 +339,17 @@ export const statusAnswer = z.object({
       }),
     )
     .describe('One for each flow'),
+  holdBack: z
+    .array(
+      z.object({
+        branch: z.string(),
+        isOn: z.boolean(),
+        missing: z
+          .array(z.enum(['acknowledgement', 'subsidiary_id', 'external_id']))
+          .describe('What keeps it from being on; empty where it is on, or off in the configuration'),
+      }),
+    )
+    .describe('Of each branch: whether orders that are not booked are taken off its counts'),
   alarms: z
     .array(
       z.object({

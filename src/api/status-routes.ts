@@ -1,7 +1,7 @@
 import type { FastifyPluginAsync, FastifyReply } from 'fastify';
 import { shopName } from '../app/installation.ts';
 import type { LoopBeat } from '../app/metrics.ts';
-import { fromState, mirrorCounts, verdictOn } from '../app/readers.ts';
+import { fromState, holdBackStates, mirrorCounts, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { roleOf } from '../config/roles.ts';
 import { typedWords, whenFree } from '../core/errors.ts';
@@ -35,6 +35,7 @@ export function statusRoutes(options: LocalApiOptions): ApiFamily {
     return {
       ...{ at: isoUtc(nowMs), shop, role, currency, commands: typedWords(), verdict, versions },
       ...{ ...facts, tokensFault: stateFault, waits, freshness: mirror.freshness() },
+      holdBack: holdBackStates(mirror, config),
       counts: { ...counts, products },
     };
   };

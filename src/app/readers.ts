@@ -13,6 +13,8 @@ import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
+import { type BranchHoldBack, holdBackOf } from '../outbox/hold-back.ts';
+import { acknowledgingStores } from '../outbox/holding-branches.ts';
 import type { SafetyRule } from '../outbox/stock-ledger.ts';
 import { MirrorStores } from '../outbox/stores.ts';
 import { describeTokens, type TokenStatus } from '../platform/tokens.ts';
@@ -85,6 +87,16 @@ export function configuredBranches(
     return [{ subsidiaryId, externalId: subsidiaryId === link.branch ? null : link.branch }];
   }
   return branches.map(({ subsidiaryId = null, externalId = null }) => ({ subsidiaryId, externalId }));
+}
+
+/** Where what is not booked is kept back of counts; at a branch of a hub its hub does it. */
+export function holdBackStates(
+  mirror: Pick<Mirror, 'read'>,
+  config: Pick<Config, 'branches' | 'link' | 'stock'>,
+): BranchHoldBack[] {
+  if (isBranch(config)) return [];
+  const acknowledging = mirror.read(acknowledgingStores);
+  return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
 }
 
 /** The safety stock of the configuration; none at a branch of a hub, which alone keeps stock back. */

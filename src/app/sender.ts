@@ -3,6 +3,7 @@ import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind, OutboxEntry } from '../outbox/change.ts';
+import { DifferenceWatch } from '../outbox/difference-watch.ts';
 import { OutboxMaintenance } from '../outbox/maintenance.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sender.ts';
 import type { Parts, PartsOptions } from './parts.ts';
@@ -39,10 +40,17 @@ export class Sender {
   maintenance(beat: () => void): OutboxMaintenance {
     const { parts, config } = this.#options;
     const { stores, mirror, platform, state, outbox } = parts;
+    const differences = new DifferenceWatch({
+      ...{ stores, clock: this.#options.clock },
+      onDifference: config.stock.onDifference,
+      lastPollOkMs: () => mirror.lastPollOkMs(),
+      onQueued: () => outbox.queued(),
+    });
     this.#maintenance = new OutboxMaintenance({
       ...this.#options,
       ...{ stores, platform, leases: state.leases, alarms: mirror.alarms, beat },
       holdBack: config.stock.holdBackUnbooked,
+      compare: () => differences.step(),
       keptMs: config.retention.outboxMs,
       newestSeq: () => mirror.newestSeq(),
       onQueued: () => outbox.queued(),

@@ -77,10 +77,12 @@ function statements(db: Database.Database) {
     confirmStock: db.prepare<Named>(`
       UPDATE stocks SET confirmed_seq = @confirmedSeq, confirmed_ms = @confirmedMs
       WHERE sku = @sku AND subsidiary_id = @subsidiaryId`),
-    /** The platform has another quantity than was thought: the last count is looked at again. */
+    /** The platform has another quantity than was thought, by what an order may have done: the last count is looked at again. */
     moveStock: db.prepare<string[]>(
       `UPDATE stock_counts SET dirty = 1 WHERE sku = ? AND subsidiary_id = ?
          AND counted_version > refused_version
+         AND EXISTS (SELECT 1 FROM stock_steps s
+           WHERE s.sku = stock_counts.sku AND s.subsidiary_id = stock_counts.subsidiary_id)
          AND EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', stock_counts.subsidiary_id))`,
     ),
     /** A line of an order whose product nobody knew may be of one that is written now. */

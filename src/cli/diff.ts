@@ -1,9 +1,10 @@
 import { branchName, namedBranch } from '../app/sweep-now.ts';
 import type { Branch, ProductDifference } from '../catalog/product.ts';
+import { isBranch } from '../config/roles.ts';
 import { counted, TillsyncError } from '../core/errors.ts';
-import type { OrdersDiff, ProductsDiff } from '../support/diff.ts';
+import type { OrdersDiff, ProductsDiff, StockDiff } from '../support/diff.ts';
 import { EXIT } from './cli.ts';
-import { command, WAIT, withPlatform } from './command.ts';
+import { type Call, command, type Result, WAIT, withPlatform, withReaders } from './command.ts';
 import { windowOf } from './options.ts';
 import type { Progress } from './progress.ts';
 import { table } from './table.ts';
@@ -23,21 +24,29 @@ export function productSteps(progress: Progress) {
 
 export const diff = command({
   description: 'Tell what the mirror has differently from the platform now',
-  examples: ['diff products --branch B1', 'diff orders --from 2026-03-01 --to 2026-03-02 --json', 'diff'],
-  argument: ['[what]', '`orders` or `products`; both without it'],
+  examples: [
+    'diff stock',
+    'diff products --branch B1',
+    'diff orders --from 2026-03-01 --to 2026-03-02 --json',
+    'diff',
+  ],
+  argument: ['[what]', '`orders`, `products` or `stock`; the first two without it'],
   options: {
     '--no-wait': WAIT,
-    '--branch <id>': 'products of this branch only, by one of its ids',
+    '--branch <id>': 'products or stocks of this branch only, by one of its ids',
     '--from <day>': 'first day of orders to ask for, YYYY-MM-DD; else the days of a poll',
     '--to <day>': 'last day of orders; without it the first day',
   },
-  more: '\nNothing is written. Exit code 1 when something differs.',
+  more: `
+\`diff stock\` compares what the POS counted last with what the platform had when it was last read, and asks it nothing.
+Nothing is written. Exit code 1 when something differs.`,
   async run(context) {
     const { cli, argument: what } = context;
     const { branch, from, to } = context.options;
-    if (what !== undefined && what !== 'orders' && what !== 'products') {
-      throw new TillsyncError('usage', `Found "${what}"; allowed: orders, products.`);
+    if (what !== undefined && what !== 'orders' && what !== 'products' && what !== 'stock') {
+      throw new TillsyncError('usage', `Found "${what}"; allowed: orders, products, stock.`);
     }
+    if (what === 'stock') return diffStockOf(context, branch);
     const window = windowOf(from, to);
     return withPlatform(context, async ({ parts, progress, call }) => {
       const { diffOrders, diffProducts } = await import('../support/diff.ts');
@@ -60,6 +69,48 @@ export const diff = command({
     });
   },
 });
+
+function diffStockOf(context: Call, branch: string | undefined): Promise<Result> {
+  return withReaders(context, async ({ mirror }, config) => {
+    const { configuredBranches, readStores } = await import('../app/readers.ts');
+    const { diffStock } = await import('../support/diff.ts');
+    if (isBranch(config)) {
+      throw new TillsyncError(
+        'usage',
+        'At a branch the mirror has no stock of the platform; its hub compares.',
+        {
+          hint: `Ask there: {tillsync} diff stock --branch ${config.link.branch}`,
+        },
+      );
+    }
+    const branches = configuredBranches(config);
+    const of = branch === undefined ? undefined : namedBranch(branches, branch);
+    const stock = diffStock(readStores(mirror, config, context.cli.clock), branches, {
+      lastPollOkMs: mirror.lastPollOkMs(),
+      of,
+    });
+    const exit = stock.differences.length > 0 ? EXIT.failed : EXIT.done;
+    return { json: { stock }, text: stockText(stock), exit };
+  });
+}
+
+function stockText({ compared, unsure, differences }: StockDiff): string {
+  const notes = [`${counted(compared, 'counted stock')}: ${counted(differences.length, 'difference')}.`];
+  if (unsure > 0) {
+    notes.push(`Of ${unsure} nobody can tell now: orders or calls moved them since the platform was read.`);
+  }
+  const columns = {
+    SKU: 'sku',
+    BRANCH: 'branch',
+    PRODUCT: 'name',
+    PLATFORM: 'platformQty',
+    WANTED: 'wantedQty',
+    COUNTED: 'countedQty',
+    SINCE: 'since',
+    SEEN: 'seenAt',
+  } as const;
+  return `${notes.join('\n')}\n${differences.length === 0 ? '' : table(differences, columns)}`;
+}
 
 function ordersText({ window, compared, differences, moved, unreadable, morePages }: OrdersDiff): string {
   const days = `${window.startDate} to ${window.endDate}`;

@@ -1,5 +1,5 @@
 import { shopName } from '../app/installation.ts';
-import type { Readers, storedVerdict } from '../app/readers.ts';
+import type { holdBackStates, Readers, storedVerdict } from '../app/readers.ts';
 import { configWarnings } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -8,6 +8,7 @@ import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
 import type { Verdict } from '../health/verdict.ts';
+import { type BranchHoldBack, heldBackWords } from '../outbox/hold-back.ts';
 import type { Wait } from '../platform/platform.ts';
 import { type AuthReport, authReport } from './auth.ts';
 import { type Cli, printable } from './cli.ts';
@@ -35,6 +36,8 @@ export interface StatusReport {
   auth: AuthReport | null;
   authFault?: string;
   waits: readonly Wait[];
+  /** Of each branch: whether orders that are not booked are kept back of its counts, and what is missing for it. */
+  holdBack: readonly BranchHoldBack[];
   counts: { orders: number; openOrders: number; events: number; quarantine: number };
 }
 
@@ -77,6 +80,7 @@ export function statusText(report: StatusReport): string {
   const auth = report.auth?.message ?? report.authFault;
   lines.push('', ...(auth === undefined ? [] : [auth]));
   for (const wait of report.waits) lines.push(waitText(wait));
+  if (report.holdBack.length > 0) lines.push('', ...holdBackLines(report.holdBack));
   const { orders, openOrders, events, quarantine } = report.counts;
   lines.push(
     '',
@@ -120,6 +124,17 @@ export function freshnessSentence(freshness: Freshness | undefined, nowMs: numbe
   return `${STATES[state]}, ${ok}${more}.${message === '' ? '' : ` ${message}`}`;
 }
 
+const BRANCHES_NAMED = 10;
+
+/** A company has many branches: those in which something is missing are named first. */
+function holdBackLines(branches: readonly BranchHoldBack[]): string[] {
+  const sorted = branches.toSorted((a, b) => b.missing.length - a.missing.length);
+  const lines = sorted.slice(0, BRANCHES_NAMED).map(heldBackWords);
+  const on = branches.filter(({ isOn }) => isOn).length;
+  const rest = sorted.length - lines.length;
+  return rest === 0 ? lines : [...lines, `And ${rest} more; on in ${on} of ${branches.length}.`];
+}
+
 const WATCH_EVERY_MS = 2000;
 const CLEAR_SCREEN = '\u001b[H\u001b[2J';
 
@@ -134,8 +149,8 @@ export const status = command({
       throw new TillsyncError('usage', '--json prints one document, so it cannot be watched.');
     }
     return withReaders(call, async (readers, config): Promise<Result> => {
-      const { storedVerdict: judge } = await import('../app/readers.ts');
-      const look = () => statusOf(cli, readers, config, judge);
+      const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/readers.ts');
+      const look = () => statusOf(cli, readers, config, { judge, heldBack });
       for (;;) {
         const report = await whenFree(clock, look, undefined, signal);
         const above = configWarnings(config).map((warning) => `Warning: ${warning}\n`);
@@ -153,7 +168,7 @@ function statusOf(
   { clock }: Cli,
   readers: Readers,
   config: Config,
-  judge: typeof storedVerdict,
+  { judge, heldBack }: { judge: typeof storedVerdict; heldBack: typeof holdBackStates },
 ): StatusReport {
   const nowMs = clock.nowMs();
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
@@ -164,6 +179,7 @@ function statusOf(
     storage: config.storage.directory,
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: readers.mirror.freshness(),
+    holdBack: heldBack(readers.mirror, config),
     alarms: readers.alarms(),
     ...state,
     // A branch has no tokens, so there is nothing to say of them.

@@ -214,6 +214,11 @@ export const FILE = z.object({
       'auto',
       'Whether what online orders took and the POS has not acknowledged yet is taken off every count it hands over, so that an older count cannot sell a piece twice. "auto": in each branch whose POS acknowledges orders, through the inbox or over HTTP, once both ids of the branch stand in [[branches]]; tillsync status tells of each branch what is missing. true: in every branch, whatever it acknowledges. false: never.',
     ),
+    onDifference: key(
+      value.oneOf('tell', 'send'),
+      'tell',
+      'Where the platform has another stock than the POS counted last, as when somebody edited it in the panel. "tell": it is told (stock.differs), and stays until the POS counts again. "send": the count is sent again.',
+    ),
     skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
     trustForMs: key(
       value.duration(0, 30 * DAY),

@@ -41,7 +41,8 @@ export type AlarmKey =
   | 'outbox.stuck'
   | 'inbox.damaged'
   | 'inbox.locked'
-  | 'hooks.lagging';
+  | 'hooks.lagging'
+  | 'stock.differs';
 
 /**
  * - `amber`: works, and somebody should look at it today

@@ -27,7 +27,7 @@ const TELL_EVERY_MIN_MS = 200;
 /** After a start a branch hears of its hub first. */
 const HUB_HEARD_WITHIN_MS = 2 * 60_000;
 
-type AlarmParts = Pick<Parts, 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
+type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
 
 /**
  * Looks for what no flow notices by itself, tells each receiver of alarms and the watcher outside, and sends the test
@@ -118,7 +118,10 @@ export function alarmLoops(
   ];
 }
 
-function standingFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['clock']) {
+/** Stocks that an alarm names. */
+const WORST_MAX = 5;
+
+function standingFacts({ mirror, outbox, stores, branches }: AlarmParts, clock: PartsOptions['clock']) {
   return {
     changesStuckSince() {
       const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
@@ -128,6 +131,18 @@ function standingFacts({ mirror, outbox }: AlarmParts, clock: PartsOptions['cloc
       const { oldestPendingAt } = outbox.counts();
       return isLost(oldestPendingAt) ? oldestPendingAt : null;
     },
+    stockDifferences: () =>
+      stores.read(({ differences }) => {
+        const count = differences.count;
+        const worst = count === 0 ? [] : differences.list(WORST_MAX);
+        return {
+          count: worst.length === 0 ? 0 : count,
+          worst: worst.map(({ sku, subsidiaryId, platformQty, wantedQty, sinceMs }) => ({
+            ...{ sku, platformQty, wantedQty, since: isoUtc(sinceMs) },
+            branch: branches.find((each) => each.subsidiaryId === subsidiaryId)?.externalId ?? subsidiaryId,
+          })),
+        };
+      }),
     incompleteOrders: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())),
     areOrdersStale: () => mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
   };

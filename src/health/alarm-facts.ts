@@ -21,6 +21,8 @@ export interface AlarmFacts {
   waitingOrders: () => readonly WaitingOrder[];
   /** Orders of which a part could not be read, the oldest first. May throw `storage-…`. */
   incompleteOrders: () => readonly IncompleteOrder[];
+  /** Stocks of which the platform has another number than the POS counted, the worst first. May throw `storage-…`. */
+  stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
   /** How long one may wait before a person is told; 0: for ever. */
   unbookedAfterMs: number;
   /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
@@ -34,6 +36,16 @@ export interface AlarmFacts {
   /** A time as the shop's clock shows it. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
+}
+
+/** A stock of which the platform has another number than is wanted there. */
+export interface NamedDifference {
+  sku: string;
+  branch: string;
+  platformQty: number;
+  wantedQty: number;
+  /** ISO 8601 UTC. */
+  since: string;
 }
 
 /** Raises and lowers their alarms. The looks throw what the facts throw. */
@@ -63,6 +75,7 @@ export class FactWatch {
     if (areOrdersStale()) this.#troubledMonoMs = nowMonoMs;
     lookAtChanges(this.#facts, nowMonoMs - this.#troubledMonoMs >= CHANGES_FOLLOW_WITHIN_MS);
     lookAtIncompleteOrders(this.#facts);
+    lookAtStockDifferences(this.#facts);
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -151,6 +164,21 @@ function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void 
   if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
   if (orders.length === 0) alarms.lower('orders.incomplete');
   else alarms.raise('orders.incomplete', `Look at order ${named.join(', ')}: {tillsync} order show NUMBER`);
+}
+
+function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {
+  const { count, worst } = stockDifferences();
+  if (count === 0) {
+    alarms.lower('stock.differs');
+    return;
+  }
+  const named = worst.map(
+    ({ sku, branch, platformQty, wantedQty, since }) =>
+      `${sku} ${branch} ${platformQty} / ${wantedQty} (${localTime(since)})`,
+  );
+  if (count > worst.length) named.push(`+${count - worst.length}`);
+  const message = `Sku and branch, platform / POS, and since when, of ${count}: ${named.join(', ')}.`;
+  alarms.raise('stock.differs', message);
 }
 
 /** After a start, and once orders come again, changes have so long to follow: longer than tillsync rests between two tries. */

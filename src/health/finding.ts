@@ -223,6 +223,12 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     message: 'Changes that look like a mistake and need a decision: {count}.',
     remedy: 'Check them, then release or drop them.',
   },
+  'stock.differs': {
+    level: 'amber',
+    message: 'The platform has other stocks than the POS counted.',
+    remedy:
+      'See all with: {tillsync} diff stock. Have the POS hand over what it has of them, or put them right in the company panel.',
+  },
   'hooks.lagging': {
     level: 'amber',
     message: 'Events of orders do not get through to a hook.',

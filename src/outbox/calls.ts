@@ -272,15 +272,15 @@ export class OutboxCalls {
   #leave(candidate: Candidate, call: { callId: number; orderSeq: number }): BatchItem {
     const { row, stock } = candidate;
     if (!row) {
-      const { changeId, attempts, address, wantedQty: qty } = stock;
-      this.#ledger.isSent(stock, { ...call, qty });
+      const { changeId, attempts, address, wantedQty: qty, expectedQty, orderedQty } = stock;
+      this.#ledger.isSent(stock, { ...call, qty, hadQty: orderedQty === 0 ? expectedQty : null });
       return { changeId, attempts, target: stockTarget(stock), body: { ...address, qty } };
     }
     const { changeId, target, attempts, body, subsidiaryId } = row;
     let qty: number | null = null;
     if (stock) {
       qty = wantedOf(stock);
-      this.#ledger.isSent(stock, { ...call, qty });
+      this.#ledger.isSent(stock, { ...call, qty, hadQty: null });
     } else if ('qty' in body) {
       // Nobody knows which product it is; what is kept back of all of them, or of all in the branch, is known.
       qty = lessSafety(body.qty, this.#safety.lookup()(null, subsidiaryId));
@@ -379,7 +379,10 @@ export class OutboxCalls {
     const body = { ...address, qty: callQty ?? wantedQty };
     if (state === 'done') {
       this.#values.apply({ ...stock, body }, callSeq ?? 0, mark, this.#clock.nowMs());
-      const again = `Sent again as ${body.qty}, since orders or the safety stock changed.`;
+      const again =
+        stock.callHadQty === null
+          ? `Sent again as ${body.qty}, since orders or the safety stock changed.`
+          : `Sent again as ${body.qty}: the platform had ${stock.callHadQty}, the POS counted ${stock.countedQty}.`;
       const told = [again, this.#whyLess(stock)];
       this.#sql.run(
         "UPDATE outbox SET message = ?, attempts = attempts + 1 WHERE change_id = ? AND state = 'done'",

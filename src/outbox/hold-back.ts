@@ -39,6 +39,19 @@ export function holdBackOf(
   });
 }
 
+const LACKS: Record<HoldBackLack, string> = {
+  acknowledgement: 'its POS has acknowledged no order by itself yet',
+  subsidiary_id: 'its subsidiary_id is missing in [[branches]]',
+  external_id: 'its external_id is missing in [[branches]]',
+};
+
+/** Whether the hold-back is on in a branch, and what is missing, in one sentence. */
+export function heldBackWords({ branch, isOn, missing }: BranchHoldBack): string {
+  if (isOn) return `Branch ${branch}: orders that are not booked are kept back of counts.`;
+  if (missing.length === 0) return `Branch ${branch}: counts are sent as they are.`;
+  return `Branch ${branch}: counts are sent as they are, since ${missing.map((each) => LACKS[each]).join(' and ')}.`;
+}
+
 /** How orders may name the store of a branch. */
 export function storesOf({ subsidiaryId, externalId }: Branch, branches: readonly Branch[]): string[] {
   return [subsidiaryId, externalId, branches.length === 1 ? '' : null].filter((store) => store !== null);

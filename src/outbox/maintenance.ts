@@ -23,6 +23,8 @@ const PRUNED_AT_ONCE = 250;
 export interface OutboxMaintenanceOptions extends ProductReadsOptions {
   /** `stock.hold_back_unbooked`. */
   holdBack: HoldBackSetting;
+  /** Compares some counts with what the platform has; whether more are left. Left out where nobody compares. */
+  compare?: (() => Promise<boolean>) | undefined;
   /** How long settled changes stay; 0: for ever. */
   keptMs: number;
   /** Newest event of the order feed. */
@@ -76,6 +78,7 @@ export class OutboxMaintenance {
       await Promise.all([
         this.#often(() => this.#holdLease(), signal),
         this.#often(() => this.#maintain(), signal),
+        this.#often(async () => this.isSender && this.#options.compare?.(), signal),
         this.#often(() => this.#read({ signal, onWait: beat }), signal),
       ]);
     } finally {

@@ -16,6 +16,8 @@ export interface LedgerStock {
   callId: number | null;
   callQty: number | null;
   callSeq: number | null;
+  /** What the platform had when the call left; null: nobody knew. */
+  callHadQty: number | null;
   attempts: number;
   countedQty: number;
   /** What orders took that the count cannot contain. */
@@ -55,7 +57,7 @@ export function stockTarget({ sku, subsidiaryId }: Place): string {
 }
 
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
-  change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, attempts,
+  change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
   counted_qty AS countedQty, reserved_qty AS reservedQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show,
   show_uncertain AS showUncertain`;
@@ -146,9 +148,19 @@ export class StockLedger {
     return this.#stocks(OF_PLACE, sku, subsidiaryId)[0] as LedgerStock;
   }
 
+  /** Undefined: nobody counted it. */
+  ofPlace({ sku, subsidiaryId }: Place): LedgerStock | undefined {
+    return this.#stocks(OF_PLACE, sku, subsidiaryId)[0];
+  }
+
   /** Every counted stock of a product. */
   ofSku(sku: string): LedgerStock[] {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
+  }
+
+  /** How many stocks were counted. */
+  get size(): number {
+    return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
   }
 
   /** By target key: each last count as it was handed over. */
@@ -188,8 +200,10 @@ export class StockLedger {
   }
 
   /** It leaves with a call. */
-  isSent(stock: Place, call: { callId: number; qty: number; orderSeq: number }): void {
-    this.#set(stock, 'call_id = @callId, call_qty = @qty, call_seq = @orderSeq, dirty = 0', call);
+  isSent(stock: Place, call: { callId: number; qty: number; orderSeq: number; hadQty: number | null }): void {
+    const columns =
+      'call_id = @callId, call_qty = @qty, call_seq = @orderSeq, call_had_qty = @hadQty, dirty = 0';
+    this.#set(stock, columns, call);
   }
 
   /** The stock that a call carries for a change. */
@@ -266,7 +280,7 @@ export class StockLedger {
       }));
   }
 
-  #set({ sku, subsidiaryId }: Place, columns: string, values: Record<string, number> = {}): void {
+  #set({ sku, subsidiaryId }: Place, columns: string, values: Record<string, number | null> = {}): void {
     const where = 'sku = @sku AND subsidiary_id = @subsidiaryId';
     this.#sql.run(`UPDATE stock_counts SET ${columns} WHERE ${where}`, { sku, subsidiaryId, ...values });
   }

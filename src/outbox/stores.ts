@@ -11,6 +11,7 @@ import { GUARDS_OFF, type GuardSettings } from './guard-rails.ts';
 import { InboxIntake, OutboxIntake } from './intake.ts';
 import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
+import { StockDifferences } from './stock-differences.ts';
 import { type SafetyRule, SafetyStock, StockLedger } from './stock-ledger.ts';
 
 export interface MirrorStoresOptions {
@@ -38,6 +39,7 @@ export class Stores {
   readonly reservations: Reservations;
   readonly safety: SafetyStock;
   readonly ledger: StockLedger;
+  readonly differences: StockDifferences;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
   readonly calls: OutboxCalls;
@@ -79,6 +81,7 @@ export class Stores {
     };
     this.safety = new SafetyStock(db, ownName === undefined);
     this.ledger = new StockLedger(db);
+    this.differences = new StockDifferences(db);
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);

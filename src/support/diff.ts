@@ -19,6 +19,8 @@ import { chooseOrderList, readOrderText } from '../orders/order-reader.ts';
 import { knownOrder } from '../orders/order-rows.ts';
 import { addDays, liesWithin, type PollWindow, pollWindow } from '../orders/poll-window.ts';
 import { compileSpellings } from '../orders/spellings.ts';
+import type { ComparedPart } from '../outbox/stock-differences.ts';
+import type { MirrorStores } from '../outbox/stores.ts';
 import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 
@@ -246,4 +248,58 @@ class Comparer implements SweepTarget {
         WHERE s.product_id = @productId AND k.pushed_mark > @mark`;
     return this.#stores.read(({ db }) => db.prepare(query).get({ productId, mark })) !== undefined;
   }
+}
+
+/** One stock of which the platform has another number than its last count wants. */
+export interface StockDifferenceTold {
+  sku: string;
+  branch: string;
+  name: string | null;
+  countedQty: number;
+  wantedQty: number;
+  platformQty: number;
+  /** When the difference was first seen, and the platform last; ISO 8601 UTC. */
+  since: string;
+  seenAt: string;
+}
+
+export interface StockDiff {
+  /** Counted stocks that were compared. */
+  compared: number;
+  /** Those of which nobody can tell now. */
+  unsure: number;
+  /** The largest first. */
+  differences: StockDifferenceTold[];
+}
+
+/** Compares the last counts with what the mirror has of the platform. `of`: this branch only. */
+export function diffStock(
+  stores: MirrorStores,
+  branches: readonly Branch[],
+  { lastPollOkMs, of }: { lastPollOkMs: number | null; of: Branch | undefined },
+): StockDiff {
+  const diff: StockDiff = { compared: 0, unsure: 0, differences: [] };
+  const nameOf = new Map(branches.map(({ subsidiaryId, externalId }) => [subsidiaryId, externalId]));
+  let after: ComparedPart['next'];
+  do {
+    const part = stores.read(({ differences }) => differences.part(lastPollOkMs, after));
+    after = part.next;
+    diff.compared += part.compared;
+    const isOf = ({ subsidiaryId }: { subsidiaryId: string }) => !of || subsidiaryId === of.subsidiaryId;
+    diff.unsure += part.unsure.filter(isOf).length;
+    for (const stock of part.found.filter(isOf)) {
+      const { sku, subsidiaryId, countedQty, wantedQty, expectedQty, confirmedMs } = stock;
+      const sinceMs = stores.read(({ differences }) => differences.sinceMs(stock)) ?? confirmedMs;
+      diff.differences.push({
+        ...{ sku, branch: nameOf.get(subsidiaryId) ?? subsidiaryId, countedQty, wantedQty },
+        name: findProducts(stores, { sku })[0]?.name ?? null,
+        platformQty: expectedQty ?? 0,
+        since: isoUtc(sinceMs),
+        seenAt: isoUtc(confirmedMs),
+      });
+    }
+  } while (after);
+  const size = ({ platformQty, wantedQty }: StockDifferenceTold) => Math.abs(platformQty - wantedQty);
+  diff.differences.sort((a, b) => size(b) - size(a));
+  return diff;
 }

@@ -118,6 +118,7 @@ test('the status begins with what is wrong and ends with counts', () => {
   const report: StatusReport = {
     at: AT,
     shop: 'Corner shop',
+    holdBack: [{ branch: 'B1', isOn: false, missing: ['acknowledgement'] }],
     currency: null,
     storage: '/s',
     verdict: verdictOf({

@@ -33,6 +33,7 @@ describe('what no flow notices by itself', () => {
       clockSkewMs: () => undefined,
       orderCompanies: () => undefined,
       waitingOrders: () => now.waiting,
+      stockDifferences: () => ({ count: 0, worst: [] }),
       incompleteOrders: () => now.incomplete,
       branchMappings: () => now.mappings,
       unmappedItems: () => now.items,

@@ -99,8 +99,8 @@ export function outgoing(
 
   /** What a process makes anew when it starts. */
   const parts = () => {
-    const { calls, decisions, queries, reservations, inbox, safety } = open();
-    return { calls, decisions, queries, reservations, inbox, safety };
+    const { calls, decisions, queries, reservations, inbox, safety, differences } = open();
+    return { calls, decisions, queries, reservations, inbox, safety, differences };
   };
 
   const out = {

@@ -38,6 +38,10 @@ const NOT_ON_THE_PAGE = new Set([
   'Nothing answers at {1} ({2}).',
   'The mirror has no counts.',
   'The order feed would give numbers a second time.',
+  // Of `status` and `doctor`; the page has words of its own for it.
+  'Branch {1}: orders that are not booked are kept back of counts.',
+  'Branch {1}: counts are sent as they are.',
+  'Branch {1}: counts are sent as they are, since {2}.',
 ]);
 
 function places(text: string): string[] {

@@ -316,7 +316,7 @@ CREATE TABLE stock_counts (
   -- How often it was sent again without a clear answer.
   attempts INTEGER NOT NULL DEFAULT 0,
   -- Something happened since it was last looked at.
-  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0,
+  dirty INTEGER NOT NULL DEFAULT 0, counted_ms INTEGER NOT NULL DEFAULT 0, call_had_qty REAL,
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
@@ -696,6 +696,13 @@ FROM (
       EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
     FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
+CREATE TABLE stock_differences (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  since_ms INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -731,6 +738,7 @@ INSERT INTO schema_migrations (number, name) VALUES (32, '0032-refused-since');
 INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts');
 INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
 INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches');
+INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

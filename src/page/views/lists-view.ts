@@ -127,7 +127,24 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
         )}
       </ul>
       ${before === null ? nothing : html`<button type="button" class="quiet more" @click=${actions.moreChanges}>${speech.say('outbox.more')}</button>`}
+      ${holdBackView(state)}
     </section>
+  `;
+}
+
+/** In which branches what is not booked is kept back of counts, and what is missing for it elsewhere. */
+function holdBackView({ status, speech }: PageState): TemplateResult | typeof nothing {
+  const branches = status?.holdBack ?? [];
+  if (branches.length === 0) return nothing;
+  const words = ({ branch, isOn, missing }: (typeof branches)[number]) => {
+    const says = speech.say(isOn ? 'hold.on' : 'hold.off', { branch });
+    return missing.length === 0
+      ? says
+      : `${says}: ${missing.map((each) => speech.say(`hold.${each}`)).join(', ')}`;
+  };
+  return html`
+    <h3>${speech.say('hold.title')}</h3>
+    ${branches.map((each) => html`<p class="hint">${words(each)}</p>`)}
   `;
 }
 

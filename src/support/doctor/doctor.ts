@@ -54,9 +54,11 @@ import {
 } from './platform.ts';
 import {
   bookedOutcome,
+  differsOutcome,
   type FLOWS,
   flowOutcome,
   heartbeatOutcome,
+  heldBackOutcome,
   hooksOutcome,
   mappedOutcome,
   openStored,
@@ -206,6 +208,8 @@ class Examination {
       'changes.stock': sent('stock', 'stock'),
       'changes.products': sent('product', 'price or text'),
       outbox: this.#withStored(outboxOutcome),
+      'stock.differs': this.#withStored(differsOutcome),
+      'stock.held-back': this.#withStored((stored) => heldBackOutcome(stored, this.#config)),
       'stock.safety': this.#withStored(safetyOutcome),
       hooks: this.#withStored((stored) => hooksOutcome(stored, this.#config, clock)),
       quarantine: this.#withStored(({ verdict, readers }) => {

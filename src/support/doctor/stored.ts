@@ -1,10 +1,11 @@
 import { existsSync } from 'node:fs';
-import { openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
+import { holdBackStates, openReaders, type Readers, readStores, storedVerdict } from '../../app/readers.ts';
 import { RUNNING, storagePaths } from '../../app/storage.ts';
 import { openState } from '../../app/stores.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { branchMappings } from '../../catalog/unmapped.ts';
 import type { Config } from '../../config/config-type.ts';
+import { isBranch } from '../../config/roles.ts';
 import { asTillsyncError, counted, hasCode } from '../../core/errors.ts';
 import { openWhenFree } from '../../core/files.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
@@ -14,6 +15,7 @@ import type { Verdict } from '../../health/verdict.ts';
 import { statusOf } from '../../hooks/hook-places.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';
+import { heldBackWords } from '../../outbox/hold-back.ts';
 import type { LastSent } from '../../outbox/outbox-queries.ts';
 import { safetyName } from '../../outbox/stock-ledger.ts';
 import type { MirrorStores } from '../../outbox/stores.ts';
@@ -170,6 +172,37 @@ export function hooksOutcome({ verdict, mirror }: Stored, { hooks }: Config, clo
 }
 
 /** Rules of the safety stock by which nothing is offered, or that speak for nothing. */
+/** Whether the platform has what the POS counted. */
+export function differsOutcome({ verdict, stores }: Stored): Outcome {
+  const { differing, counted: counts } = stores.read(({ differences, ledger }) => ({
+    differing: differences.count,
+    counted: ledger.size,
+  }));
+  const facts = { differing, counted: counts };
+  const found = outcomeOfFindings(verdict, 'stock.differs', facts);
+  if (found) return found;
+  if (counts === 0) return skipped('The POS has counted nothing yet.', null, facts);
+  return well(
+    `Of ${counted(counts, 'counted stock')} the platform has what is wanted, or may have it.`,
+    facts,
+  );
+}
+
+/** In which branches what is not booked is taken off counts, and what is missing for it elsewhere. */
+export function heldBackOutcome({ mirror }: Stored, config: Config): Outcome {
+  const branches = holdBackStates(mirror, config);
+  const facts = { setting: config.stock.holdBackUnbooked, branches };
+  if (isBranch(config)) return skipped('At a branch its hub keeps stock back.', null, facts);
+  if (config.stock.holdBackUnbooked === true)
+    return well('On in every branch (stock.hold_back_unbooked).', facts);
+  if (config.stock.holdBackUnbooked === false) {
+    return skipped('Off in the configuration (stock.hold_back_unbooked).', null, facts);
+  }
+  if (branches.length === 0) return skipped('No branch is configured.', null, facts);
+  const message = branches.map(heldBackWords).join(' ');
+  return branches.every(({ isOn }) => isOn) ? well(message, facts) : skipped(message, null, facts);
+}
+
 export function safetyOutcome({ stores }: Stored): Outcome {
   const { rules, odd } = stores.read(({ safety }) => ({ rules: safety.list(), odd: safety.odd() }));
   const facts = { rules, odd };

@@ -1,0 +1,151 @@
+import type Database from 'better-sqlite3';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { isDifferent } from './differences.ts';
+import { type LedgerStock, type Place, StockLedger, stockTarget } from './stock-ledger.ts';
+
+/** Counted stocks that one look goes over. */
+const LOOKED_AT = 2_000;
+
+/** One stock of which the platform has another number than its last count wants. */
+export interface StockDifference extends Place {
+  name: string | null;
+  /** As the POS handed it over. */
+  countedQty: number;
+  /** What the platform shall have: the count less what is kept back of it. */
+  wantedQty: number;
+  platformQty: number;
+  /** When the platform was last seen with that number. */
+  seenMs: number;
+  /** When the difference was first seen. */
+  sinceMs: number;
+}
+
+/** How far a comparison of all counts has come. */
+export interface ComparedPart {
+  found: LedgerStock[];
+  /** Of these it cannot be told now: what was known of them stays. */
+  unsure: Place[];
+  compared: number;
+  /** Where the next part begins; undefined: there is none. */
+  next: Place | undefined;
+}
+
+const FIRST: Place = { sku: '', subsidiaryId: '' };
+/** Counts that are wanted at the platform and may differ: an equal number that no order moved cannot. */
+const PART = `
+  SELECT c.sku, c.subsidiary_id AS subsidiaryId,
+    c.refused_version < c.counted_version OR NOT (
+      EXISTS (SELECT 1 FROM given_up_counts g WHERE g.sku = c.sku AND g.subsidiary_id = c.subsidiary_id
+        AND g.version >= c.counted_version)
+      OR EXISTS (SELECT 1 FROM outbox o INDEXED BY outbox_rejected_target WHERE o.state = 'rejected'
+        AND o.kind = 'stock' AND o.target = 'sku:' || c.sku || '@' || c.subsidiary_id
+        AND o.version >= c.counted_version)) AS isWanted,
+    c.dirty = 0 AND (k.uncertain = 1 OR k.qty + 0 <> c.counted_qty
+      OR EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = c.sku AND s.subsidiary_id = c.subsidiary_id)
+      OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
+  FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
+  WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
+/** A newer count waits for the sender or for a person, or is under way. */
+const WAITS = `
+  SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
+    AND state = 'pending' AND held_guard IS NULL
+  UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_held WHERE kind = 'stock' AND target = @target
+    AND state = 'pending' AND held_guard IS NOT NULL
+  UNION ALL SELECT 1 FROM outbox INDEXED BY outbox_sending WHERE kind = 'stock' AND conflict_key = @target
+    AND state = 'sending'`;
+
+/**
+ * Compares the last counts, as the ledger wants them, with what the platform has, and keeps where they differ. In parts:
+ * a hub has hundreds of thousands of counts. Transactions are the caller's.
+ */
+export class StockDifferences {
+  readonly #sql: Sql;
+  readonly #ledger: StockLedger;
+
+  constructor(db: Database.Database) {
+    this.#sql = sqlOf(db);
+    this.#ledger = new StockLedger(db);
+  }
+
+  /** Compares the counts that follow. Writes nothing. */
+  part(lastPollOkMs: number | null, after: Place = FIRST): ComparedPart {
+    const rows = this.#sql.rows<Place & { isWanted: number; mayDiffer: number }>(PART, { ...after });
+    const part: ComparedPart = { found: [], unsure: [], compared: rows.length, next: undefined };
+    for (const { sku, subsidiaryId, isWanted, mayDiffer } of rows) {
+      if (isWanted === 0 || mayDiffer === 0) continue;
+      const place = { sku, subsidiaryId };
+      const stock = this.#ledger.ofPlace(place);
+      if (!stock) continue;
+      const verdict = isDifferent(stock, lastPollOkMs);
+      const waits = verdict !== false && this.#sql.row(WAITS, { target: stockTarget(place) }) !== undefined;
+      if (waits) continue;
+      if (verdict) part.found.push(stock);
+      else if (verdict === undefined) part.unsure.push(place);
+    }
+    if (rows.length === LOOKED_AT) part.next = rows.at(-1);
+    return part;
+  }
+
+  /** Keeps what a part found, and forgets what is no more so between its ends. */
+  keep({ found, unsure, next }: ComparedPart, after: Place = FIRST): void {
+    const stays = new Set([...found, ...unsure].map(stockTarget));
+    for (const { sku, subsidiaryId } of this.#kept(after, next)) {
+      if (stays.has(stockTarget({ sku, subsidiaryId }))) continue;
+      this.#sql.run('DELETE FROM stock_differences WHERE sku = ? AND subsidiary_id = ?', sku, subsidiaryId);
+    }
+    for (const { sku, subsidiaryId, confirmedMs } of found) {
+      const insert = `INSERT INTO stock_differences (sku, subsidiary_id, since_ms) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`;
+      this.#sql.run(insert, sku, subsidiaryId, confirmedMs);
+    }
+  }
+
+  /** Has the counts sent again of which the platform has another number. */
+  send({ found }: Pick<ComparedPart, 'found'>): void {
+    const text = `UPDATE stock_counts SET dirty = 1
+      WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
+    for (const { sku, subsidiaryId } of found) this.#sql.run(text, sku, subsidiaryId);
+  }
+
+  /** Whether what is kept says something else than what a part found. */
+  isNews({ found, unsure, next }: ComparedPart, after: Place = FIRST): boolean {
+    const kept = new Set(this.#kept(after, next).map(stockTarget));
+    const now = new Set(found.map(stockTarget));
+    const stays = new Set(unsure.map(stockTarget));
+    return (
+      [...now].some((key) => !kept.has(key)) || [...kept].some((key) => !now.has(key) && !stays.has(key))
+    );
+  }
+
+  #kept(after: Place, next: Place | undefined): Place[] {
+    const { sku, subsidiaryId } = after;
+    const last = next ?? { sku: '\u{10ffff}', subsidiaryId: '' };
+    return this.#sql.rows<Place>(
+      `SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences
+       WHERE (sku, subsidiary_id) > (@sku, @subsidiaryId) AND (sku, subsidiary_id) <= (@lastSku, @lastBranch)`,
+      { sku, subsidiaryId, lastSku: last.sku, lastBranch: last.subsidiaryId },
+    );
+  }
+
+  get count(): number {
+    return this.#sql.value('SELECT count(*) FROM stock_differences') ?? 0;
+  }
+
+  /** Those that are kept, the largest difference first. */
+  list(limit: number): StockDifference[] {
+    return this.#sql.rows<StockDifference>(
+      `SELECT d.sku, d.subsidiary_id AS subsidiaryId, p.name, l.counted_qty AS countedQty, l.wanted_qty AS wantedQty,
+         l.believed_qty AS platformQty, l.confirmed_ms AS seenMs, d.since_ms AS sinceMs
+       FROM stock_differences d JOIN stock_ledger l USING (sku, subsidiary_id)
+         LEFT JOIN skus s USING (sku) LEFT JOIN products p USING (product_id)
+       WHERE l.believed_qty IS NOT NULL
+       ORDER BY abs(l.believed_qty - l.wanted_qty) DESC, d.since_ms, d.sku LIMIT ?`,
+      limit,
+    );
+  }
+
+  /** When the difference of a stock was first seen; undefined: it is not kept. */
+  sinceMs({ sku, subsidiaryId }: Place): number | undefined {
+    const text = 'SELECT since_ms FROM stock_differences WHERE sku = ? AND subsidiary_id = ?';
+    return this.#sql.value(text, sku, subsidiaryId);
+  }
+}
