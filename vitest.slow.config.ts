@@ -7,8 +7,8 @@ export default defineConfig({
     ...shared,
     include: ['test/integration/**/*.test.ts', 'test/slow/{simulation,stock}/**/*.test.ts'],
     pool: 'forks',
-    // Most of it waits for processes: vitest leaves one of two cores idle by itself.
-    maxWorkers: 2,
+    // Much of it waits for processes.
+    maxWorkers: 3,
     // Answers of half a megabyte die young; with V8's own size most of them are moved about first.
     execArgv: ['--max-semi-space-size=64'],
     testTimeout: limitMs(600_000),

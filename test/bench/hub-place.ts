@@ -29,7 +29,6 @@ import {
   stopChild,
 } from './packaged-program.ts';
 
-export const BRANCHES = 500;
 const PROCESSES = 4;
 /** Also on a machine that is busy with other things. */
 const START_MS = 600_000;
@@ -38,7 +37,7 @@ const PRODUCTS = 20;
 const SECRET = 'bench-secret';
 const UNPUBLISHED = 'SELECT count(*) AS n FROM feed WHERE published = 0';
 
-/** The hub's daemon and nats-server as in production, a platform in this process, and 500 branches. */
+/** The hub's daemon and nats-server as in production, a platform in this process, and many branches. */
 export interface HubPlace {
   sandbox: Sandbox;
   callbackUrl: string;
@@ -65,6 +64,7 @@ export interface HubPlace {
 
 export async function openHubPlace(
   directory: string,
+  count: number,
   progress: (message: string) => void,
 ): Promise<HubPlace> {
   const undo: (() => Promise<unknown> | unknown)[] = [];
@@ -72,7 +72,7 @@ export async function openHubPlace(
     for (let last = undo.pop(); last; last = undo.pop()) await last();
   };
   try {
-    return await build(directory, progress, undo, close);
+    return await build(directory, count, progress, undo, close);
   } catch (error) {
     await close();
     throw error;
@@ -81,6 +81,7 @@ export async function openHubPlace(
 
 async function build(
   directory: string,
+  count: number,
   progress: (message: string) => void,
   undo: (() => Promise<unknown> | unknown)[],
   close: () => Promise<void>,
@@ -90,7 +91,7 @@ async function build(
   const [natsPort, webhookPort] = [await freePort(), await freePort()];
   const url = `nats://127.0.0.1:${natsPort}`;
   const callbackUrl = `http://127.0.0.1:${webhookPort}/webhook`;
-  const names = Array.from({ length: BRANCHES }, (_, i) => `B${i + 1}`);
+  const names = Array.from({ length: count }, (_, i) => `B${i + 1}`);
   const webhook = httpWebhookTransport();
   let place: HubPlace;
   const sandbox = await startSandbox({
@@ -137,7 +138,7 @@ async function build(
   };
   const serverFile = path.join(storage, 'nats/server.conf');
   await command('hub', 'server-config', serverFile, '--json');
-  progress(`${BRANCHES} branches get their keys`);
+  progress(`${count} branches get their keys`);
   const own = await joinAll(storage, names);
   await command('hub', 'server-config', serverFile, '--json');
   let server: NatsServer = await startNatsServer(serverFile, natsPort);
@@ -149,7 +150,7 @@ async function build(
   const branchesAt = path.join(directory, 'branches');
   mkdirSync(branchesAt);
   await (await openBranch(path.join(branchesAt, TEMPLATE), 'template', url)).close();
-  progress(`${BRANCHES} branches start in ${PROCESSES} processes`);
+  progress(`${count} branches start in ${PROCESSES} processes`);
   const processes = groups(own, PROCESSES).map((branches) => new Branches(branches));
   undo.push(() => Promise.all(processes.map((each) => each.end())));
   for (const each of processes) each.onCommitted = (committed) => place.onCommitted(committed);
@@ -171,7 +172,7 @@ async function build(
     memory: () => ({
       hub: residentMib(hub),
       server: residentMib({ pid: server.pid } as Child),
-      branch: processes.reduce((sum, each) => sum + residentMib(each.child as Child), 0) / BRANCHES,
+      branch: processes.reduce((sum, each) => sum + residentMib(each.child as Child), 0) / count,
     }),
     killServer: () => server.kill(),
     async startServer() {
@@ -183,14 +184,14 @@ async function build(
     start: (back) => tellAll(processes, 'start', back),
     close,
   };
-  await until('every branch has followed', () => haveSaidHello(hubRows), START_MS);
+  await until('every branch has followed', () => haveSaidHello(hubRows, count), START_MS);
   return place;
 }
 
 /** Whether each branch has said hello. */
-function haveSaidHello(hubRows: HubPlace['hubRows']): boolean {
+function haveSaidHello(hubRows: HubPlace['hubRows'], count: number): boolean {
   const sql = 'SELECT count(*) AS n FROM feed_branches WHERE line IS NOT NULL';
-  return hubRows<{ n: number }>(sql)[0]?.n === BRANCHES;
+  return hubRows<{ n: number }>(sql)[0]?.n === count;
 }
 
 /** Keys for all branches, as if each had joined. */

@@ -33,7 +33,7 @@ export async function measureQueue(options: BenchOptions): Promise<BenchResult[]
 
 /** Sold out at one branch while every branch counts all it has. */
 async function measureSoldOut({ quick, progress }: BenchOptions): Promise<BenchResult[]> {
-  const products = quick ? 100 : 2_000;
+  const products = quick ? 30 : 2_000;
   const waiting = (BRANCHES * products).toLocaleString('en');
   const tries = 10;
   progress(`sold out behind ${waiting} waiting changes of ${BRANCHES} branches`);

@@ -15,7 +15,7 @@ import {
   stopChild,
 } from './packaged-program.ts';
 
-export const expectedSeconds = { quick: 30, full: 640 };
+export const expectedSeconds = { quick: 20, full: 640 };
 
 /**
  * What the packaged program costs while nothing happens: memory against a bare HTTP server, and writes to the disk.
@@ -34,7 +34,7 @@ export async function run(options: BenchOptions): Promise<BenchResult[]> {
     const bare = start(children, ['-e', BARE_SERVER]);
     const up = [outputOf(tillsync, /tillsync is running/), outputOf(checkout, /tillsync is running/)];
     await Promise.all([...up, outputOf(bare, /up/)]);
-    const settleMs = options.quick ? 10_000 : 20_000;
+    const settleMs = options.quick ? 5_000 : 20_000;
     options.progress(`started; letting the first poll end for ${settleMs / 1000} s`);
     await sleep(settleMs);
     return await measure({ tillsync, checkout, bare }, options);
@@ -80,7 +80,7 @@ interface Measured {
 }
 
 async function measure(children: Measured, options: BenchOptions): Promise<BenchResult[]> {
-  const seconds = options.quick ? 10 : 600;
+  const seconds = options.quick ? 5 : 600;
   options.progress(`idling for ${seconds} s`);
   const writtenBefore = writtenBytes(children.tillsync);
   const samples: Record<keyof Measured, number>[] = [];

@@ -11,7 +11,7 @@ import { measureStatusChanges } from './status-changes.ts';
 
 const CONNECTIONS = 50;
 
-export const expectedSeconds = { quick: 70, full: 560 };
+export const expectedSeconds = { quick: 50, full: 560 };
 
 /** Callbacks: durable and visible when answered, against storing nothing and against what others would do. */
 export async function run(options: BenchOptions): Promise<BenchResult[]> {
@@ -44,7 +44,7 @@ async function compare(
   options: BenchOptions,
 ): Promise<BenchResult[]> {
   const rounds = options.quick ? 1 : 9;
-  const seconds = options.quick ? 2 : 3;
+  const seconds = options.quick ? 1 : 3;
   const reports = new Map<Candidate, LoadReport[]>(candidates.map((candidate) => [candidate, []]));
   const kind = newConnections ? 'a new connection each' : 'kept-alive';
   for (let round = 0; round < rounds; round++) {

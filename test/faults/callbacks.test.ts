@@ -6,6 +6,7 @@ import { request } from 'undici';
 import { afterEach, describe, expect, it } from 'vitest';
 import { RawConnection } from '../orders/http-client.ts';
 import { sampleNotification } from '../support/order-samples.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { type DaemonProcess, SECRET, until, type Workplace } from '../support/workplace.ts';
 import { integrityOf, lastOk, notify, openFaultPlace, rowsOf } from './support/fault-place.ts';
 import { faultyDisk } from './support/faulty-disk.ts';
@@ -176,7 +177,7 @@ describe('callbacks', () => {
     disk.end('sync-slow');
     const kept = statuses.filter((status) => status === 200).length;
     expect(statuses.filter((status) => status !== 200 && status !== 503)).toEqual([]);
-    expect(worstMs).toBeLessThan(5_000);
+    expect(worstMs).toBeLessThan(limitMs(5_000));
     expect(kept).toBeGreaterThan(100);
     expect(orderIds().length).toBeGreaterThanOrEqual(kept);
   });

@@ -18,7 +18,7 @@ subsidiary_id = "sub-2"
 external_id = "B2"
 `;
 const LIAR_SECONDS = 4;
-const HONEST_MS_MAX = 5_000;
+const HONEST_MS_MAX = limitMs(5_000);
 const GROWN_MIB_MAX = 150;
 /** As many waiting changes as the hub takes of one branch. */
 const WAITING_MAX = 20_000;

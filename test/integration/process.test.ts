@@ -72,7 +72,7 @@ describe('tillsync run', () => {
     await until('mirror and platform are equal', () => place.differences().length === 0);
     const stoppedMs = performance.now();
     expect(await daemon.end('SIGTERM')).toBe(0);
-    expect(performance.now() - stoppedMs).toBeLessThan(10_000);
+    expect(performance.now() - stoppedMs).toBeLessThan(limitMs(10_000));
     const db = new Database(path.join(place.storage, 'mirror.db'), { readonly: true });
     const seqs = db.prepare<[], number>('SELECT seq FROM order_events ORDER BY seq').pluck().all();
     db.close();

@@ -1,5 +1,5 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 
 export type Suite = 'bookworm' | 'trixie';
@@ -30,13 +30,15 @@ export function cleanDebian(
   if (spawnSync('mmdebstrap', ['--version']).status !== 0) return undefined;
   if (architecture === 'arm64' && !runsArm64()) return undefined;
   mkdirSync(KEPT_IN, { recursive: true });
-  const unfinished = `${root}.part`;
-  rmSync(unfinished, { recursive: true, force: true });
   // Under an emulator every package less counts.
   const variant = architecture === 'arm64' ? 'essential' : 'minbase';
   const what = ['--mode=root', `--architectures=${architecture}`, `--variant=${variant}`];
   const included = packages.length > 0 ? [`--include=${packages.join(',')}`] : [];
-  const made = spawnSync('mmdebstrap', [...what, ...included, suite, unfinished, MIRROR], {
+  // Test files that run side by side wait for the one that makes it.
+  const once = '[ -d "$ROOT" ] || { rm -rf "$ROOT.part" && "$@" && mv "$ROOT.part" "$ROOT"; }';
+  const make = ['mmdebstrap', ...what, ...included, suite, `${root}.part`, MIRROR];
+  const made = spawnSync('flock', [`${root}.lock`, 'sh', '-c', once, 'sh', ...make], {
+    env: { ...process.env, ROOT: root },
     stdio: ['ignore', 'ignore', 'pipe'],
     encoding: 'utf8',
   });
@@ -44,7 +46,6 @@ export function cleanDebian(
     console.warn(made.stderr.split('\n').slice(-5).join('\n'));
     return undefined;
   }
-  renameSync(unfinished, root);
   return root;
 }
 

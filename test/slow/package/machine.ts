@@ -26,6 +26,7 @@ const BOOT_LIMIT_S = 60;
 export class Machine {
   readonly #process: ChildProcess;
   readonly #place: string;
+  readonly #neighbours: ChildProcess[] = [];
 
   private constructor(process: ChildProcess, place: string) {
     this.#process = process;
@@ -104,7 +105,26 @@ export class Machine {
     return text;
   }
 
+  /** Starts a program of this machine in the network of that one, and gives its output once it has what is waited for. */
+  async neighbour([program = '', ...words]: readonly string[], ready: RegExp): Promise<string> {
+    const child = spawn('nsenter', ['-t', String(this.#process.pid), '-n', program, ...words], {
+      cwd: ROOT,
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    this.#neighbours.push(child);
+    child.stdout.setEncoding('utf8');
+    let text = '';
+    for await (const part of child.stdout.iterator({ destroyOnReturn: false })) {
+      text += part;
+      if (ready.test(text)) break;
+    }
+    if (!ready.test(text)) throw new Error(`${program} ended without ${ready}:\n${text}`);
+    child.stdout.resume();
+    return text;
+  }
+
   async stop(): Promise<void> {
+    for (const neighbour of this.#neighbours) neighbour.kill('SIGKILL');
     const ended = once(this.#process, 'exit');
     this.#process.kill('SIGKILL');
     await ended;

@@ -7,7 +7,8 @@ export default defineConfig({
     ...shared,
     include: ['test/slow/package/*.test.ts'],
     pool: 'forks',
-    fileParallelism: false,
+    // Machines of their own, which mostly wait for their services.
+    maxWorkers: 2,
     testTimeout: limitMs(180_000),
     hookTimeout: limitMs(180_000),
     expect: { poll: { timeout: limitMs(1_000) } },
