@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/core/system-clock.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { until } from '../support/workplace.ts';
 import { lastOk, openFaultPlace, rowsOf } from './support/fault-place.ts';
 
@@ -16,7 +17,7 @@ describe.concurrent('a refresh whose process stands still while the answer arriv
     { secondsStill: 40, isAlone: false },
   ])(
     'keeps its tokens: $secondsStill s, alone: $isAlone',
-    { timeout: 120_000 },
+    { timeout: limitMs(120_000) },
     async ({ secondsStill, isAlone }, { onTestFinished }) => {
       const place = await openFaultPlace({ poll: '* * * * * *' });
       onTestFinished(() => place.close());

@@ -175,7 +175,7 @@ env > ${seen}.env
 
 describe('100,000 events that wait', () => {
   it('cost no memory, and are caught up with while callbacks are answered', {
-    timeout: 300_000,
+    timeout: limitMs(300_000),
   }, async () => {
     const first = await place.run();
     for (let n = 0; n < 20; n++) place.sandbox.control.createOrder({ status: 'pending' });

@@ -56,7 +56,7 @@ function pos(program: string): void {
     gid,
     cwd: '/',
     stdio: 'pipe',
-    timeout: 30_000,
+    timeout: limitMs(30_000),
   });
 }
 
@@ -101,10 +101,10 @@ function told(since: number): string {
 /** Callbacks, polls, page and health go on while `condition` has not come true. */
 async function unharmedUntil(what: string, condition: () => boolean, deadlineMs = TOLD_WITHIN_MS) {
   const polledBefore = lastPoll();
-  const endMs = performance.now() + deadlineMs;
+  const endMs = performance.now() + limitMs(deadlineMs);
   for (let n = 0; n < 3 || !condition(); n++) {
     if (performance.now() > endMs) {
-      throw new Error(`Waited ${deadlineMs} ms in vain until ${what}\n${aboutInbox()}`);
+      throw new Error(`Waited ${limitMs(deadlineMs)} ms in vain until ${what}\n${aboutInbox()}`);
     }
     callbacks += 1;
     const within = { signal: AbortSignal.timeout(SOON_MS) };

@@ -5,6 +5,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import type { Random } from '../../../src/core/time.ts';
 import { httpWebhookTransport } from '../../../src/sandbox/webhook.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { openWorkplace, QUICK_LIMITS, SECRET, until, type Workplace } from '../../support/workplace.ts';
 import { notArrived } from './arrivals.ts';
 import { DaemonLife, type Program, runCommand } from './daemon-life.ts';
@@ -41,7 +42,7 @@ export interface Crash {
 
 /** Longer than a kill and a start take, so that whoever forgets a call over them breaks the limit. */
 const LIMITS = { ...QUICK_LIMITS, endpointIntervalMs: 300, ordersIntervalMs: 1_500 };
-const START_DEADLINE_MS = 15_000;
+const START_DEADLINE_MS = limitMs(15_000);
 /** A point that has not come after this long in a running daemon will not come. */
 const POINT_DEADLINE_MS = 2_500;
 

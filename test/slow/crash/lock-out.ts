@@ -1,10 +1,11 @@
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { type CommandResult, until } from '../../support/workplace.ts';
 import type { DaemonLife } from './daemon-life.ts';
 import type { GateCall } from './platform-gate.ts';
 
 /** A whole answer is written down long before; under load it takes its time. */
-const SAVED_WITHIN_MS = 500;
+const SAVED_WITHIN_MS = limitMs(500);
 
 /** Whether a kill fell between the rotation of the tokens and the moment at which they must be saved. */
 export function isInWindow(rotation: GateCall, life: number, killedMs: number): boolean {

@@ -1,4 +1,5 @@
 import type { SandboxControl } from '../../../src/sandbox/control.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import type { GateCall } from './platform-gate.ts';
 
 export interface PlatformView {
@@ -12,7 +13,7 @@ export interface PlatformView {
 }
 
 /** An answer is written down sooner, even by a busy machine. */
-const SETTLED_WITHIN_MS = 500;
+const SETTLED_WITHIN_MS = limitMs(500);
 
 /** What the platform saw that it must not see: a broken limit, a dead token, an old value, a value twice. */
 export function faultsOf({ control, calls, killedMs, lockOuts }: PlatformView): string[] {

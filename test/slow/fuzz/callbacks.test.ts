@@ -4,6 +4,7 @@ import Database from 'better-sqlite3';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { notify, openFaultPlace } from '../../faults/support/fault-place.ts';
 import { sampleNotification } from '../../support/order-samples.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { type DaemonProcess, SECRET, until, type Workplace } from '../../support/workplace.ts';
 import { Dice, rounds, SEED } from './dice.ts';
 import { hostileRequest } from './hostile-requests.ts';
@@ -15,7 +16,7 @@ import { sendRaw } from './raw-http.ts';
 const AT_ONCE = 20;
 const BODY_LIMIT = 1024 * 1024;
 /** A second, and one more for a machine that is shared. */
-const ARRIVES_WITHIN_MS = 2_000;
+const ARRIVES_WITHIN_MS = limitMs(2_000);
 const GROWTH_MIB_MAX = 64;
 const STATUSES = [200, 400, 401, 404, 405, 408, 413, 417, 501, 505];
 

@@ -1,5 +1,6 @@
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { limitMs } from '../../support/shared-config.ts';
 import { until } from '../../support/workplace.ts';
 import {
   hasChromium,
@@ -157,10 +158,14 @@ describe.skipIf(!hasChromium)('the page calls for new orders in Chromium', () =>
     expect([await page.title(), await icon()]).toEqual(['Corner shop – No connection', '/page/icon-red.svg']);
     const order = newOrder();
     await store.restart();
-    await calls().getByText(`#${order.code}`).waitFor({ timeout: 30_000 });
+    await calls()
+      .getByText(`#${order.code}`)
+      .waitFor({ timeout: limitMs(30_000) });
     await expect.poll(async () => (await heard()).tones).toBeGreaterThan(RING);
     await store.post('/orders/ack', [order.internalOrderId]);
-    await calls().getByText(`#${order.code}`).waitFor({ state: 'hidden', timeout: 10_000 });
+    await calls()
+      .getByText(`#${order.code}`)
+      .waitFor({ state: 'hidden', timeout: limitMs(10_000) });
     await page.getByRole('button', { name: `#${order.code}` }).click();
     await page.getByRole('dialog').getByText('POS took it').waitFor();
   });

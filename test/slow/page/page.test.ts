@@ -3,6 +3,7 @@ import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { sampleNotification } from '../../support/order-samples.ts';
+import { limitMs } from '../../support/shared-config.ts';
 import { SECRET } from '../../support/workplace.ts';
 import {
   CHROMIUM,
@@ -66,11 +67,17 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
       const { code, internalOrderId } = control().createOrder({ status: 'picker-pending' });
       const card = page.getByRole('button', { name: `#${code}` });
-      await stage('New').locator(card).waitFor({ timeout: 5_000 });
+      await stage('New')
+        .locator(card)
+        .waitFor({ timeout: limitMs(5_000) });
       control().advanceOrder(internalOrderId, 'ready');
-      await stage('Ready').locator(card).waitFor({ timeout: 5_000 });
+      await stage('Ready')
+        .locator(card)
+        .waitFor({ timeout: limitMs(5_000) });
       control().advanceOrder(internalOrderId, 'dispatched');
-      await stage('Ended').locator(card).waitFor({ timeout: 5_000 });
+      await stage('Ended')
+        .locator(card)
+        .waitFor({ timeout: limitMs(5_000) });
       expect(await card.count()).toBe(1);
       await card.click();
       const dialog = page.getByRole('dialog');
@@ -292,7 +299,7 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
       await stage('Ready').locator('.card').waitFor();
       const { code } = control().createOrder({ status: 'ready' });
-      await page.getByRole('button', { name: `#${code}` }).waitFor({ timeout: 5_000 });
+      await page.getByRole('button', { name: `#${code}` }).waitFor({ timeout: limitMs(5_000) });
     });
   });
 
