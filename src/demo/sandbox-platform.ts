@@ -1,9 +1,10 @@
 import { once } from 'node:events';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { configError } from '../config/source.ts';
 import type { Log } from '../core/log.ts';
+import { systemRandom } from '../core/system-clock.ts';
 import type { Clock, Random } from '../core/time.ts';
 import type { PlatformLimits } from '../platform/platform.ts';
 import { seededRandom } from '../sandbox/draws.ts';
@@ -11,14 +12,25 @@ import { startSandbox } from '../sandbox/server.ts';
 import type { OrderShape } from '../sandbox/settings.ts';
 import type { PosBranch } from './demo-pos.ts';
 
+/** Connections that this machine opens begin here: one of theirs would be gone when a daemon leaves it for a moment. */
+const OUTGOING_PORTS_FROM = 32_768;
+const PORTS_FROM = 16_384;
+
 /** A port of this machine's loopback address that is free now. */
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
+export async function freePort(random: Random = systemRandom): Promise<number> {
+  for (;;) {
+    const port = PORTS_FROM + Math.floor(random.next() * (OUTGOING_PORTS_FROM - PORTS_FROM));
+    const server = createServer().listen(port, '127.0.0.1');
+    try {
+      await once(server, 'listening');
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'EADDRINUSE') continue;
+      throw error;
+    }
+    server.close();
+    await once(server, 'close');
+    return port;
+  }
 }
 
 /** The platform's rules in a hurry, so that a few seconds show what takes minutes in a store. */
