@@ -43,6 +43,7 @@ const OWN_COLUMNS = [
   ],
   ...['products', 'skus', 'stocks'].flatMap((table) => [`${table}.pushed_mark`, `${table}.uncertain`]),
   ...[
+    'order_acks.waits_since',
     'stocks.confirmed_seq',
     'stocks.confirmed_ms',
     'skus.price_confirmed_ms',

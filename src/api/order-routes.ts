@@ -6,7 +6,7 @@ import { isoUtc, keptFor, zoneCalendar } from '../core/time.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { MirroredOrder } from '../orders/mirrored-order.ts';
 import { readBoard, readTrends, searchOrders } from '../orders/order-queries.ts';
-import type { AckResult } from '../outbox/reservations.ts';
+import type { AckResult } from '../outbox/change.ts';
 import { type ApiFamily, type ApiRoute, type LocalApiOptions, route } from './api.ts';
 import {
   ACK_ITEM,

@@ -153,12 +153,12 @@ async function build(options: PartsOptions, releasers: Releasers) {
     }
   }
 
-  const branches = configuredBranches(config);
-  const skewMs = () => platform.clock.skewMs();
   const stores = new MirrorStores({
-    ...{ mirror, branches, areApart: isHub(config), clock, skewMs },
+    ...{ mirror, clock, areApart: isHub(config), branches: configuredBranches(config) },
+    skewMs: () => platform.clock.skewMs(),
     ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),
+    editHoldMs: config.stock.editHoldMs,
     guards: config.guard,
   });
   const webhookSecrets = new WebhookSecrets({

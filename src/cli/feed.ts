@@ -1,6 +1,7 @@
 import { hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import { ORDER_ID_LENGTH_MAX, type OrderEvent } from '../orders/order.ts';
+import type { AckResult } from '../outbox/change.ts';
 import { type Cli, EXIT, printable, readAll, writeJsonLine } from './cli.ts';
 import { command, group, JSON_LINES, refuseEndless, whole, withParts, withReaders } from './command.ts';
 import { findOrder } from './order.ts';
@@ -93,11 +94,14 @@ const CHUNK = 500;
 
 const ack = command({
   description: 'Tell that the POS has booked orders, so that its stock counts include them',
-  examples: ['feed ack 1005', 'feed ack 64f0c2a9e1', 'feed ack < booked-orders.txt'],
+  examples: ['feed ack 1005', 'feed ack 64f0c2a9e1 --seq 17', 'feed ack < booked-orders.txt'],
   argument: [
     '[orders...]',
-    "numbers of orders, such as 1005, or the platform's ids; without any, or with -, ids, one a line from standard input",
+    'numbers of orders, such as 1005, or the platform\'s ids; without any, or with -, ids from standard input, one a line, or a JSON array of ids and of {"orderId": …, "seq": …}',
   ],
+  options: {
+    '--seq <seq>': whole('the event of the feed up to which they are booked; left out: the newest', 0),
+  },
   more: '\nHand the new counts over first, then acknowledge.',
   async run(call) {
     const { cli, argument: words } = call;
@@ -105,28 +109,40 @@ const ack = command({
     if (words.length === 0 && cli.stdin.isTTY) {
       throw new TillsyncError('usage', 'No order is named. Give ids, or - to type them one a line.');
     }
-    const given = fromInput ? await readOrderIds(cli.stdin) : checkOrderIds(words, 'id');
+    const { seq } = call.options;
+    const given = fromInput ? await readAcks(cli.stdin) : checkAcks(words, 'id');
     return withParts(call, async ({ parts, config, progress }) => {
       const idOf = (word: string) => findOrder(parts.mirror, word, config.orders.timezone)?.orderId ?? word;
-      const orderIds = fromInput ? given : given.map(idOf);
-      const results = [];
-      for (let start = 0; start < orderIds.length; start += CHUNK) {
-        const some = orderIds.slice(start, start + CHUNK);
+      const acks = given.flatMap((each) =>
+        'fault' in each
+          ? []
+          : [{ orderId: fromInput ? each.orderId : idOf(each.orderId), seq: each.seq ?? seq }],
+      );
+      const results: AckResult[] = [];
+      for (let start = 0; start < acks.length; start += CHUNK) {
+        const some = acks.slice(start, start + CHUNK);
         results.push(...(await parts.outbox.acknowledge(some, 'cli', cli.who)));
-        progress.count('orders acknowledged', results.length, orderIds.length);
+        progress.count('orders acknowledged', results.length, acks.length);
       }
       progress.end();
-      const unheard = results.filter(({ state }) => state === 'unheard');
-      for (const { orderId } of unheard) {
+      for (const each of given) {
+        if ('fault' in each) results.push({ orderId: each.orderId, state: 'rejected', message: each.fault });
+      }
+      const ofState = (state: AckResult['state']) => results.filter((each) => each.state === state);
+      for (const { orderId } of ofState('unheard')) {
         cli.stderr.write(`${printable(orderId)}: noted, though the mirror has no such order yet.\n`);
       }
-      const fresh = results.filter(({ state }) => state === 'new').length;
-      const before = results.length - fresh - unheard.length;
-      const noted = unheard.length === 0 ? '' : `, ${unheard.length} noted that the mirror does not have yet`;
+      for (const { orderId, message } of ofState('rejected')) {
+        cli.stderr.write(`${printable(orderId)}: not acknowledged. ${printable(message ?? '')}\n`);
+      }
+      const [fresh, before] = [ofState('new').length, ofState('known').length];
+      const [unheard, rejected] = [ofState('unheard').length, ofState('rejected').length];
+      const noted = unheard === 0 ? '' : `, ${unheard} noted that the mirror does not have yet`;
+      const refused = rejected === 0 ? '' : `, ${rejected} refused`;
       return {
         json: { results },
-        text: `${fresh} orders acknowledged, ${before} were before${noted}.\n`,
-        exit: unheard.length === 0 ? EXIT.done : EXIT.partial,
+        text: `${fresh} orders acknowledged, ${before} were before${noted}${refused}.\n`,
+        exit: unheard + rejected === 0 ? EXIT.done : EXIT.partial,
       };
     });
   },
@@ -134,35 +150,45 @@ const ack = command({
 
 const INPUT_MAX_BYTES = 16 * 1024 * 1024;
 
-/** Order ids from a stream: one a line, or one JSON array of texts. Throws `usage` naming the first bad one. */
-async function readOrderIds(stdin: Cli['stdin']): Promise<string[]> {
+/** One that was named; `fault`: why this one alone is not taken. */
+type NamedAck = { orderId: string; seq?: number | undefined } | { orderId: string; fault: string };
+
+/** Orders from a stream: ids one a line, or one JSON array. Throws `usage` naming the first id that is none. */
+async function readAcks(stdin: Cli['stdin']): Promise<NamedAck[]> {
   const input = await readAll(stdin, INPUT_MAX_BYTES, (found) => bad(`${found} came`));
   const text = input.replace(/^\ufeff/, '').trim();
   if (text === '') throw bad('nothing came on standard input');
   if (text.startsWith('[')) {
     try {
-      return checkOrderIds(JSON.parse(text), 'index');
+      return checkAcks(JSON.parse(text), 'index');
     } catch (error) {
       // A fault of the JSON itself would repeat the input.
       throw hasCode(error, 'usage') ? error : bad('what came looks like a JSON array and is none');
     }
   }
   const lines = text.split('\n').map((line) => line.trim());
-  return checkOrderIds(
+  return checkAcks(
     lines.filter((line) => line !== ''),
     'id',
   );
 }
 
-/** Ids as they may stand in the mirror. */
-function checkOrderIds(ids: readonly unknown[], place: 'index' | 'id'): string[] {
-  return ids.map((id, i) => {
-    const text = typeof id === 'string' ? id.trim() : '';
-    const isSound = text !== '' && text.length <= ORDER_ID_LENGTH_MAX && !/[\0\ufffd]/.test(text);
-    if (isSound && text.isWellFormed()) return text;
-    throw bad(
-      `${place} ${place === 'index' ? i : i + 1} is no order id: ${JSON.stringify(id)?.slice(0, 60)}`,
-    );
+/** Ids as they may stand in the mirror; in an array also with the event of the feed. */
+function checkAcks(given: readonly unknown[], place: 'index' | 'id'): NamedAck[] {
+  return given.map((each, i) => {
+    const isItem = place === 'index' && typeof each === 'object' && each !== null && 'orderId' in each;
+    const { orderId: id, seq = undefined } = isItem
+      ? (each as { orderId: unknown; seq?: unknown })
+      : { orderId: each };
+    const orderId = typeof id === 'string' ? id.trim() : '';
+    const isSound = orderId !== '' && orderId.length <= ORDER_ID_LENGTH_MAX && !/[\0\ufffd]/.test(orderId);
+    if (!isSound || !orderId.isWellFormed()) {
+      const where = `${place} ${place === 'index' ? i : i + 1}`;
+      throw bad(`${where} is no order id: ${JSON.stringify(each)?.slice(0, 60)}`);
+    }
+    if (seq === undefined) return { orderId };
+    if (Number.isSafeInteger(seq) && Number(seq) >= 0) return { orderId, seq: Number(seq) };
+    return { orderId, fault: `seq is no whole number of 0 or more: ${JSON.stringify(seq)?.slice(0, 60)}` };
   });
 }
 

@@ -96,7 +96,7 @@ function modifierTable(items: readonly OrderItem[]): string {
 const CAME_BY = { webhook: 'callback', poll: 'poll' } as const;
 
 /** What became of an order: its statuses, and whether a POS has it. */
-function historyText({ events, acknowledged }: OrderHistory, timeZone: string): string {
+function historyText({ events, acknowledged, refused }: OrderHistory, timeZone: string): string {
   const booked =
     acknowledged === null
       ? 'No POS has acknowledged this order.'
@@ -112,7 +112,11 @@ function historyText({ events, acknowledged }: OrderHistory, timeZone: string): 
     },
     ['SEQ'],
   );
-  return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n`;
+  const not =
+    refused === null
+      ? ''
+      : `An acknowledgement was refused at ${whenIn(refused.at, timeZone)}: ${refused.message}\n`;
+  return `${events.length === 0 ? '' : `\n${statuses}`}\n${booked}\n${not}`;
 }
 
 /** The order number that a person typed, such as `1005` or `#1005`; undefined: it is none. */

@@ -219,6 +219,11 @@ export const FILE = z.object({
       'tell',
       'Where the platform has another stock than the POS counted last, as when somebody edited it in the panel. "tell": it is told (stock.differs), and stays until the POS counts again. "send": the count is sent again.',
     ),
+    editHoldMs: key(
+      value.duration(0, 30 * DAY),
+      '30m',
+      'For so long an edit of an acknowledged order is taken off counts, unless the POS acknowledges the order again: a count that comes later contains the edit. For a POS that acknowledges each order once.',
+    ),
     skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
     trustForMs: key(
       value.duration(0, 30 * DAY),

@@ -61,7 +61,15 @@ const ORDER = `o.order_id AS orderId, o.status, o.updated_at AS updatedAt, o.seq
 
 const OF_ORDER = [
   ...['order_items', 'order_item_modifiers', 'order_payloads', 'held_notifications'],
-  ...['order_acks', 'stock_steps', 'ledger_orders', 'sent_orders', 'incomplete_orders', 'orders'],
+  ...[
+    'order_acks',
+    'stock_steps',
+    'ledger_orders',
+    'sent_orders',
+    'incomplete_orders',
+    'refused_acks',
+    'orders',
+  ],
 ];
 
 function removeFrom(table: string, key: string): Family['remove'] {

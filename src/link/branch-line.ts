@@ -194,7 +194,9 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
     } else if (message.kind === 'snapshot-end') {
       handUpAgain(stores, SNAPSHOT_END.parse(JSON.parse(message.body)).underWay, nowMs);
-    } else if (message.kind === 'result') applyResult(db, RESULT.parse(JSON.parse(message.body)), nowMs);
+    } else if (message.kind === 'result') {
+      applyResult(stores, RESULT.parse(JSON.parse(message.body)), nowMs);
+    }
     return message.kind === 'order';
   });
   try {
@@ -210,7 +212,16 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
   }
 }
 
-function applyResult(db: Database.Database, { change, state, message }: Result, nowMs: number): void {
+function applyResult(
+  { db, reservations }: Pick<Stores, 'db' | 'reservations'>,
+  { change, state, message, refusedAck }: Result,
+  nowMs: number,
+): void {
+  if (refusedAck !== undefined) {
+    reservations.noteRefused([{ orderId: refusedAck, state: 'rejected', message: message ?? '' }]);
+    sqlOf(db).run('DELETE FROM order_acks WHERE order_id = ? AND seq IS NULL', refusedAck);
+    return;
+  }
   const at = isoUtc(nowMs);
   if (state === 'held') {
     const told = `Held at the hub, for a person there: ${message ?? ''}`;
@@ -232,7 +243,7 @@ function applyResult(db: Database.Database, { change, state, message }: Result, 
 }
 
 /** Behind a snapshot: what still has no final word, and what the POS has booked, the hub may never have heard. */
-function handUpAgain({ db, intake }: Stores, underWay: readonly number[], nowMs: number): void {
+function handUpAgain({ db, intake, reservations }: Stores, underWay: readonly number[], nowMs: number): void {
   const queue = new OutboxQueue(db);
   queue.begin();
   const isAtHub = new Set(underWay);
@@ -250,7 +261,7 @@ function handUpAgain({ db, intake }: Stores, underWay: readonly number[], nowMs:
     }
     if ('overruledBy' in rest) {
       const message = `Replaced by change ${rest.overruledBy}.`;
-      applyResult(db, { change: changeId, state: 'superseded', message }, nowMs);
+      applyResult({ db, reservations }, { change: changeId, state: 'superseded', message }, nowMs);
     } else {
       const message = 'The hub did not say what became of it; it is handed up again.';
       queue.putBack({ ...sent, body: rest.body }, message, isoUtc(nowMs));

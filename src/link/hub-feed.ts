@@ -285,13 +285,22 @@ interface HeardAck {
  * Books what branches have acknowledged, of the orders that the hub has heard of by now. One that belongs to another
  * branch is not booked; one that belongs to nobody yet waits on.
  */
-export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservations'>): void {
+export function bookWaiting({
+  db,
+  reservations,
+  clock,
+}: Pick<Stores, 'db' | 'reservations' | 'clock'>): void {
   const heard = sqlOf(db).rows<HeardAck>(
     `SELECT w.order_id AS orderId, w.branch, w.source, w.as_of AS asOf, coalesce(u.branch, s.branch) AS owner,
        (SELECT b.subsidiary_id FROM feed_branches b WHERE b.branch = w.branch) AS subsidiaryId ${HEARD}`,
   );
   for (const { orderId, branch, owner, source, asOf, subsidiaryId } of heard) {
-    if (branch !== owner) continue;
+    if (branch !== owner) {
+      const message = `Order ${orderId} is of another branch.`;
+      const refused: Result = { change: 0, state: 'rejected', message, refusedAck: orderId };
+      addToFeed(db, branch, 'result', refused, { at: isoUtc(clock.nowMs()) });
+      continue;
+    }
     // The branch has numbers of its own: when its newest event was observed says the same at both.
     const isBehind =
       asOf !== null &&
@@ -303,7 +312,9 @@ export function bookWaiting({ db, reservations }: Pick<Stores, 'db' | 'reservati
           { orderId, asOf },
         )
       : undefined;
-    reservations.acknowledge([{ orderId, seq: seq ?? undefined }], source, { name: branch, subsidiaryId });
+    reservations.acknowledge([{ orderId, seq: seq ?? undefined }], source, {
+      branch: { name: branch, subsidiaryId },
+    });
   }
   for (const { orderId, branch } of heard) {
     sqlOf(db).run('DELETE FROM waiting_acks WHERE order_id = ? AND branch = ?', orderId, branch);

@@ -181,6 +181,8 @@ export const RESULT = z.object({
   change: z.number().int(),
   state: z.enum(['done', 'rejected', 'superseded', 'held']),
   message: z.string().nullable(),
+  /** The order whose acknowledgement was refused; `change` is 0 then. */
+  refusedAck: z.string().optional(),
 });
 export type Result = z.infer<typeof RESULT>;
 

@@ -271,3 +271,45 @@ export class FeedRows {
     storing(() => sqlOf(this.#db).run(sql, seq));
   }
 }
+
+/** When something was handed over (ISO 8601, UTC); null: now. */
+type Time = string | null | undefined;
+
+/** Events of the feed that are read at once. */
+const PART = 500;
+
+/**
+ * Tells the newest event of the feed that there was at one of these times (ISO 8601, UTC); for null the newest of all.
+ * What was handed over contains no event that was heard after it, whenever it is taken in.
+ */
+export function newestSeqAt(
+  db: Database.Database,
+  times: readonly Time[],
+  now: string,
+): (time: Time) => number {
+  const sql = sqlOf(db);
+  const newest = newestSeq(db);
+  const earliest = times.reduce<string | null>(
+    (min, time) => (time && (!min || time < min) ? time : min),
+    null,
+  );
+  if (earliest === null) return () => newest;
+  // What is ahead of the clock was heard before the clock was set back.
+  const isHeard = (observedAt: string, time: string) => observedAt <= time || observedAt > now;
+  // Newest first; as a rule one, for what lies in the inbox is taken in within a second.
+  const later: { seq: number; observedAt: string }[] = [];
+  for (let from = newest; ; ) {
+    const page = sql.rows<{ seq: number; observedAt: string }>(
+      'SELECT seq, observed_at AS observedAt FROM order_events WHERE seq <= ? ORDER BY seq DESC LIMIT ?',
+      ...[from, later.length === 0 ? 1 : PART],
+    );
+    const end = page.findIndex(({ observedAt }) => isHeard(observedAt, earliest));
+    later.push(...(end < 0 ? page : page.slice(0, end + 1)));
+    const last = page.at(-1);
+    if (end >= 0 || last === undefined) break;
+    from = last.seq - 1;
+  }
+  const before = (later.at(-1)?.seq ?? 1) - 1;
+  return (time) =>
+    time ? (later.find(({ observedAt }) => isHeard(observedAt, time))?.seq ?? before) : newest;
+}

@@ -27,6 +27,10 @@ export function orderById(db: Database.Database, orderId: string): MirroredOrder
 }
 
 /** What each part of a filter asks of an order, in SQL. */
+/** Whether the POS may still know an acknowledged order as it was before an edit: no count since contains the edit. */
+const IS_EDIT_OPEN = `EXISTS (SELECT 1 FROM stock_steps s LEFT JOIN stock_counts c USING (sku, subsidiary_id)
+  WHERE s.order_id = orders.order_id AND s.booked_version IS NULL AND s.qty <> 0
+    AND NOT coalesce(s.held_until_ms <= c.counted_ms AND s.seq <= c.counted_seq, 0))`;
 const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
   status: 'status = @status',
   open: IS_OPEN,
@@ -42,8 +46,8 @@ const CONDITIONS: Record<keyof Omit<OrderFilter, 'limit'>, string> = {
     OR EXISTS (SELECT 1 FROM order_items i WHERE i.order_id = orders.order_id
       AND instr(lower(concat_ws(' ', i.product_external_id, i.product_name, i.comment)), lower(@text)) > 0))`,
   unbooked: `${IS_TO_BOOK}
-    AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id AND a.edited_seq IS NULL
-      AND a.branch IN ('', coalesce(orders.store_external_id, '')))`,
+    AND NOT EXISTS (SELECT 1 FROM order_acks a WHERE a.order_id = orders.order_id
+      AND a.branch IN ('', coalesce(orders.store_external_id, '')) AND (a.edited_seq IS NULL OR NOT ${IS_EDIT_OPEN}))`,
 };
 
 /** One after the other, so that a whole year need not be in memory. */
@@ -67,7 +71,9 @@ function withItems(db: Database.Database, row: OrderRow): MirroredOrder {
 /** Reads the whole feed for the events of one order: for a person, not for a loop. */
 export function orderHistory(db: Database.Database, orderId: string): OrderHistory {
   const events = db.prepare<[string], OrderEvent>(`${EVENT} WHERE order_id = ? ORDER BY seq`).all(orderId);
-  return { events, acknowledged: acknowledgementOf(db, orderId) };
+  const why = 'SELECT refused_at AS at, seq, message FROM refused_acks WHERE order_id = ?';
+  const refused = sqlOf(db).row<NonNullable<OrderHistory['refused']>>(why, orderId) ?? null;
+  return { events, acknowledged: acknowledgementOf(db, orderId), refused };
 }
 
 export function acknowledgementOf(db: Database.Database, orderId: string): OrderHistory['acknowledged'] {

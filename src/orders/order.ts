@@ -165,6 +165,8 @@ export interface OrderHistory {
   events: OrderEvent[];
   /** When a POS acknowledged that it has it, and how that came in; null: none did. */
   acknowledged: { at: string; source: string } | null;
+  /** Why the last acknowledgement that came by SQL was refused; null: none was since. */
+  refused: { at: string; seq: number | null; message: string } | null;
 }
 
 /** Where observations become durable; what the receiver waits for before it answers 2xx. */

@@ -96,6 +96,39 @@ export type HandedOver = { reference?: string | null; asOfSeq?: number; handedAt
   | { kind: ChangeKind; fault: ChangeFault; value?: unknown }
 );
 
+/**
+ * An acknowledgement of an order: as of the event `seq` of the feed; without it, as of the newest one there was when it
+ * was handed over (`handedAt`; left out: now).
+ */
+export type Acknowledgement =
+  | string
+  | { orderId: string; seq?: number | null | undefined; handedAt?: string | null | undefined };
+
+/** The branch with a tillsync of its own that acknowledges. */
+export interface AckBranch {
+  /** As orders name it. */
+  name: string;
+  subsidiaryId: string | null;
+}
+
+export interface AckResult {
+  orderId: string;
+  /**
+   * `new`: acknowledged now, or again after an edit; `known`: it was before; `unheard`: the mirror has no such order (yet);
+   * `rejected`: nothing was booked.
+   */
+  state: 'new' | 'known' | 'unheard' | 'rejected';
+  /** Why it was rejected. */
+  message?: string;
+}
+
+/** An acknowledgement of a backup, under the key that it had; without `seq`, as of the newest event. */
+export interface RestoredAck {
+  orderId: string;
+  key: string;
+  seq?: number | null | undefined;
+}
+
 /** Why one item cannot be taken. Nothing else is affected by it. */
 export interface ChangeFault {
   code:

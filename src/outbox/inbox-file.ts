@@ -31,14 +31,21 @@ import {
 export const INBOX_TABLES = ['stock_changes', 'product_changes', 'order_acks'] as const;
 export type InboxTable = (typeof INBOX_TABLES)[number];
 
-const SCHEMA_VERSION = 1;
+const SCHEMA_VERSION = 2;
 const SCHEMA = new URL('./inbox-schema.sql', import.meta.url);
 /** SHA-256 of the tables' texts as earlier versions made them; they are used as they are. */
 const EARLIER: Record<InboxTable, readonly string[]> = {
   stock_changes: ['18a0f04742fc4d26a20c58c856164c2493a3cac29cdf692f5192618191835745'],
   product_changes: ['4adca6e355513f93875347cd54363d4e690c57a8efc6e26c5c928e3fc6996c94'],
-  order_acks: ['23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b'],
+  order_acks: [
+    '23e3a7951da0e3ac261a8e9dc5fd89359f28e1bcc6e2d78f1045672abd23de0b',
+    '57dd9dcb45e6de7277bcea3a0738bd5a82312ba4b04a1757109464be95738dc7',
+    // The first one with `seq`.
+    '7de8210b567a40282cc6076ba1bd77ae84289e1e6c695a4031b2b0c4c16fdbfa',
+  ],
 };
+/** Letter for letter as in the schema, which is what ALTER TABLE writes into a file of an earlier version. */
+const ADD_SEQ = `ALTER TABLE order_acks ADD COLUMN seq NUMERIC CONSTRAINT "seq must be a whole number of 0 or more" CHECK (seq IS NULL OR (typeof(seq) = 'integer' AND seq >= 0 AND seq <= 9007199254740991))`;
 /** Far above an inbox and what a POS may keep beside it. */
 const SCHEMA_ROWS_MAX = 200;
 const SCHEMA_BYTES_MAX = 1024 * 1024;
@@ -55,7 +62,8 @@ interface SchemaRow {
 }
 
 /**
- * Makes the tables in a new file. Throws `storage-newer` when a newer tillsync made it, `storage-corrupt` when it is
+ * Makes the tables in a new file, and brings those of an earlier version up to date, with what is in them and beside a
+ * POS that has them open. Throws `storage-newer` when a newer tillsync made it, `storage-corrupt` when it is
  * another database.
  */
 export function bringToSchema(db: Database.Database, path: string): void {
@@ -65,8 +73,13 @@ export function bringToSchema(db: Database.Database, path: string): void {
     if (version() === SCHEMA_VERSION) return;
     if (version() > SCHEMA_VERSION) throw newer(path);
     const tables = db.prepare<[], number>('SELECT count(*) FROM sqlite_schema').pluck().get() ?? 0;
-    if (tables > 0) throw unsound(path, 'It is a database, but no inbox');
-    db.exec(readFileSync(SCHEMA, 'utf8'));
+    if (tables > 0 && version() === 0) throw unsound(path, 'It is a database, but no inbox');
+    if (tables === 0) db.exec(readFileSync(SCHEMA, 'utf8'));
+    else {
+      // First: a change of a table evaluates what the schema says.
+      requireSchema(db, path);
+      if (!hasSeq(db)) db.exec(ADD_SEQ);
+    }
     db.pragma(`user_version = ${SCHEMA_VERSION}`);
   }).immediate();
 }
@@ -114,6 +127,11 @@ function isHarmless({ type, name, sql }: SchemaRow): boolean {
 function indexesOf(db: Database.Database, table: InboxTable): string[] {
   const sql = "SELECT name FROM pragma_index_list(?) WHERE origin = 'c'";
   return db.prepare<[string], string>(sql).pluck().all(table);
+}
+
+/** False in a file of an earlier version, which has not been opened to be emptied since. */
+export function hasSeq(db: Database.Database): boolean {
+  return db.prepare("SELECT 1 FROM pragma_table_info('order_acks') WHERE name = 'seq'").get() !== undefined;
 }
 
 export function unsound(path: string, why: string): TillsyncError {

@@ -25,6 +25,8 @@ export interface InboxTaken {
   acknowledged: number;
   /** Orders among these that the mirror does not know. */
   unheard: readonly string[];
+  /** Why some of these were refused. */
+  refused: readonly string[];
   /** Whether more rows may be waiting. */
   more: boolean;
   /** What happened to the file and is not over yet, for a person; null: nothing. */
@@ -169,6 +171,7 @@ export class InboxLoop {
         rejected: 0,
         acknowledged: 0,
         unheard: [],
+        refused: [],
         more: false,
         trouble,
         full: null,
@@ -190,12 +193,19 @@ export class InboxLoop {
       rows: gone.map(({ table, id, key, keyHex, tooLong }) => ({ table, id, key, keyHex, tooLong })),
     });
     if (waiting.rows < COUNTED_MAX && waiting.rows <= gone.length) onWaiting({ rows: 0, oldest: null });
-    await stores.write(({ inbox }) => inbox.forget(taken));
+    await stores.write(({ inbox, intake }) => {
+      inbox.forget(taken);
+      // A POS that inserts all the time leaves no empty inbox to be seen.
+      if (!batch.more && full === null) intake.inboxWasEmpty(lookedAt);
+    });
     return {
       taken: accepted.length,
       rejected: accepted.filter(({ state }) => state === 'rejected').length,
-      acknowledged: acks.length,
+      acknowledged: acks.filter(({ state }) => state !== 'rejected').length,
       unheard: acks.flatMap(({ orderId, state }) => (state === 'unheard' ? [orderId] : [])),
+      refused: acks.flatMap(({ orderId, message }) =>
+        message === undefined ? [] : [`${orderId}: ${message}`],
+      ),
       more: batch.more,
       trouble: this.#troubleOf(keptFiles),
       full,
@@ -227,14 +237,18 @@ export class InboxLoop {
   }
 
   #report(report: InboxTaken): void {
-    const { taken, rejected, acknowledged, unheard } = report;
+    const { taken, rejected, acknowledged, unheard, refused } = report;
     const { log, onTaken } = this.#options;
     onTaken(report);
-    if (taken + acknowledged === 0) return;
+    if (taken + acknowledged + refused.length === 0) return;
     log.info({ taken, rejected, acknowledged, unheard: unheard.length }, 'took changes from the inbox');
     if (unheard.length > 0) {
       const orders = unheard.slice(0, 10);
       log.warn({ orders, all: unheard.length }, 'the POS acknowledged orders that the mirror does not know');
+    }
+    if (refused.length > 0) {
+      const told = { refused: refused.slice(0, 10), all: refused.length };
+      log.warn(told, 'acknowledgements of the POS were refused; they stand in refused_acks of the mirror');
     }
   }
 

@@ -1,5 +1,6 @@
 import type { ErrorCode } from '../core/errors.ts';
 import type { LockHolder } from '../db/wal.ts';
+import type { RestoredAck } from './change.ts';
 import type { InboxBatch, InboxRow, InboxTrouble, InboxWaiting } from './inbox.ts';
 import type { InboxTable } from './inbox-file.ts';
 
@@ -38,7 +39,7 @@ export interface InboxHealth {
 export type InboxRequest =
   | { do: 'look'; limit: number }
   | { do: 'remove'; rows: readonly InboxRow[] }
-  | { do: 'insertAcks'; acks: readonly { orderId: string; key: string }[] }
+  | { do: 'insertAcks'; acks: readonly RestoredAck[] }
   | { do: 'copy'; from: InboxFrom }
   | { do: 'health' };
 

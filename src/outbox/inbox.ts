@@ -1,9 +1,10 @@
 import type Database from 'better-sqlite3';
 import { hasCode, type TillsyncError } from '../core/errors.ts';
 import { storing } from '../db/sqlite.ts';
-import type { ChangeKind } from './change.ts';
+import type { ChangeKind, RestoredAck } from './change.ts';
 import {
   hasRollbackJournal,
+  hasSeq,
   INBOX_TABLES,
   type InboxTable,
   inodeAt,
@@ -43,6 +44,10 @@ export interface InboxChange extends InboxRow {
 
 export interface InboxAck extends InboxRow {
   orderId: string;
+  /** The event of the feed up to which it was booked; null: the newest. */
+  seq: number | null;
+  /** When it was inserted (ISO 8601, UTC, milliseconds); null: the row does not say it so. */
+  handedAt: string | null;
 }
 
 export interface InboxBatch {
@@ -88,7 +93,7 @@ const COLUMNS: Record<InboxTable, Record<string, number>> = {
     show: ID_BYTES,
     reference: REFERENCE_BYTES,
   },
-  order_acks: { order_id: ID_BYTES },
+  order_acks: { order_id: ID_BYTES, seq: ID_BYTES },
 };
 /** What one batch gives at most, so that no row waits long behind others, and no memory fills. */
 const BATCH_BYTES = 1024 * 1024;
@@ -154,7 +159,7 @@ export class InboxRows {
           ...stock.rows.map(({ row, values }) => changeOf('stock', row, values)),
           ...product.rows.map(({ row, values }) => changeOf('product', row, values)),
         ],
-        acks: acks.rows.map(({ row, values }) => ({ ...row, orderId: String(values.order_id) })),
+        acks: acks.rows.map(({ row, values }) => ackOf(row, values)),
         more: stock.more || product.more || acks.more,
       };
     })();
@@ -272,7 +277,8 @@ export class InboxRows {
 }
 
 function statementsOn(db: Database.Database, table: InboxTable): Statements {
-  const columns = Object.keys(COLUMNS[table]);
+  const isThere = (column: string) => column !== 'seq' || hasSeq(db);
+  const columns = Object.keys(COLUMNS[table]).filter(isThere);
   const lengths = [...columns, 'change_key'].map((column) => `octet_length(${column}) AS ${column}`);
   const values = new Map<string, Database.Statement<[bigint], unknown>>();
   return {
@@ -337,6 +343,16 @@ function changeOf(
   }
   const said = reference === null || reference === undefined ? null : String(reference);
   return { ...row, kind, reference: said, handedAt: typeof handedAt === 'string' ? handedAt : null, value };
+}
+
+function ackOf(row: InboxRow, { order_id: orderId, seq, handed_at: handedAt }: Values): InboxAck {
+  const handed = typeof handedAt === 'string' ? handedAt : null;
+  return {
+    ...row,
+    orderId: String(orderId),
+    seq: typeof seq === 'bigint' ? Number(seq) : null,
+    handedAt: handed,
+  };
 }
 
 /** The key as it is told and noted: a text as it is, other bytes in hexadecimal digits. */
@@ -421,12 +437,14 @@ export class Inbox {
   }
 
   /** Hands acknowledgements over as a POS does. Keys that are there already are no matter. */
-  insertAcks(acks: readonly { orderId: string; key: string }[]): void {
+  insertAcks(acks: readonly RestoredAck[]): void {
     this.#use((_rows, db) => {
-      const insert = db.prepare('INSERT OR IGNORE INTO order_acks (order_id, change_key) VALUES (?, ?)');
+      const insert = db.prepare(
+        'INSERT OR IGNORE INTO order_acks (order_id, change_key, seq) VALUES (?, ?, ?)',
+      );
       db.transaction(() => {
         requireSchema(db, this.#options.path);
-        for (const { orderId, key } of acks) insert.run(orderId, key);
+        for (const { orderId, key, seq } of acks) insert.run(orderId, key, seq ?? null);
       }).immediate();
     });
   }

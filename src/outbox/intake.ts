@@ -4,7 +4,9 @@ import { subsidiaryOf } from '../catalog/unmapped.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { newestSeqAt } from '../orders/mirror-file.ts';
 import { comeBackMs, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
+import type { AckResult } from './change.ts';
 import {
   type Change,
   type ChangeBody,
@@ -30,7 +32,7 @@ import {
 import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { type NewChange, OutboxQueue, type Versions } from './queue.ts';
-import { type AckResult, Reservations } from './reservations.ts';
+import { Reservations } from './reservations.ts';
 import { resolveChange } from './resolve.ts';
 
 export interface OutboxIntakeOptions {
@@ -150,6 +152,11 @@ export class OutboxIntake {
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#reservations.newestSeq, guards } = options;
       const lateBy = this.#lateBy(items);
+      const newestAt = newestSeqAt(
+        this.#options.db,
+        items.map(({ handedAt }) => handedAt),
+        createdAt,
+      );
       if (options.beforeInbox !== undefined && placed.length > 0) {
         const note = 'INSERT INTO hand_overs (first_version, last_version, handed_at) VALUES (?, ?, ?)';
         this.#sql.run(note, lastId - placed.length + 1, lastId, options.beforeInbox);
@@ -174,7 +181,7 @@ export class OutboxIntake {
         const branch = this.#branchOf(each, options);
         const change = {
           ...common,
-          asOfSeq: each.item.asOfSeq ?? asOfSeq,
+          asOfSeq: each.item.asOfSeq ?? Math.min(asOfSeq, newestAt(each.item.handedAt)),
           target,
           conflictKey,
           sku,
@@ -205,11 +212,13 @@ export class OutboxIntake {
   /** To be called when the inbox was seen empty: all that it held before that moment has been taken in. */
   inboxWasEmpty(at: string): void {
     this.#sql.run('DELETE FROM hand_overs WHERE handed_at <= ?', at);
+    this.#reservations.inboxWasEmpty(at);
   }
 
   /** Whether rows that were inserted before something else until `at` may still come. */
   mayComeLate(at: string): boolean {
-    return this.#sql.value('SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1', at) !== undefined;
+    const late = 'SELECT 1 FROM hand_overs WHERE handed_at <= ? LIMIT 1';
+    return this.#sql.value(late, at) !== undefined || this.#reservations.waitsForInbox(at);
   }
 
   /** Why no more changes of a branch are taken for now, and when to come back. */
@@ -491,10 +500,8 @@ export class InboxIntake {
       }
       // An order has no id as long as that, so there is none to acknowledge.
       const acked = batch.acks.filter(isNew).filter(({ tooLong }) => tooLong === null);
-      const acks = this.#reservations.acknowledge(
-        acked.map(({ orderId }) => orderId),
-        'inbox',
-      );
+      const acks = this.#reservations.acknowledge(acked, 'inbox');
+      this.#reservations.noteRefused(acks, acked);
       return { accepted, acks, taken: batch, full: null };
     });
   }
@@ -506,6 +513,7 @@ export class InboxIntake {
       for (const { key } of [...batch.changes, ...batch.acks]) this.#sql.run(forget, key);
       const before = isoUtc(this.#clock.nowMs() - FORGET_AFTER_MS);
       this.#sql.run('DELETE FROM inbox_copied WHERE copied_at < ?', before);
+      this.#sql.run('DELETE FROM refused_acks WHERE refused_at < ?', before);
     });
   }
 

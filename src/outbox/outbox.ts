@@ -3,12 +3,11 @@ import { counted, hasCode, type TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AuditAction, Deed } from '../db/audit.ts';
 import { valueKeys } from './batch.ts';
-import type { ChangeSource, HandedOver, OutboxEntry } from './change.ts';
+import type { Acknowledgement, AckResult, ChangeSource, HandedOver, OutboxEntry } from './change.ts';
 import type { Guard, GuardReason, GuardSettings } from './guard-rails.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { type Acceptance, UNREADABLE, type ZeroHolds } from './intake.ts';
 import type { OutboxCounts, OutboxFilter } from './outbox-queries.ts';
-import type { Acknowledgement, AckResult } from './reservations.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 import { type UndoFilter, type UndoLine, undoLines } from './undo.ts';
 
@@ -154,10 +153,10 @@ export class Outbox {
     source: ChangeSource,
     by?: string,
   ): Promise<AckResult[]> {
-    await this.#inboxFirst();
+    const beforeInbox = await this.#takeInInbox();
     const { stores } = this.#options;
     const results = await stores.write(({ reservations, audit }) => {
-      const results = reservations.acknowledge(acks, source);
+      const results = reservations.acknowledge(acks, source, { beforeInbox });
       const fresh = results
         .filter(({ state }) => state === 'new' || state === 'unheard')
         .map(({ orderId }) => orderId);

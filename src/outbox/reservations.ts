@@ -2,8 +2,9 @@ import type Database from 'better-sqlite3';
 import type { BranchDirectory } from '../catalog/product.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { newestSeq } from '../orders/mirror-file.ts';
+import { newestSeq, newestSeqAt } from '../orders/mirror-file.ts';
 import { IS_OPEN, type OrderEvent, takesNothing } from '../orders/order.ts';
+import type { AckBranch, Acknowledgement, AckResult } from './change.ts';
 import type { HoldBackSetting } from './hold-back.ts';
 import { HoldingBranches } from './holding-branches.ts';
 import {
@@ -23,27 +24,6 @@ const PART = 500;
 const EDIT_HOLD_MS = 30 * 60_000;
 /** Booked steps of articles that are never counted again are forgotten after this time. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
-
-/** An acknowledgement of an order: as of the event `seq` of the feed; without it, as of the newest one. */
-export type Acknowledgement = string | { orderId: string; seq?: number | undefined };
-
-/** The branch with a tillsync of its own that acknowledges. */
-export interface AckBranch {
-  /** As orders name it. */
-  name: string;
-  subsidiaryId: string | null;
-}
-
-export interface AckResult {
-  orderId: string;
-  /**
-   * `new`: acknowledged now, or again after an edit; `known`: it was before; `unheard`: the mirror has no such order (yet);
-   * `rejected`: nothing was booked.
-   */
-  state: 'new' | 'known' | 'unheard' | 'rejected';
-  /** Why it was rejected. */
-  message?: string;
-}
 
 export interface ReservationsOptions {
   db: Database.Database;
@@ -205,15 +185,23 @@ export class Reservations {
 
   /**
    * Records that the POS has booked these orders. `branch`: books its stocks alone; without it, those that the order took
-   * of as of the event. Blanks around an id, which a CHAR column has, are none of it.
+   * of as of the event. `beforeInbox`: when it was handed over (ISO 8601, UTC), where older counts may lie in the inbox:
+   * it books once these are taken in. Blanks around an id, which a CHAR column has, are none of it.
    */
-  acknowledge(acks: readonly Acknowledgement[], source: string, branch?: AckBranch): AckResult[] {
+  acknowledge(
+    acks: readonly Acknowledgement[],
+    source: string,
+    { branch, beforeInbox }: { branch?: AckBranch; beforeInbox?: string | undefined } = {},
+  ): AckResult[] {
     const at = isoUtc(this.#clock.nowMs());
     const newest = this.newestSeq;
+    const handed = acks.map((each) => (typeof each === 'string' ? null : each.handedAt));
+    const newestAt = newestSeqAt(this.#db, handed, at);
     // What was heard before this acknowledgement is booked by it; the steps of a long feed are when they are taken in.
     if (this.#mark('ledger.seen') >= 0 && acks.length > 0) this.#takeEvents();
     return acks.map((given) => {
-      const { orderId: named, seq } = typeof given === 'string' ? { orderId: given } : given;
+      const { orderId: named, seq: said, handedAt } = typeof given === 'string' ? { orderId: given } : given;
+      const seq = said ?? undefined;
       const orderId = named.trim();
       const rejected = (message: string): AckResult => ({ orderId, state: 'rejected', message });
       if (seq !== undefined && seq > newest) {
@@ -221,37 +209,78 @@ export class Reservations {
       }
       const order = this.#order(orderId);
       if (!order) {
-        const note = `INSERT INTO order_acks (order_id, branch, acked_at, source) VALUES (?, ?, ?, ?)
+        const note = `INSERT INTO order_acks (order_id, branch, acked_at, source, waits_since) VALUES (?, ?, ?, ?, ?)
           ON CONFLICT DO NOTHING`;
-        this.#sql.run(note, orderId, branch?.name ?? '', at, source);
+        this.#sql.run(note, orderId, branch?.name ?? '', at, source, beforeInbox ?? null);
         return { orderId, state: 'unheard' };
       }
       const firstSeq = this.#known(orderId)?.firstSeq ?? 0;
       if (seq !== undefined && seq < firstSeq) {
         return rejected(`The order was first heard of with event ${firstSeq}, after event ${seq}.`);
       }
-      const asOf = seq ?? newest;
-      const isBooked = this.#book(orderId, asOf, branch);
-      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq) VALUES (@orderId, @store, @at, @source, @asOf)
-        ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
-          edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END
-          WHERE @isBooked OR seq IS NULL OR edited_seq <= @asOf`;
+      const asOf = seq ?? Math.max(newestAt(handedAt), firstSeq);
       const store = branch?.name ?? this.#storeAsOf(orderId, order, asOf);
-      const facts = { orderId, store, at, source, asOf, isBooked: Number(isBooked) };
-      return { orderId, state: this.#sql.run(ack, facts).changes > 0 ? 'new' : 'known' };
+      const waits = beforeInbox !== undefined;
+      const isNews = waits
+        ? this.#toBook(orderId, asOf, branch).some(({ qty }) => qty !== 0) &&
+          !this.#waits(orderId, store, asOf)
+        : this.#book(orderId, asOf, branch);
+      const ack = `INSERT INTO order_acks (order_id, branch, acked_at, source, seq, waits_since)
+          VALUES (@orderId, @store, @at, @source, @asOf, @waitsSince)
+        ON CONFLICT (order_id, branch) DO UPDATE SET acked_at = @at, source = @source, seq = max(coalesce(seq, 0), @asOf),
+          edited_seq = CASE WHEN edited_seq > @asOf THEN edited_seq END,
+          waits_since = CASE WHEN coalesce(seq, 0) <= @asOf THEN @waitsSince ELSE waits_since END
+          WHERE @isNews OR seq IS NULL OR edited_seq <= @asOf`;
+      const facts = { orderId, store, at, source, asOf, isNews: Number(isNews) };
+      this.#sql.run('DELETE FROM refused_acks WHERE order_id = ?', orderId);
+      return {
+        orderId,
+        state:
+          this.#sql.run(ack, { ...facts, waitsSince: beforeInbox ?? null }).changes > 0 ? 'new' : 'known',
+      };
     });
+  }
+
+  /** Notes why acknowledgements were refused where nobody is there to be told; each stands until one is taken. */
+  noteRefused(
+    results: readonly AckResult[],
+    acks: readonly { seq?: number | null | undefined }[] = [],
+  ): void {
+    for (const [i, { orderId, state, message }] of results.entries()) {
+      if (state !== 'rejected') continue;
+      const note = `INSERT INTO refused_acks (order_id, seq, refused_at, message) VALUES (@orderId, @seq, @at, @message)
+        ON CONFLICT DO UPDATE SET seq = excluded.seq, refused_at = excluded.refused_at, message = excluded.message`;
+      this.#sql.run(note, { orderId, seq: acks[i]?.seq ?? null, at: isoUtc(this.#clock.nowMs()), message });
+    }
+  }
+
+  /** What was inserted into the inbox before `at` has been taken in: acknowledgements that waited for it book now. */
+  inboxWasEmpty(at: string): void {
+    const waiting = this.#sql.rows<{ orderId: string; branch: string; seq: number | null }>(
+      'SELECT order_id AS orderId, branch, seq FROM order_acks WHERE waits_since <= ?',
+      at,
+    );
+    for (const { orderId, branch, seq } of waiting) {
+      if (seq !== null) this.#book(orderId, seq, undefined);
+      const done = 'UPDATE order_acks SET waits_since = NULL WHERE order_id = ? AND branch = ?';
+      this.#sql.run(done, orderId, branch);
+    }
+  }
+
+  /** Whether an acknowledgement that came until `at` waits for what lies in the inbox. */
+  waitsForInbox(at: string): boolean {
+    return this.#sql.value('SELECT 1 FROM order_acks WHERE waits_since <= ? LIMIT 1', at) !== undefined;
+  }
+
+  #waits(orderId: string, store: string, asOf: number): boolean {
+    const text =
+      'SELECT 1 FROM order_acks WHERE order_id = ? AND branch = ? AND seq >= ? AND waits_since IS NOT NULL';
+    return this.#sql.value(text, orderId, store, asOf) !== undefined;
   }
 
   /** Books the steps up to an event; whether there were any that the order had not booked before. */
   #book(orderId: string, asOf: number, branch: AckBranch | undefined): boolean {
-    const steps = this.#sql.rows<StockQty & { seq: number }>(
-      `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
-       WHERE order_id = @orderId AND seq <= @asOf AND booked_version IS NULL
-         AND (subsidiary_id = @branch OR (@branch IS NULL AND (subsidiary_id IN (
-           SELECT subsidiary_id FROM stock_steps WHERE order_id = @orderId AND seq <= @asOf
-             GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
-      { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
-    );
+    const steps = this.#toBook(orderId, asOf, branch);
     const book = `UPDATE stock_steps SET booked_version = ?
       WHERE sku = ? AND subsidiary_id = ? AND order_id = ? AND seq = ?`;
     for (const step of steps) {
@@ -263,6 +292,17 @@ export class Reservations {
       AND held_until_ms IS NULL`;
     this.#sql.run(later, this.#clock.nowMs() + this.#editHoldMs, orderId, asOf);
     return steps.some(({ qty }) => qty !== 0);
+  }
+
+  #toBook(orderId: string, asOf: number, branch: AckBranch | undefined): (StockQty & { seq: number })[] {
+    return this.#sql.rows<StockQty & { seq: number }>(
+      `SELECT sku, subsidiary_id AS subsidiaryId, seq, qty FROM stock_steps
+       WHERE order_id = @orderId AND seq <= @asOf AND booked_version IS NULL
+         AND (subsidiary_id = @branch OR (@branch IS NULL AND (subsidiary_id IN (
+           SELECT subsidiary_id FROM stock_steps WHERE order_id = @orderId AND seq <= @asOf
+             GROUP BY sku, subsidiary_id HAVING sum(qty) > 0) OR @takes = 0)))`,
+      { orderId, asOf, branch: branch?.subsidiaryId ?? null, takes: this.#known(orderId)?.takes ?? 0 },
+    );
   }
 
   /** The store that the order was in as of an event: its own, unless what it took then was of another branch. */
@@ -367,13 +407,14 @@ export class Reservations {
   #addSteps(orderId: string, seq: number, stocks: Quantities, delta: Quantities): void {
     if (stocks.size === 0) return;
     const order = this.#known(orderId);
-    const ack = this.#sql.row<{ branch: string; seq: number | null }>(
-      `SELECT branch, seq FROM order_acks
+    const ack = this.#sql.row<{ branch: string; seq: number | null; waitsSince: string | null }>(
+      `SELECT branch, seq, waits_since AS waitsSince FROM order_acks
        WHERE order_id = ? AND branch = coalesce((SELECT store_external_id FROM orders WHERE order_id = ?), '')`,
       ...[orderId, orderId],
     );
-    const isBooked = seq === 0 || (ack?.seq ?? -1) >= seq;
-    const isEdit = !isBooked && ack !== undefined;
+    const isAcked = seq === 0 || (ack?.seq ?? -1) >= seq;
+    const isBooked = isAcked && (seq === 0 || ack?.waitsSince === null);
+    const isEdit = !isAcked && ack !== undefined;
     for (const [key, place] of stocks) {
       const qty = delta.get(key)?.qty ?? 0;
       const bookedVersion = !isBooked ? null : seq === 0 ? 0 : this.#ledger.handedVersion(place);

@@ -172,7 +172,10 @@ async function copyInbox(options: LookIntoInboxOptions): Promise<InboxCopy> {
     const lists = [
       { name: STOCK_FILE, documents: stock },
       { name: PRODUCT_FILE, documents: product },
-      { name: ACKS_FILE, documents: acks.map(({ orderId, key }) => ({ orderId, key })) },
+      {
+        name: ACKS_FILE,
+        documents: acks.map(({ orderId, key, seq }) => ({ orderId, key, ...(seq !== null && { seq }) })),
+      },
     ].filter(({ documents }) => documents.length > 0);
     return {
       files: lists.map(({ name, documents }) =>

@@ -41,7 +41,7 @@ import {
   swapMirror,
 } from './restored-mirror.ts';
 
-const ackSchema = z.object({ orderId: z.string().min(1), key: z.string() });
+const ackSchema = z.object({ orderId: z.string().min(1), key: z.string(), seq: z.number().int().optional() });
 type Ack = z.infer<typeof ackSchema>;
 
 export interface KeptChanges {
@@ -68,13 +68,21 @@ function keepChanges(staging: string, directory: string, stamp: string): KeptCha
 }
 
 /** What is handed to the inbox, from where the daemon takes it: an order that was booked stays booked. */
-function acksToRestore(staging: string, ackedSince: readonly string[]): Ack[] {
+function acksToRestore(
+  staging: string,
+  { ackedOrderIds, newestSeq }: { ackedOrderIds: readonly string[]; newestSeq: number },
+): Ack[] {
   const file = join(staging, ACKS_FILE);
   const lines = existsSync(file) ? readFileSync(file, 'utf8').split('\n').filter(Boolean) : [];
   return [
     ...lines.map((line) => ackSchema.parse(JSON.parse(line))),
-    ...ackedSince.map((orderId) => ({ orderId, key: randomUUID() })),
-  ].map(({ orderId, key }) => ({ orderId, key: key.replace(/^ack:/, '') }));
+    ...ackedOrderIds.map((orderId) => ({ orderId, key: randomUUID() })),
+  ].map(({ orderId, key, seq }: Ack) => ({
+    orderId,
+    key: key.replace(/^ack:/, ''),
+    // An event after the backup gets another number when it is heard again.
+    ...(seq !== undefined && seq <= newestSeq && { seq }),
+  }));
 }
 
 /**
@@ -211,7 +219,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     });
     if (group !== '') giveToGroup(groupId(group), fresh);
     // Before anything is changed: what lies in an inbox that is there is newer than any backup and stays.
-    const acks = acksToRestore(staging, plan.ackedOrderIds);
+    const acks = acksToRestore(staging, { ...plan, newestSeq: manifest.mirror.newestSeq });
     await handOver(acks, restoring);
     const keptAt = freeName(`${paths.mirror}.before-restore-${stamp}`);
     const wasThere = swapMirror(fresh, paths.mirror, keptAt);

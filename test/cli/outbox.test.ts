@@ -170,6 +170,26 @@ describe('feed ack', () => {
     }
   });
 
+  test('is as of an event, and takes the rest where one lies ahead or is no number', async () => {
+    const [first, second, third] = [0, 1, 2].map(() => place.sandbox.control.createOrder().internalOrderId);
+    await at.run(['sync', 'orders']);
+    const newest = (await at.json(['feed', 'tail', '--limit', '1'])).document.newestSeq;
+    const input = JSON.stringify([
+      { orderId: first, seq: newest + 1 },
+      { orderId: second, seq: newest },
+      { orderId: third, seq: '7' },
+    ]);
+    const { code, stderr, document } = await at.json(['feed', 'ack'], input);
+    expect(code).toBe(3);
+    expect(document.results.map((each: { state: string }) => each.state)).toEqual([
+      ...['rejected', 'new', 'rejected'],
+    ]);
+    expect(stderr).toContain(`${first}: not acknowledged. Event ${newest + 1} lies ahead`);
+    expect(stderr).toContain(`${third}: not acknowledged. seq is no whole number of 0 or more: "7"`);
+    const worded = await at.json(['feed', 'ack', String(first), '--seq', String(newest)]);
+    expect(worded.document.results).toEqual([{ orderId: first, state: 'new' }]);
+  });
+
   test.each(['', '[1]', '[""]', '["a"', '["\\ud800"]', '{"a":1}\u0000'])(
     'takes nothing of %j',
     async (input) => {

@@ -589,6 +589,10 @@ describe('what goes up', () => {
       { order_id: idOf(1), source: 'branch' },
     ]);
     expect(hub.rows('SELECT order_id FROM waiting_acks')).toEqual([{ order_id: idOf(3) }]);
+    expect(branch.rows('SELECT order_id, message FROM refused_acks')).toEqual([
+      { order_id: idOf(2), message: `Order ${idOf(2)} is of another branch.` },
+    ]);
+    expect(branch.rows('SELECT order_id FROM order_acks').length).toBe(2);
   });
 
   it('is heard from one machine alone: the older of two with one key is told', async () => {

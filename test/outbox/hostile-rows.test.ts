@@ -133,7 +133,7 @@ describe('the tables of an inbox', () => {
 
   it('are told of a newer tillsync as they are', () => {
     const { path, inbox } = tempInbox();
-    pos(path).pragma('user_version = 2');
+    pos(path).pragma('user_version = 3');
     expect(() => inbox.close() ?? openInboxFile({ path })).toThrow('newer tillsync');
   });
 });

@@ -10,6 +10,7 @@ const NOTHING: InboxTaken = {
   rejected: 0,
   acknowledged: 0,
   unheard: [],
+  refused: [],
   more: false,
   trouble: null,
   full: null,

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { eachOrder } from '../../src/orders/order-queries.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const HOLDING = { skipUnchanged: true, holdBack: true, sendAsIs: false, trustMs: 600_000 };
@@ -92,19 +93,24 @@ it('stock: an edit of an acknowledged order is kept back until it is acknowledge
 
 it('stock: an edit that nobody acknowledges again is part of counts from half an hour on', async () => {
   const out = holding();
-  order(out, 'o1', 'B1', [['B', 2]]);
+  const unbooked = () => [...eachOrder(out.db, { unbooked: true, limit: 9 })].map(({ orderId }) => orderId);
+  order(out, 'o1', 'B1', [['B', 2]], 'payment-approved');
+  expect(unbooked()).toEqual(['o1']);
   count(out, 'B', 18);
   booked(out);
   send(out);
-  order(out, 'o1', 'B1', [['B', 5]]);
+  expect(unbooked()).toEqual([]);
+  order(out, 'o1', 'B1', [['B', 5]], 'payment-approved');
   send(out);
   count(out, 'B', 17);
   expect(send(out)).toEqual({ 'sku:11@s1': 14 });
   await out.clock.advance(31 * 60_000);
   expect(send(out)).toEqual({});
+  expect(unbooked()).toEqual(['o1']);
   count(out, 'B', 14);
   send(out);
   expect(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get()).toBe(14);
+  expect(unbooked()).toEqual([]);
 });
 
 it('stock: a line that an acknowledged order gets is taken off the count of its product', () => {

@@ -602,7 +602,7 @@ CREATE TABLE "order_acks" (
   acked_at TEXT NOT NULL,
   source TEXT NOT NULL,
   seq INTEGER,
-  edited_seq INTEGER,
+  edited_seq INTEGER, waits_since TEXT,
   PRIMARY KEY (order_id, branch)
 ) WITHOUT ROWID;
 
@@ -703,6 +703,15 @@ CREATE TABLE stock_differences (
   PRIMARY KEY (sku, subsidiary_id)
 ) WITHOUT ROWID;
 
+CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
+
+CREATE TABLE refused_acks (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER,
+  refused_at TEXT NOT NULL,
+  message TEXT NOT NULL
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -739,6 +748,7 @@ INSERT INTO schema_migrations (number, name) VALUES (33, '0033-given-up-counts')
 INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
 INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches');
 INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences');
+INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

@@ -1,0 +1,168 @@
+import { expect, it, onTestFinished } from 'vitest';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
+import type { InboxAck, InboxBatch } from '../../src/outbox/inbox.ts';
+import { HOLDING, holding } from './held-back-steps.ts';
+import { order, type outgoing } from './outbox-fixture.ts';
+import { pos, tempInbox } from './temp-inbox.ts';
+
+type Out = ReturnType<typeof outgoing>;
+
+const isoAt = (out: Out) => new Date(out.clock.nowMs()).toISOString();
+const tick = (out: Out) => out.clock.jumpWall(1_000);
+
+function ack(orderId: string, { seq = null, handedAt = null }: Partial<InboxAck> = {}): InboxAck {
+  const key = `ack:${orderId}-${seq}-${handedAt}`;
+  return { table: 'order_acks', id: '1', key, keyHex: '01', tooLong: null, orderId, seq, handedAt };
+}
+
+function count(qty: number, handedAt: string | null): InboxBatch['changes'][number] {
+  const row = { table: 'stock_changes', id: '1', key: `stock:${qty}`, keyHex: '01', tooLong: null } as const;
+  return { ...row, kind: 'stock', reference: null, handedAt, value: { externalId: 'B', qty } };
+}
+
+const takeIn = (out: Out, batch: Partial<InboxBatch>) =>
+  out.inbox.takeIn({ changes: [], acks: [], more: false, ...batch }, GUARDS_OFF);
+
+/** What is wanted of the stock once all that waits was sent. */
+function wanted(out: Out): number {
+  for (;;) {
+    const { callId, items } = out.calls.claim('stock', 100, HOLDING);
+    if (callId === null) break;
+    out.calls.settle(
+      callId,
+      items.map(({ changeId }) => ({ changeId, state: 'done' })),
+    );
+  }
+  return Number(out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get());
+}
+
+it('an acknowledgement of the inbox is as of the event that it names, and one ahead is refused by name', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  order(out, 'o2', 'B1', [['B', 1]]);
+  out.calls.catchUp({ holdBack: true });
+  order(out, 'o1', 'B1', [['B', 5]]);
+  out.accept('stock', [{ externalId: 'B', qty: 20 }]);
+  const { acks } = takeIn(out, { acks: [ack('o1', { seq: 1 }), ack('o2', { seq: 99 }), ack('o3')] });
+  expect(acks.map(({ state }) => state)).toEqual(['new', 'rejected', 'unheard']);
+  expect(out.db.prepare('SELECT order_id, seq, message FROM refused_acks').all()).toEqual([
+    { order_id: 'o2', seq: 99, message: 'Event 99 lies ahead: the newest event of the feed is 3.' },
+  ]);
+  expect(wanted(out)).toBe(16);
+  takeIn(out, { acks: [ack('o2', { seq: 2 })] });
+  expect(out.db.prepare('SELECT count(*) FROM refused_acks').pluck().get()).toBe(0);
+  expect(wanted(out)).toBe(17);
+});
+
+it('an acknowledgement in the inbox is as of the event that was the newest when it was inserted', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.calls.catchUp({ holdBack: true });
+  tick(out);
+  const handedAt = isoAt(out);
+  tick(out);
+  order(out, 'o1', 'B1', [['B', 5]]);
+  out.accept('stock', [{ externalId: 'B', qty: 20 }]);
+  takeIn(out, { acks: [ack('o1', { handedAt })] });
+  expect(wanted(out)).toBe(17);
+  takeIn(out, { acks: [ack('o1', { handedAt: isoAt(out) })] });
+  expect(wanted(out)).toBe(20);
+});
+
+it('a count in the inbox contains no order that was heard of after it was inserted', () => {
+  const out = holding();
+  tick(out);
+  const handedAt = isoAt(out);
+  tick(out);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  tick(out);
+  takeIn(out, { changes: [count(20, handedAt)] });
+  out.reservations.acknowledge(['o1'], 'http');
+  expect(wanted(out)).toBe(18);
+  takeIn(out, { changes: [count(19, isoAt(out))] });
+  expect(wanted(out)).toBe(19);
+});
+
+it('a count in the inbox after the clock was set back contains what was heard of before', () => {
+  const out = holding();
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.clock.jumpWall(-3_600_000);
+  takeIn(out, { changes: [count(18, isoAt(out))], acks: [ack('o1', { handedAt: isoAt(out) })] });
+  expect(wanted(out)).toBe(18);
+});
+
+it('an acknowledgement by a command waits for the counts that lie in the inbox', () => {
+  const out = holding();
+  out.accept('stock', [{ externalId: 'B', qty: 40 }]);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  tick(out);
+  out.accept('stock', [{ externalId: 'B', qty: 40 }]);
+  expect(wanted(out)).toBe(38);
+  tick(out);
+  const inserted = count(38, isoAt(out));
+  tick(out);
+  const typed = () => out.reservations.acknowledge(['o1'], 'cli', { beforeInbox: isoAt(out) })[0]?.state;
+  expect([typed(), typed()]).toEqual(['new', 'known']);
+  expect(wanted(out)).toBe(38);
+  takeIn(out, { changes: [inserted] });
+  expect(out.intake.mayComeLate(isoAt(out))).toBe(true);
+  out.intake.inboxWasEmpty(isoAt(out));
+  expect(out.intake.mayComeLate(isoAt(out))).toBe(false);
+  expect(out.db.prepare('SELECT booked_version FROM stock_steps').pluck().all()).not.toContain(null);
+  expect(wanted(out)).toBe(38);
+});
+
+it('an acknowledgement by a command of an order that is not heard of yet waits for the inbox too', () => {
+  const out = holding();
+  out.reservations.acknowledge(['o1'], 'cli', { beforeInbox: isoAt(out) });
+  order(out, 'o1', 'B1', [['B', 2]]);
+  out.accept('stock', [{ externalId: 'B', qty: 20 }]);
+  expect(wanted(out)).toBe(18);
+  out.intake.inboxWasEmpty(isoAt(out));
+  expect(wanted(out)).toBe(20);
+});
+
+it('an inbox of the version before gets seq in its place, beside a POS that has it open', () => {
+  const { path, inbox } = tempInbox();
+  inbox.close();
+  const before = pos(path);
+  before.exec(`DROP TABLE order_acks; ${EARLIER_ACKS}; PRAGMA user_version = 1`);
+  const insert = before.prepare('INSERT INTO order_acks (order_id) VALUES (?)');
+  insert.run('o1');
+  onTestFinished(() => inbox.close());
+  expect(inbox.read().acks).toMatchObject([{ orderId: 'o1', seq: null }]);
+  insert.run('o2');
+  before.exec("INSERT INTO order_acks (order_id, seq) VALUES ('o3', '17')");
+  expect(() => before.exec("INSERT INTO order_acks (order_id, seq) VALUES ('o4', 'x')")).toThrow(
+    'CHECK constraint failed: seq must be a whole number of 0 or more',
+  );
+  expect(inbox.read().acks.map(({ orderId, seq }) => [orderId, seq])).toEqual([
+    ['o1', null],
+    ['o2', null],
+    ['o3', 17],
+  ]);
+  const text = "SELECT sql FROM sqlite_schema WHERE name = 'order_acks'";
+  expect(pos(path).prepare(text).pluck().get()).toBe(pos(tempInbox().path).prepare(text).pluck().get());
+  // A POS that holds its lock is waited for.
+  const locked = tempInbox();
+  locked.inbox.close();
+  const holder = pos(locked.path);
+  holder.exec(`DROP TABLE order_acks; ${EARLIER_ACKS}; PRAGMA user_version = 1; BEGIN EXCLUSIVE`);
+  expect(() => locked.inbox.read()).toThrow(/locked|busy/);
+  holder.exec('COMMIT');
+  expect(locked.inbox.read().acks).toEqual([]);
+  expect(locked.troubles).toEqual([]);
+});
+
+const EARLIER_ACKS = `CREATE TABLE order_acks (
+  id INTEGER PRIMARY KEY AUTOINCREMENT,
+  order_id,
+  change_key TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
+  inserted_at TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+  CONSTRAINT "change_key was used before" UNIQUE (change_key),
+  CONSTRAINT "order_id must be a text that is not empty"
+    CHECK (order_id IS NOT NULL AND typeof(order_id) IN ('text', 'integer') AND trim(order_id) <> ''),
+  CONSTRAINT "order_id must have 200 characters at most" CHECK (length(order_id) <= 200),
+  CONSTRAINT "change_key must have 200 characters at most" CHECK (length(change_key) <= 200),
+  CONSTRAINT "inserted_at must have 200 characters at most" CHECK (length(inserted_at) <= 200)
+)`;
