@@ -1,32 +1,26 @@
-import { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
+import fs, { mkdtempSync, readlinkSync, rmSync, statSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
+import { makeDirectory } from '../../src/db/sqlite.ts';
+import { openInboxFile, setAside } from '../../src/outbox/inbox-file.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 /** What was synced, in its order, as its path was then. */
 const synced: string[] = [];
-let openInboxFile: typeof import('../../src/outbox/inbox-file.ts').openInboxFile;
-let setAside: typeof import('../../src/outbox/inbox-file.ts').setAside;
-let makeDirectory: typeof import('../../src/db/sqlite.ts').makeDirectory;
+const { fsyncSync } = fs;
 
-// Modules are shared between the files of a run, so these are loaded anew, and nobody else gets them.
-beforeAll(async () => {
-  vi.resetModules();
-  vi.doMock('node:fs', async (original) => {
-    const real = await original<typeof import('node:fs')>();
-    const fsyncSync = (file: number) => {
-      synced.push(readlinkSync(`/proc/self/fd/${file}`));
-      real.fsyncSync(file);
-    };
-    return { ...real, fsyncSync };
-  });
-  ({ openInboxFile, setAside } = await import('../../src/outbox/inbox-file.ts'));
-  ({ makeDirectory } = await import('../../src/db/sqlite.ts'));
+beforeAll(() => {
+  fs.fsyncSync = (file) => {
+    synced.push(readlinkSync(`/proc/self/fd/${file}`));
+    fsyncSync(file);
+  };
+  syncBuiltinESMExports();
 });
 afterAll(() => {
-  vi.doUnmock('node:fs');
-  vi.resetModules();
+  fs.fsyncSync = fsyncSync;
+  syncBuiltinESMExports();
 });
 
 let directory: string;
