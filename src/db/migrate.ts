@@ -19,7 +19,7 @@ interface MigrateOptions {
 
 interface Migration {
   name: string;
-  sql: string;
+  file: URL;
 }
 
 /**
@@ -28,7 +28,7 @@ interface Migration {
  * and `storage-corrupt` when they are not a prefix of the known ones; it is then untouched.
  */
 export function migrate(db: Database.Database, options: MigrateOptions): void {
-  const known = readMigrations(options.directory);
+  const known = listMigrations(options.directory);
   storing(() => {
     const from = checkApplied(db, known, options.name);
     if (from === known.length) return;
@@ -50,7 +50,7 @@ export function migrate(db: Database.Database, options: MigrateOptions): void {
   });
 }
 
-function readMigrations(directory: URL): Migration[] {
+function listMigrations(directory: URL): Migration[] {
   const names = readdirSync(directory)
     .filter((name) => name.endsWith('.sql'))
     .sort();
@@ -58,7 +58,7 @@ function readMigrations(directory: URL): Migration[] {
     if (Number(/^(\d{4})-[a-z0-9-]+\.sql$/.exec(name)?.[1]) !== i + 1) {
       throw new TillsyncError('internal', `Migration ${name} is not number ${i + 1} of its directory.`);
     }
-    return { name: name.slice(0, -'.sql'.length), sql: readFileSync(new URL(name, directory), 'utf8') };
+    return { name: name.slice(0, -'.sql'.length), file: new URL(name, directory) };
   });
 }
 
@@ -95,7 +95,7 @@ function apply(db: Database.Database, migration: Migration): void {
   // A step may change the text of a table where its rows stay the same bytes.
   db.unsafeMode(true);
   try {
-    db.exec(migration.sql);
+    db.exec(readFileSync(migration.file, 'utf8'));
   } finally {
     db.unsafeMode(false);
   }
