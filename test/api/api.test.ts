@@ -145,7 +145,7 @@ it('answers for each acknowledgement: a bad one takes nothing from its neighbour
   expect(state.acked).toEqual(['a', 'b']);
 });
 
-it('gives a page of large orders in parts, and none of them twice', async () => {
+it('gives a page of large orders in parts, and none of them twice', { tags: ['bulk'] }, async () => {
   const { call, addEvent, orders } = await open();
   for (let i = 0; i < 30; i++) {
     addEvent(`o${i}`, 'pending');

@@ -622,7 +622,7 @@ describe('what goes up', () => {
   });
 });
 
-const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 const STATUSES = ['pending', 'payment-approved', 'inProcess', 'ready', 'dispatched'];
 
 describe('whatever happens in between', () => {

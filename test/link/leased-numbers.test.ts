@@ -1,11 +1,15 @@
 import { cpSync, rmSync } from 'node:fs';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { SEED } from '../support/seed.ts';
 import { openChain } from './chain-rig.ts';
 
 const ACTIONS = ['order', 'settle', 'copy', 'kill', 'stop', 'go back', 'hub restarts'] as const;
 
-it.each([1, 2, 3, 4])(
+/** A walk of these is sixty restarts: the everyday tests take one. */
+const WALKS = Math.ceil(Number(process.env.TILLSYNC_RUNS ?? 10) / 10);
+
+it.each(Array.from({ length: WALKS }, (_, i) => SEED + i))(
   'a number of the feed is given once, whatever is killed, stopped or put back to an older copy (seed %i)',
   async (seed) => {
     const [actions = []] = fc.sample(

@@ -168,7 +168,7 @@ describe('a replay', () => {
         expect(await replayed(mirror, other)).toMatchObject({ outcome: 'unchanged' });
         await mirror.close();
       }),
-      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 12) },
+      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 6) },
     );
   });
 });

@@ -400,7 +400,7 @@ describe('any file', () => {
     );
   });
 
-  it('of a hundred thousand items is read whole', async () => {
+  it('of a hundred thousand items is read whole', { tags: ['bulk'] }, async () => {
     const lines = Array.from({ length: 100_000 }, (_, i) => `ext-${i},${i % 50}\n`);
     const items = await stock(`externalId,qty\n${lines.join('')}`, 65_536);
     expect(items).toHaveLength(100_000);

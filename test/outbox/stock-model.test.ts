@@ -6,7 +6,7 @@ import { PLATFORMS, StockModel } from './stock-model.ts';
 
 const STEPS = 200;
 const REST_EVERY = 8;
-const RUNS = Number(process.env.TILLSYNC_RUNS ?? 4);
+const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 
 /** `TILLSYNC_RUNS` makes it longer, `TILLSYNC_SEED` has other walks. */
 it.each(PLATFORMS)(

@@ -146,7 +146,7 @@ describe('the places of a call', () => {
           expect(planner.calls - joined).toBeLessThanOrEqual(Math.ceil(branches / places));
         },
       ),
-      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 15) },
+      { numRuns: Number(process.env.TILLSYNC_RUNS ?? 6) },
     );
   });
 

@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { expect, it } from 'vitest';
@@ -18,7 +17,6 @@ it('locks every package by its hash, Node for both architectures among them', ()
   expect(new Set(versions)).toEqual(new Set([process.versions.node]));
 });
 
-it('ships the Node that runs these tests, unchanged', () => {
-  const hash = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
-  expect(hash(shippedNode(ROOT, thisTarget()))).toBe(hash(readFileSync(process.execPath)));
+it('ships the Node that runs these tests, unchanged', { tags: ['bulk'] }, () => {
+  expect(Buffer.compare(shippedNode(ROOT, thisTarget()), readFileSync(process.execPath))).toBe(0);
 });

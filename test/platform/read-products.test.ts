@@ -26,13 +26,13 @@ describe('a product answer larger than any catalogue', () => {
   it.each([
     ['SKUs', (text: string) => `{"id":1,"children":${text}}`],
     ['stocks', (text: string) => `{"id":1,"children":[{"sku":1,"stocks":${text}}]}`],
-  ])('is refused with millions of %s', (_what, product) => {
+  ])('is refused with millions of %s', { tags: ['bulk'] }, (_what, product) => {
     const huge = product(list('{"sku":1,"subsidiaryId":1}', 10 * MIB));
     expect(() => readProductData(answer(huge))).toThrow(GARBLED);
     expect(() => readProductPage(answer(`{"docs":[${huge}]}`))).toThrow(GARBLED);
   });
 
-  it('is read without what is no object, however much of that there is', () => {
+  it('is read without what is no object, however much of that there is', { tags: ['bulk'] }, () => {
     const product = `{"id":1,"children":[{"sku":1,"stocks":${list('0', 2 * MIB)}}]}`;
     expect(readProductData(answer(product))?.children).toMatchObject([{ sku: '1', stocks: [] }]);
   });
