@@ -183,9 +183,9 @@ it('leaves the platform with the last accepted value of every field, whatever ha
       out.sweep(recordsOf(platform));
       for (const call of [...underWay]) finish(call, true, true);
       resolveAll();
-      for (const of of ['stock', 'product'] as const) {
+      for (const kind of ['stock', 'product'] as const) {
         for (let more = true; more; ) {
-          const claimed = claim(of, 100);
+          const claimed = claim(kind, 100);
           for (const call of [...underWay]) finish(call, true, true);
           more = claimed.callId !== null || claimed.settled > 0;
         }
