@@ -208,7 +208,8 @@ const FAULTS: Fault[] = [
   },
 ];
 
-describe('a person is told', () => {
+// A measure of each figure of the fault matrix, by hours of a store.
+describe('a person is told', { tags: ['bulk'] }, () => {
   /** By row and alarm: the longest of its faults. */
   const measured = new Map<string, number>();
   let receive: RequestListener | undefined;

@@ -21,7 +21,7 @@ import { thisTarget } from '../../config/package/target.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-describe('the bundled program', () => {
+describe('the bundled program', { tags: ['bulk'] }, () => {
   let directory: string;
   let inputs: string[];
 
