@@ -83,7 +83,11 @@ describe('keeping a notification', () => {
 
   it('keeps every line and every option of a large order in its place', async () => {
     const { mirror } = openTestMirror();
-    const options = Array.from({ length: 19 }, (_, n) => ({ optionId: `m${n}`, name: `Salsa ${n}`, price: n }));
+    const options = Array.from({ length: 19 }, (_, n) => ({
+      optionId: `m${n}`,
+      name: `Salsa ${n}`,
+      price: n,
+    }));
     const items = Array.from({ length: 17 }, (_, n) => ({
       product: { externalId: null, name: `Plato ${n}` },
       amount: n + 1,
@@ -91,7 +95,9 @@ describe('keeping a notification', () => {
     }));
     await receive(mirror, order({ items }));
     const kept = mirror.order(ID);
-    expect(kept?.items.map(({ productName }) => productName)).toEqual(items.map(({ product }) => product.name));
+    expect(kept?.items.map(({ productName }) => productName)).toEqual(
+      items.map(({ product }) => product.name),
+    );
     expect(kept?.items).toEqual(observation('webhook', order({ items })).reading.items);
     expect(kept?.items[16]?.modifiers).toHaveLength(options.length);
   });

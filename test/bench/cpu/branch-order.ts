@@ -19,7 +19,7 @@ import { readSample, sampleOrder } from '../sample-order.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
 /** Of a round; so many of them arrive together. */
-const ORDERS = 200;
+const ORDERS = 100;
 const TOGETHER = 50;
 const BRANCH = 'B1';
 
@@ -27,7 +27,7 @@ const BRANCH = 'B1';
 export const BRANCH_ORDER: CpuMeasure = {
   name: 'order from hub to branch',
   beside: 'a commit of the same rows for each, once',
-  rounds: 21,
+  rounds: 40,
   async open(directory) {
     const server = new InProcessServer();
     const { hub, parts } = await openHub(path.join(directory, 'hub'), server);

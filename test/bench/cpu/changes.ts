@@ -12,7 +12,7 @@ import { benchEntry } from '../mirror-samples.ts';
 import { startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, ownCpu, type Sides } from './measure.ts';
 
-const PRODUCTS = 2_000;
+const PRODUCTS = 1_000;
 /** As many as tillsync takes from the inbox at once. */
 const PER_COMMIT = 1_000;
 
@@ -42,7 +42,7 @@ const BARE_LOOP = 'one prepared upsert for each, in commits of a thousand';
 export const COUNT_BY_INBOX: CpuMeasure = {
   name: 'count by inbox',
   beside: BARE_LOOP,
-  rounds: 9,
+  rounds: 60,
   async open(parent) {
     const loop = await openBareLoop(parent);
     const directory = path.join(parent, 'ours');
@@ -93,7 +93,7 @@ const PER_REQUEST = 500;
 export const COUNT_BY_HTTP: CpuMeasure = {
   name: 'count by HTTP',
   beside: BARE_LOOP,
-  rounds: 9,
+  rounds: 60,
   async open(parent) {
     const loop = await openBareLoop(parent);
     const directory = path.join(parent, 'ours');
@@ -113,11 +113,9 @@ export const COUNT_BY_HTTP: CpuMeasure = {
     };
     return {
       ours() {
-        return cpuOf(server.pid, 2 * PRODUCTS, async () => {
-          for (let round = 0; round < 2; round++) {
-            qty += 1;
-            for (let from = 0; from < PRODUCTS; from += PER_REQUEST) await post(from);
-          }
+        qty += 1;
+        return cpuOf(server.pid, PRODUCTS, async () => {
+          for (let from = 0; from < PRODUCTS; from += PER_REQUEST) await post(from);
         });
       },
       bare: loop.bare,
@@ -131,13 +129,13 @@ export const COUNT_BY_HTTP: CpuMeasure = {
 
 const ORDERS = 1_000;
 const PAGE = 100;
-const PAGES_AT_ONCE = 50;
+const PAGES_AT_ONCE = 2;
 
 /** A page of a hundred events with their orders; the unit is an event. */
 export const FEED_PAGE: CpuMeasure = {
   name: 'page of the feed',
   beside: 'the same rows by three prepared statements, as JSON',
-  rounds: 9,
+  rounds: 60,
   async open(directory) {
     const { keeper, close } = openBenchKeeper(directory);
     await keeper.keep(Array.from({ length: ORDERS }, (_, n) => benchEntry(n)));

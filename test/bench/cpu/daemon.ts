@@ -20,36 +20,41 @@ import { freePort, SECRET, startServer } from '../server-process.ts';
 import { type CpuMeasure, cpuOf, spentUs } from './measure.ts';
 
 const CONNECTIONS = 50;
-/** Of a round; all connections send at once and wait for all answers, so that groups are alike on every machine. */
-const CALLBACKS = 1_000;
+/** Of a round. */
+const CALLBACKS = 250;
 
 /** Durable and visible when answered, by the whole packaged daemon. */
 export const CALLBACK: CpuMeasure = {
   name: 'durable callback',
   beside: 'a Fastify that checks the secret, parses, and stores nothing',
-  rounds: 25,
+  rounds: 80,
   async open(directory) {
     const port = await freePort();
     const bare = await startServer('receiver-server.ts', 'bare', directory, SECRET);
     const daemon = await startDaemon(directory, { webhookPort: port });
     let number = 0;
-    const load = async (pid: number, url: string) => {
-      const connecting = Array.from({ length: CONNECTIONS }, () => LoneClient.connect(url));
-      const clients = await Promise.all(connecting);
-      try {
-        return await cpuOf(pid, CALLBACKS, async () => {
-          for (let sent = 0; sent < CALLBACKS; sent += CONNECTIONS) {
-            await Promise.all(clients.map((client) => client.post(orderOf(++number))));
-          }
-        });
-      } finally {
-        for (const client of clients) client.close();
-      }
+    const connect = (url: string) =>
+      Promise.all(Array.from({ length: CONNECTIONS }, () => LoneClient.connect(url)));
+    const clients = {
+      ours: await connect(`http://127.0.0.1:${port}/webhook`),
+      bare: await connect(bare.url),
     };
+    const load = (pid: number, side: readonly LoneClient[]) =>
+      cpuOf(pid, CALLBACKS, async () => {
+        for (let sent = 0; sent < CALLBACKS; sent += CONNECTIONS) {
+          const bodies = side.map(() => orderOf(++number));
+          // All wait when the server goes on: else the machine's other work decides how many share a commit.
+          process.kill(pid, 'SIGSTOP');
+          const answers = side.map((client, i) => client.post(bodies[i] as string));
+          process.kill(pid, 'SIGCONT');
+          await Promise.all(answers);
+        }
+      });
     return {
-      ours: () => load(pidOf(daemon.child), `http://127.0.0.1:${port}/webhook`),
-      bare: () => load(bare.pid, bare.url),
+      ours: () => load(pidOf(daemon.child), clients.ours),
+      bare: () => load(bare.pid, clients.bare),
       async close() {
+        for (const client of [...clients.ours, ...clients.bare]) client.close();
         await bare.stop();
         await daemon.stop();
       },
@@ -63,7 +68,7 @@ const orderOf = (number: number) => sampleOrder(`65a1${String(number).padStart(2
 export const START: CpuMeasure = {
   name: 'start',
   beside: 'a bare Node HTTP server until it listens',
-  rounds: 9,
+  rounds: 20,
   async open(directory) {
     const prepared = await prepareDaemon(directory, { webhookPort: 0 });
     const timed = async (child: Child, up: RegExp) => {
@@ -92,7 +97,7 @@ const WATCHED_MS = 10_000;
 export const IDLE_MINUTE: CpuMeasure = {
   name: 'idle minute',
   beside: 'the start of a bare Node HTTP server',
-  rounds: 2,
+  rounds: 3,
   async open(directory) {
     const sandbox = startNode([
       ...[...CHECKOUT.args, 'sandbox', '--json', '--orders-every', '0s', '--port', '0'],

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { median } from '../bench-result.ts';
 
 /** Processor time of one thing that tillsync does, beside a bare loop that does what cannot be left out of it. */
 export interface CpuMeasure {
@@ -7,6 +6,7 @@ export interface CpuMeasure {
   name: string;
   /** What the bare loop beside it does. */
   beside: string;
+  /** At least. */
   rounds: number;
   open(directory: string): Promise<Sides>;
 }
@@ -24,22 +24,32 @@ export interface CpuFigure {
   bareUs: number;
 }
 
-/** In turns, so that a slow moment of the machine meets both; the first round is for the compiler and not counted. */
+/** The least of a side counts once it was met three times within so much. */
+const MET = 1.02;
+/** On a busy machine so many times the rounds. */
+const LONGER = 2;
+
+/**
+ * Short rounds in turns, and of each side the least: what else runs on the machine takes caches and only ever adds to
+ * what a round takes, and it adds more to the side that uses more memory, so a mean would follow the machine.
+ */
 export async function measureCpu(sides: Sides, rounds: number): Promise<CpuFigure> {
   const ours: number[] = [];
   const bare: number[] = [];
-  for (let round = 0; round <= rounds; round++) {
+  for (let round = 0; round < LONGER * rounds; round++) {
+    if (round >= rounds && isMet(ours) && isMet(bare)) break;
     const isFirst = round % 2 === 0;
     if (isFirst) ours.push(await sides.ours());
     bare.push(await sides.bare());
     if (!isFirst) ours.push(await sides.ours());
   }
-  const counted = { ours: ours.slice(1), bare: bare.slice(1) };
-  return {
-    ratio: median(counted.ours.map((us, i) => us / (counted.bare[i] as number))),
-    oursUs: median(counted.ours),
-    bareUs: median(counted.bare),
-  };
+  const least = { oursUs: Math.min(...ours), bareUs: Math.min(...bare) };
+  return { ratio: least.oursUs / least.bareUs, ...least };
+}
+
+function isMet(times: readonly number[]): boolean {
+  const [least = 0, , third = Number.POSITIVE_INFINITY] = times.toSorted((a, b) => a - b);
+  return third <= least * MET;
 }
 
 /** Microseconds of all threads of this process while `action` runs, for each of its `units`. */
@@ -50,14 +60,14 @@ export async function ownCpu(units: number, action: () => unknown): Promise<numb
   return (user + system) / units;
 }
 
-/** The same of another process. */
+/** The same of another process; Infinity where one of its threads ended meanwhile, whose part nobody knows. */
 export async function cpuOf(pid: number, units: number, action: () => unknown): Promise<number> {
   const before = spent(pid);
   await action();
   const after = spent(pid);
-  const isExact = before.threads.size > 0 && [...before.threads.keys()].every((id) => after.threads.has(id));
-  const us = isExact ? sumOf(after.threads) - sumOf(before.threads) : after.us - before.us;
-  return us / units;
+  if (before.threads.size === 0) return (after.us - before.us) / units;
+  if ([...before.threads.keys()].some((id) => !after.threads.has(id))) return Number.POSITIVE_INFINITY;
+  return (sumOf(after.threads) - sumOf(before.threads)) / units;
 }
 
 /** Microseconds since a process was started. */

@@ -5,13 +5,13 @@ import { readSample, sampleOrder } from '../sample-order.ts';
 import { type CpuMeasure, ownCpu } from './measure.ts';
 
 const TOGETHER = 50;
-const COMMITS = 10;
+const COMMITS = 4;
 
 /** The part of a callback that is not HTTP: what an index, a trigger or a statement more costs stands out here. */
 export const MERGE: CpuMeasure = {
   name: 'order merged into the mirror',
   beside: 'the same rows into tables without an index or a trigger, in the same commits',
-  rounds: 25,
+  rounds: 80,
   async open(directory) {
     const { keeper, close } = openBenchKeeper(directory);
     const commit = await sameRowsCommit(directory, { isTablesAlone: true });

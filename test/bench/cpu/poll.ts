@@ -7,14 +7,14 @@ import { type CpuMeasure, ownCpu } from './measure.ts';
 
 /** As a poll of a day brings them; a larger answer is read on a thread of its own, which costs as much again. */
 const ORDERS = 500;
-const POLLS = 4;
+const POLLS = 2;
 const OBSERVED_MS = Date.UTC(2026, 5, 1);
 
 /** An answer in which nothing is new; the unit is one of its orders. */
 export const UNCHANGED_POLL: CpuMeasure = {
   name: 'unchanged poll',
   beside: 'parse the answer, write each order as JSON again and hash it',
-  rounds: 9,
+  rounds: 60,
   async open(directory) {
     const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: systemClock });
     const body = benchAnswer(ORDERS);
