@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { seededRandom } from '../support/fake-clock.ts';
 import { SEED } from '../support/seed.ts';
+import { limitMs } from '../support/shared-config.ts';
 import { PLATFORMS, StockModel } from './stock-model.ts';
 
 const STEPS = 200;
@@ -12,7 +13,7 @@ const RUNS = Number(process.env.TILLSYNC_RUNS ?? 1);
 it.each(PLATFORMS)(
   'a platform that %s ends with each last count less what is sold and not part of it',
   {
-    timeout: 60_000 + RUNS * 2_000,
+    timeout: limitMs(60_000 + RUNS * 2_000),
   },
   async (kind) => {
     await fc.assert(

@@ -27,8 +27,7 @@ beforeEach(async () => {
 
 afterEach(() => machine?.stop());
 
-const until = (condition: string) =>
-  machine.run(`for i in $(seq 150); do { ${condition}; } && exit 0; sleep 0.2; done; exit 1`);
+const until = (condition: string) => machine.until(condition, 30_000);
 const file = (name: string) => readFileSync(path.join(TUNNEL, name), 'utf8');
 const write = (place: string, content: string, mode = '644') =>
   machine.run(

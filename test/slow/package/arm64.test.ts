@@ -32,8 +32,7 @@ describe.each(SYSTEMS.filter((system) => system.root))(
 
     afterAll(() => machine?.stop());
 
-    const until = (condition: string) =>
-      machine.run(`for i in $(seq 300); do { ${condition}; } && exit 0; sleep 0.2; done; exit 1`);
+    const until = (condition: string) => machine.until(condition, 60_000);
 
     it('is installed', () => {
       expect(machine.run('dpkg --print-architecture; uname -m')).toBe('arm64\naarch64');

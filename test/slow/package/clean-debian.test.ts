@@ -27,16 +27,14 @@ describe.each(SYSTEMS.filter((system) => system.root))('on a clean $name without
     machine.run(
       'systemd-run --unit=platform --property=StandardOutput=file:/run/platform.json tillsync sandbox --json --port 9100',
     );
-    machine.run('for i in $(seq 100); do grep -q "^}" /run/platform.json && exit 0; sleep 0.1; done; exit 1');
+    machine.until('grep -q "^}" /run/platform.json');
     const said = machine.run(`
       sed -n 's/.*"refreshToken": "\\(.*\\)".*/\\1/p' /run/platform.json |
       tillsync init --yes --token-stdin --base-url http://127.0.0.1:9100 --branch sub-1,B1 \\
         --callback-url http://127.0.0.1:8787/webhook --timezone America/Santiago`);
     expect(said).toContain('http://127.0.0.1:8788');
     expect(machine.run('systemctl is-active tillsync.service')).toBe('active');
-    machine.run(
-      'for i in $(seq 100); do test "$(stat -c %U /var/lib/tillsync/state.db)" = tillsync && exit 0; sleep 0.1; done; exit 1',
-    );
+    machine.until('test "$(stat -c %U /var/lib/tillsync/state.db)" = tillsync');
     // No curl on a clean machine; the packaged Node has its own.
     const fetched = (address: string) =>
       machine.run(

@@ -121,8 +121,7 @@ describe.each(TRIED)('a hub on a clean $suite', ({ suite, root, debian }) => {
     rmSync(place, { recursive: true, force: true });
   });
 
-  const until = (condition: string) =>
-    machine.run(`for i in $(seq 100); do { ${condition}; } && exit 0; sleep 0.5; done; exit 1`);
+  const until = (condition: string) => machine.until(condition, 50_000);
   const property = (name: string, unit = 'tillsync-nats.service') =>
     machine.run(`systemctl show --value -p ${name} ${unit}`);
   const docsLines = (first: string, count?: number) =>

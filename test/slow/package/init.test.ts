@@ -14,9 +14,7 @@ describe('a machine on which the package was just installed', () => {
     machine.run(
       'setsid tillsync sandbox --port 9393 --orders-interval 1s < /dev/null > /root/platform.log 2>&1 &',
     );
-    machine.run(
-      `for i in $(seq 300); do curl -sf ${PLATFORM}/_sandbox >/dev/null && exit 0; sleep 0.1; done; cat /root/platform.log; exit 1`,
-    );
+    machine.until(`curl -sf ${PLATFORM}/_sandbox >/dev/null`, 30_000);
   });
 
   afterAll(() => machine?.stop());

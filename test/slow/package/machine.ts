@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { limitMs } from '../../support/shared-config.ts';
 import { usualMachine } from './clean-debian.ts';
 
 export interface RunResult {
@@ -19,8 +20,9 @@ const ENVIRONMENT = [
   'DEBIAN_FRONTEND=noninteractive',
 ];
 const ROOT = path.resolve(import.meta.dirname, '../../..');
-const COMMAND_LIMIT_MS = 120_000;
-const BOOT_LIMIT_S = 60;
+const COMMAND_LIMIT_MS = limitMs(120_000);
+const BOOT_LIMIT_MS = 60_000;
+const LOOK_EVERY_MS = 200;
 
 /** A throwaway Debian with this machine's files, where packages can be installed and services run. Needs root. */
 export class Machine {
@@ -73,8 +75,7 @@ export class Machine {
     child.stdout.resume();
     const machine = new Machine(child, place);
     if (kind === 'systemd') {
-      const wait = `for i in $(seq ${BOOT_LIMIT_S * 5}); do systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded' && exit 0; sleep 0.2; done; exit 1`;
-      machine.run(wait);
+      machine.until("systemctl is-system-running 2>/dev/null | grep -Eq 'running|degraded'", BOOT_LIMIT_MS);
     }
     return machine;
   }
@@ -84,6 +85,14 @@ export class Machine {
     const { code, text } = this.try(command);
     if (code !== 0) throw new Error(`${command}\nended with ${code}:\n${text}`);
     return text;
+  }
+
+  /** Waits until a shell command ends with 0, looking often. */
+  until(condition: string, quietMs = 20_000): void {
+    const looks = Math.ceil(limitMs(quietMs) / LOOK_EVERY_MS);
+    this.run(
+      `for i in $(seq ${looks}); do { ${condition}; } && exit 0; sleep ${LOOK_EVERY_MS / 1_000}; done; exit 1`,
+    );
   }
 
   try(command: string): RunResult {
