@@ -67,7 +67,8 @@ export async function stageTree(options: StagedTreeOptions & { target: Target })
   }
   put('usr/share/lintian/overrides/tillsync', OVERRIDES);
   copy('README.md', 'usr/share/doc/tillsync/README.md');
-  for (const name of readdirSync(path.join(root, 'docs'))) {
+  const docs = readdirSync(path.join(root, 'docs'), { recursive: true, encoding: 'utf8' });
+  for (const name of docs.filter((each) => each.endsWith('.md'))) {
     put(
       `usr/share/doc/tillsync/docs/${name}`,
       Buffer.from(packagedLinks(readFileSync(path.join(root, 'docs', name), 'utf8'))),
