@@ -3,8 +3,8 @@ import type { Freshness } from '../core/alarm.ts';
 import { counted, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
 import type { ChangeKind, OutboxEntry } from '../outbox/change.ts';
-import { DifferenceWatch } from '../outbox/difference-watch.ts';
-import { OutboxMaintenance } from '../outbox/maintenance.ts';
+import { DifferenceWatch, OutboxMaintenance } from '../outbox/maintenance.ts';
+import { StockLooker } from '../outbox/product-reads.ts';
 import { PushFreshness, PushLoop, type PushLoopOptions } from '../outbox/sender.ts';
 import type { Parts, PartsOptions } from './parts.ts';
 import { type SweepNowRequest, sweepNow } from './sweep-now.ts';
@@ -50,7 +50,13 @@ export class Sender {
       ...this.#options,
       ...{ stores, platform, leases: state.leases, alarms: mirror.alarms, beat },
       holdBack: config.stock.holdBackUnbooked,
-      compare: () => differences.step(),
+      compare: async () => {
+        const polledMs = mirror.lastPollOkMs();
+        if (polledMs !== null && stores.read(({ looks }) => !looks.isEmpty)) {
+          if (await stores.write(({ looks }) => looks.end(polledMs))) outbox.queued();
+        }
+        return differences.step();
+      },
       keptMs: config.retention.outboxMs,
       newestSeq: () => mirror.newestSeq(),
       onQueued: () => outbox.queued(),
@@ -68,6 +74,11 @@ export class Sender {
       ...this.#options,
       ...{ kind, platform, stores, freshness: this.#freshness, beat },
       rules: { holdBack, skipUnchanged, trustMs, platformDeducts },
+      looker: new StockLooker({
+        ...{ stores, platform, clock: this.#options.clock },
+        lookBelow: config.stock.lookBelow,
+        isHeardLate: () => mirror.freshness().some(isHeardLate),
+      }),
       hasBranches: branches.length > 0,
       lastPollOkMs: () => mirror.lastPollOkMs(),
       status: () => this.#status(),
@@ -88,6 +99,11 @@ export class Sender {
     if (!this.#maintenance?.isSender) return 'elsewhere';
     return this.#options.mayCall() ? 'sends' : 'locked-out';
   }
+}
+
+/** Orders come by polls alone. */
+function isHeardLate({ subject, state }: Freshness): boolean {
+  return subject === 'orders.webhook' && (state === 'off' || state === 'degraded');
 }
 
 const LOOK_EVERY_MS = 100;

@@ -224,6 +224,11 @@ export const FILE = z.object({
       '30m',
       'For so long an edit of an acknowledged order is taken off counts, unless the POS acknowledges the order again: a count that comes later contains the edit. For a POS that acknowledges each order once.',
     ),
+    lookBelow: key(
+      value.wholeNumber(0, 1_000),
+      3,
+      'Before a count of so many or fewer is sent, the platform is asked what it has, where callbacks are off or do not come: what is missing there is an order that no poll has brought yet, and is kept back. 0: never.',
+    ),
     skipUnchanged: key(value.boolean, true, 'A value that the mirror has already is not sent again.'),
     trustForMs: key(
       value.duration(0, 30 * DAY),

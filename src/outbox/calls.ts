@@ -24,6 +24,7 @@ import {
   StockLedger,
   stockTarget,
 } from './stock-ledger.ts';
+import { StockLooks } from './stock-looks.ts';
 import { ValuesBefore } from './value-before.ts';
 
 export interface SettlementReport {
@@ -58,6 +59,8 @@ export interface SendRules {
   trustMs?: number | undefined;
   /** `stock.platform_deducts`: the platform takes off what it sells. Left out: it does. */
   platformDeducts?: boolean | undefined;
+  /** Counts of so many or fewer, above 0, leave once the platform was asked for the stock. Left out: all leave. */
+  lookBelow?: number | undefined;
 }
 
 export interface Claim {
@@ -66,6 +69,8 @@ export interface Claim {
   items: BatchItem[];
   /** Changes that needed no call, since the platform has their values. */
   settled: number;
+  /** Scarce stocks that the platform is to be asked for first; they stay in line. */
+  toLook: Place[];
 }
 
 /** A change of the queue, or a stock of which the platform has another quantity than is wanted though no count waits. */
@@ -92,6 +97,7 @@ export class OutboxCalls {
   readonly #before: ValuesBefore;
   readonly #reservations: Reservations;
   readonly #ledger: StockLedger;
+  readonly #looks: StockLooks;
   readonly #safety: SafetyStock;
   readonly #queue: OutboxQueue;
   /** Of each kind and priority. */
@@ -106,6 +112,7 @@ export class OutboxCalls {
     this.#before = new ValuesBefore(db);
     this.#reservations = new Reservations(options);
     this.#ledger = new StockLedger(db);
+    this.#looks = new StockLooks({ db, ledger: this.#ledger, clock });
     this.#safety = new SafetyStock(db);
     this.#queue = new OutboxQueue(db);
   }
@@ -121,7 +128,7 @@ export class OutboxCalls {
    */
   claim(kind: ChangeKind, max: number, rules: SendRules): Claim {
     return this.#sql.transaction(() => {
-      const claim: Claim = { callId: null, items: [], settled: 0 };
+      const claim: Claim = { callId: null, items: [], settled: 0, toLook: [] };
       if (kind === 'stock' && this.#reservations.catchUp(rules.holdBack)) return claim;
       const inFlight = new Set(
         this.#sql.values<string>(
@@ -134,6 +141,7 @@ export class OutboxCalls {
       const leaving = fillCall(this.#lanes(kind, max, rules), sizes, (candidate) => {
         const verdict = this.#judge(candidate, inFlight, rules);
         if (verdict === 'settle') settled.push(candidate);
+        if (verdict === 'look') claim.toLook.push(this.#letWait(candidate));
         return verdict === 'take';
       });
       const at = isoUtc(this.#clock.nowMs());
@@ -219,13 +227,17 @@ export class OutboxCalls {
     }
   }
 
-  #judge(candidate: Candidate, inFlight: ReadonlySet<string>, rules: SendRules): 'take' | 'settle' | 'leave' {
+  #judge(
+    candidate: Candidate,
+    inFlight: ReadonlySet<string>,
+    rules: SendRules,
+  ): 'take' | 'settle' | 'leave' | 'look' {
     const { row } = candidate;
     if (row === null) {
       const address = this.#isDue(candidate.stock, rules) && this.#addressOf(candidate.stock);
       if (!address) return 'settle';
       candidate.stock = { ...candidate.stock, address };
-      return 'take';
+      return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
     }
     if (inFlight.has(row.conflictKey)) return 'leave';
     const { sku, subsidiaryId, body } = row;
@@ -241,7 +253,22 @@ export class OutboxCalls {
     if (this.#ledger.isUnderWay(place)) return 'leave';
     candidate.before = this.#before.ofStock(place, row);
     candidate.stock = this.#ledger.count(row, place, body);
-    return this.#isKnown(candidate.stock, body, rules) ? 'settle' : 'take';
+    if (this.#isKnown(candidate.stock, body, rules)) return 'settle';
+    return this.#waitsForLook(candidate.stock, rules) ? 'look' : 'take';
+  }
+
+  /** An order that nobody has heard of may have taken the last pieces. */
+  #waitsForLook(stock: LedgerStock, { lookBelow = 0 }: SendRules): boolean {
+    const qty = wantedOf(stock);
+    return qty > 0 && qty <= lookBelow && !this.#looks.isFresh(stock);
+  }
+
+  /** Its count stands in the ledger now, so what that replaced is kept before it is judged again. */
+  #letWait({ row, stock, ...candidate }: Candidate): Place {
+    const before = 'before' in candidate ? (candidate.before ?? null) : null;
+    const keep = 'UPDATE outbox SET value_before = coalesce(value_before, ?) WHERE change_id = ?';
+    if (row && before !== null) this.#sql.run(keep, before, row.changeId);
+    return { sku: stock?.sku ?? '', subsidiaryId: stock?.subsidiaryId ?? '' };
   }
 
   /** A count says what the platform has for certain: confirmed lately, and nothing was ordered since. */
@@ -418,17 +445,27 @@ export class OutboxCalls {
     return this.#sql.value(nextVersion) ?? 0;
   }
 
-  /** Why another number was sent than was counted; null: it was not. */
+  /** Why another number was sent than was counted, and that the platform did not show the stock; null: nothing to say. */
   #whyLess(stock: LedgerStock): string | null {
-    const { reservedQty, safetyQty, countedQty, callQty } = stock;
-    const isKept = safetyQty > 0 && countedQty > 0;
-    if (reservedQty <= 0 || !stock.holds) {
-      return isKept ? keptBack(callQty, safetyQty) : null;
+    const { reservedQty, unheardQty, safetyQty, countedQty, callQty } = stock;
+    const told: string[] = [];
+    if (reservedQty > 0 && stock.holds) {
+      const orders = this.#ledger.reservedBy(stock);
+      const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
+      told.push(
+        `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`,
+      );
     }
-    const orders = this.#ledger.reservedBy(stock);
-    const named = `${orders.slice(0, 5).join(', ')}${orders.length > 5 ? ' and more' : ''}`;
-    const reserved = `Sent as ${callQty}: ${reservedQty} are sold online and not booked: ${orders.length === 1 ? 'order' : 'orders'} ${named}.`;
-    return isKept ? [reserved, `The safety stock of ${safetyQty} is kept back too.`].join(' ') : reserved;
+    if (unheardQty > 0) {
+      told.push(`Kept back too are ${unheardQty} that the platform has sold in an order not heard of yet.`);
+    }
+    if (safetyQty > 0 && countedQty > 0) {
+      told.push(
+        told.length > 0 ? `The safety stock of ${safetyQty} is kept back too.` : keptBack(callQty, safetyQty),
+      );
+    }
+    if (this.#looks.wasRefused(stock)) told.push('The platform did not show the stock before.');
+    return told.length === 0 ? null : told.join(' ');
   }
 }
 
@@ -438,5 +475,5 @@ function keptBack(sentQty: number | null, safetyQty: number): string {
 
 /** Where the branch does not hold back, a count is sent as it is, but for the safety stock. */
 function wantedOf(stock: LedgerStock): number {
-  return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty, stock.safetyQty);
+  return stock.holds ? stock.wantedQty : lessSafety(stock.countedQty - stock.unheardQty, stock.safetyQty);
 }

@@ -4,7 +4,7 @@ import type { LedgerStock } from './stock-ledger.ts';
 export type OnDifference = 'tell' | 'send';
 
 /** An order that was placed before the platform was looked at has been heard of by a poll that ended so long after it. */
-const HEARD_WITHIN_MS = 60_000;
+export const HEARD_WITHIN_MS = 60_000;
 
 type Compared = Pick<
   LedgerStock,

@@ -6,6 +6,7 @@ import type { CallOptions } from '../platform/platform.ts';
 import type { ProductRecord } from '../platform/schemas.ts';
 import type { Change, ProductQuery, Resolution } from './change.ts';
 import { isRefusal } from './sender.ts';
+import type { Place } from './stock-ledger.ts';
 import type { MirrorStores, Stores } from './stores.ts';
 
 /** More than this are not asked for one by one: a sweep answers for all of them in fewer calls. */
@@ -136,4 +137,74 @@ function byCatalog({ intake }: Stores, kept: Change): Resolution {
   const { externalId, sku } = kept.change;
   const name = externalId === undefined ? `sku ${sku}` : `externalId ${externalId}`;
   return { ...resolution, message: `No configured branch lists a product with ${name}.` };
+}
+
+/** So many scarce counts are an inventory, which leaves without looks: the next sweep compares all of it. */
+const LOOKS_MAX = 30;
+/** Looks one after the other take no longer than this together. */
+const LOOKING_MAX_MS = 60_000;
+
+export interface LookerOptions {
+  stores: MirrorStores;
+  platform: Pick<PlatformClient, 'productGet'>;
+  /** `stock.look_below`; 0: never. */
+  lookBelow: number;
+  /** Whether orders are heard by polls alone. */
+  isHeardLate: () => boolean;
+  clock: Clock;
+}
+
+/** Asks the platform for scarce stocks before their counts leave, where an order may have come that nobody heard of. */
+export class StockLooker {
+  readonly #options: LookerOptions;
+  #offUntilMonoMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: LookerOptions) {
+    this.#options = options;
+  }
+
+  /** Counts of so many or fewer wait for a look; 0: none does. */
+  get lookBelow(): number {
+    const { lookBelow, isHeardLate, clock } = this.#options;
+    return lookBelow > 0 && clock.monotonicMs() >= this.#offUntilMonoMs && isHeardLate() ? lookBelow : 0;
+  }
+
+  /** `isUrgent`: something came that must not wait. Throws what a call throws that says nothing of one product. */
+  async look(places: readonly Place[], call: CallOptions, isUrgent: () => boolean): Promise<void> {
+    const { clock } = this.#options;
+    const endMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;
+    if (places.length > LOOKS_MAX) {
+      this.#offUntilMonoMs = endMonoMs;
+      return;
+    }
+    for (const place of places) {
+      if (isUrgent()) return;
+      if (clock.monotonicMs() >= endMonoMs) {
+        this.#offUntilMonoMs = clock.monotonicMs() + LOOKING_MAX_MS;
+        return;
+      }
+      await this.#lookAt(place, call);
+    }
+  }
+
+  async #lookAt(place: Place, call: CallOptions): Promise<void> {
+    const { stores, platform } = this.#options;
+    const readMark = (): ReadMark => stores.read(({ catalog }) => catalog.readMark());
+    let mark = readMark();
+    const onSend = () => {
+      mark = readMark();
+    };
+    let record: Awaited<ReturnType<PlatformClient['productGet']>>;
+    try {
+      record = await platform.productGet({ sku: place.sku }, { ...call, onSend });
+    } catch (error) {
+      if (!hasCode(error, 'platform-refused', 'platform-garbled', 'platform-failed')) throw error;
+      record = null;
+    }
+    const shown = record;
+    await stores.write(({ catalog, looks }) => {
+      if (shown) looks.note(place, () => catalog.applyRead(shown, mark));
+      else looks.noteRefused(place);
+    });
+  }
 }

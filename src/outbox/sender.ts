@@ -278,6 +278,13 @@ export interface PushLoopOptions {
   /** Whether this process sends: `elsewhere` while another one does, `locked-out` while only a person can help. */
   status: () => 'sends' | 'elsewhere' | 'locked-out';
   freshness: PushFreshness;
+  /** Asks for scarce stocks first; left out: nobody does. */
+  looker?:
+    | {
+        readonly lookBelow: number;
+        look(places: Claim['toLook'], call: CallOptions, isUrgent: () => boolean): Promise<void>;
+      }
+    | undefined;
   /** Called after each call with what became of its changes. */
   onSettled?:
     | ((kind: ChangeKind, settled: readonly (Answer & { delayMs: number | null })[]) => void)
@@ -355,8 +362,9 @@ export class PushLoop {
   }
 
   /** Takes the next changes out of the queue, for one call. */
-  async claim(max: number): Promise<Pick<Claim, 'callId' | 'items'>> {
-    const { stores, kind, rules, lastPollOkMs, clock } = this.#options;
+  async claim(max: number): Promise<Pick<Claim, 'callId' | 'items' | 'toLook'>> {
+    const { stores, kind, rules, lastPollOkMs, looker, clock } = this.#options;
+    const lookBelow = kind === 'stock' ? looker?.lookBelow : 0;
     for (;;) {
       const polledMs = rules.skipUnchanged ? lastPollOkMs() : null;
       const skipUnchanged = polledMs !== null && Math.abs(clock.nowMs() - polledMs) < ORDERS_KNOWN_MS;
@@ -364,7 +372,12 @@ export class PushLoop {
       await this.#findTargets();
       const claim = await stores.write((at) => {
         if (!this.#areTargetsFound(at)) return undefined;
-        return at.calls.claim(kind, max, { ...rules, skipUnchanged, sendAsIs: this.#sendsAsIs(at) });
+        return at.calls.claim(kind, max, {
+          ...rules,
+          skipUnchanged,
+          lookBelow,
+          sendAsIs: this.#sendsAsIs(at),
+        });
       });
       if (claim) return claim;
     }
@@ -449,9 +462,21 @@ export class PushLoop {
 
   async #send(endpoint: 'batch' | 'single', signal: AbortSignal): Promise<void> {
     const { kind, platform, freshness, log, clock, random, beat } = this.#options;
-    const { callId, items } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
-    if (callId === null) return await this.#rest(this.#lookEveryMs, signal);
+    const { callId, items, toLook } = await this.claim(endpoint === 'batch' ? BATCH_ITEMS_MAX : 1);
     const patient = patientSignal(signal, clock);
+    // What leaves without a look goes first.
+    if (callId === null && toLook.length > 0) {
+      const how = { signal: patient.signal, onWait: beat };
+      try {
+        return await this.#options.looker?.look(toLook, how, () => this.outlook().urgent);
+      } finally {
+        patient.end();
+      }
+    }
+    if (callId === null) {
+      patient.end();
+      return await this.#rest(this.#lookEveryMs, signal);
+    }
     const call = { signal: patient.signal, onSend: patient.onSend, onWait: beat };
     const { answers, trouble } = await new PushCall(platform, kind, { endpoint, call }).run(
       items,

@@ -22,6 +22,8 @@ export interface LedgerStock {
   countedQty: number;
   /** What orders took that the count cannot contain. */
   reservedQty: number;
+  /** What orders took that nobody has heard of yet, as a look at the platform shows. */
+  unheardQty: number;
   /** The safety stock, which is never offered. */
   safetyQty: number;
   /**
@@ -58,7 +60,7 @@ export function stockTarget({ sku, subsidiaryId }: Place): string {
 
 const COLUMNS = `sku, subsidiary_id AS subsidiaryId, counted_seq AS countedSeq, counted_version AS countedVersion,
   change_id AS changeId, address, call_id AS callId, call_qty AS callQty, call_seq AS callSeq, call_had_qty AS callHadQty, attempts,
-  counted_qty AS countedQty, reserved_qty AS reservedQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
+  counted_qty AS countedQty, reserved_qty AS reservedQty, unheard_qty AS unheardQty, safety_qty AS safetyQty, wanted_qty AS wantedQty, expected_qty AS expectedQty,
   ordered_qty AS orderedQty, confirmed_seq AS confirmedSeq, confirmed_ms AS confirmedMs, holds, show,
   show_uncertain AS showUncertain`;
 

@@ -13,6 +13,7 @@ import { OutboxQueries } from './outbox-queries.ts';
 import { Reservations } from './reservations.ts';
 import { StockDifferences } from './stock-differences.ts';
 import { type SafetyRule, SafetyStock, StockLedger } from './stock-ledger.ts';
+import { StockLooks } from './stock-looks.ts';
 
 export interface MirrorStoresOptions {
   mirror: Pick<Mirror, 'read' | 'write'>;
@@ -40,6 +41,7 @@ export class Stores {
   readonly safety: SafetyStock;
   readonly ledger: StockLedger;
   readonly differences: StockDifferences;
+  readonly looks: StockLooks;
   readonly intake: OutboxIntake;
   readonly inbox: InboxIntake;
   readonly calls: OutboxCalls;
@@ -82,6 +84,7 @@ export class Stores {
     this.safety = new SafetyStock(db, ownName === undefined);
     this.ledger = new StockLedger(db);
     this.differences = new StockDifferences(db);
+    this.looks = new StockLooks({ db, ledger: this.ledger, clock });
     this.reservations = new Reservations(options);
     this.intake = new OutboxIntake(options);
     this.inbox = new InboxIntake(options, this.intake, this.reservations);

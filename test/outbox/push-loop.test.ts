@@ -34,7 +34,7 @@ function setUp(how: { lingerMs?: number } = {}) {
     override async claim(max: number) {
       const items = waiting.splice(0, max);
       underWay.set(calls.length, items);
-      return { callId: items.length === 0 ? null : calls.length, items };
+      return { callId: items.length === 0 ? null : calls.length, items, toLook: [] };
     }
     override async settle(callId: number, answers: readonly Answer[]) {
       if ((trouble.settle ?? 0) > 0) {

@@ -105,8 +105,8 @@ describe.each([
     expect(next(out).sort()).toEqual([1, 6]);
     expect(next(out)).toEqual([]);
     expect(out.queries.list({ limit: 2 }).map(({ message }) => message)).toEqual([
-      'Sent again as 1, since orders or the safety stock changed. Sent as 1: the safety stock of 4 is kept back.',
-      'Sent again as 6, since orders or the safety stock changed. Sent as 6: the safety stock of 4 is kept back.',
+      'Sent again as 1: the platform had 5, the POS counted 5. Sent as 1: the safety stock of 4 is kept back.',
+      'Sent again as 6: the platform had 10, the POS counted 10. Sent as 6: the safety stock of 4 is kept back.',
     ]);
     out.safety.configure([{ ...ALL, qty: 4 }]);
     expect(out.calls.movedCount).toBe(0);

@@ -661,9 +661,35 @@ CREATE TABLE holding_branches (
   subsidiary_id TEXT NOT NULL PRIMARY KEY
 ) WITHOUT ROWID;
 
+CREATE TABLE stock_differences (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  since_ms INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
+CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
+
+CREATE TABLE refused_acks (
+  order_id TEXT NOT NULL PRIMARY KEY,
+  seq INTEGER,
+  refused_at TEXT NOT NULL,
+  message TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE stock_looks (
+  sku TEXT NOT NULL,
+  subsidiary_id TEXT NOT NULL,
+  looked_ms INTEGER NOT NULL,
+  looked_seq INTEGER NOT NULL,
+  missing_qty REAL NOT NULL,
+  refused INTEGER NOT NULL,
+  PRIMARY KEY (sku, subsidiary_id)
+) WITHOUT ROWID;
+
 CREATE VIEW stock_ledger AS
 SELECT c.*,
-  max(0, round(c.counted_qty - c.reserved_qty - c.safety_qty, 9)) AS wanted_qty,
+  max(0, round(c.counted_qty - c.reserved_qty - c.unheard_qty - c.safety_qty, 9)) AS wanted_qty,
   CASE WHEN c.call_id IS NULL AND c.is_moved = 0 AND c.unplaced_seq <= c.confirmed_seq
     THEN max(0, round(c.believed_qty - c.ordered_qty, 9)) END AS expected_qty
 FROM (
@@ -685,6 +711,9 @@ FROM (
       (SELECT total(max(0, s.qty)) FROM stock_steps s
         WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq)
     END AS reserved_qty,
+    coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
+        WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
+      FROM stock_looks k WHERE k.sku = b.sku AND k.subsidiary_id = b.subsidiary_id), 0) AS unheard_qty,
     (SELECT total(s.qty) FROM stock_steps s
       WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.confirmed_seq) AS ordered_qty,
     EXISTS (SELECT 1 FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id
@@ -695,22 +724,6 @@ FROM (
       coalesce(k.confirmed_seq, 0) AS confirmed_seq, coalesce(k.confirmed_ms, 0) AS confirmed_ms,
       EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
     FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
-
-CREATE TABLE stock_differences (
-  sku TEXT NOT NULL,
-  subsidiary_id TEXT NOT NULL,
-  since_ms INTEGER NOT NULL,
-  PRIMARY KEY (sku, subsidiary_id)
-) WITHOUT ROWID;
-
-CREATE INDEX order_acks_waiting ON order_acks (waits_since) WHERE waits_since IS NOT NULL;
-
-CREATE TABLE refused_acks (
-  order_id TEXT NOT NULL PRIMARY KEY,
-  seq INTEGER,
-  refused_at TEXT NOT NULL,
-  message TEXT NOT NULL
-) WITHOUT ROWID;
 
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
@@ -749,6 +762,7 @@ INSERT INTO schema_migrations (number, name) VALUES (34, '0034-hand-overs');
 INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches');
 INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences');
 INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
+INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

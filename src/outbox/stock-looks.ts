@@ -1,0 +1,81 @@
+import type Database from 'better-sqlite3';
+import type { Clock } from '../core/time.ts';
+import { type Sql, sqlOf } from '../db/sqlite.ts';
+import { newestSeq } from '../orders/mirror-file.ts';
+import { HEARD_WITHIN_MS } from './differences.ts';
+import type { Place, StockLedger } from './stock-ledger.ts';
+
+/** A look speaks for a count that leaves within this time. */
+const LOOK_SPEAKS_MS = 60_000;
+
+/** What looks found, in `stock_looks`. Transactions are the caller's. */
+export class StockLooks {
+  readonly #db: Database.Database;
+  readonly #sql: Sql;
+  readonly #ledger: StockLedger;
+  readonly #clock: Clock;
+
+  constructor({ db, ledger, clock }: { db: Database.Database; ledger: StockLedger; clock: Clock }) {
+    this.#db = db;
+    this.#sql = sqlOf(db);
+    this.#ledger = ledger;
+    this.#clock = clock;
+  }
+
+  /** Whether the platform was asked for the stock just now. */
+  isFresh({ sku, subsidiaryId }: Place): boolean {
+    const text = 'SELECT looked_ms FROM stock_looks WHERE sku = ? AND subsidiary_id = ?';
+    const lookedMs = this.#sql.value<number>(text, sku, subsidiaryId);
+    return lookedMs !== undefined && Math.abs(this.#clock.nowMs() - lookedMs) < LOOK_SPEAKS_MS;
+  }
+
+  /** What the platform has less than it is expected to; `shown` mirrors its answer. */
+  note(place: Place, shown: () => void): void {
+    const expectedQty = this.#ledger.ofPlace(place)?.expectedQty ?? null;
+    shown();
+    const { sku, subsidiaryId } = place;
+    const text = 'SELECT qty + 0 FROM stocks WHERE sku = ? AND subsidiary_id = ? AND uncertain = 0';
+    const qty = this.#sql.value<number | null>(text, sku, subsidiaryId) ?? null;
+    const missing = expectedQty === null || qty === null ? 0 : Number((expectedQty - qty).toFixed(9));
+    this.#put(place, { missing: Math.max(0, missing), refused: 0 });
+  }
+
+  /** The platform did not show the stock: its count is sent all the same. */
+  noteRefused(place: Place): void {
+    this.#put(place, { missing: 0, refused: 1 });
+  }
+
+  wasRefused({ sku, subsidiaryId }: Place): boolean {
+    const text = 'SELECT 1 FROM stock_looks WHERE sku = ? AND subsidiary_id = ? AND refused = 1';
+    return this.#sql.row(text, sku, subsidiaryId) !== undefined;
+  }
+
+  get isEmpty(): boolean {
+    return this.#sql.value('SELECT 1 FROM stock_looks LIMIT 1') === undefined;
+  }
+
+  /** A poll has brought the orders of that time: what is still missing no order took, and the count holds again. */
+  end(lastPollOkMs: number): boolean {
+    const before = lastPollOkMs - HEARD_WITHIN_MS;
+    const missed = this.#sql.run(
+      `UPDATE stock_counts SET dirty = 1 WHERE counted_version > refused_version AND (sku, subsidiary_id) IN (
+         SELECT sku, subsidiary_id FROM stock_looks WHERE looked_ms <= ? AND missing_qty > 0)`,
+      before,
+    );
+    this.#sql.run('DELETE FROM stock_looks WHERE looked_ms <= ?', before);
+    return missed.changes > 0;
+  }
+
+  #put({ sku, subsidiaryId }: Place, { missing, refused }: { missing: number; refused: number }): void {
+    this.#sql.run(
+      `INSERT INTO stock_looks (sku, subsidiary_id, looked_ms, looked_seq, missing_qty, refused)
+       VALUES (@sku, @subsidiaryId, @lookedMs, @lookedSeq, @missing, @refused)
+       ON CONFLICT (sku, subsidiary_id) DO UPDATE SET looked_ms = excluded.looked_ms, refused = excluded.refused,
+         -- What an earlier look missed is not heard of yet either.
+         missing_qty = excluded.missing_qty + max(0, missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
+           WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > looked_seq)),
+         looked_seq = excluded.looked_seq`,
+      { sku, subsidiaryId, lookedMs: this.#clock.nowMs(), lookedSeq: newestSeq(this.#db), missing, refused },
+    );
+  }
+}
