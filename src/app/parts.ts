@@ -17,7 +17,7 @@ import { PlatformClient } from '../platform/client.ts';
 import type { Endpoint } from '../platform/platform.ts';
 import type { ForbiddenNote } from '../platform/rate-budget.ts';
 import { createHttpTransport, type Transport } from '../platform/transport.ts';
-import { configuredBranches, configuredSafety } from './readers.ts';
+import { configuredBranches, configuredSafety, ownBranch } from './readers.ts';
 import { prepareStorage } from './storage.ts';
 import { openState, type State } from './stores.ts';
 
@@ -155,6 +155,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
 
   const stores = new MirrorStores({
     ...{ mirror, clock, areApart: isHub(config), branches: configuredBranches(config) },
+    own: ownBranch(config),
     skewMs: () => platform.clock.skewMs(),
     ownName: isBranch(config) ? config.link.branch : undefined,
     safety: configuredSafety(config),

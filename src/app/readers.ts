@@ -1,7 +1,7 @@
 import type { Branch, MirroredProduct } from '../catalog/product.ts';
 import { subsidiaryOf } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
-import { isBranch } from '../config/roles.ts';
+import { branchName, isBranch } from '../config/roles.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
@@ -97,6 +97,14 @@ export function holdBackStates(
   if (isBranch(config)) return [];
   const acknowledging = mirror.read(acknowledgingStores);
   return holdBackOf(configuredBranches(config), config.stock.holdBackUnbooked, acknowledging);
+}
+
+/** The branch that is meant where none is named: the only one, or at a hub the one in which it stands. */
+export function ownBranch(config: Pick<Config, 'branches' | 'link' | 'hub'>): Branch | undefined {
+  const all = configuredBranches(config);
+  if (all.length === 1) return all[0];
+  const { store } = config.hub;
+  return store === '' ? undefined : all[config.branches.findIndex((each) => branchName(each) === store)];
 }
 
 /** The safety stock of the configuration; none at a branch of a hub, which alone keeps stock back. */

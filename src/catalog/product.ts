@@ -39,15 +39,19 @@ export interface BranchDirectory {
   /** The internal id of a branch named by its external one; undefined when the configuration does not tell. */
   idOf(externalId: string): string | undefined;
   externalIdOf(subsidiaryId: string): string | undefined;
-  /** The internal id of the only configured branch; undefined when there are several or its id is unknown. */
-  readonly onlyId: string | undefined;
+  /** The internal id of the branch that is meant where none is named; undefined when there is none or its id is unknown. */
+  readonly ownId: string | undefined;
   readonly all: readonly Branch[];
   /** Whether each has a tillsync of its own: what is said of a change then names no place of another branch. */
   readonly areApart: boolean;
 }
 
-/** A directory from the configured branches. */
-export function branchDirectory(branches: readonly Branch[], areApart = false): BranchDirectory {
+/** A directory from the configured branches; `own`: the one that is meant where none is named. */
+export function branchDirectory(
+  branches: readonly Branch[],
+  areApart = false,
+  own: Branch | undefined = branches.length === 1 ? branches[0] : undefined,
+): BranchDirectory {
   const ids = new Map<string, string>();
   const externalIds = new Map<string, string>();
   for (const { subsidiaryId, externalId } of branches) {
@@ -61,7 +65,7 @@ export function branchDirectory(branches: readonly Branch[], areApart = false): 
     areApart,
     idOf: (externalId) => ids.get(externalId),
     externalIdOf: (subsidiaryId) => externalIds.get(subsidiaryId),
-    onlyId: branches.length === 1 ? (branches[0]?.subsidiaryId ?? undefined) : undefined,
+    ownId: own?.subsidiaryId ?? undefined,
   };
 }
 

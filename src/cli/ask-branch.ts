@@ -1,6 +1,8 @@
 import { Readable } from 'node:stream';
 import { createGunzip } from 'node:zlib';
 import * as z from 'zod';
+import { ownStoreConfig } from '../config/config.ts';
+import { configPath } from '../config/source.ts';
 import { hasCode, TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { BranchStatus } from '../link/branch-board.ts';
@@ -99,8 +101,15 @@ async function ask(
       hint: `Invite it: {tillsync} branch invite ${branch}`,
     });
   }
-  const { NatsHubLink } = await import('../link/nats.ts');
   const { readSupport } = await import('../link/link.ts');
+  const own = branch === config.hub.store ? ownStoreConfig(config) : undefined;
+  if (own) {
+    const { supportAnswers } = await import('../daemon/support-answers.ts');
+    const configFile = configPath(options.config, cli.env);
+    const answer = supportAnswers({ config: own, configFile, signal, isOwnStore: true });
+    return readSupport(await answer(question, JSON.stringify({ json: options.json === true })));
+  }
+  const { NatsHubLink } = await import('../link/nats.ts');
   const { ownAccess } = await import('../link/server-file.ts');
   const { branchBoard } = await import('../link/branch-board.ts');
   const link = new NatsHubLink(await ownAccess(rows, config.hub, '@hub'));

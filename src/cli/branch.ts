@@ -26,6 +26,18 @@ async function tellServer(
   }
 }
 
+/** Throws `usage` for the shop in which the hub stands: it has no key. */
+function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
+  if (branch !== hub.store) return;
+  throw new TillsyncError(
+    'usage',
+    `The hub itself stands in ${branch} (hub.store), which needs no key. Nothing was changed.`,
+    {
+      hint: 'To give it a machine of its own, empty store in [hub] and restart, then invite it.',
+    },
+  );
+}
+
 const invite = command({
   description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
   examples: ['branch invite B1', 'branch invite B1 --json'],
@@ -35,6 +47,7 @@ const invite = command({
     withHub(call, async ({ parts: { state }, config, note }) => {
       const branch = call.argument;
       requireBranch(config, branch);
+      refuseOwnStore(config, branch);
       const place = state.hub.serverConfig();
       if (!place) {
         throw new TillsyncError(
@@ -151,6 +164,7 @@ const remove = command({
   run: (call) =>
     withHub(call, async ({ parts: { state }, config, note }) => {
       const branch = call.argument;
+      refuseOwnStore(config, branch);
       const removed = state.hub.remove(branch);
       if (removed) await note({ action: 'branch.remove', subject: `branch ${branch}` });
       return {

@@ -82,6 +82,8 @@ export function refuseEndless(
 /** What of the command line counts for every command. */
 export interface CommonOptions {
   config?: string;
+  /** Acts on the shop in which the hub stands. */
+  ownStore?: boolean;
   json?: boolean | 'lines' | undefined;
 }
 
@@ -204,7 +206,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
 
 /** Where a command reads its configuration. */
 export function sourceOf({ cli, options }: Call) {
-  return { file: options.config, env: cli.env };
+  return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
 }
 
 /** The configuration; from then on this process acts as the owner of the storage directory. */

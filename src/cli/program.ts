@@ -49,6 +49,7 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
     .description("Keeps a shop's online orders, catalogue and stock in step with its point of sale")
     .version(programVersion(), '--version', 'print the version')
     .option('--config <file>', 'configuration file (else $TILLSYNC_CONFIG, else /etc/tillsync/config.toml)')
+    .option('--own-store', 'at a hub that stands in a shop (hub.store): act on the files of that shop')
     .addHelpText(
       'after',
       '\nExit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 done in part,\n' +
@@ -57,14 +58,27 @@ export function createProgram(cli: Cli, words: readonly string[] = []): Command 
     );
   const all = Object.entries(COMMANDS);
   const typed = withoutConfig(words);
-  const named = all.filter(([name]) => name === typed[0]);
+  const first = typed.find((word) => word !== OWN_STORE);
+  const named = all.filter(([name]) => name === first);
   for (const [name, make] of named.length > 0 ? named : all) program.addCommand(make(name, cli));
   program.hook('preAction', (_program, command) => {
-    const { config } = command.optsWithGlobals<CommonOptions>();
+    const { config, ownStore } = command.optsWithGlobals<CommonOptions>();
+    if (ownStore) requireActsOnFiles(first);
     setInstallation(() => findInstallation(config, cli.env), typed);
   });
   prepare(program, cli);
   return program;
+}
+
+const OWN_STORE = '--own-store';
+/** What is of the machine, or of the whole company. */
+const OF_THE_HUB = ['run', 'demo', 'sandbox', 'init', 'config', 'key', 'auth', 'restore', 'hub', 'branch'];
+
+function requireActsOnFiles(name: string | undefined): void {
+  if (name === undefined || !OF_THE_HUB.includes(name)) return;
+  throw new TillsyncError('usage', `${name} is of the hub and knows no ${OWN_STORE}. Nothing was done.`, {
+    hint: `Leave ${OWN_STORE} out.`,
+  });
 }
 
 /** Without `--config FILE`, which the name of the installation has. */

@@ -1,6 +1,6 @@
 import { shopName } from '../app/installation.ts';
 import type { holdBackStates, Readers, storedVerdict } from '../app/readers.ts';
-import { configWarnings } from '../config/config.ts';
+import { configWarnings, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
@@ -24,6 +24,8 @@ export interface StatusReport {
   /** Of prices and amounts; null: nobody has set it. */
   currency: string | null;
   storage: string;
+  /** The branch in which a hub stands, and the files of its POS; left out: none. */
+  ownStore?: { branch: string; storage: string };
   /** The same as the status page shows. */
   verdict: Verdict;
   /** Of the storage directory; null where the system does not tell. */
@@ -82,6 +84,10 @@ export function statusText(report: StatusReport): string {
   for (const wait of report.waits) lines.push(waitText(wait));
   if (report.holdBack.length > 0) lines.push('', ...holdBackLines(report.holdBack));
   const { orders, openOrders, events, quarantine } = report.counts;
+  if (report.ownStore) {
+    const { branch, storage } = report.ownStore;
+    lines.push(`own shop ${branch}: its POS uses ${storage}; how it fares: tillsync status --own-store`);
+  }
   lines.push(
     '',
     `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
@@ -171,12 +177,14 @@ function statusOf(
   { judge, heldBack }: { judge: typeof storedVerdict; heldBack: typeof holdBackStates },
 ): StatusReport {
   const nowMs = clock.nowMs();
+  const own = ownStoreConfig(config);
   const { tokens, stateFault, ...state } = tokensAndWaits(readers, nowMs);
   return {
     at: isoUtc(nowMs),
     shop: shopName(config),
     currency: config.shop.currency || null,
     storage: config.storage.directory,
+    ...(own && { ownStore: { branch: own.link.branch, storage: own.storage.directory } }),
     ...judge({ readers, config, clock, tokens, stateFault, running: state.running }),
     freshness: readers.mirror.freshness(),
     holdBack: heldBack(readers.mirror, config),

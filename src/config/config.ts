@@ -1,5 +1,5 @@
 import { isIPv4 } from 'node:net';
-import { resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import type { z } from 'zod';
 import type { Config } from './config-type.ts';
 import { branchName, isBranch } from './roles.ts';
@@ -26,6 +26,8 @@ export interface ConfigOptions {
   env: Environment;
   /** What will be in the file, to judge it before it is written. */
   text?: string;
+  /** That of the shop in which the hub stands (`hub.store`), in place of the hub's. */
+  isOwnStore?: boolean | undefined;
 }
 
 export type ConfigResult = { file: string } & ({ config: Config } | { faults: ConfigFault[] });
@@ -40,7 +42,7 @@ export function loadConfig(options: ConfigOptions): Config {
 type File = z.infer<typeof FILE>;
 
 /** The configuration, or every fault of it. */
-export function readConfig({ file: named, env, text }: ConfigOptions): ConfigResult {
+export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions): ConfigResult {
   const raw = readConfigFile(named, env, text);
   const { file } = raw;
   // A file that cannot be read has no keys to judge, and its required keys are not what is missing.
@@ -68,7 +70,10 @@ export function readConfig({ file: named, env, text }: ConfigOptions): ConfigRes
     webhook: { ...receiver, ...listen },
     local: { ...first, others, socket: local.socket },
   };
-  return { file, config: deepFreeze(isBranch(config) ? asBranch(config) : config) };
+  const own = isOwnStore ? ownStoreConfig(config) : isBranch(config) ? asBranch(config) : config;
+  if (own) return { file, config: deepFreeze(own) };
+  const allowed = 'the shop in which the hub stands, whose files --own-store works on';
+  return { file, faults: [{ origin: file, key: 'hub.store', found: 'nothing', allowed }] };
 }
 
 function isGiven(raw: RawConfig, env: Environment, key: ConfigKey): boolean {
@@ -89,10 +94,30 @@ function asBranch(config: Config): Config {
   };
 }
 
+/** Where the shop in which the hub stands has its files, below those of the hub. */
+export const OWN_STORE = 'store';
+
+/** The shop in which a hub stands, as the branch that it is; undefined: it stands in none. */
+export function ownStoreConfig(config: Config): Config | undefined {
+  const { hub, storage, platform, alarms, hooks } = config;
+  if (hub.store === '') return undefined;
+  return asBranch({
+    ...config,
+    platform: { ...platform, baseUrl: '' },
+    storage: { ...storage, directory: join(storage.directory, OWN_STORE) },
+    hub: { nats: '', publicUrl: '', store: '' },
+    link: { hub: hub.nats, branch: hub.store, caFile: '' },
+    branches: [],
+    // The hub tells of its branches.
+    alarms: { ...alarms, heartbeatUrl: '' },
+    hooks: hooks.filter(({ store }) => store === true),
+  });
+}
+
 /** A hub, a branch of one, or neither. */
 function roleFaults(
   origin: string,
-  { hub, link, platform, branches = [] }: { [S in keyof File]?: Partial<File[S]> },
+  { hub, link, platform, branches = [], hooks = [] }: { [S in keyof File]?: Partial<File[S]> },
 ): ConfigFault[] {
   const faults: ConfigFault[] = [];
   const fault = (key: string, found: string, allowed: string) => faults.push({ origin, key, found, allowed });
@@ -104,7 +129,16 @@ function roleFaults(
     }
     if (branches.length) fault('branches', 'branches beside link.hub', 'nothing: the hub has the branches');
   }
+  if (hub?.store && !hub.nats) fault('hub.store', 'a shop without hub.nats', 'a shop of a hub, or ""');
+  for (const [index, hook] of hooks.entries()) {
+    if (!hook?.store || hub?.store) continue;
+    fault(`hooks[${index}].store`, 'true without hub.store', 'false, but at a hub that stands in a shop');
+  }
   if (!hub?.nats) return faults;
+  const names = branches.map((branch) => branch && branchName(branch));
+  if (hub.store && !names.includes(hub.store)) {
+    fault('hub.store', shownValue('', hub.store), `one of [[branches]]: ${names.join(', ')}`);
+  }
   if (branches.length === 0) fault('branches', 'nothing', 'the branches of the hub, one table each');
   for (const [index, branch] of branches.entries()) {
     const name = branch && branchName(branch);

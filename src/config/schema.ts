@@ -183,6 +183,11 @@ export const FILE = z.object({
         '',
         'Where branches reach that server, such as "tls://hub.example.com:4222"; an invitation says it. Empty: as nats says.',
       ),
+      store: key(
+        value.optionalBranchName,
+        '',
+        'The shop in which this machine stands, as [[branches]] names it, such as "B1". Its POS then uses store/ in the storage directory, and /store of the local API: orders of that shop alone. Empty: the hub stands in no shop.',
+      ),
     },
   ),
   link: section(
@@ -383,7 +388,7 @@ export const FILE = z.object({
   hooks: key(
     value.hooks,
     [],
-    'Who gets each event of an order, one table each. name: names its place in the order feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one; an address that holds a token stands in the secret hook-NAME-url, which takes the place of url. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. statuses: only these; [] for every event. from: where a new hook begins, "now" or "start". timeout: how long one try may take. Try it with: tillsync hooks test NAME',
+    'Who gets each event of an order, one table each. name: names its place in the order feed; renamed, it begins anew. url: an address that gets the event and its order as JSON by POST, signed with the secret hook-NAME where there is one; an address that holds a token stands in the secret hook-NAME-url, which takes the place of url. Or command: a program and its arguments, which gets the same JSON on standard input and ends with 0 once it is done; no shell reads them, and it runs as the user of tillsync. statuses: only these; [] for every event. from: where a new hook begins, "now" or "start". timeout: how long one try may take. store = true, at a hub with hub.store: only orders of that shop. Try it with: tillsync hooks test NAME',
     {
       example: [
         {

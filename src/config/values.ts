@@ -296,7 +296,15 @@ export const branches = z
   });
 
 /** Keys that each of `[[hooks]]` may have. */
-export const HOOK_KEYS: readonly string[] = ['name', 'url', 'command', 'statuses', 'from', 'timeout'];
+export const HOOK_KEYS: readonly string[] = [
+  'name',
+  'url',
+  'command',
+  'statuses',
+  'from',
+  'timeout',
+  'store',
+];
 
 const HOOK_TABLE = `a [[hooks]] table with ${HOOK_KEYS.join(', ')}`;
 
@@ -320,6 +328,7 @@ const hook = z
       ),
       from: z.prefault(oneOf('now', 'start'), 'now'),
       timeout: z.prefault(duration(SECOND, 5 * 60 * SECOND), '30s'),
+      store: boolean.optional(),
     },
     { error: () => HOOK_TABLE },
   )

@@ -26,6 +26,7 @@ import { alarmLoops } from './alarm-loop.ts';
 import { type IncomingOrders, incomingOrders, listenForCallbacks } from './incoming.ts';
 import { branchLoops, hubLoops, type LinkOptions, settleRole } from './link-loops.ts';
 import { type NamedLoop, outgoingLoops } from './outgoing.ts';
+import type { OwnStore } from './own-store.ts';
 import { type SupervisedLoop, supervise } from './service.ts';
 
 export interface DaemonOptions extends PartsOptions, LinkOptions {
@@ -58,6 +59,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   releasers.push('storage', () => parts.close());
   keepUnwrittenAlarms(parts, log);
   releasers.push('mark', await markRunning({ leases: parts.state.leases, clock, log }));
+  const own = await ownStoreOf(options, parts, releasers);
   const stopping = new AbortController();
   const loops: SupervisedLoop[] = [];
   /** False while only a person can bring new tokens. */
@@ -80,6 +82,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
         ...{ parts, apiKey, version, clock, log },
         changes: orders.changes,
       }),
+      ...(own ? [own.plugin] : []),
       metricsRoutes(apiKey, () => metrics.collect()),
       pageRoutes(pageFiles, log),
     ],
@@ -111,7 +114,7 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   const { promise: begin, resolve: beginLoops } = Promise.withResolvers<void>();
   const supervisor = { clock, log, signal: stopping.signal, begin };
   // A store that nobody has set up calls nobody.
-  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall) : [];
+  const working = isSetUp(config) ? loopsOf(options, parts, orders, counters, mayCall, own) : [];
   for (const { name, run } of working) loops.push(supervise(name, run, supervisor));
   releasers.push('loops and callbacks', async () => {
     stopping.abort();
@@ -133,6 +136,19 @@ async function build(options: DaemonOptions, releasers: Releasers): Promise<Daem
   };
 }
 
+/** Nothing of it is loaded but where a hub stands in a shop. */
+async function ownStoreOf(
+  options: DaemonOptions,
+  parts: Parts,
+  releasers: Releasers,
+): Promise<OwnStore | undefined> {
+  if (options.config.hub.store === '') return undefined;
+  const { openOwnStore } = await import('./own-store.ts');
+  const own = await openOwnStore({ ...options, parts, apiKey: options.secrets.localApiKey });
+  if (own) releasers.push('own store', () => own.close());
+  return own;
+}
+
 function tellRunning(
   { config, log }: Pick<PartsOptions, 'config' | 'log'>,
   urls: Pick<Daemon, 'webhookUrl' | 'localUrl'>,
@@ -148,6 +164,7 @@ function loopsOf(
   orders: IncomingOrders,
   counters: Counters,
   mayCall: () => boolean,
+  own: OwnStore | undefined,
 ): NamedLoop[] {
   const { clock, random, log } = options;
   const { webhookRegistration: registration } = parts;
@@ -158,13 +175,15 @@ function loopsOf(
       name: 'hooks',
       run: (signal, beat) => hookLoop(hookOptions(options, parts, orders.changes, counters, beat), signal),
     },
+    ...(own ? ownStoreLoops(options, own, counters) : []),
   ];
+  if (own) orders.changes.subscribe(() => own.link.wake());
   if (isBranch(options.config)) {
     const own = outgoing.filter(({ name }) => name === 'inbox' || name === 'retention');
     return [...own, ...branchLoops(options, parts, () => orders.changes.notify()), ...beside];
   }
   return [
-    ...hubLoops(options, parts),
+    ...hubLoops(options, parts, own?.link),
     { name: 'orders', run: orders.run },
     {
       name: 'webhook',
@@ -172,6 +191,21 @@ function loopsOf(
     },
     ...outgoing,
     ...beside,
+  ];
+}
+
+function ownStoreLoops(
+  options: DaemonOptions,
+  { config, parts, changes, loops }: OwnStore,
+  counters: Counters,
+): NamedLoop[] {
+  const own = { ...options, config };
+  return [
+    ...loops(),
+    {
+      name: 'store.hooks',
+      run: (signal, beat) => hookLoop(hookOptions(own, parts, changes, counters, beat), signal),
+    },
   ];
 }
 
@@ -184,7 +218,8 @@ function hookOptions(
 ): HookLoopOptions {
   const given = { config, secrets, env: process.env };
   return {
-    hooks: config.hooks,
+    // At a hub those of its own shop have a loop of their own.
+    hooks: config.hooks.filter(({ store }) => config.hub.store === '' || store !== true),
     receiverOf: (hook) => receiverOf(given, hook),
     mirror,
     rows: state.hooks,

@@ -8,6 +8,7 @@ import type { AlarmKey } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
+import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { compileSpellings } from '../orders/spellings.ts';
@@ -79,7 +80,7 @@ async function settleBranch(mirror: Mirror): Promise<void> {
 }
 
 /** Nothing of a hub is loaded where there is none. */
-export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
+export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): NamedLoop[] {
   const { config, clock, log } = options;
   const { mirror, stores, state, outbox } = parts;
   if (!isHub(config)) return [];
@@ -94,10 +95,14 @@ export function hubLoops(options: Options, parts: Parts): NamedLoop[] {
       holdBack: config.stock.holdBackUnbooked,
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       onQueued: () => outbox.queued(),
+      ownStore: config.hub.store || undefined,
     });
     try {
+      await hub.begin();
+      own?.attach(hub);
       await hub.run(signal, beat);
     } finally {
+      own?.attach(undefined);
       await link.close();
     }
   };

@@ -18,6 +18,8 @@ export interface SupportOptions {
   /** That the daemon runs with. */
   configFile: string;
   signal: AbortSignal;
+  /** Of the shop in which the hub stands. */
+  isOwnStore?: boolean;
 }
 
 /**
@@ -63,12 +65,14 @@ function failure(message: string): Uint8Array {
 
 /** Runs this very program with a command. */
 async function say(
-  { config, configFile, signal }: SupportOptions,
+  { config, configFile, signal, isOwnStore }: SupportOptions,
   words: readonly string[],
 ): Promise<SupportHead> {
   const [, main = ''] = process.argv;
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !OF_THE_DAEMON.test(name)));
-  const child = spawn(process.execPath, [...process.execArgv, main, ...words, '--config', configFile], {
+  const own = isOwnStore ? ['--own-store'] : [];
+  const all = [...process.execArgv, main, ...words, ...own, '--config', configFile];
+  const child = spawn(process.execPath, all, {
     env,
     stdio: ['ignore', 'pipe', 'pipe'],
     timeout: TAKES_AT_MOST_MS,

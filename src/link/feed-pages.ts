@@ -53,14 +53,15 @@ interface Snapshot {
 /** Whether a branch takes what it is sent: no more pages of the catalogue wait for it than it may have ahead. */
 export type HasRoom = (branch: string) => boolean;
 
-/** Puts the next page into the feeds; false: there is nothing to put. */
-export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number): boolean {
+/** Puts the next page into the feeds, or into that of `only`; false: there is nothing to put. */
+export function addPage(db: Database.Database, hasRoom: HasRoom, nowMs: number, only?: string): boolean {
   const at = isoUtc(nowMs);
   // All branches get their open orders before one of them gets what ended long ago.
   const snapshot = sqlOf(db).row<Snapshot>(
     `SELECT branch, snapshot_stage AS stage, snapshot_seq AS seq, snapshot_after AS after FROM feed_branches
-     WHERE snapshot_stage IS NOT NULL
+     WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)
      ORDER BY instr('${STAGES.join(' ')}', snapshot_stage), branch LIMIT 1`,
+    only ?? null,
   );
   if (!snapshot) return addChanges(db, hasRoom, at);
   const { branch, stage } = snapshot;
@@ -88,11 +89,11 @@ function underWay(db: Database.Database, branch: string): number[] {
   );
 }
 
-/** Whether there is something to put. */
-export function hasPage(db: Database.Database, hasRoom: HasRoom): boolean {
-  const underWay =
-    'SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot WHERE snapshot_stage IS NOT NULL';
-  return sqlOf(db).row(underWay) !== undefined || changedBranches(db, hasRoom).length > 0;
+/** Whether there is something to put, into any feed or into that of `only`. */
+export function hasPage(db: Database.Database, hasRoom: HasRoom, only?: string): boolean {
+  const underWay = `SELECT 1 FROM feed_branches INDEXED BY feed_branches_in_snapshot
+    WHERE snapshot_stage IS NOT NULL AND branch = coalesce(?, branch)`;
+  return sqlOf(db).row(underWay, only ?? null) !== undefined || changedBranches(db, hasRoom).length > 0;
 }
 
 /** Open orders from the oldest to the newest, then all others from the newest to the oldest. */

@@ -142,19 +142,33 @@ export function sendSettled(db: Database.Database, nowMs: number): void {
   }
 }
 
+const ENTRY = `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
+  n, kind, order_id AS orderId, body`;
+
+/** The next entries of a branch after a number, whether they were published or not. */
+export function entriesAfter(db: Database.Database, branch: string, n: number, limit: number): FeedEntry[] {
+  const sql = `${ENTRY} FROM feed WHERE branch = ? AND n > ? ORDER BY n LIMIT ?`;
+  return sqlOf(db).rows<FeedEntry>(sql, branch, n, limit);
+}
+
+/** Before the newest snapshot of a branch, or where the next one will begin. */
+export function newestSnapshot(db: Database.Database, branch: string): number {
+  const sql = `SELECT coalesce((SELECT max(n) - 1 FROM feed WHERE branch = @branch AND kind = 'snapshot-begin'),
+    (SELECT last_n FROM feed_branches WHERE branch = @branch), 0)`;
+  return sqlOf(db).value<number>(sql, { branch }) ?? 0;
+}
+
 /**
  * The next entries to be published, those of each branch in the order in which they were written. Where all of them are of
- * one branch, half the places are for what waits for others behind it.
+ * one branch, half the places are for what waits for others behind it. `own`: the store in the hub, which reads by itself.
  */
-export function unpublished(db: Database.Database, limit: number): FeedEntry[] {
-  const waiting = (other: string | null, most: number) =>
+export function unpublished(db: Database.Database, limit: number, own = ''): FeedEntry[] {
+  const waiting = (other: string, most: number) =>
     sqlOf(db).rows<FeedEntry>(
-      `SELECT feed_id AS feedId, branch, coalesce((SELECT epoch FROM feed_branches b WHERE b.branch = feed.branch), (SELECT epoch FROM hub)) AS epoch,
-         n, kind, order_id AS orderId, body
-       FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch IS NOT ? ORDER BY feed_id LIMIT ?`,
-      ...[other, most],
+      `${ENTRY} FROM feed INDEXED BY feed_unpublished WHERE published = 0 AND branch NOT IN (?, ?) ORDER BY feed_id LIMIT ?`,
+      ...[own, other, most],
     );
-  const first = waiting(null, limit);
+  const first = waiting('', limit);
   const [{ branch } = { branch: '' }] = first;
   if (first.length < limit || first.some((each) => each.branch !== branch)) return first;
   const others = waiting(branch, Math.floor(limit / 2));

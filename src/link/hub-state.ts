@@ -41,6 +41,9 @@ export interface InvitedBranch {
   report: BranchReport | null;
 }
 
+/** In place of a public key: the shop in which the hub stands comes by no server. */
+const NO_KEY = 'own';
+
 /** How often changed reports are written, all in one transaction; and the times at which branches were heard. */
 const REPORTS_EVERY_MS = 3_000;
 const TIMES_EVERY_MS = 30_000;
@@ -110,6 +113,31 @@ export class HubRows {
     });
   }
 
+  /** Those that the server knows: by a key, and of invitations those that hold. */
+  usersOfServer(nowMs: number): InvitedBranch[] {
+    return this.branches().filter(
+      ({ publicKey, expiresAt }) =>
+        publicKey !== NO_KEY && (expiresAt === null || Date.parse(expiresAt) > nowMs),
+    );
+  }
+
+  /** The shop in which the hub stands has joined by that, and one in which it stood before has to join. '': none. */
+  joinOwnStore(branch: string, nowMs: number): void {
+    const sql = sqlOf(this.#db);
+    storing(() =>
+      sql.transaction(() => {
+        sql.run('DELETE FROM hub_branches WHERE public_key = ? AND branch <> ?', NO_KEY, branch);
+        if (branch === '') return;
+        sql.run(
+          `INSERT INTO hub_branches (branch, public_key, joined_at) VALUES (@branch, @key, @at)
+           ON CONFLICT (branch) DO UPDATE SET public_key = @key, expires_at = NULL, joined_at = @at,
+             seen_at = NULL, report = NULL WHERE public_key <> @key`,
+          { branch, key: NO_KEY, at: isoUtc(nowMs) },
+        );
+      }),
+    );
+  }
+
   /** The newest number of its feed that the branch told; 0: none. */
   markOf(branch: string): number {
     return this.#heard.get(branch)?.report.mark ?? 0;
@@ -117,7 +145,9 @@ export class HubRows {
 
   /** Of branches those that have joined. */
   copy(): HubCopy {
-    const joined = this.branches().filter(({ expiresAt }) => expiresAt === null);
+    const joined = this.branches().filter(
+      ({ publicKey, expiresAt }) => publicKey !== NO_KEY && expiresAt === null,
+    );
     return {
       serverConfig: this.serverConfig() ?? null,
       branches: joined.map(({ branch, publicKey, joinedAt }) => ({ branch, publicKey, joinedAt })),

@@ -11,15 +11,17 @@ import type { MirrorStores } from '../outbox/stores.ts';
 import { unassigned } from './assign.ts';
 import { examineBranches } from './branch-board.ts';
 import { branchesAlarm } from './branches-alarm.ts';
-import { addPage, CatalogRoom, composed, hasCatalog, hasPage } from './feed-pages.ts';
+import { addPage, CatalogRoom, composed, type FeedEntry, hasCatalog, hasPage } from './feed-pages.ts';
 import {
   areNamesNew,
   beginHub,
   bookWaiting,
+  entriesAfter,
   type FeedBranch,
   hasSettled,
   hasWaitingAcks,
   nameInCatalog,
+  newestSnapshot,
   notePublished,
   noteStream,
   pruneFeed,
@@ -77,6 +79,8 @@ export interface HubOptions {
   ordersStaleAfterMs: () => number;
   /** Told when changes were put in the queue. */
   onQueued: () => void;
+  /** The branch in which the hub stands, which reads its feed here and not from the server; left out: none. */
+  ownStore?: string | undefined;
   clock: Clock;
   log: Log;
 }
@@ -101,9 +105,15 @@ export class Hub {
     this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
   }
 
-  async run(signal: AbortSignal, beat: () => void): Promise<void> {
-    const { mirror, branches, rows, clock, log } = this.#options;
+  /** Brings the feeds to what the configuration says; before all else. */
+  async begin(): Promise<void> {
+    const { mirror, branches, rows, ownStore = '', clock } = this.#options;
+    rows.joinOwnStore(ownStore, clock.nowMs());
     await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
+  }
+
+  async run(signal: AbortSignal, beat: () => void): Promise<void> {
+    const { rows, clock, log } = this.#options;
     while (!signal.aborted) {
       try {
         await this.#connected(signal, beat);
@@ -149,9 +159,10 @@ export class Hub {
 
   /** Makes sure that the server has what it needs, and says again what it has lost. */
   async check(): Promise<void> {
-    const { link, branches, mirror, rows, clock, log } = this.#options;
+    const { link, branches, mirror, rows, ownStore, clock, log } = this.#options;
     await this.catchUp();
-    const stream = await link.prepare(branches.map(({ name }) => name));
+    const names = branches.map(({ name }) => name);
+    const stream = await link.prepare(names.filter((name) => name !== ownStore));
     if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
       this.#misuse.notePlace();
       log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
@@ -215,27 +226,59 @@ export class Hub {
 
   /** Publishes what waits, in parts; true: there may be more. */
   async publish(): Promise<boolean> {
-    const { mirror, link, rows, clock } = this.#options;
+    const { mirror, link, rows, ownStore, clock } = this.#options;
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT));
+    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, ownStore));
     if (entries.length === 0) {
       const roomIn = (db: Database.Database) => (branch: string) =>
         this.#room.has(db, branch, rows.markOf(branch));
       if (!mirror.read((db) => hasPage(db, roomIn(db)))) return false;
       return mirror.write((db) => addPage(db, roomIn(db), clock.nowMs()));
     }
+    const messages = await this.#composed(entries);
+    await link.publish(
+      messages.map((message) => {
+        // The server would refuse it for ever, and with it all that follows; empty, it is told by the branch's quarantine.
+        const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
+        return isTooLong ? { ...message, body: '{}' } : message;
+      }),
+    );
+    await mirror.write((db) => notePublished(db, entries));
+    return true;
+  }
+
+  /** After which number a branch that reads its feed here has to go on. */
+  feedPlace(branch: string, { epoch, mark }: Pick<Hello, 'epoch' | 'mark'>): number {
+    const { mirror } = this.#options;
+    return mirror.read((db) => (epoch === epochOf(db, branch) ? mark : newestSnapshot(db, branch)));
+  }
+
+  /** The next entries of such a branch. They need no server, and wait for none. */
+  async entriesAfter(branch: string, n: number): Promise<DownMessage[]> {
+    const { mirror, rows, clock } = this.#options;
+    if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
+    const entries = mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT));
+    if (entries.length > 0) return this.#composed(entries);
+    const roomIn = (db: Database.Database) => (name: string) =>
+      name === branch && this.#room.has(db, name, rows.markOf(name));
+    if (!mirror.read((db) => hasPage(db, roomIn(db), branch))) return [];
+    await mirror.write((db) => addPage(db, roomIn(db), clock.nowMs(), branch));
+    return this.#composed(mirror.read((db) => entriesAfter(db, branch, n, IN_FLIGHT)));
+  }
+
+  /** That it has them. */
+  async noteTaken(entries: readonly DownMessage[]): Promise<void> {
+    await this.#options.mirror.write((db) => notePublished(db, entries));
+  }
+
+  async #composed(entries: readonly FeedEntry[]): Promise<DownMessage[]> {
     const messages: DownMessage[] = [];
     for (const entry of entries) {
-      const message = mirror.read((db) => composed(db, entry));
-      // The server would refuse it for ever, and with it all that follows; empty, it is told by the branch's quarantine.
-      const isTooLong = Buffer.byteLength(message.body) > MESSAGE_BYTES_MAX;
-      messages.push(isTooLong ? { ...message, body: '{}' } : message);
+      messages.push(this.#options.mirror.read((db) => composed(db, entry)));
       // A callback that comes in the meantime does not wait for all of them.
       await setImmediate();
     }
-    await link.publish(messages);
-    await mirror.write((db) => notePublished(db, entries));
-    return true;
+    return messages;
   }
 
   /** The answer to a branch's question; undefined where it asks so much that it gets none. Never throws. */

@@ -69,7 +69,7 @@ async function wantedConfig(
     tls,
     hubKey: await publicKeyOf(keys.hub),
     systemKey: await publicKeyOf(keys.system),
-    branches: rows.branches().filter(({ expiresAt }) => expiresAt === null || Date.parse(expiresAt) > nowMs),
+    branches: rows.usersOfServer(nowMs),
   };
 }
 

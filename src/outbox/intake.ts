@@ -270,7 +270,7 @@ export class OutboxIntake {
         ? item.change.subsidiaryExternalId
         : undefined;
     const ofName = named === undefined ? undefined : (branches.idOf(named) ?? named);
-    return target.subsidiaryId ?? ofName ?? options.branch ?? branches.onlyId ?? '';
+    return target.subsidiaryId ?? ofName ?? options.branch ?? branches.ownId ?? '';
   }
 
   /** Targets of the stocks among `items` that would go to zero and are not there yet, with their branches. Writes nothing. */

@@ -136,7 +136,7 @@ export function resolveStock(change: StockChange, options: ResolveOptions): Reso
     const why = `${nameOf(change)} is not in branch ${branch.id}`;
     return rejectedElsewhere('not-in-branch', `${why}.`, `${why}; it is`, ofSku, branches);
   }
-  const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.onlyId) : [];
+  const own = countPlaces(ofSku) > 1 ? ofSku.filter((each) => each.subsidiaryId === branches.ownId) : [];
   return ofPlaces(change, branch, own.length > 0 ? own : ofSku, mappings, catalog);
 }
 

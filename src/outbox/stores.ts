@@ -20,6 +20,8 @@ export interface MirrorStoresOptions {
   branches: readonly Branch[];
   /** See `BranchDirectory`. */
   areApart?: boolean;
+  /** Meant where none is named; left out: the only one. */
+  own?: Branch | undefined;
   /** At a branch of a hub: what the hub calls it. */
   ownName?: string | undefined;
   clock: Clock;
@@ -58,6 +60,7 @@ export class Stores {
     {
       branches,
       areApart,
+      own,
       ownName,
       clock,
       skewMs,
@@ -70,7 +73,7 @@ export class Stores {
     this.clock = clock;
     this.#branches = branches;
     this.lookup = new MirrorCatalog({ db, branches });
-    const directory = branchDirectory(branches, areApart);
+    const directory = branchDirectory(branches, areApart, own);
     const options = {
       db,
       clock,
@@ -115,7 +118,7 @@ export class MirrorStores {
 
   constructor(options: MirrorStoresOptions) {
     this.#options = options;
-    this.directory = branchDirectory(options.branches);
+    this.directory = branchDirectory(options.branches, options.areApart, options.own);
     this.clock = options.clock;
   }
 

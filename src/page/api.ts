@@ -36,8 +36,11 @@ export class Api {
   keyCommand = '';
   #key: string | null;
   readonly #keep: KeepKey;
+  readonly #base: string;
 
-  constructor(key: string | null, keep: KeepKey) {
+  /** `base`: below which path, such as `/store` for the shop in which a hub stands. */
+  constructor(key: string | null, keep: KeepKey, base = '') {
+    this.#base = base;
     this.#key = key;
     this.#keep = keep;
   }
@@ -88,7 +91,12 @@ export class Api {
     const headers: Record<string, string> = { accept };
     if (this.#key !== null) headers['x-api-key'] = headerText(this.#key);
     try {
-      return await fetch(`/v1${path}`, { ...init, headers, cache: 'no-store', redirect: 'error' });
+      return await fetch(`${this.#base}/v1${path}`, {
+        ...init,
+        headers,
+        cache: 'no-store',
+        redirect: 'error',
+      });
     } catch (cause) {
       throw new ApiFault('unreachable', cause instanceof Error ? cause.message : String(cause));
     }

@@ -223,7 +223,7 @@ describe('the certificate for branches', () => {
 
 describe('the way between hub and branches', () => {
   const at4222 = {
-    hub: { nats: 'nats://127.0.0.1:4222', publicUrl: PUBLIC },
+    hub: { nats: 'nats://127.0.0.1:4222', publicUrl: PUBLIC, store: '' },
     link: { hub: '', branch: '', caFile: '' },
   };
 

@@ -79,7 +79,7 @@ describe('databases', () => {
   const paths = () => storagePaths(directory);
   const configOf = (role: 'store' | 'hub' | 'branch') => ({
     storage: { directory, group: '' },
-    hub: { nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '', publicUrl: '' },
+    hub: { nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '', publicUrl: '', store: '' },
     link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', branch: 'B1', caFile: '' },
   });
   const check = (kind: 'mirror' | 'state' | 'inbox', role: Parameters<typeof configOf>[0] = 'store') =>

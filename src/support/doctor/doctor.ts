@@ -4,6 +4,7 @@ import { openParts, type Parts } from '../../app/parts.ts';
 import { configuredBranches } from '../../app/readers.ts';
 import { storagePaths } from '../../app/storage.ts';
 import { probeWebhook } from '../../app/webhook-probe.ts';
+import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { branchName, isBranch, isHub } from '../../config/roles.ts';
 import { isSetUp } from '../../config/source.ts';
@@ -135,6 +136,7 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
 /** Whether a check is one of a store like this. */
 function concerns(id: CheckId, config: Config | undefined): boolean {
   if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
+  if (id === 'hub.store') return config !== undefined && config.hub.store !== '';
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
@@ -240,7 +242,7 @@ class Examination {
 
   /** The nats-server between a hub and its branches, as seen from here. */
   #ofHub(): Partial<Record<CheckId, Check>> {
-    const { clock, signal, offline } = this.#o;
+    const { setup, clock, signal, offline } = this.#o;
     const config = this.#config;
     const { nats, publicUrl } = config.hub;
     let own: Promise<Seen> | undefined;
@@ -263,6 +265,12 @@ class Examination {
         const invited = state.hub.branches();
         return branchesOutcome(mirror.read((db) => branchBoard(db, names, invited, clock.nowMs())));
       }),
+      'hub.store': async () => {
+        const own = ownStoreConfig(config);
+        if (!own) return skipped('The hub stands in no shop.');
+        const { directory, group } = own.storage;
+        return filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() });
+      },
       'hub.way': async () => {
         if (offline) return skipped('Not tried: --offline.');
         if (isBranch(config)) return wayOutcome(config, await lookAt(config.link.hub, config.link, signal));

@@ -1,0 +1,103 @@
+import type { FastifyPluginAsync } from 'fastify';
+import { ChangeSignal } from '../api/api.ts';
+import { localApi } from '../api/local-api.ts';
+import { pageFiles, pageRoutes } from '../api/page-routes.ts';
+import { programVersion } from '../app/installation.ts';
+import { openParts, type Parts, type PartsOptions } from '../app/parts.ts';
+import { markRunning, storagePaths } from '../app/storage.ts';
+import { OWN_STORE, ownStoreConfig } from '../config/config.ts';
+import type { Config } from '../config/config-type.ts';
+import { branchName } from '../config/roles.ts';
+import { Counters } from '../health/counters.ts';
+import { branchPlace } from '../link/branch-line.ts';
+import { branchRow } from '../link/hub-hello.ts';
+import { OwnStoreLink } from '../link/own-store.ts';
+import { beginOwnOrders } from '../orders/own-orders.ts';
+import { alarmLoops } from './alarm-loop.ts';
+import { branchLoops, settleRole } from './link-loops.ts';
+import { type NamedLoop, outgoingLoops } from './outgoing.ts';
+
+export interface OwnStoreOptions extends PartsOptions {
+  /** Of the hub. */
+  parts: Parts;
+  apiKey: string | undefined;
+}
+
+/** The shop in which a hub stands: a branch within the hub's own process, with a mirror of its own orders alone. */
+export interface OwnStore {
+  config: Config;
+  parts: Parts;
+  link: OwnStoreLink;
+  /** Told when its mirror may have changed. */
+  changes: ChangeSignal;
+  /** Local API and page, below the name of its directory. */
+  plugin: FastifyPluginAsync;
+  loops(): NamedLoop[];
+  close(): Promise<void>;
+}
+
+/** Undefined where the hub stands in no shop. Throws `storage-…`. */
+export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore | undefined> {
+  const config = ownStoreConfig(options.config);
+  if (!config) return undefined;
+  const { clock, random, log, onSecret, lookEveryMs, holders, apiKey } = options;
+  const own: PartsOptions = {
+    ...{ config, clock, random, log, lookEveryMs, onSecret },
+    secrets: { webhookSecrets: [] },
+    ...(holders && { holders }),
+  };
+  const parts = await openParts(own);
+  const unmark = await markRunning({ leases: parts.state.leases, clock, log });
+  const close = async () => {
+    await unmark();
+    await parts.close();
+  };
+  try {
+    await beginMirror(options, config, parts);
+    await settleRole(config, parts);
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  const changes = new ChangeSignal();
+  const link = new OwnStoreLink({
+    branch: config.link.branch,
+    place: () => parts.mirror.read(branchPlace),
+    clock,
+  });
+  const api = localApi({ parts, apiKey, version: programVersion(), changes, clock, log });
+  return {
+    ...{ config, parts, link, changes, close },
+    plugin: async (app) => {
+      await app.register(api, { prefix: `/${OWN_STORE}` });
+      await app.register(pageRoutes(pageFiles, log), { prefix: `/${OWN_STORE}` });
+    },
+    loops() {
+      const counters = new Counters();
+      const outgoing = outgoingLoops(own, parts, () => false, counters);
+      const loops = [
+        ...outgoing.filter(({ name }) => name === 'inbox' || name === 'retention'),
+        ...branchLoops({ ...own, link: { branch: link } }, parts, () => changes.notify()),
+        // Who is told is the hub's.
+        ...alarmLoops(own, parts, counters).filter(({ name }) => name === 'standing'),
+      ];
+      return loops.map(({ name, run }) => ({ name: `${OWN_STORE}.${name}`, run }));
+    },
+  };
+}
+
+/** A POS that read the mirror of all shops yesterday goes on with that of its own; not where another machine was the branch. */
+async function beginMirror(
+  { config, parts: hub }: OwnStoreOptions,
+  own: Config,
+  parts: Parts,
+): Promise<void> {
+  const { branch } = own.link;
+  if ((hub.mirror.read((db) => branchRow(db, branch))?.leasedSeq ?? 0) > 0) return;
+  const { externalId, subsidiaryId } = config.branches.find((each) => branchName(each) === branch) ?? {};
+  await beginOwnOrders(parts.mirror, {
+    from: storagePaths(config.storage.directory).mirror,
+    stores: [externalId, subsidiaryId].filter((id) => id !== undefined),
+    hooks: own.hooks.map(({ name }) => name),
+  });
+}

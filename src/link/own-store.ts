@@ -1,0 +1,88 @@
+import { TillsyncError } from '../core/errors.ts';
+import { Waker } from '../core/loop.ts';
+import type { Clock } from '../core/time.ts';
+import type { Hub } from './hub.ts';
+import type { BranchLink, DownMessage, Hello, Question } from './link.ts';
+
+const LOOK_EVERY_MS = 200;
+const SIGN_OF_LIFE_MS = 5_000;
+/** What came too early is given again. */
+const AGAIN_AFTER_MS = 1_000;
+
+export interface OwnStoreLinkOptions {
+  /** What the hub calls the branch. */
+  branch: string;
+  /** Where its mirror is in the feed. */
+  place: () => Pick<Hello, 'epoch' | 'mark'>;
+  clock: Clock;
+}
+
+/**
+ * Between a hub and the shop in which it stands, within one process: the branch reads the hub's own feed, so that its
+ * orders come while the nats-server is down.
+ */
+export class OwnStoreLink implements BranchLink {
+  readonly #options: OwnStoreLinkOptions;
+  readonly #news: Waker;
+  #hub: Hub | undefined;
+
+  constructor(options: OwnStoreLinkOptions) {
+    this.#options = options;
+    this.#news = new Waker(options.clock);
+  }
+
+  /** Undefined: the hub has ended. */
+  attach(hub: Hub | undefined): void {
+    this.#hub = hub;
+    this.#news.wake();
+  }
+
+  /** A hint that there may be something to take. */
+  wake(): void {
+    this.#news.wake();
+  }
+
+  async follow(take: (messages: DownMessage[]) => Promise<boolean>, signal: AbortSignal): Promise<void> {
+    const { branch, place, clock } = this.#options;
+    const hub = this.#attached();
+    let after = hub.feedPlace(branch, place());
+    let toldMs = clock.monotonicMs();
+    while (!signal.aborted && this.#hub === hub) {
+      const messages = await hub.entriesAfter(branch, after);
+      const last = messages.at(-1);
+      if (last) {
+        if (await take(messages)) {
+          await hub.noteTaken(messages);
+          after = last.n;
+        } else {
+          await clock.sleep(AGAIN_AFTER_MS, signal);
+          after = hub.feedPlace(branch, place());
+        }
+        continue;
+      }
+      if (clock.monotonicMs() >= toldMs + SIGN_OF_LIFE_MS) {
+        toldMs = clock.monotonicMs();
+        await take([]);
+      }
+      const dueMs = clock.nowMs() + LOOK_EVERY_MS;
+      await this.#news.until(() => dueMs, signal);
+    }
+  }
+
+  async ask(question: Question, body: string): Promise<string> {
+    const answer = await this.#attached().answer(this.#options.branch, question, Buffer.from(body));
+    if (answer === undefined)
+      throw new TillsyncError('link-down', 'The hub answers the shop it stands in later.');
+    return answer;
+  }
+
+  /** A person at the hub asks this machine. */
+  answer(): void {}
+
+  async close(): Promise<void> {}
+
+  #attached(): Hub {
+    if (this.#hub) return this.#hub;
+    throw new TillsyncError('link-down', 'The hub in this process has not begun yet.');
+  }
+}

@@ -1,0 +1,232 @@
+import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import Database from 'better-sqlite3';
+import { request } from 'undici';
+import { expect, onTestFinished, test } from 'vitest';
+import { readConfig } from '../../src/config/config.ts';
+import { configError } from '../../src/config/source.ts';
+import { silentLog } from '../../src/core/log.ts';
+import { systemClock } from '../../src/core/system-clock.ts';
+import { type Daemon, startDaemon } from '../../src/daemon/daemon.ts';
+import { FEED_JUMP } from '../../src/orders/order.ts';
+import { readSentOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { invoke } from '../cli/invoke.ts';
+import { seededRandom } from '../support/fake-clock.ts';
+import { sampleNotification } from '../support/order-samples.ts';
+import { until } from '../support/workplace.ts';
+import { InProcessServer } from './in-process.ts';
+
+const ONE_SHOP = `
+[[branches]]
+subsidiary_id = "sub-1"
+external_id = "B1"`;
+const TWO_SHOPS = `
+[hub]
+nats = "nats://127.0.0.1:4222"
+store = "B1"
+${ONE_SHOP}
+[[branches]]
+subsidiary_id = "sub-2"
+external_id = "B2"`;
+
+/** A machine that keeps its files; each start has a configuration of its own. */
+function machine() {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-own-'));
+  const server = new InProcessServer();
+  const daemons: Daemon[] = [];
+  onTestFinished(async () => {
+    await Promise.all(daemons.map((daemon) => daemon.stop()));
+    rmSync(directory, { recursive: true, force: true });
+  });
+  return {
+    directory,
+    server,
+    mirror: path.join(directory, 'mirror.db'),
+    run: (...words: string[]) =>
+      invoke(words, { env: { TILLSYNC_CONFIG: path.join(directory, 'config.toml') } }),
+    own: path.join(directory, 'store/mirror.db'),
+    async start(shops: string): Promise<Daemon> {
+      const text = `
+        [platform]
+        base_url = "http://platform.test"
+        [storage]
+        directory = ${JSON.stringify(directory)}
+        [webhook]
+        enabled = false
+        [local]
+        listen = "127.0.0.1:0"
+        socket = ""
+        [outbox]
+        linger = "0s"
+        ${shops}`;
+      writeFileSync(path.join(directory, 'config.toml'), text);
+      const read = readConfig({ file: 'own.toml', env: {}, text });
+      if ('faults' in read) throw configError(read.faults);
+      const daemon = await startDaemon({
+        ...{ config: read.config, secrets: { webhookSecrets: [] }, lookEveryMs: 20 },
+        ...{ clock: systemClock, random: seededRandom(3), log: silentLog, link: { hub: server.hub() } },
+        transport: { send: () => Promise.reject(new Error('nobody is called')), close: async () => {} },
+      });
+      daemons.push(daemon);
+      return daemon;
+    },
+  };
+}
+
+async function order(daemon: Daemon, number: number, store: string, status = 'pending'): Promise<void> {
+  const value = sampleNotification(number, { store: { externalId: store }, status });
+  const raw = JSON.stringify(value);
+  const reading = readSentOrder(value, raw, compileSpellings({}));
+  if ('unreadable' in reading) throw new Error(reading.unreadable);
+  const observation = { source: 'webhook', observedAtMs: systemClock.nowMs(), raw, reading } as const;
+  await daemon.parts.mirror.keep([{ kind: 'order', observation }]);
+}
+
+function rows<T>(file: string, sql: string): T[] {
+  const db = new Database(file, { readonly: true });
+  try {
+    return db.prepare<[], T>(sql).all();
+  } finally {
+    db.close();
+  }
+}
+
+const events = (file: string) =>
+  rows<{ seq: number; code: number; status: string }>(
+    file,
+    'SELECT e.seq, o.code, e.status FROM order_events e JOIN orders o USING (order_id) ORDER BY e.seq',
+  );
+const codes = (file: string) =>
+  rows<{ code: number }>(file, 'SELECT code FROM orders ORDER BY code').map(({ code }) => code);
+
+/** Entries of a kind that the shop has. */
+const taken = (file: string, kind: string) =>
+  rows(file, `SELECT 1 FROM feed WHERE branch = 'B1' AND kind = '${kind}' AND published = 1`).length;
+
+async function api(daemon: Daemon, place: string) {
+  const answer = await request(daemon.localUrl + place);
+  return { status: answer.statusCode, body: (await answer.body.json()) as Record<string, unknown[]> };
+}
+
+test('own store: a POS goes on where it read yesterday, and sees its own orders alone', async () => {
+  const shop = machine();
+  const single = await shop.start(ONE_SHOP);
+  await order(single, 1, 'B1');
+  await order(single, 2, 'B1');
+  await order(single, 1, 'B1', 'payment-approved');
+  const [first] = rows<{ order_id: string }>(shop.mirror, 'SELECT order_id FROM orders ORDER BY code');
+  await single.parts.stores.write(({ reservations }) =>
+    reservations.acknowledge([first?.order_id ?? ''], 'inbox'),
+  );
+  const yesterday = events(shop.mirror);
+  expect(yesterday).toHaveLength(3);
+  await single.stop();
+
+  const hub = await shop.start(TWO_SHOPS);
+  expect(events(shop.own)).toEqual(yesterday);
+  expect(rows(shop.own, 'SELECT order_id, acked_at FROM order_acks')).toHaveLength(1);
+  await order(hub, 3, 'B2');
+  await order(hub, 4, 'B1');
+  await order(hub, 2, 'B1', 'cancel');
+  await until('the order at its shop', () => codes(shop.own).includes(4) && events(shop.own).length === 5);
+  expect(codes(shop.mirror)).toEqual([1, 2, 3, 4]);
+  expect(codes(shop.own)).toEqual([1, 2, 4]);
+  // Whatever the POS reads at the hub until its path is changed, it misses nothing after it.
+  const since = events(shop.own).slice(3);
+  expect(since.map(({ code, status }) => [code, status])).toEqual([
+    [4, 'pending'],
+    [2, 'cancel'],
+  ]);
+  expect(Math.min(...since.map(({ seq }) => seq))).toBeGreaterThan(FEED_JUMP);
+  // The snapshot told what was known, and so nothing.
+  await until('the snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
+  expect(events(shop.own)).toHaveLength(5);
+});
+
+test('own store: orders and counts come and go while the nats-server is down', async () => {
+  const shop = machine();
+  shop.server.isDown = true;
+  const hub = await shop.start(TWO_SHOPS);
+  await order(hub, 1, 'B1');
+  await order(hub, 2, 'B2');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  const mode = (file: string) => statSync(file).mode & 0o7777;
+  for (const name of ['mirror.db', 'mirror.db-wal', 'inbox', 'inbox/inbox.db', '.']) {
+    const own = path.join(shop.directory, 'store', name);
+    await until(`${name} of both`, () => existsSync(own) && existsSync(path.join(shop.directory, name)));
+    if (name !== '.') expect(mode(own), name).toBe(mode(path.join(shop.directory, name)));
+    expect(statSync(own).gid, name).toBe(statSync(path.join(shop.directory, name)).gid);
+  }
+  expect(mode(path.join(shop.directory, 'store'))).toBe(0o2750);
+
+  const inboxFile = path.join(shop.directory, 'store/inbox/inbox.db');
+  const table = "SELECT 1 FROM sqlite_schema WHERE name = 'order_acks'";
+  await until('the tables of the inbox', () => rows(inboxFile, table).length === 1);
+  const inbox = new Database(inboxFile);
+  inbox.exec("INSERT INTO stock_changes (external_id, qty, reference) VALUES ('A-1', 7, 'shift-1')");
+  const [{ id } = { id: '' }] = rows<{ id: string }>(shop.own, 'SELECT order_id AS id FROM orders');
+  inbox.exec(`INSERT INTO order_acks (order_id) VALUES ('${id}')`);
+  inbox.close();
+  const sql = 'SELECT reference, body FROM outbox';
+  await until('the count at the hub', () => rows(shop.mirror, sql).length === 1);
+  expect(rows(shop.mirror, sql)).toEqual([
+    { reference: 'B1: shift-1', body: expect.stringContaining('"subsidiaryId":"sub-1"') },
+  ]);
+  await until(
+    'the acknowledgement at the hub',
+    () => rows(shop.mirror, 'SELECT 1 FROM order_acks').length === 1,
+  );
+  expect(rows(shop.mirror, 'SELECT branch FROM order_acks')).toEqual([{ branch: 'B1' }]);
+
+  const { body: all } = await api(hub, '/v1/orders/search');
+  const { body: own } = await api(hub, '/store/v1/orders/search');
+  expect([all.orders?.length, own.orders?.length]).toEqual([2, 1]);
+  expect((await api(hub, '/store/v1/branches')).status).toBe(404);
+  const page = await request(`${hub.localUrl}/store/`);
+  expect(page.statusCode).toBe(200);
+  await page.body.dump();
+  // Of a count that names no shop, the one in which the machine stands is meant.
+  expect(hub.parts.stores.directory.ownId).toBe('sub-1');
+
+  const { stdout } = await shop.run('--own-store', 'status', '--json');
+  expect(JSON.parse(stdout)).toMatchObject({
+    storage: path.join(shop.directory, 'store'),
+    running: true,
+    counts: { orders: 1 },
+  });
+  expect((await shop.run('status')).stdout).toContain(`own shop B1: its POS uses ${shop.directory}/store`);
+  const list = JSON.parse((await shop.run('branch', 'list', '--json')).stdout);
+  expect(list.branches.find(({ branch }: { branch: string }) => branch === 'B1')).toMatchObject({
+    behind: 0,
+  });
+  for (const words of [
+    ['branch', 'invite', 'B1'],
+    ['branch', 'remove', 'B1'],
+    ['restore', 'x', '--own-store'],
+  ]) {
+    expect(await shop.run(...words), words.join(' ')).toMatchObject({ code: 2 });
+  }
+});
+
+test('hub.store: a shop that is no branch, and a shop or its hook without a hub, are refused', () => {
+  const faults = (text: string) => {
+    const read = readConfig({
+      file: 'own.toml',
+      env: {},
+      text: `[platform]\nbase_url = "http://p.test"\n${text}`,
+    });
+    return 'faults' in read ? read.faults.map(({ key }) => key) : [];
+  };
+  expect(faults(TWO_SHOPS.replace('store = "B1"', 'store = "B9"'))).toEqual(['hub.store']);
+  expect(faults('[hub]\nstore = "B1"')).toEqual(['hub.store']);
+  expect(faults('[[hooks]]\nname = "printer"\ncommand = ["true"]\nstore = true')).toEqual(['hooks[0].store']);
+  const own = readConfig({
+    file: 'own.toml',
+    env: {},
+    text: '[platform]\nbase_url = "http://p.test"',
+    isOwnStore: true,
+  });
+  expect(own).toMatchObject({ faults: [{ key: 'hub.store' }] });
+});
