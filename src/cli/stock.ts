@@ -56,7 +56,10 @@ const set = command({
 
 async function configuredBranch(call: Call, name: string): Promise<Branch> {
   const { configuredBranches } = await import('../app/readers.ts');
-  return namedBranch(configuredBranches(loadConfig(sourceOf(call))), name);
+  const config = loadConfig(sourceOf(call));
+  if (!isBranch(config) || name === config.link.branch) return namedBranch(configuredBranches(config), name);
+  // A branch has the id of its stocks from its catalogue.
+  return withReaders(call, ({ mirror }) => namedBranch(configuredBranches(config, mirror), name));
 }
 
 const safety = command({

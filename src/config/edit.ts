@@ -7,6 +7,7 @@ import { type Replaced, replaceText } from '../core/files.ts';
 import { loadConfig, readConfig } from './config.ts';
 import type { BranchConfig, Config } from './config-type.ts';
 import { sampleConfig } from './reference.ts';
+import type { ROLES } from './roles.ts';
 import { FILE, keyAt } from './schema.ts';
 import {
   type ConfigFault,
@@ -245,6 +246,13 @@ export class ConfigDraft {
       throw unfit([{ found: shownValue(asked, value), allowed }]);
     }
     if (this.value(asked) !== value) this.#base = setKey(this.#base, section, name, value);
+  }
+
+  /** Of the machine, by what stands in the file. */
+  role(): (typeof ROLES)[number] {
+    const { link, hub } = parse(this.#base);
+    const has = (table: unknown, name: string) => isTable(table) && (table[name] ?? '') !== '';
+    return has(link, 'hub') ? 'branch' : has(hub, 'nats') ? 'hub' : 'store';
   }
 
   /** None in a new file: those of the sample are nobody's. */

@@ -29,6 +29,7 @@ export type AlarmKey =
   | 'catalog.unmapped'
   | 'catalog.unmapped-ordered'
   | 'hub.link'
+  | 'hub.refused'
   | 'hub.unassigned'
   | 'hub.unapplied'
   | 'hub.certificate'

@@ -47,7 +47,7 @@ export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror
   for (const key of OF_A_HUB) mirror.alarms.lower(key);
   if (isBranch(config)) return settleBranch(mirror);
   if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
-  mirror.alarms.lower('hub.link');
+  for (const key of ['hub.link', 'hub.refused'] as const) mirror.alarms.lower(key);
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 

@@ -168,6 +168,11 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
       'The connection between the hub and its branches is down. What waits stays and follows by itself.',
     remedy: 'Check the nats-server and the network between, then run: {tillsync} doctor',
   },
+  'hub.refused': {
+    level: 'red',
+    message: 'The hub does not take this branch: its key is not known there, or another machine has it.',
+    remedy: 'Do what the detail says. What waits stays here and follows then.',
+  },
   'outbox.full': {
     level: 'amber',
     message: 'So many changes of a branch wait that more of them stay in the inbox.',

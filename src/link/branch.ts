@@ -292,6 +292,8 @@ export class BranchFollower {
     this.#isRefused = false;
     this.#freshness.ok();
     this.#published = answer.published;
+    // What comes before it closes no gap, so it is not waited for.
+    if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never given again, whatever copy this is.
     const { leasedSeq, seqAfter } = answer;
     const isLeasing = leasedSeq !== null;

@@ -49,8 +49,15 @@ export function isNews(db: Database.Database, branch: string, hello: Hello): boo
     hello.epoch !== epochOf(db, branch) ||
     hello.wantsSnapshot ||
     hello.mark > row.lastN ||
+    isPruned(db, branch, row, hello) ||
     isLeaseNews(row, hello)
   );
+}
+
+/** Whether what follows on what the branch has is not kept any more: nobody will give it again. */
+function isPruned(db: Database.Database, branch: string, { lastN }: BranchRow, { mark }: Hello): boolean {
+  const next = 'SELECT 1 FROM feed WHERE branch = ? AND n = ?';
+  return mark < lastN && sqlOf(db).row(next, branch, mark + 1) === undefined;
 }
 
 /** Numbers that a branch may give before it asks again; its POS sees a gap of so many where it ended without a word. */
@@ -110,6 +117,12 @@ export function lineOf(
   return { upTo: isLineKnown ? row.upTo : 0, isLineKnown, seq: row?.seq ?? 0 };
 }
 
+/** Where the snapshot begins on which a branch has to wait that is not so far yet; 0: none. */
+export function snapshotAhead(db: Database.Database, branch: string, hello: Hello): number {
+  const row = branchRow(db, branch);
+  return row && hello.epoch === epochOf(db, branch) && hello.mark < row.snapshotN ? row.snapshotN : 0;
+}
+
 /** Up to this number the server was given the branch's feed. */
 export function publishedTo(db: Database.Database, branch: string): number {
   const sql = `SELECT coalesce(
@@ -121,6 +134,26 @@ export function publishedTo(db: Database.Database, branch: string): number {
 /** What a hello did cause; the work of it is the hub's. `all`: every branch gets a snapshot. */
 export type Caused = 'nothing' | 'snapshot' | 'new life' | 'new life of all';
 
+export interface HelloOptions {
+  mayCause: boolean;
+  /** The newest number that the branch was heard to have, in whatever life; 0: none. */
+  heardMark: number;
+  nowMs: number;
+}
+
+/** A snapshot that begins with the answer, so that the branch need not find out by what does not come. */
+function startsBehindGap(
+  db: Database.Database,
+  branch: string,
+  row: BranchRow,
+  hello: Hello,
+  heardMark: number,
+): boolean {
+  // What was taken on another copy of these files the server does not give again.
+  const isOlderCopy = hello.isStart && hello.mark < heardMark && heardMark <= row.lastN;
+  return isOlderCopy || isPruned(db, branch, row, hello);
+}
+
 /**
  * Takes note of where a branch is, and writes it a snapshot where it cannot go on without one and `mayCause` one; else it
  * asks again. Gives what it did cause.
@@ -129,7 +162,7 @@ export function takeHello(
   db: Database.Database,
   branch: string,
   hello: Hello,
-  { mayCause, nowMs }: { mayCause: boolean; nowMs: number },
+  { mayCause, heardMark, nowMs }: HelloOptions,
 ): Caused {
   const row = branchRow(db, branch);
   if (!row) return 'nothing';
@@ -151,14 +184,17 @@ export function takeHello(
     return isOfAll ? 'new life of all' : 'new life';
   }
   const isOtherEpoch = hello.epoch !== epoch;
-  if (!isOtherEpoch && !hello.wantsSnapshot) return 'nothing';
+  const hasGap = !isOtherEpoch && startsBehindGap(db, branch, row, hello, heardMark);
+  if (!isOtherEpoch && !hello.wantsSnapshot && !hasGap) return 'nothing';
   // One that was written for an earlier mirror of this branch is of no use to a new one.
   const madeMs =
     row.snapshotAt === null || row.line !== hello.line
       ? Number.NEGATIVE_INFINITY
       : Date.parse(row.snapshotAt);
   const isRecent = Math.abs(nowMs - madeMs) < SNAPSHOT_AGAIN_MS;
-  if (isRecent && (isOtherEpoch || hello.mark < row.snapshotN)) return 'nothing';
+  // A copy that had it is not the one that asks.
+  const isUnderWay = isOtherEpoch || (hello.mark < row.snapshotN && heardMark < row.snapshotN);
+  if (isRecent && isUnderWay) return 'nothing';
   beginSnapshot(db, branch, hello.line, nowMs);
   return 'snapshot';
 }

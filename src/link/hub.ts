@@ -37,6 +37,7 @@ import {
   leaseNumbers,
   lineOf,
   publishedTo,
+  snapshotAhead,
   takeHello,
 } from './hub-hello.ts';
 import type { HubRows } from './hub-state.ts';
@@ -60,6 +61,8 @@ const PRUNE_EVERY_MS = 3_600_000;
 /** Down for less is not worth a word: a server that restarts is back sooner. */
 export const LINK_PATIENCE_MS = 60_000;
 const IN_FLIGHT = 64;
+/** Of two machines with one key the older one is heard again once the newer one said nothing for so long. */
+const SILENT_MS = 300_000;
 /** With its headers within `max_payload` of the server's configuration. */
 const MESSAGE_BYTES_MAX = 8_000_000;
 /** Branches that a finding names. */
@@ -342,7 +345,8 @@ export class Hub {
     const hello = HELLO.parse(asked);
     if (!hello.isStart) {
       const replaced = this.#replaced(branch, hello.instance);
-      if (replaced !== undefined) return replaced;
+      if (replaced !== undefined && !this.#isSilent(branch)) return replaced;
+      if (replaced !== undefined) this.#misuse.note(branch, 'twice');
     }
     if (mirror.read((db) => isAbsurd(db, branch, hello))) {
       this.#misuse.note(branch, 'numbers');
@@ -362,6 +366,7 @@ export class Hub {
       isLineKnown,
       ...(lease ?? mirror.read((db) => leaseNumbers(db, branch, hello))),
       published: mirror.read((db) => publishedTo(db, branch)),
+      snapshotN: mirror.read((db) => snapshotAhead(db, branch, hello)),
       hasCatalog: stores.read(({ db, lookup }) => lookup.isComplete && hasCatalog(db, branch, hello)),
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
@@ -370,8 +375,9 @@ export class Hub {
   }
 
   async #takeNews(branch: string, hello: Hello): Promise<Lease> {
-    const { mirror, clock, log } = this.#options;
-    const options = { mayCause: this.#gate.mayCause(branch), nowMs: clock.nowMs() };
+    const { mirror, rows, clock, log } = this.#options;
+    const heardMark = rows.branches().find((each) => each.branch === branch)?.report?.mark ?? 0;
+    const options = { mayCause: this.#gate.mayCause(branch), heardMark, nowMs: clock.nowMs() };
     const { lease, caused } = await mirror.write((db) => ({
       lease: leaseNumbers(db, branch, hello),
       caused: takeHello(db, branch, hello, options),
@@ -401,6 +407,13 @@ export class Hub {
     return JSON.stringify(taken);
   }
 
+  /** Whether the machine that is heard has gone, so that the one before it may speak again. */
+  #isSilent(branch: string): boolean {
+    const { rows, clock } = this.#options;
+    const seenAt = rows.branches().find((each) => each.branch === branch)?.seenAt;
+    return seenAt == null || clock.nowMs() - Date.parse(seenAt) >= SILENT_MS;
+  }
+
   #replaced(branch: string, instance: string): string | undefined {
     const heard = this.#heard.get(branch) ?? instance;
     if (heard === instance) return undefined;
@@ -411,6 +424,9 @@ export class Hub {
 function refusal(code: 'expired' | 'replaced' | 'busy' | 'unreadable', message: string): string {
   return JSON.stringify({ refused: { code, message } });
 }
+
+/** A line that is down heals by itself; a branch that is not taken needs a person. */
+const OF_THE_LINK = ['hub.link', 'hub.refused'] as const;
 
 /** How the link fares, told and raised as an alarm once it has been down for longer than a restart takes. */
 export class LinkFreshness {
@@ -426,7 +442,7 @@ export class LinkFreshness {
   ok(): void {
     this.#sinceMs = undefined;
     this.#mirror.freshnessBoard.ok('hub.link');
-    this.#mirror.alarms.lower('hub.link');
+    for (const key of OF_THE_LINK) this.#mirror.alarms.lower(key);
   }
 
   failed(error: unknown): void {
@@ -446,7 +462,11 @@ export function reportLinkDown(
   const { message, hint } = asTillsyncError(error);
   const text = [message, hint].filter(Boolean).join(' ');
   freshnessBoard.report('hub.link', 'failing', text);
-  alarms.raise('hub.link', text);
+  const isRefused = hasCode(error, 'link-refused');
+  for (const key of OF_THE_LINK) {
+    if ((key === 'hub.refused') === isRefused) alarms.raise(key, text);
+    else alarms.lower(key);
+  }
 }
 
 /** Throws `link-refused`, or `link-down` where it is worth another try, when the hub's answer is none. */
@@ -456,6 +476,6 @@ export function refusalOf(code: string, message: string): TillsyncError {
   const hint =
     code === 'replaced'
       ? 'End the tillsync that is too many, then restart the other: {restart}'
-      : 'At the hub, invite the branch again: {tillsync} branch invite NAME';
+      : 'At the hub, invite the branch again: sudo tillsync branch invite NAME';
   return new TillsyncError('link-refused', message, { hint });
 }

@@ -124,6 +124,8 @@ export const HELLO_ANSWER = z.object({
   leasedSeq: number.nullable().default(null),
   /** Up to this number the branch's feed was given to the server. */
   published: number.default(0),
+  /** A snapshot begins with this number, and nothing before it will close a gap; 0: none. */
+  snapshotN: number.default(0),
   /** Whether all that the hub has read of the catalogue, of each branch whole, had come to the branch that asked. */
   hasCatalog: z.boolean().default(false),
   /** How the hub's own orders come in, by its clock. */

@@ -1,7 +1,7 @@
 import type { Clock } from '../core/time.ts';
 
-/** What a branch does when somebody else has its key: tillsync itself does none of it. */
-export type Misuse = 'questions' | 'length' | 'lives' | 'numbers';
+/** What a branch does when another machine has its key: one alone does none of it. */
+export type Misuse = 'questions' | 'length' | 'lives' | 'numbers' | 'twice';
 
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
@@ -11,6 +11,11 @@ const TOLD_FROM: Record<Misuse, { count: number; withinMs: number; says: string 
   questions: { count: 100, withinMs: MINUTE_MS, says: 'asks far more than a branch has reason for' },
   length: { count: 1, withinMs: HOUR_MS, says: 'sends messages that are longer than any of a branch' },
   numbers: { count: 1, withinMs: HOUR_MS, says: 'names numbers that it cannot have given' },
+  twice: {
+    count: 1,
+    withinMs: HOUR_MS,
+    says: 'was two machines with one key, and the one that started last has gone: the other is heard again',
+  },
   lives: {
     count: 3,
     withinMs: HOUR_MS,

@@ -170,7 +170,7 @@ function isUnknownKey(cause: unknown): boolean {
 function unknownKey(branch: string, cause: unknown): TillsyncError {
   return new TillsyncError('link-refused', `The hub does not know the key of branch ${branch}.`, {
     cause,
-    hint: `At the hub, invite the branch again: {tillsync} branch invite ${branch}`,
+    hint: `At the hub, invite the branch again: sudo tillsync branch invite ${branch}`,
   });
 }
 

@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -19,7 +19,9 @@ beforeAll(async () => {
   mirror.freshnessBoard.ok('orders.poll');
   mirror.freshnessBoard.ok('catalog.sweep');
   mirror.alarms.raise('hub.link', 'The link is down.');
-  await mirror.write(() => {});
+  await mirror.write((db) =>
+    db.exec("INSERT INTO stocks (sku, subsidiary_id, qty) VALUES ('1', 'sub-1', 5)"),
+  );
   await mirror.close();
 });
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -68,4 +70,19 @@ test('a branch is not told to hand over tokens', async () => {
   expect(told).toMatchObject({ state: 'none', needsNewTokens: false });
   const checked = await invoke(['config', 'check'], { env });
   expect(checked).toMatchObject({ code: 0, stdout: expect.stringContaining(`Tokens: ${none}`) });
+});
+
+test('stock set --branch takes at a branch the id that its catalogue has for it, as push does', async () => {
+  const set = (branch: string) =>
+    invoke(['stock', 'set', '--external-id', 'A', '--qty', '3', '--branch', branch, '--json'], { env });
+  expect(await set('sub-9')).toMatchObject({ code: 2 });
+  for (const branch of ['B1', 'sub-1']) expect(await set(branch)).toMatchObject({ code: 0 });
+});
+
+test('init asks at a branch for nothing of the platform', async () => {
+  const group = String(process.getgid?.());
+  const told = await invoke(['init', '--yes', '--group', group, '--no-start', '--json'], { env });
+  expect(told).toMatchObject({ code: 0, stderr: '' });
+  expect(readFileSync(env.TILLSYNC_CONFIG, 'utf8')).toContain(`group = "${group}"`);
+  expect(readFileSync(env.TILLSYNC_CONFIG, 'utf8')).toContain('branch = "B1"');
 });

@@ -4,7 +4,7 @@ import { silentLog } from '../../src/core/log.ts';
 import { assignOrder } from '../../src/link/assign.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
-import { FEED_KEPT_MS } from '../../src/link/hub-feed.ts';
+import { FEED_KEPT_MS, pruneFeed } from '../../src/link/hub-feed.ts';
 import { addToFeed } from '../../src/orders/branch-feed.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { prepareRestoredMirror } from '../../src/support/restored-mirror.ts';
@@ -131,6 +131,25 @@ describe('what happens when', () => {
     expect(branch.orders()).toHaveLength(3);
   });
 
+  it('a branch is away for longer than the hub keeps the feed: the snapshot begins with the first hello', async () => {
+    const { hub, branch, clock, server, settle } = await running();
+    await branch.stop();
+    for (const number of [1, 2]) await hub.order(number, 'B1');
+    await hub.publish();
+    await clock.advance(FEED_KEPT_MS + 1_000);
+    server.expire('B1', server.pending('B1'));
+    await hub.parts.mirror.write((db) => pruneFeed(db, clock.nowMs()));
+    await hub.order(3, 'B1');
+    const beganMs = clock.monotonicMs();
+    await branch.start();
+    await branch.follower.hello();
+    await hub.publish();
+    await branch.follow();
+    expect(ids(branch)).toEqual([1, 2, 3].map(idOf));
+    expect(clock.monotonicMs()).toBe(beganMs);
+    await settle();
+  });
+
   it("a branch's mirror is lost", async () => {
     const { hub, branch, settle } = await running();
     for (const number of [1, 2]) await hub.order(number, 'B1');
@@ -190,6 +209,13 @@ describe('what happens when', () => {
     renameSync(copy, branch.directory);
     await branch.start();
     await hub.order(5, 'B1');
+    // It waits for nothing that another copy took.
+    const beganMs = branch.clock.monotonicMs();
+    await branch.follower.hello();
+    await hub.publish();
+    await branch.follow();
+    expect(branch.clock.monotonicMs()).toBe(beganMs);
+    expect(ids(branch)).toEqual([1, 2, 3, 4, 5].map(idOf));
     await settle();
     expect(branch.orders()).toEqual(hub.orders('B1'));
     // All that the copy lacks comes behind what the POS has read.
@@ -326,6 +352,15 @@ describe('what happens when', () => {
     await hub.start();
     await expect(branch.follower.hello()).rejects.toMatchObject(refused);
     await twin.hello();
+    await clock.advance(299_000);
+    await expect(branch.follower.hello()).rejects.toMatchObject(refused);
+    // The newer one has gone.
+    await clock.advance(1_000);
+    await branch.follower.hello();
+    await hub.hub.check();
+    const alarm = hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.misuse');
+    expect(alarm?.message).toContain('Branch B1 was two machines with one key');
+    await expect(twin.hello()).rejects.toMatchObject(refused);
   });
 
   it('an order names no known branch', async () => {

@@ -4,6 +4,7 @@ import { asRoot } from '../../app/installation.ts';
 import { checkGroup } from '../../app/storage.ts';
 import type { BranchConfig, Config } from '../../config/config-type.ts';
 import { ASKED_KEYS, type AskedKey, ConfigDraft } from '../../config/edit.ts';
+import { isBranch } from '../../config/roles.ts';
 import { loadSecrets, type Secrets } from '../../config/secrets.ts';
 import { DEFAULT_CONFIG_FILE, envName, SAMPLE_BASE_URL } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
@@ -12,7 +13,7 @@ import { readTokenInput } from '../auth.ts';
 import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
 import { fields } from '../table.ts';
-import { Interview, setCallback } from './interview.ts';
+import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
 import { freePortsBeside, machineTimeZone, refuseUnwritable, setTimeZone, unitsOf } from './machine.ts';
 import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
@@ -90,8 +91,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const setUp = new SetUp({ cli, draft, secrets, groupBefore, signal, offline: options.offline === true });
   let isWritten = false;
   try {
-    if (terminal) await new Interview(terminal, setUp, secrets).all();
-    else await tryAnswers(cli, options, secrets, setUp);
+    await answer({ cli, options, secrets, setUp, terminal });
     const config = draft.config();
     const webhookSecret = config.webhook.enabled ? await setUp.prepareSecret() : null;
     for (const warning of warningsOf(config)) cli.stderr.write(`${warning}\n`);
@@ -174,8 +174,27 @@ function callbacksAt(draft: ConfigDraft): unknown {
   return draft.value('webhook.enabled') === false ? 'nowhere' : draft.value('webhook.listen');
 }
 
+interface Answering {
+  cli: Cli;
+  options: InitOptions;
+  secrets: Secrets;
+  setUp: SetUp;
+  terminal: Terminal | undefined;
+}
+
+/** Asks for what a machine of its role has, or tries what was given. */
+async function answer({ cli, options, secrets, setUp, terminal }: Answering): Promise<void> {
+  const steps = stepsOf(setUp.draft);
+  if (terminal) await new Interview(terminal, setUp, secrets).all(steps);
+  else await tryAnswers(steps, { cli, options, secrets, setUp });
+}
+
 /** Tries all that a script has answered, in the order in which one rests on the other. Throws at the first fault. */
-async function tryAnswers(cli: Cli, options: InitOptions, secrets: Secrets, setUp: SetUp): Promise<void> {
+async function tryAnswers(
+  steps: readonly Step[],
+  { cli, options, secrets, setUp }: Omit<Answering, 'terminal'>,
+): Promise<void> {
+  if (!steps.includes('platform')) return setUp.tryListener('local.listen');
   if (setUp.draft.value('platform.base_url') === SAMPLE_BASE_URL) {
     throw new TillsyncError('usage', "The address of the platform's API is not set.", {
       hint: 'Give it with --base-url.',
@@ -229,9 +248,13 @@ function summaryText(config: Config, branches: Config['branches']): string {
     ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
     : 'none; orders come by polling';
   const table = fields({
-    '  platform': platform.baseUrl,
-    '  branches': branches.map(branchName).join(', ') || 'none',
-    '  callbacks': callbacks,
+    ...(isBranch(config)
+      ? { '  branch': `${config.link.branch} of the hub at ${config.link.hub}` }
+      : {
+          '  platform': platform.baseUrl,
+          '  branches': branches.map(branchName).join(', ') || 'none',
+          '  callbacks': callbacks,
+        }),
     '  time zone': orders.timezone,
     '  group of the POS': storage.group || 'as it is',
     '  status page': statusPageOf(config) ?? 'at a port that is chosen at each start',

@@ -1,6 +1,7 @@
 import { checkGroup } from '../../app/storage.ts';
 import type { BranchConfig } from '../../config/config-type.ts';
 import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
+import type { ROLES } from '../../config/roles.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { SAMPLE_BASE_URL } from '../../config/source.ts';
 import { asTyped, hasCode, type TillsyncError } from '../../core/errors.ts';
@@ -22,6 +23,21 @@ const NO_ANSWER = [
 ] as const;
 /** What something else than the platform answers. */
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
+
+const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'group'] as const;
+export type Step = (typeof ALL)[number];
+
+/** What a machine of each role is asked, in this order: a branch has no platform. */
+const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
+  store: ALL,
+  hub: ALL,
+  branch: ['local', 'timezone', 'group'],
+};
+
+/** Those of the machine that a draft is of. */
+export function stepsOf(draft: ConfigDraft): readonly Step[] {
+  return STEPS[draft.role()];
+}
 
 /** An address switches the webhook on; taking it away, or never having one, leaves polling alone. */
 export function setCallback(draft: ConfigDraft, callbackUrl: string): void {
@@ -46,26 +62,42 @@ export class Interview {
     this.#handedIn = refreshToken;
   }
 
-  async all(): Promise<void> {
+  async all(steps: readonly Step[]): Promise<void> {
     this.#terminal.say(
       `This sets tillsync up in ${this.#draft.file}. Enter takes what stands in [brackets]; each answer is tried
 at once; nothing is written before the end, and Ctrl-C leaves the file as it is.`,
     );
-    do await this.#askBaseUrl();
-    while (!(await this.#hasTokens()));
-    await this.#askBranches();
-    await this.#askCallback();
-    // Only where another program is in the way.
-    if (!(await this.#holds(() => this.#setUp.tryListener('local.listen')))) {
-      const label = 'Where the status page and the API for the POS are';
-      await this.#askListen('local.listen', label, 'host:port, such as 127.0.0.1:8790.');
-    }
+    const ask: Record<Step, () => Promise<void>> = {
+      platform: async () => {
+        do await this.#askBaseUrl();
+        while (!(await this.#hasTokens()));
+      },
+      branches: () => this.#askBranches(),
+      callbacks: () => this.#askCallback(),
+      local: () => this.#askLocal(),
+      timezone: () => this.#askTimeZone(),
+      group: () => this.#askGroup(),
+    };
+    for (const step of steps) await ask[step]();
+  }
+
+  /** Only where another program is in the way. */
+  async #askLocal(): Promise<void> {
+    if (await this.#holds(() => this.#setUp.tryListener('local.listen'))) return;
+    const label = 'Where the status page and the API for the POS are';
+    await this.#askListen('local.listen', label, 'host:port, such as 127.0.0.1:8790.');
+  }
+
+  async #askTimeZone(): Promise<void> {
     await this.#ask(
       'orders.timezone',
       'Time zone of the shop',
       'Used for order dates. Shops in Chile: America/Santiago, or America/Punta_Arenas in Magallanes.',
       (zone) => setTimeZone(this.#draft, zone),
     );
+  }
+
+  async #askGroup(): Promise<void> {
     await this.#ask(
       'storage.group',
       'Unix group of the point of sale (optional)',

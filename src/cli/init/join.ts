@@ -222,6 +222,6 @@ function worthNothing(branch: string, cause: unknown): TillsyncError {
   const message = `The hub does not take this invitation of branch ${branch}: it was used, it has expired, or a newer one was made. Nothing was changed.`;
   return new TillsyncError('link-refused', message, {
     cause,
-    hint: `At the hub, make another: {tillsync} branch invite ${branch}`,
+    hint: `At the hub, make another: sudo tillsync branch invite ${branch}`,
   });
 }

@@ -153,7 +153,7 @@ const FINDINGS_OF = {
   'stock.differs': ['stock.differs'],
   hooks: ['hooks.lagging'],
   quarantine: ['quarantine'],
-  hub: ['hub.link', 'hub.server', 'hub.misuse', 'hub.unassigned', 'hub.unapplied'],
+  hub: ['hub.link', 'hub.refused', 'hub.server', 'hub.misuse', 'hub.unassigned', 'hub.unapplied'],
   'hub.branches': ['hub.branches'],
   'hub.certificate': ['hub.certificate'],
   'platform.limits': ['platform.blocked', 'platform.forbidden'],

@@ -147,7 +147,7 @@ export function wayOutcome(config: Pick<Config, 'hub' | 'link'>, seen: Seen): Ou
   const { version, certificate } = seen;
   if (certificate === null && /^tls:/i.test(url)) {
     const remedy = isBranch(config)
-      ? 'At the hub, see what is wrong with the certificate: {tillsync} doctor --only hub'
+      ? 'At the hub, see what is wrong with the certificate: sudo tillsync doctor --only hub'
       : 'See what is wrong with the certificate.';
     return failed(`The server at ${url} shows no certificate: it speaks without TLS.`, remedy, { url });
   }
