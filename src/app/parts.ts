@@ -153,15 +153,7 @@ async function build(options: PartsOptions, releasers: Releasers) {
     }
   }
 
-  const stores = new MirrorStores({
-    ...{ mirror, clock, areApart: isHub(config), branches: configuredBranches(config) },
-    own: ownBranch(config),
-    skewMs: () => platform.clock.skewMs(),
-    ownName: isBranch(config) ? config.link.branch : undefined,
-    safety: configuredSafety(config),
-    editHoldMs: config.stock.editHoldMs,
-    guards: config.guard,
-  });
+  const stores = storesOf(options, mirror, () => platform.clock.skewMs());
   const webhookSecrets = new WebhookSecrets({
     handedIn: secrets.webhookSecrets,
     store: state.webhook,
@@ -206,6 +198,21 @@ async function build(options: PartsOptions, releasers: Releasers) {
     /** Waits for a token refresh under way, writes what is pending, closes. */
     close: () => releasers.release(),
   };
+}
+
+function storesOf(
+  { config, clock }: PartsOptions,
+  mirror: Mirror,
+  skewMs: () => number | undefined,
+): MirrorStores {
+  return new MirrorStores({
+    ...{ mirror, clock, areApart: isHub(config), branches: configuredBranches(config), skewMs },
+    own: ownBranch(config),
+    ownName: isBranch(config) ? config.link.branch : undefined,
+    safety: configuredSafety(config),
+    editHoldMs: config.stock.editHoldMs,
+    guards: config.guard,
+  });
 }
 
 function pollOf(
