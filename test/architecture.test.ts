@@ -59,7 +59,7 @@ const RULES = [
   'health/verdict.ts',
 ];
 const LINES_MAX = 600;
-const FILES_MAX = 260;
+const FILES_MAX = 263;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
