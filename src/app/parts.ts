@@ -127,15 +127,9 @@ async function build(options: PartsOptions, releasers: Releasers) {
     openState({ path: paths.state, clock, onSecret: options.onSecret, ...(holders && { holders }) }),
   );
   releasers.push('state.db', () => state.close());
+  const { fields: spellings, timezone, listPath } = config.orders;
   const mirror = await openWhenFree(clock, () =>
-    openMirror({
-      path: paths.mirror,
-      clock,
-      group,
-      feed: state.feed,
-      spellings: config.orders.fields,
-      listPath: config.orders.listPath,
-    }),
+    openMirror({ path: paths.mirror, clock, group, feed: state.feed, spellings, timezone, listPath }),
   );
   releasers.push('mirror.db', () => mirror.close());
 

@@ -140,7 +140,7 @@ const replay = command({
       const report = await replayEvents({
         mirror: parts.mirror,
         clock: cli.clock,
-        spellings: compileSpellings(fields),
+        spellings: compileSpellings(fields, timezone),
         listPath,
         filter: filterOf(options, timezone),
         quarantinedOnly: quarantined,

@@ -81,8 +81,8 @@ const retry = command({
       throw new TillsyncError('usage', 'Name one entry by its id, or take every one with --all.');
     }
     return withParts(call, async ({ parts: { mirror, stores }, config, progress }) => {
-      const { fields, listPath } = config.orders;
-      const rules = { spellings: compileSpellings(fields), listPath };
+      const { fields, timezone, listPath } = config.orders;
+      const rules = { spellings: compileSpellings(fields, timezone), listPath };
       // The oldest first, as they came in.
       const all = () => mirror.quarantineList(ALL_MAX).map((entry) => entry.quarantineId);
       const ids = id === undefined ? all().reverse() : [id];

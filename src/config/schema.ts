@@ -123,7 +123,7 @@ export const FILE = z.object({
       value.timeZone,
       // Looked up only when it is needed, for it costs more than all other keys together.
       () => Intl.DateTimeFormat().resolvedOptions().timeZone,
-      "Whose calendar the platform's order dates are in.",
+      "Whose calendar the platform's order dates are in, and whose clock its times without a zone.",
       { example: 'America/Santiago', isAsked: true, default: 'that of the machine' },
     ),
     lookbackDays: key(

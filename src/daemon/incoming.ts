@@ -174,7 +174,7 @@ export function incomingOrders(
   const refused = new RefusedCallbacks({ alarms, bodyLimitBytes, clock });
   const changes = new ChangeSignal();
   const gaps = new GapWatch({ codesBetween: (min, max) => mirror.codesBetween(min, max) });
-  const spellings = compileSpellings(config.orders.fields);
+  const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
   let loop: OrderLoop | undefined;
   return {
     standing,

@@ -166,7 +166,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
       link.answer(supportAnswers({ config, configFile: options.configFile, signal: asked.signal }));
     }
     const outboxKeptMs = config.retention.outboxMs;
-    const spellings = compileSpellings(config.orders.fields);
+    const spellings = compileSpellings(config.orders.fields, config.orders.timezone);
     return {
       link,
       follower: new BranchFollower({

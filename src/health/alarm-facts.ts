@@ -163,7 +163,16 @@ function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void 
   const named = orders.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
   if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
   if (orders.length === 0) alarms.lower('orders.incomplete');
-  else alarms.raise('orders.incomplete', `Look at order ${named.join(', ')}: {tillsync} order show NUMBER`);
+  else {
+    const lacksTime = orders.some((order) => order.lacksTime === 1);
+    const key = lacksTime
+      ? ' Where the date of a scheduled order is not found: scheduled_for in [orders.fields].'
+      : '';
+    alarms.raise(
+      'orders.incomplete',
+      `Look at order ${named.join(', ')}: {tillsync} order show NUMBER${key}`,
+    );
+  }
 }
 
 function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {

@@ -119,8 +119,9 @@ const FORGET = z.object({ orderId: z.string().min(1) });
 
 /** As the hub's own reader made it. */
 function isReading(value: unknown): boolean {
-  const { orderId, fields, items = [] } = Object(value) as Partial<OrderReading>;
-  return typeof orderId === 'string' && orderId !== '' && typeof fields === 'object' && Array.isArray(items);
+  const { orderId, fields, items = [], incomplete = [] } = Object(value) as Partial<OrderReading>;
+  const hasLists = Array.isArray(items) && Array.isArray(incomplete);
+  return typeof orderId === 'string' && orderId !== '' && typeof fields === 'object' && hasLists;
 }
 
 /**

@@ -51,14 +51,14 @@ class IdGuess {
 }
 
 /** Raised when records are read differently than before, so that they are all read again. */
-const READER_VERSION = 1;
+const READER_VERSION = 2;
 
 /**
  * Names a poll's record: SHA-256 of its bytes, behind a mark of the rules by which it was read. Equal names mean
  * that reading it again would bring nothing new.
  */
-export function pollDigests(extra: ExtraSpellings): (record: Uint8Array) => string {
-  const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra]);
+export function pollDigests(extra: ExtraSpellings, timezone?: string): (record: Uint8Array) => string {
+  const tables = JSON.stringify([READER_VERSION, SPELLING_TABLES, extra, timezone]);
   const rules = hash('sha256', tables, 'hex').slice(0, 8);
   return (record) => `${rules}:${hash('sha256', record, 'hex')}`;
 }
@@ -153,7 +153,7 @@ export class AnswerImport {
     if (guess !== undefined && known?.pollDigest === digest) return this.#unchanged(guess, known.code);
     if (!isUtf8(bytes)) return this.#unreadable(db, Buffer.from(bytes), 'The record is not UTF-8 text.');
     const raw = bytes.toString('utf8');
-    const reading = readOrderText(raw, spellings);
+    const reading = readOrderText(raw, spellings, 'poll');
     if ('unreadable' in reading) return this.#unreadable(db, raw, reading.unreadable);
     const { orderId, fields } = reading;
     if (orderId !== guess) {

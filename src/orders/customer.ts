@@ -6,6 +6,7 @@ import {
   ORDER_SPELLINGS,
   type OrderSpellings,
   type SpellingNode,
+  type SpellingTrees,
 } from './spellings.ts';
 
 /*
@@ -20,14 +21,14 @@ export const PERSONAL_FIELDS = Object.keys(ORDER_SPELLINGS).filter(
 /** Of an item; customers write what they like there. */
 export const PERSONAL_ITEM_FIELDS = ['comment'] as const satisfies (keyof typeof ITEM_SPELLINGS)[];
 
-const PERSONAL: Readonly<Record<keyof OrderSpellings, ReadonlySet<string>>> = {
+const PERSONAL: Readonly<Record<keyof SpellingTrees, ReadonlySet<string>>> = {
   order: new Set(PERSONAL_FIELDS),
   item: new Set(PERSONAL_ITEM_FIELDS),
   modifier: new Set(),
   option: new Set(),
 };
 /** Lists whose entries have fields of their own. */
-const ENTRIES: Readonly<Record<string, keyof OrderSpellings>> = {
+const ENTRIES: Readonly<Record<string, keyof SpellingTrees>> = {
   items: 'item',
   modifiers: 'modifier',
   options: 'option',
@@ -78,7 +79,7 @@ export function readingWithoutCustomer(reading: OrderReading): OrderReading {
 
 type Sent = Record<string, unknown>;
 
-function knownOf(sent: Sent, table: keyof OrderSpellings, spellings: OrderSpellings): Sent {
+function knownOf(sent: Sent, table: keyof SpellingTrees, spellings: OrderSpellings): Sent {
   const { fields, names } = spellings[table];
   const isKept = (node: SpellingNode, value: unknown) =>
     node.hits.some(({ slot, read }) => !PERSONAL[table].has(fields[slot] ?? '') && read(value) !== undefined);

@@ -13,6 +13,7 @@ export interface ImportTask {
   path: string;
   body: Uint8Array<ArrayBuffer>;
   spellings: ExtraSpellings;
+  timezone: string | undefined;
   listPath: string;
   observedAtMs: number;
   asOfSeq: number;
@@ -67,8 +68,8 @@ function importAnswer(task: ImportTask, db: Database.Database): ImportReport {
   const gate = new WriteGate(task.gate);
   const answer = new AnswerImport({
     ...task,
-    digestOf: pollDigests(task.spellings),
-    spellings: compileSpellings(task.spellings),
+    digestOf: pollDigests(task.spellings, task.timezone),
+    spellings: compileSpellings(task.spellings, task.timezone),
   });
   const { report } = answer;
 

@@ -14,30 +14,45 @@ export interface IncompleteOrder {
   code: number | null;
   /** ISO 8601 UTC. */
   since: string;
+  /** 1: it is scheduled, and no field was found that says for when. */
+  lacksTime: number;
 }
 
-/** A record of a poll may have a number of items where a notification lists them. */
-const ITEMS_UNREAD = 'items cannot be read';
 /** So many of its parts are named. */
 const PARTS_MAX = 5;
 /** Nobody prepares an order of a week ago any more. */
 const TOLD_FOR = '-7 days';
 
-/** Within the caller's transaction, for a snapshot that was merged. `isNew`: nothing was known of the order. */
+/** A poll may find orders of long ago, which nobody prepares any more. */
+const POLLED_WITHIN_MS = 24 * 3_600_000;
+
+/** What the mirror has of an order once a snapshot of it was merged. */
+export interface MergedOrder {
+  /** Nothing was known of it before. */
+  isNew: boolean;
+  status: string | null;
+  createdAt: string | null;
+  isScheduled: boolean;
+  scheduledFor: string | null;
+}
+
+/** Within the caller's transaction, for a snapshot that was merged. */
 export function noteIncomplete(
   db: Database.Database,
-  { reading, source, observedAtMs }: OrderObservation,
-  { isNew, status }: { isNew: boolean; status: string | null },
+  observation: OrderObservation,
+  merged: MergedOrder,
 ): void {
+  const { reading, source, observedAtMs } = observation;
   const { orderId, items } = reading;
-  // What a poll's record has in it is not shown in the document; a notification has items.
-  const parts = (reading.incomplete ?? []).filter((part) => source === 'webhook' || part !== ITEMS_UNREAD);
-  if (items === undefined && isNew && source === 'webhook') parts.push('it has no list of items');
-  if (parts.length === 0 || isEnded(status)) {
+  const { isNew, status } = merged;
+  const parts = isEnded(status) ? [] : partsOf(observation, merged);
+  if (parts.length === 0) {
     // Without items it says nothing of a line that could not be read before.
     if (!isNew && (items !== undefined || isEnded(status))) endIncomplete(db, orderId);
     return;
   }
+  // It says less than what was noted of the whole order.
+  if (!isNew && items === undefined && reasonOf(db, orderId) !== undefined) return;
   const named = parts.slice(0, PARTS_MAX).join(', ') + (parts.length > PARTS_MAX ? ', …' : '');
   const reason = `Order ${orderId} is incomplete: ${named}. What came is its payload.`;
   if (reasonOf(db, orderId) === reason) return;
@@ -54,6 +69,24 @@ export function noteIncomplete(
   );
 }
 
+function partsOf({ reading, source, observedAtMs }: OrderObservation, merged: MergedOrder): string[] {
+  const { items, incomplete = [] } = reading;
+  const { isNew, status, createdAt, isScheduled, scheduledFor } = merged;
+  const isOld =
+    source === 'poll' && !(createdAt !== null && observedAtMs - Date.parse(createdAt) < POLLED_WITHIN_MS);
+  if (isOld) return [];
+  const parts = [...incomplete];
+  if (items === undefined ? isNew : items.length === 0) parts.push('it has no items');
+  if (isNew && status === null) parts.push('it has no status');
+  if (isNew && createdAt === null) parts.push('it has no time of creation');
+  if (isScheduled && scheduledFor === null) {
+    parts.push(
+      'it is scheduled and says for when in no field that is known, scheduled_for in [orders.fields] names it',
+    );
+  }
+  return parts;
+}
+
 function reasonOf(db: Database.Database, orderId: string): string | undefined {
   return sqlOf(db).value<string>('SELECT reason FROM incomplete_orders WHERE order_id = ?', orderId);
 }
@@ -68,7 +101,8 @@ function endIncomplete(db: Database.Database, orderId: string): void {
 
 /** Those that are still to be prepared, the oldest first. */
 export function incompleteOrders(db: Database.Database, nowMs: number): IncompleteOrder[] {
-  const sql = `SELECT order_id AS orderId, code, since FROM incomplete_orders JOIN orders USING (order_id)
+  const sql = `SELECT order_id AS orderId, code, since,
+    is_scheduled IS 1 AND scheduled_for IS NULL AS lacksTime FROM incomplete_orders JOIN orders USING (order_id)
     WHERE ${IS_OPEN} AND since > strftime('%Y-%m-%dT%H:%M:%fZ', ?, ?) ORDER BY since`;
   return sqlOf(db).rows<IncompleteOrder>(sql, isoUtc(nowMs), TOLD_FOR);
 }

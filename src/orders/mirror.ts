@@ -268,6 +268,8 @@ export interface MirrorOptions {
   readonly?: boolean;
   /** Further names of fields, from the config. */
   spellings?: ExtraSpellings;
+  /** Of times that are sent without one; left out: such a time cannot be read. */
+  timezone?: string | undefined;
   /** Where the list of orders is in an answer; empty: it is looked for. */
   listPath?: string;
 }
@@ -289,7 +291,7 @@ export class Mirror implements OrderKeeper {
   #webhookFreshMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: MirrorOptions) {
-    const { path, clock, group, readonly = false, spellings = {}, listPath = '', feed } = options;
+    const { path, clock, group, readonly = false, spellings = {}, timezone, listPath = '', feed } = options;
     this.#file = new MirrorFile({
       ...{ path, clock, readonly, group, feed },
       onWritten: (db) => {
@@ -305,8 +307,8 @@ export class Mirror implements OrderKeeper {
     const alarms = this.#boards;
     const walCare = new WalCare({ path, clock, alarms });
     this.#lockWatch = new LockWatch({ path, clock, alarms, tryAgain: () => alarms.flush() });
-    this.#spellings = compileSpellings(spellings);
-    this.#import = new OrderImport({ file: this.#file, spellings, listPath });
+    this.#spellings = compileSpellings(spellings, timezone);
+    this.#import = new OrderImport({ file: this.#file, spellings, timezone, listPath });
     this.freshnessBoard = alarms;
     this.alarms = alarms;
   }

@@ -16,6 +16,7 @@ const modifier = z.object({
   optionName: text,
   optionPrice: amount,
   quantity: z.number().nullable(),
+  modifierExternalId: text.describe('Of the modifier itself; the platform sends null today'),
 });
 
 const item = z.object({

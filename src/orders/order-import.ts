@@ -19,6 +19,7 @@ const CHECKPOINT_PAGES_IMPORT = 16_000;
 export interface OrderImportOptions {
   file: MirrorFile;
   spellings: ExtraSpellings;
+  timezone?: string | undefined;
   listPath: string;
 }
 
@@ -31,7 +32,7 @@ export class OrderImport {
 
   constructor(options: OrderImportOptions) {
     this.#options = options;
-    this.#digestOf = pollDigests(options.spellings);
+    this.#digestOf = pollDigests(options.spellings, options.timezone);
   }
 
   /** See `Mirror.importAnswer`. */
@@ -73,12 +74,12 @@ export class OrderImport {
   }
 
   async #inline(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings } = this.#options;
+    const { file, listPath, spellings, timezone } = this.#options;
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const answer = new AnswerImport({
       ...{ body, listPath, observedAtMs, asOfSeq },
       digestOf: this.#digestOf,
-      spellings: compileSpellings(spellings),
+      spellings: compileSpellings(spellings, timezone),
     });
     const { report } = answer;
     if (!report.listFound) await file.write((db) => quarantine(db, answer.wholeAnswer));
@@ -95,11 +96,11 @@ export class OrderImport {
   }
 
   async #inWorker(body: Uint8Array, options: ImportOptions): Promise<ImportReport> {
-    const { file, listPath, spellings } = this.#options;
+    const { file, listPath, spellings, timezone } = this.#options;
     const { observedAtMs, asOfSeq, signal, onProgress } = options;
     const { path, gate } = file;
     const task: ImportTask = {
-      ...{ path, spellings, listPath, observedAtMs, asOfSeq },
+      ...{ path, spellings, timezone, listPath, observedAtMs, asOfSeq },
       body: ownedBytes(body),
       gate: gate.memory,
     };

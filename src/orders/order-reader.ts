@@ -1,12 +1,13 @@
 import { type RecordList, recordText, type ScannedAnswer } from '../core/json-records.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
-import type { OrderFields, OrderReading } from './order.ts';
+import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 import {
   BROKEN_ID,
   INEXACT_ID,
   isRecord,
   ORDER_SPELLINGS,
   type OrderSpellings,
+  readNumber,
   type SpellingNode,
   type SpellingTree,
   WRAPPER_NAMES,
@@ -45,7 +46,7 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
       if (before !== undefined && rank >= (found.ranks?.[slot] ?? 0)) continue;
       const now = read(sent);
       if (now === undefined) {
-        if (!isTold || isBlank(sent) || (node.inside !== undefined && isRecord(sent))) continue;
+        if (!isTold || isBlank(sent)) continue;
         found.unread ??= [];
         found.unread.push(slot);
         continue;
@@ -112,21 +113,31 @@ const UNREAD_ITEM: OrderItem = {
 };
 
 /** Every entry keeps its place; one that is no object is an item of which nothing is known. */
-function readItems(sent: readonly unknown[], spellings: OrderSpellings, notes: string[]): OrderItem[] {
-  return sent.map((each, index) => {
+function readItems(
+  sent: readonly unknown[],
+  spellings: OrderSpellings,
+  notes: string[],
+): { items: OrderItem[]; isBrief: boolean } {
+  let isBrief = true;
+  const items = sent.map((each, index) => {
     const at = `item ${index + 1}`;
     if (!isRecord(each)) {
       notes.push(`${at} is ${kindOf(each)}`);
       return UNREAD_ITEM;
     }
     const item = readRecord<SentItem>(each, spellings.item, `${at}: `, notes);
-    if (item.productName === null && item.productExternalId === null) notes.push(`${at} names no product`);
+    if (isBlank(item.productName ?? '') && item.productExternalId === null)
+      notes.push(`${at} names no product`);
+    if (item.quantity === null) notes.push(`${at} has no quantity`);
+    else if (Number(item.quantity) < 0) notes.push(`${at} has a quantity below 0`);
+    if (item.modifiers !== null) isBrief = false;
     const modifiers = readEntries(item.modifiers, `${at}: a modifier`, notes);
     return {
       ...item,
       modifiers: modifiers.flatMap((modifier) => readModifier(modifier, spellings, `${at}: `, notes)),
     };
   });
+  return { items, isBrief };
 }
 
 /** The objects of a list; that others are in it is noted. */
@@ -144,75 +155,109 @@ function readModifier(
   notes: string[],
 ): OrderModifier[] {
   const modifier = readRecord<SentModifier>(sent, spellings.modifier, `${at}modifier `, notes);
-  const { name, shortName, description, externalId, price, countById, countByExternalId } = modifier;
-  const options = readEntries(modifier.options, `${at}an option`, notes);
-  const isOnly = options.length === 1;
-  if (options.length === 0) {
-    const none = { name, shortName, description, optionName: null, optionPrice: price };
-    const ids = Object.keys(countById ?? {});
-    const externalIds = Object.keys(countByExternalId ?? {});
-    if (Math.max(ids.length, externalIds.length) <= 1) {
-      const quantity = onlyCount(modifier) ?? modifier.quantity;
-      const optionExternalId = externalId ?? externalIds[0] ?? null;
-      return [{ ...none, optionId: ids[0] ?? null, optionExternalId, quantity }];
-    }
-    // Which id is which external id nobody says, so of two maps the one with the POS's own ids counts.
-    return externalIds.length > 0
-      ? externalIds.map((key) => ({
-          ...none,
-          optionId: null,
-          optionExternalId: key,
-          quantity: countOf(countByExternalId, key),
-        }))
-      : ids.map((key) => ({
-          ...none,
-          optionId: key,
-          optionExternalId: externalId,
-          quantity: countOf(countById, key),
-        }));
-  }
-  return options.map((each) => {
+  const counts: ModifierCounts = {
+    byId: readCounts(modifier.countById, at, notes),
+    byExternalId: readCounts(modifier.countByExternalId, at, notes),
+  };
+  const entries = readEntries(modifier.options, `${at}an option`, notes);
+  const options = entries.map((each) => {
     const option = readRecord<SentOption>(each, spellings.option, `${at}option `, notes);
-    return {
-      ...{ name, shortName, description },
-      optionId: option.optionId,
-      optionExternalId: option.externalId ?? (isOnly ? externalId : null),
-      optionName: option.name,
-      optionPrice: option.price,
-      quantity:
-        countOf(countById, option.optionId) ??
-        countOf(countByExternalId, option.externalId) ??
-        option.quantity ??
-        (isOnly ? onlyCount(modifier) : null),
-    };
+    if ((option.name ?? option.optionId ?? option.externalId) === null)
+      notes.push(`${at}an option names nothing`);
+    return optionRow(modifier, option, counts, entries.length === 1);
   });
+  return [...options, ...countRows(modifier, options, counts)];
 }
 
-function countOf(counts: Counts, key: string | null): number | null {
-  return counts && key !== null && Object.hasOwn(counts, key) ? toCount(counts[key]) : null;
+interface ModifierCounts {
+  byId: ReadonlyMap<string, number | null>;
+  byExternalId: ReadonlyMap<string, number | null>;
 }
+
+function optionRow(
+  { name, shortName, description, externalId, quantity }: SentModifier,
+  option: SentOption,
+  { byId, byExternalId }: ModifierCounts,
+  isOnly: boolean,
+): OrderModifier {
+  const only = isOnly ? (onlyOf(byId) ?? onlyOf(byExternalId) ?? quantity) : null;
+  return {
+    name,
+    shortName,
+    description,
+    optionId: option.optionId,
+    optionExternalId: option.externalId ?? (isOnly ? externalId : null),
+    optionName: option.name,
+    optionPrice: option.price,
+    quantity:
+      byId.get(option.optionId ?? '') ?? byExternalId.get(option.externalId ?? '') ?? option.quantity ?? only,
+    modifierExternalId: externalId,
+  };
+}
+
+/** Rows for the counts of which no option is: the pieces are in these alone. */
+function countRows(
+  { name, shortName, description, externalId, price, quantity }: SentModifier,
+  options: readonly OrderModifier[],
+  { byId, byExternalId }: ModifierCounts,
+): OrderModifier[] {
+  const shared = { name, shortName, description, optionName: null, optionPrice: price };
+  const row = (optionId: string | null, optionExternalId: string | null, pieces: number | null) => {
+    return { ...shared, optionId, optionExternalId, quantity: pieces, modifierExternalId: externalId };
+  };
+  const ids = [...byId].filter(([id]) => options.every(({ optionId }) => optionId !== id));
+  const externalIds = [...byExternalId].filter(([id]) =>
+    options.every(({ optionExternalId }) => optionExternalId !== id),
+  );
+  const withIds = () => ids.map(([id, pieces]) => row(id, externalId, pieces));
+  const withExternalIds = () => externalIds.map(([id, pieces]) => row(null, id, pieces));
+  if (options.some((option) => option.quantity !== null)) {
+    // Of two maps the one that counts an option counts the rest of them too.
+    if (ids.length < byId.size) return withIds();
+    return externalIds.length < byExternalId.size ? withExternalIds() : [];
+  }
+  // Which id is which external id nobody says, so of two maps the one with the POS's own ids counts.
+  if (byId.size > 1 || byExternalId.size > 1) return externalIds.length > 0 ? withExternalIds() : withIds();
+  const [[id, pieces = null] = []] = ids;
+  const [[ownId, ownPieces = null] = []] = externalIds;
+  const only = pieces ?? ownPieces;
+  if (options.length > 0 && (options.length === 1 || only === null)) return [];
+  return [row(id ?? null, externalId ?? ownId ?? null, only ?? (options.length === 0 ? quantity : null))];
+}
+
+/** Of each id its pieces. */
+function readCounts(sent: Counts, at: string, notes: string[]): ReadonlyMap<string, number | null> {
+  if (sent === null) return NO_COUNTS;
+  const counts = new Map<string, number | null>();
+  for (const [id, value] of Object.entries(sent)) {
+    const count = readNumber(typeof value === 'string' ? value.trim() : value) ?? null;
+    if (count === null) notes.push(`${at}a count of a modifier cannot be read`);
+    counts.set(id, count);
+  }
+  return counts;
+}
+
+const NO_COUNTS: ReadonlyMap<string, number | null> = new Map();
 
 /** The document keys `countById` by the modifier, so a single count belongs to a single option. */
-function onlyCount({ countById, countByExternalId }: SentModifier): number | null {
-  const single = [countById, countByExternalId]
-    .map((counts) => Object.values(counts ?? {}))
-    .find(({ length }) => length === 1);
-  return single ? toCount(single[0]) : null;
-}
-
-function toCount(value: unknown): number | null {
-  const count = typeof value === 'string' && value.trim() !== '' ? Number(value) : value;
-  return typeof count === 'number' && Number.isFinite(count) ? count : null;
+function onlyOf(counts: ReadonlyMap<string, number | null>): number | null | undefined {
+  return counts.size === 1 ? counts.values().next().value : undefined;
 }
 
 /**
  * Reads a notification, or a record of GET /order/all, as an order. Never throws, whatever the value is:
  * what cannot be read of a field counts as not sent, and a value without an order id is unreadable, with one
- * sentence that says why.
+ * sentence that says why. The document shows no record of GET /order/all, so of one (`source` is `poll`) lines count
+ * only where all of them can be read, and nothing of it makes an order incomplete.
  */
-export function readOrder(value: unknown, spellings: OrderSpellings): OrderReading | { unreadable: string } {
+export function readOrder(
+  value: unknown,
+  spellings: OrderSpellings,
+  source: OrderSource = 'webhook',
+): OrderReading | { unreadable: string } {
   if (!isRecord(value)) return { unreadable: `An order was expected, found ${kindOf(value)}.` };
-  const found = findValues(unwrap(value, spellings), spellings.order);
+  const sent = unwrap(value, spellings);
+  const found = findValues(sent, spellings.order);
   const { values } = found;
   const [orderId, items] = values;
   if (orderId === INEXACT_ID) return { unreadable: 'The order id is a number too large to be exact.' };
@@ -225,17 +270,58 @@ export function readOrder(value: unknown, spellings: OrderSpellings): OrderReadi
     if (values[slot] !== undefined) fields[names[slot] as string] = values[slot];
   }
   const reading: OrderReading = { orderId, fields: fields as OrderFields };
-  if (reading.fields.deliveryType?.toLowerCase() === 'pickup') clearAddress(reading.fields);
+  if (reading.fields.deliveryType === 'pickup') clearAddress(reading.fields);
+  if (reading.fields.isScheduled === true && reading.fields.scheduledFor === undefined) {
+    const scheduledFor = onlyUnknownTime(sent, reading.fields, spellings);
+    if (scheduledFor !== undefined) reading.fields.scheduledFor = scheduledFor;
+  }
   const notes: string[] = [];
+  const lines = Array.isArray(items) ? readItems(items, spellings, notes) : undefined;
+  if (source === 'poll') {
+    if (lines && notes.length === 0) {
+      reading.items = lines.items;
+      if (lines.isBrief) reading.isBrief = true;
+    }
+    return reading;
+  }
+  if (lines) reading.items = lines.items;
   noteUnread(found, spellings.order, '', notes);
-  // An amount of before would be taken for the one of now.
+  // A value of before would be taken for the one of now.
   for (const slot of found.unread ?? []) {
     const name = names[slot] as keyof typeof ORDER_SPELLINGS;
-    if (values[slot] === undefined && ORDER_SPELLINGS[name].kind === 'amount') fields[name] = null;
+    if (values[slot] === undefined && CLEARED.has(ORDER_SPELLINGS[name].kind)) fields[name] = null;
   }
-  if (Array.isArray(items)) reading.items = readItems(items, spellings, notes);
   if (notes.length > 0) reading.incomplete = notes;
   return reading;
+}
+
+const CLEARED: ReadonlySet<string> = new Set(['amount', 'time']);
+
+/** What has happened to an order, or will to its data, is not what it is scheduled for. */
+const OTHER_TIMES =
+  /updat|modif|creat|chang|edit|pay|paid|confirm|accept|approv|cancel|reject|refund|dispatch|delivered|ready|start|finish|clos|sent|receiv|notif|sync|expir|delet|print|last|birth|regist|valid/i;
+const SCHEDULED_WITHIN_MS = 400 * 24 * 3_600_000;
+
+/**
+ * The document does not name the field of the scheduled date: the one value of the order that reads as a time after its
+ * creation and stands under no name of another field. undefined: there is none, or more than one.
+ */
+function onlyUnknownTime(
+  sent: Record<string, unknown>,
+  { createdAt, deliveryTime }: OrderFields,
+  { order, readTime }: OrderSpellings,
+): string | undefined {
+  if (createdAt == null) return undefined;
+  const times = new Set<string>();
+  for (const [name, value] of Object.entries(sent)) {
+    if (OTHER_TIMES.test(name) || order.names.get(name)?.hits.some(({ rank }) => rank === 0)) continue;
+    const time = readTime(value);
+    if (time === undefined || time === createdAt || time === deliveryTime) continue;
+    const afterMs = Date.parse(time) - Date.parse(createdAt);
+    if (afterMs > 0 && afterMs < SCHEDULED_WITHIN_MS) times.add(time);
+  }
+  const [time, ...others] = times;
+  return others.length === 0 ? time : undefined;
 }
 
 const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
@@ -244,13 +330,17 @@ const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>
 
 /** The platform leaves the address out for pickup, so what was known of one no longer holds. */
 function clearAddress(fields: OrderFields): void {
-  for (const field of ADDRESS_FIELDS) fields[field] ??= null as never;
+  for (const field of ADDRESS_FIELDS) fields[field] = null as never;
 }
 
 /** The same from JSON text, keeping ids exact that are numbers too large for JavaScript. */
-export function readOrderText(raw: string, spellings: OrderSpellings): OrderReading | { unreadable: string } {
+export function readOrderText(
+  raw: string,
+  spellings: OrderSpellings,
+  source: OrderSource = 'webhook',
+): OrderReading | { unreadable: string } {
   try {
-    return readSentOrder(JSON.parse(raw), raw, spellings);
+    return readSentOrder(JSON.parse(raw), raw, spellings, source);
   } catch {
     return { unreadable: 'It is not JSON.' };
   }
@@ -261,10 +351,11 @@ export function readSentOrder(
   value: unknown,
   raw: string,
   spellings: OrderSpellings,
+  source: OrderSource = 'webhook',
 ): OrderReading | { unreadable: string } {
-  const reading = readOrder(value, spellings);
+  const reading = readOrder(value, spellings, source);
   if ('orderId' in reading || !LONG_NUMBER.test(raw)) return reading;
-  return readOrder(JSON.parse(raw.replace(/^\u{FEFF}/u, ''), keepLongNumbers), spellings);
+  return readOrder(JSON.parse(raw.replace(/^\u{FEFF}/u, ''), keepLongNumbers), spellings, source);
 }
 
 const LONG_NUMBER = /[:,[]\s*-?\d{16}/;

@@ -4,7 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import { asSent, type SqlValue, sqlOf } from '../db/sqlite.ts';
 import { feedOrder } from './branch-feed.ts';
 import { withoutCustomer } from './customer.ts';
-import { noteIncomplete } from './incomplete-orders.ts';
+import { type MergedOrder, noteIncomplete } from './incomplete-orders.ts';
 import { mergeOutcome } from './merge.ts';
 import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import {
@@ -13,8 +13,10 @@ import {
   type OrderFields,
   type OrderObservation,
   type OrderOutcome,
+  type OrderReading,
   type OrderSource,
 } from './order.ts';
+import { doSumsDiffer, statedNumbers } from './order-sums.ts';
 import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */
@@ -35,6 +37,7 @@ const MODIFIER_FIELDS = [
   'optionName',
   'optionPrice',
   'quantity',
+  'modifierExternalId',
 ] as const satisfies (keyof OrderModifier)[];
 
 export function columnsAs(fields: readonly string[]): string[] {
@@ -46,6 +49,9 @@ export type Value = string | number | null;
 
 const STATUS_AT = ORDER_FIELDS.indexOf('status');
 const STORE_AT = ORDER_FIELDS.indexOf('storeExternalId');
+const CREATED_AT = ORDER_FIELDS.indexOf('createdAt');
+const IS_SCHEDULED_AT = ORDER_FIELDS.indexOf('isScheduled');
+const SCHEDULED_FOR_AT = ORDER_FIELDS.indexOf('scheduledFor');
 
 /** The status among values in the order of ORDER_FIELDS. */
 export function statusIn(values: readonly Value[]): string | null {
@@ -84,6 +90,8 @@ export interface KnownRow {
   endedAt: string | null;
   /** When its customer was forgotten. */
   forgottenAt: string | null;
+  /** 1: the sums that it states do not hold; null: they are not all there. */
+  sumsDiffer: number | null;
 }
 
 const WRITTEN = [
@@ -98,13 +106,14 @@ const WRITTEN = [
     'updated_at',
     'ended_at',
     'forgotten_at',
+    'sums_differ',
   ],
 ];
 const marks = (count: number) => Array.from({ length: count }, () => '?');
 
 const OWN_FIELDS = [
   ...['seq', 'eventSource', 'pollDigest', 'payloadSource', 'payload'],
-  ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt'],
+  ...['updatedAt', 'payloadAt', 'endedAt', 'forgottenAt', 'sumsDiffer'],
 ];
 const KNOWN = `SELECT ${columnsAs([...ORDER_FIELDS, ...OWN_FIELDS])}, coalesce(lines_seq, seq) AS linesSeq
   FROM orders WHERE order_id = ?`;
@@ -184,7 +193,7 @@ export function hasItems(db: Database.Database, orderId: string, items: readonly
     }) &&
     modifiers.every((row) => {
       const modifier = items[row.line - 1]?.modifiers[row.modifier - 1];
-      return modifier && MODIFIER_FIELDS.every((field) => row[field] === modifier[field]);
+      return modifier && MODIFIER_FIELDS.every((field) => row[field] === (modifier[field] ?? null));
     })
   );
 }
@@ -196,6 +205,19 @@ function takesTheSame(before: readonly OrderItem[], after: readonly OrderItem[])
   return sameRow(taken(before), taken(after));
 }
 
+/**
+ * Lines of a poll's record with what is known of them: a record may say less of a line than a notification did. Only
+ * where the line at the same place is of the same product and as many of it.
+ */
+function withKnownLines(known: readonly OrderItem[], { items, isBrief }: OrderReading): OrderItem[] {
+  return (items ?? []).map((item, i) => {
+    const before = known[i];
+    if (!before || !takesTheSame([before], [item])) return item;
+    const told = Object.fromEntries(Object.entries(item).filter(([, value]) => value !== null));
+    return { ...before, ...told, modifiers: isBrief ? before.modifiers : item.modifiers };
+  });
+}
+
 function insertItems(db: Database.Database, orderId: string, items: readonly OrderItem[]): void {
   const lines: SqlValue[] = [];
   const options: SqlValue[] = [];
@@ -205,7 +227,7 @@ function insertItems(db: Database.Database, orderId: string, items: readonly Ord
     for (const field of ITEM_FIELDS) lines.push(asSent(item[field]));
     for (let j = 0; j < item.modifiers.length; j++) {
       options.push(orderId, i + 1, j + 1);
-      for (const field of MODIFIER_FIELDS) options.push(asSent((item.modifiers[j] as OrderModifier)[field]));
+      for (const field of MODIFIER_FIELDS) options.push(asSent((item.modifiers[j] as OrderModifier)[field] ?? null));
     }
   }
   insertRows(db, INSERT_ITEMS, lines);
@@ -319,10 +341,10 @@ export function mergeOrder(
   const isForgotten = wasForgotten && !(isEnded(knownStatus) && !isEnded(sentStatus));
   const observation = isForgotten ? withoutCustomer(received, spellings) : received;
   const { reading, source, observedAtMs, raw } = observation;
-  const { orderId, items, fields } = reading;
+  const { orderId, fields } = reading;
   const values = fieldValues(fields, known?.values);
   const status = statusIn(values);
-  const sameItems = !known || !items || hasItems(db, orderId, items);
+  const { items, sameItems } = linesOf(db, known, observation);
   const outcome = mergeOutcome(known && { status: knownStatus, seq: known.seq, source: known.eventSource }, {
     source,
     status: fields.status,
@@ -351,7 +373,8 @@ export function mergeOrder(
     const row: SqlValue[] = [];
     for (const value of values) row.push(asSent(value));
     row.push(Number(seq), linesSeq, source, pollDigest, source, raw, observedAt);
-    row.push(endedAt, forgottenAt, toBookSince, orderId);
+    const sumsDiffer = sumsOf(values, items, raw) ?? known?.sumsDiffer ?? null;
+    row.push(endedAt, forgottenAt, sumsDiffer, toBookSince, orderId);
     sql.run(known ? UPDATE_ORDER : INSERT_ORDER, ...row);
     if (!known) noteEarlyAcknowledgement(db, orderId, values);
     if (known && !sameItems) {
@@ -362,7 +385,8 @@ export function mergeOrder(
     // Whole, so that a branch that does not have the order yet needs no more than this.
     feedOrder(db, () => {
       const whole = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
-      const all = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
+      const all: OrderReading = { orderId, fields: whole, items: items ?? itemsOf(db, orderId) };
+      if (reading.incomplete) all.incomplete = reading.incomplete;
       return { source, observedAt, reading: all, raw };
     });
   } else if (outcome === 'confirmed') {
@@ -373,12 +397,48 @@ export function mergeOrder(
     if (known.pollDigest !== null) updateDigest(db, orderId, null);
   }
   if (outcome !== 'held' && outcome !== 'superseded') {
-    noteIncomplete(db, observation, { isNew: known === undefined, status });
+    noteIncomplete(db, observation, mergedOrder(known === undefined, values));
   }
   if (known && source === 'poll' && outcome !== 'superseded' && !observation.isReplay) {
     resolveHeld(db, orderId, status, observedAtMs);
   }
   return outcome;
+}
+
+/** The lines that the mirror shall have, undefined where nothing is said of them, and whether it has them. */
+function linesOf(
+  db: Database.Database,
+  known: KnownRow | undefined,
+  { reading, source }: OrderObservation,
+): { items: OrderItem[] | undefined; sameItems: boolean } {
+  const { orderId, items } = reading;
+  if (!known || !items || hasItems(db, orderId, items)) return { items, sameItems: true };
+  if (source !== 'poll') return { items, sameItems: false };
+  const told = withKnownLines(itemsOf(db, orderId), reading);
+  return { items: told, sameItems: hasItems(db, orderId, told) };
+}
+
+/** What of the merged order says whether something is missing. */
+function mergedOrder(isNew: boolean, values: readonly Value[]): MergedOrder {
+  return {
+    isNew,
+    status: statusIn(values),
+    createdAt: (values[CREATED_AT] ?? null) as string | null,
+    isScheduled: values[IS_SCHEDULED_AT] === 1,
+    scheduledFor: (values[SCHEDULED_FOR_AT] ?? null) as string | null,
+  };
+}
+
+/** Whether the sums of the order hold, as its column has it; null: this says nothing of its lines. */
+function sumsOf(
+  values: readonly Value[],
+  items: readonly OrderItem[] | undefined,
+  raw: string,
+): number | null {
+  if (items === undefined) return null;
+  const fields = Object.fromEntries(ORDER_FIELDS.map((field, i) => [field, values[i]])) as OrderFields;
+  const differ = doSumsDiffer(fields, items, () => statedNumbers(raw));
+  return differ === null ? null : Number(differ);
 }
 
 /** An acknowledgement that came before its order: only the order says whose POS acknowledges. */

@@ -23,6 +23,8 @@ export interface OrderReading {
   fields: OrderFields;
   /** undefined: the source carries no items; []: it says that there are none. */
   items?: OrderItem[];
+  /** Of a poll's record: none of its lines says anything of modifiers. */
+  isBrief?: true;
   /** What was sent and cannot be read, each in a few words without its value; left out: nothing. */
   incomplete?: string[];
 }

@@ -81,7 +81,7 @@ export function replayOrder(
   const kept = [...earlierPayloads(db, orderId), ...(known ? [newestPayload(known)] : [])];
   const steps: Step[] = [];
   for (const { payload: raw, ...rest } of kept) {
-    const reading = readOrderText(raw, spellings);
+    const reading = readOrderText(raw, spellings, rest.source);
     if ('orderId' in reading && reading.orderId === orderId) {
       steps.push({ ...rest, raw, reading, isFound: false });
     }
@@ -202,7 +202,7 @@ interface Read {
 /** A notification or a single record is one order; an answer of a poll is a list of them. */
 function readingsOf(payload: string | Uint8Array, source: OrderSource, rules: ReadingRules): Read[] {
   const bytes = Buffer.from(payload as string);
-  const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, rules.spellings) });
+  const read = (raw: string): Read => ({ raw, reading: readOrderText(raw, rules.spellings, source) });
   const single = read(bytes.toString('utf8'));
   if (source === 'webhook' || 'orderId' in single.reading) return [single];
   try {

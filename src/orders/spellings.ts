@@ -1,6 +1,7 @@
 import { TillsyncError } from '../core/errors.ts';
 import { jsonText } from '../core/values.ts';
 import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.ts';
+import { timeReader } from './sent-time.ts';
 
 /**
  * Under which names a source may carry what the mirror keeps, best first. The names of the order notification
@@ -12,6 +13,8 @@ import { ORDER_ID_LENGTH_MAX, ORDER_STATUSES, type OrderFields } from './order.t
 type FieldKind =
   | 'id'
   | 'status'
+  | 'delivery'
+  | 'key'
   | 'text'
   | 'whole'
   | 'amount'
@@ -59,19 +62,19 @@ export const ORDER_SPELLINGS = {
   code: named('whole', 'code companyOrderNumber orderNumber orderCode number correlative companyOrderCode'),
   status: named('status', 'status orderStatus status.name status.code status.key currentStatus state'),
   storeExternalId: named(
-    'text',
+    'key',
     `store.externalId store.extId storeExternalId subsidiaryExternalId subsidiary.externalId subsidiary.extId
     branch.externalId branch.extId branchExternalId store._id store.id subsidiary._id subsidiary.id storeId
     subsidiaryId branchId store subsidiary`,
   ),
-  websiteId: named('text', 'websiteId website._id website.id website companyId company._id company.id'),
+  websiteId: named('key', 'websiteId website._id website.id website companyId company._id company.id'),
   name: named('text', 'name orderName title displayName'),
   createdAt: named(
     'time',
     'createdAt createdAt.$date createdDate CreatedDate creationDate dateCreated orderDate date',
   ),
   deliveryType: named(
-    'text',
+    'delivery',
     'deliveryType shippingType orderType deliveryMethod shippingMethod shipping.type',
   ),
   amountToPay: named('amount', 'amountToPay total totalToPay totalAmount totalPrice grandTotal totals.total'),
@@ -115,7 +118,7 @@ export const ORDER_SPELLINGS = {
 
 export const ITEM_SPELLINGS = {
   productExternalId: named(
-    'text',
+    'key',
     'product.externalId product.extId productExternalId externalId extId externalProductId',
   ),
   productName: named('text', 'product.name productName name title product'),
@@ -136,13 +139,13 @@ const MODIFIER_SPELLINGS = {
   countByExternalId: named('map', 'countByExternalId countByExtId quantityByExternalId'),
   quantity: named('number', 'quantity qty amount count'),
   price: named('amount', 'price unitPrice'),
-  externalId: named('text', 'externalId extId'),
+  externalId: named('key', 'externalId extId'),
   options: named('list', 'options items modifiers values selected'),
 };
 
 const OPTION_SPELLINGS = {
-  optionId: named('text', 'optionId _id _id.$oid id modifierId'),
-  externalId: named('text', 'externalId extId option.externalId'),
+  optionId: named('key', 'optionId _id _id.$oid id modifierId'),
+  externalId: named('key', 'externalId extId option.externalId'),
   name: named('text', 'name optionName title'),
   price: named('amount', 'price unitPrice optionPrice'),
   quantity: named('number', 'quantity qty amount count'),
@@ -154,15 +157,16 @@ export const WRAPPER_NAMES = ['order', 'data', 'node', 'attributes', 'record', '
 /** Reads one sent value that is not null; undefined: it cannot be read so and counts as not sent. */
 type ValueReader = (value: unknown) => unknown;
 
-const READERS: Readonly<Record<FieldKind, ValueReader>> = {
+const READERS: Readonly<Record<Exclude<FieldKind, 'time'>, ValueReader>> = {
   id: readId,
   status: readStatus,
+  delivery: readDelivery,
+  key: readKey,
   text: readText,
   whole: readWhole,
   amount: readAmount,
   number: readNumber,
   flag: readFlag,
-  time: readTime,
   list: readList,
   map: (value) => (isRecord(value) ? value : undefined),
   json: jsonText,
@@ -174,7 +178,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
 
 /** What stands for an id that was a number too large to be exact; no id begins with a space. */
 export const INEXACT_ID = ' inexact';
-/** What stands for an id with half a surrogate pair, which a database cannot keep: two of them would be one. */
+/** What stands for an id with half a surrogate pair or a NUL: a database would keep two of them as one. */
 export const BROKEN_ID = ' broken';
 
 /** Ids are texts in the mirror. */
@@ -183,13 +187,14 @@ function readId(value: unknown): string | undefined {
   if (typeof value === 'number') return Number.isInteger(value) ? INEXACT_ID : undefined;
   if (typeof value !== 'string') return undefined;
   const id = value.trim();
-  if (!id.isWellFormed()) return BROKEN_ID;
+  if (!id.isWellFormed() || id.includes('\0')) return BROKEN_ID;
   return id === '' || id.length > ORDER_ID_LENGTH_MAX ? undefined : id;
 }
 
 function readText(value: unknown): string | undefined {
-  // Half a surrogate pair could be sent escaped, and would come back from the database as another text.
-  if (typeof value === 'string') return value.toWellFormed();
+  // Half a surrogate pair could be sent escaped, and would come back from the database as another text. At a NUL a
+  // text ends for SQL and for what a till prints.
+  if (typeof value === 'string') return value.toWellFormed().replaceAll('\0', '\uFFFD');
   // A whole number beyond what JavaScript keeps exactly would become the text of another number.
   const isExact = Number.isSafeInteger(value) || !Number.isInteger(value);
   return isExact && Number.isFinite(value) ? String(value) : undefined;
@@ -204,6 +209,21 @@ function readStatus(value: unknown): string | undefined {
   const text = readText(value)?.trim();
   if (text === undefined || text === '') return undefined;
   return STATUS_OF.get(text.toLowerCase()) ?? text;
+}
+
+/** An id of a branch, a product or an option: blanks around it are none of it, and an empty one is none. */
+function readKey(value: unknown): string | undefined {
+  const key = readText(value)?.trim();
+  return key === '' ? undefined : key;
+}
+
+const DELIVERIES: readonly string[] = ['delivery', 'pickup'];
+
+/** "Pickup " is `pickup`; a way that the document does not name stays as sent. */
+function readDelivery(value: unknown): string | undefined {
+  const text = readText(value);
+  const word = text?.trim().toLowerCase();
+  return word !== undefined && DELIVERIES.includes(word) ? word : text;
 }
 
 /** A map of objects is its values, as {"0": {…}, "1": {…}}. */
@@ -227,7 +247,7 @@ function readWhole(value: unknown): number | undefined {
   return Number.isSafeInteger(number) ? (number as number) : undefined;
 }
 
-function readNumber(value: unknown): number | undefined {
+export function readNumber(value: unknown): number | undefined {
   return finite(typeof value === 'string' && /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value);
 }
 
@@ -238,32 +258,6 @@ function finite(value: unknown): number | undefined {
 function readFlag(value: unknown): boolean | undefined {
   if (value === true || value === 1 || value === 'true' || value === '1') return true;
   return value === false || value === 0 || value === 'false' || value === '0' ? false : undefined;
-}
-
-const UTC_WITH_MS = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/;
-const ISO_WITH_ZONE = /^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}([.,]\d{1,9})?)?\s?(Z|z|[+-]\d{2}(:?\d{2})?)$/;
-
-/** A time without a zone stays as sent: nothing says whose clock it is. */
-function readTime(value: unknown): string | undefined {
-  if (typeof value === 'number') return epochTime(value) ?? finite(value)?.toString();
-  if (typeof value !== 'string') return undefined;
-  // Already as the mirror writes times, or so wrong that it stays as sent: the same text either way.
-  if (value === '' || (value.length === 24 && UTC_WITH_MS.test(value))) return value;
-  if (/^\d{10}(\d{3})?$/.test(value)) return epochTime(Number(value)) ?? value;
-  if (!ISO_WITH_ZONE.test(value)) return value.toWellFormed();
-  const normal = value
-    .replace(' ', 'T')
-    .replace(',', '.')
-    .replace(/\s/, '')
-    .replace(/([+-]\d{2})$/, '$1:00');
-  const ms = Date.parse(normal);
-  return Number.isNaN(ms) ? value : new Date(ms).toISOString();
-}
-
-/** Seconds and milliseconds since the epoch differ by their size from 1973 to 5138. */
-function epochTime(value: number): string | undefined {
-  if (value >= 1e8 && value < 1e11) return new Date(value * 1000).toISOString();
-  return value >= 1e11 && value < 1e14 ? new Date(value).toISOString() : undefined;
 }
 
 /**
@@ -279,12 +273,20 @@ export type ExtraSpellings = Readonly<Record<string, readonly string[]>>;
  */
 const TOLD: ReadonlySet<FieldKind> = new Set<FieldKind>([
   'status',
+  'delivery',
+  'key',
   'text',
+  'whole',
   'amount',
   'number',
+  'flag',
+  'time',
   'list',
   'map',
 ]);
+
+/** Fields that the document has and does not name: under a guessed name something else may stand. */
+const UNNAMED: ReadonlySet<string> = new Set(['scheduledFor']);
 
 /** Where one name leads: to values of fields, to names inside the object there, or to both. */
 export interface SpellingNode {
@@ -301,9 +303,14 @@ export interface SpellingTree {
 }
 
 /** All tables as trees, so that one walk over a record's own names finds every field. */
-export type OrderSpellings = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
+export type SpellingTrees = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
 
-export const SPELLING_TABLES: Record<keyof OrderSpellings, SpellingTable> = {
+export interface OrderSpellings extends SpellingTrees {
+  /** Reads a time as every field of times is read. */
+  readTime: (value: unknown) => string | undefined;
+}
+
+export const SPELLING_TABLES: Record<keyof SpellingTrees, SpellingTable> = {
   order: ORDER_SPELLINGS,
   item: ITEM_SPELLINGS,
   modifier: MODIFIER_SPELLINGS,
@@ -317,38 +324,48 @@ export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLE
 );
 
 const NONE: ExtraSpellings = {};
-const compiled = new WeakMap<ExtraSpellings, OrderSpellings>();
+const compiled = new WeakMap<ExtraSpellings, { timezone: string | undefined; spellings: OrderSpellings }>();
 
-/** The trees, made once for each config. Throws `config-invalid` when `extra` names a field that does not exist. */
-export function compileSpellings(extra: ExtraSpellings = NONE): OrderSpellings {
+/**
+ * The trees, made once for each config. `timezone`: of times that are sent without one; undefined: they cannot be read.
+ * Throws `config-invalid` when `extra` names a field that does not exist.
+ */
+export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string): OrderSpellings {
   const known = compiled.get(extra);
-  if (known) return known;
+  if (known && known.timezone === timezone) return known.spellings;
   const strange = Object.keys(extra).find((field) => !SPELLABLE_FIELDS.includes(field));
   if (strange !== undefined) {
     throw new TillsyncError('config-invalid', `There is no field "${strange}" to give further names to.`, {
       hint: `Allowed are: ${SPELLABLE_FIELDS.join(', ')}.`,
     });
   }
+  const readers: Record<FieldKind, ValueReader> = { ...READERS, time: timeReader(timezone) };
   const spellings = {
-    order: compile('order', extra),
-    item: compile('item', extra),
-    modifier: compile('modifier', extra),
-    option: compile('option', extra),
+    order: compile('order', extra, readers),
+    item: compile('item', extra, readers),
+    modifier: compile('modifier', extra, readers),
+    option: compile('option', extra, readers),
+    readTime: timeReader(timezone),
   };
-  compiled.set(extra, spellings);
+  compiled.set(extra, { timezone, spellings });
   return spellings;
 }
 
-function compile(table: keyof OrderSpellings, extra: ExtraSpellings): SpellingTree {
+function compile(
+  table: keyof SpellingTrees,
+  extra: ExtraSpellings,
+  readers: Record<FieldKind, ValueReader>,
+): SpellingTree {
   const names = new Map<string, SpellingNode>();
   const spellings = Object.entries(SPELLING_TABLES[table]);
   for (const [slot, [field, { kind, names: known }]] of spellings.entries()) {
     const configured = extra[table === 'order' ? field : `${table}.${field}`] ?? [];
     for (const [rank, path] of [...configured, ...known].entries()) {
+      const isNamed = rank < configured.length || (rank === configured.length && !UNNAMED.has(field));
       for (const spelling of [path, snakeCase(path)]) {
         const { hits } = nodeAt(names, spelling.split('.'));
         if (!hits.some((hit) => hit.slot === slot))
-          hits.push({ slot, rank, read: READERS[kind], isTold: TOLD.has(kind) && rank <= configured.length });
+          hits.push({ slot, rank, read: readers[kind], isTold: TOLD.has(kind) && isNamed });
       }
     }
   }

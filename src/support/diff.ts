@@ -111,8 +111,8 @@ export async function diffOrders(
   return { window, compared: readings.size, differences, moved, unreadable, morePages };
 }
 
-function readingsOf(body: Uint8Array, { orders: { fields, listPath } }: Config) {
-  const spellings = compileSpellings(fields);
+function readingsOf(body: Uint8Array, { orders: { fields, timezone, listPath } }: Config) {
+  const spellings = compileSpellings(fields, timezone);
   const scanned = scanRecords(body);
   const list = chooseOrderList(body, scanned, { listPath, spellings });
   if (!list) {
@@ -125,7 +125,7 @@ function readingsOf(body: Uint8Array, { orders: { fields, listPath } }: Config) 
   const readings = new Map<string, OrderReading>();
   let unreadable = 0;
   for (let index = 0; index < list.length; index++) {
-    const reading = readOrderText(recordText(body, list, index), spellings);
+    const reading = readOrderText(recordText(body, list, index), spellings, 'poll');
     if ('orderId' in reading) readings.set(reading.orderId, reading);
     else unreadable += 1;
   }

@@ -53,6 +53,7 @@ export function sampleOrder(orderId: string, seq: number, status: string): Mirro
         optionName: 'Hot',
         optionPrice: 200,
         quantity: 1,
+        modifierExternalId: null,
       },
     ],
   };

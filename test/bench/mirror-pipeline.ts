@@ -27,7 +27,7 @@ const insert =
   VALUES (${Array.from({ length: 37 }, () => '?')})`);
 const insertItem = db.prepare(`INSERT INTO order_items VALUES (${Array.from({ length: 10 }, () => '?')})`);
 const insertModifier = db.prepare(
-  `INSERT INTO order_item_modifiers VALUES (${Array.from({ length: 11 }, () => '?')})`,
+  `INSERT INTO order_item_modifiers VALUES (${Array.from({ length: 12 }, () => '?')})`,
 );
 
 // biome-ignore lint/suspicious/noExplicitAny: the bare loop trusts its own input.
@@ -105,10 +105,11 @@ function writeItems(id: string, items: PipelineOrder[]): void {
     for (const modifier of item.modifiers) {
       const shared = [modifier.name, modifier.shortName, JSON.stringify(modifier.description)];
       const options = modifier.options;
-      if (options.length === 0) insertModifier.run(id, i + 1, ++row, ...shared, null, null, null, null, 1);
+      if (options.length === 0)
+        insertModifier.run(id, i + 1, ++row, ...shared, null, null, null, null, 1, null);
       for (const { optionId, externalId: extId, name: option, price } of options) {
         const count = (modifier.countById as PipelineOrder)[optionId] ?? null;
-        insertModifier.run(id, i + 1, ++row, ...shared, optionId, extId, option, price, count);
+        insertModifier.run(id, i + 1, ++row, ...shared, optionId, extId, option, price, count, null);
       }
     }
   }

@@ -133,7 +133,7 @@ describe('keeping a notification', () => {
     await receive(mirror, order(), { internalOrderId: ID, status: 'ready', deliveryTime: '' });
     expect(mirror.order(ID)).toMatchObject({
       status: 'ready',
-      deliveryTime: '',
+      deliveryTime: '2026-01-10T13:00:00.000Z',
       amountToPay: 15990,
       code: 1,
     });

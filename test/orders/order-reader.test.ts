@@ -66,7 +66,12 @@ describe('reading the notification of the document', () => {
       productBasePrice: 6000,
       modifiers: [],
     });
-    const shared = { name: 'Sauces', shortName: 'Sc', description: '["pick two"]' };
+    const shared = {
+      name: 'Sauces',
+      shortName: 'Sc',
+      description: '["pick two"]',
+      modifierExternalId: null,
+    };
     expect(items?.[2]?.modifiers).toEqual([
       {
         ...shared,
@@ -78,6 +83,7 @@ describe('reading the notification of the document', () => {
       },
       { ...shared, optionId: 'm2', optionExternalId: 'E2', optionName: 'Hot', optionPrice: 200, quantity: 1 },
       {
+        modifierExternalId: null,
         name: 'Gift wrap',
         shortName: 'Gw',
         description: '[]',
@@ -92,7 +98,7 @@ describe('reading the notification of the document', () => {
 
   it('tells what was not sent from what was sent empty', () => {
     const { fields, items } = read({ internalOrderId: 'a', deliveryTime: '', address: null, name: null });
-    expect(fields).toEqual({ deliveryTime: '' });
+    expect(fields).toEqual({});
     expect(items).toBeUndefined();
     expect(read({ internalOrderId: 'a', items: [] }).items).toEqual([]);
   });
@@ -164,11 +170,31 @@ describe('reading a record whose fields are not shown', () => {
     ['2026-01-11T09:00-03', '2026-01-11T12:00:00.000Z'],
     [1_767_225_600_000, '2026-01-01T00:00:00.000Z'],
     ['1767225600', '2026-01-01T00:00:00.000Z'],
-    ['2026-01-11T09:00:00', '2026-01-11T09:00:00'],
-    ['tomorrow at nine', 'tomorrow at nine'],
-    ['2026-13-45T09:00:00+00:00', '2026-13-45T09:00:00+00:00'],
-  ])('reads the time %j', (sent, kept) => {
-    expect(read({ id: 1, createdAt: sent }).fields.createdAt).toBe(kept);
+    ['2026-01-11T09:00:00', '2026-01-11T12:00:00.000Z'],
+    ['2026-07-11 9:05', '2026-07-11T13:05:00.000Z'],
+    ['23/11/2026 10:00', '2026-11-23T13:00:00.000Z'],
+    ['03-04-2026 10:00:30', '2026-04-03T13:00:30.000Z'],
+    ['23/11/2026, 09:30 p. m.', '2026-11-24T00:30:00.000Z'],
+    ['2026-11-23 12:15 AM', '2026-11-23T03:15:00.000Z'],
+    ['23/11/2026 10:00 -03:00', '2026-11-23T13:00:00.000Z'],
+    ['Mon Nov 23 2026 10:00:00 GMT-0300 (Chile Summer Time)', '2026-11-23T13:00:00.000Z'],
+    ['Mon, 23 Nov 2026 13:00:00 GMT', '2026-11-23T13:00:00.000Z'],
+  ])('reads the time %j, on the clock of the shop where it has no zone', (sent, kept) => {
+    const inSantiago = compileSpellings({}, 'America/Santiago');
+    expect(read({ id: 1, createdAt: sent }, inSantiago).fields.createdAt).toBe(kept);
+  });
+
+  it.each([
+    ...['tomorrow at nine', '2026-13-45T09:00:00+00:00', '11/23/2026 10:00', '2026-02-31T09:00:00.000Z'],
+    ...['2026-11-23', '25:00', '2026-11-23 24:30', '2026-11-23 13:00 pm', '30/02/2026 10:00', 7, -1],
+  ])('tells that %j is no time', (createdAt) => {
+    const reading = read({ id: 1, createdAt, status: 'ready' }, compileSpellings({}, 'America/Santiago'));
+    expect(reading.fields).toEqual({ createdAt: null, status: 'ready' });
+    expect(reading.incomplete).toEqual(['createdAt cannot be read']);
+  });
+
+  it('has no time without a zone where nobody says whose clock it is', () => {
+    expect(read({ id: 1, createdAt: '2026-11-23 10:00' }).fields.createdAt).toBeNull();
   });
 
   it('counts a value of the wrong kind as not sent', () => {
@@ -185,7 +211,13 @@ describe('reading a record whose fields are not shown', () => {
     expect(read(wrong)).toEqual({
       orderId: 'a',
       fields: { addressAddress: '7', amount: null },
-      incomplete: ['amount cannot be read', 'items cannot be read'],
+      incomplete: [
+        'code cannot be read',
+        'status cannot be read',
+        'amount cannot be read',
+        'isScheduled cannot be read',
+        'items cannot be read',
+      ],
     });
     expect(
       read({ id: 'a', items: [null, 3, 'x', { modifiers: [null, { options: [0] }] }] }).items,

@@ -40,7 +40,7 @@ CREATE TABLE orders (
   customer_phone_number TEXT,
   payload_source TEXT NOT NULL,
   payload TEXT NOT NULL
-, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER);
+, payload_at TEXT, to_book_since TEXT, ended_at TEXT, forgotten_at TEXT, lines_seq INTEGER, sums_differ INTEGER);
 
 CREATE INDEX orders_by_seq ON orders (seq);
 
@@ -76,7 +76,7 @@ CREATE TABLE order_item_modifiers (
   option_external_id TEXT,
   option_name TEXT,
   option_price,
-  quantity,
+  quantity, modifier_external_id TEXT,
   PRIMARY KEY (order_id, line, modifier)
 ) WITHOUT ROWID;
 
@@ -763,6 +763,7 @@ INSERT INTO schema_migrations (number, name) VALUES (35, '0035-holding-branches'
 INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences');
 INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
 INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
+INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');

@@ -18,9 +18,19 @@ const isNumber = (value: unknown): value is number => typeof value === 'number' 
 const known = (value: unknown) => (value === undefined ? null : value);
 
 const text: Read = (value) => {
-  if (typeof value === 'string') return value.toWellFormed();
+  if (typeof value === 'string') return value.toWellFormed().replaceAll('\0', '\uFFFD');
   if (!isNumber(value)) return null;
   return Number.isInteger(value) && !Number.isSafeInteger(value) ? null : `${value}`;
+};
+/** An id without the blanks around it. */
+const key: Read = (value) => {
+  const sent = text(value);
+  return typeof sent === 'string' && sent.trim() !== '' ? sent.trim() : null;
+};
+const delivery: Read = (value) => {
+  const sent = text(value);
+  const word = typeof sent === 'string' ? sent.trim().toLowerCase() : '';
+  return word === 'delivery' || word === 'pickup' ? word : sent;
 };
 const STATUSES = [
   ...['pending', 'payment-pending', 'payment-approved', 'payment-canceled', 'picker-pending', 'inProcess'],
@@ -50,9 +60,9 @@ const flag: Read = (value) => {
 const TOP: [field: string, column: string, read: Read][] = [
   ['status', 'status', status],
   ['code', 'code', whole],
-  ['websiteId', 'website_id', text],
+  ['websiteId', 'website_id', key],
   ['name', 'name', text],
-  ['deliveryType', 'delivery_type', text],
+  ['deliveryType', 'delivery_type', delivery],
   ['amountToPay', 'amount_to_pay', amount],
   ['amount', 'amount', amount],
   ['deliveryFee', 'delivery_fee', amount],
@@ -94,9 +104,11 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
   if (typeof id === 'number' && !Number.isSafeInteger(id)) return 'unsure';
   const orderId =
     typeof id === 'number' ? String(id) : typeof id === 'string' ? id.trim().toWellFormed() : '';
-  if (orderId === '' || orderId.length > 512) return 'unreadable';
-  const address = own(value, 'address');
+  if (orderId === '' || orderId.includes('\0') || orderId.length > 512) return 'unreadable';
   const items = own(value, 'items');
+  // A pickup has no address.
+  const isPickup = delivery(own(value, 'deliveryType')) === 'pickup';
+  const address = isPickup ? undefined : own(value, 'address');
   return {
     orderId,
     columns: {
@@ -104,7 +116,7 @@ export function expectedOrder(json: string): ExpectedOrder | 'unreadable' | 'uns
       ...columnsOf(address, ADDRESS),
       ...columnsOf(own(value, 'user'), USER),
       // A text in the place of the object is taken for what the object is about.
-      store_external_id: named(own(value, 'store'), 'externalId'),
+      store_external_id: named(own(value, 'store'), 'externalId', key),
       address_address: named(address, 'address'),
     },
     items: listOf(items)?.map(itemOf) ?? null,
@@ -126,13 +138,13 @@ function itemOf(line: unknown): Json {
   const product = own(item, 'product');
   return {
     ...columnsOf(item, ITEM),
-    product_external_id: isObject(product) ? text(own(product, 'externalId')) : null,
+    product_external_id: isObject(product) ? key(own(product, 'externalId')) : null,
     product_name: named(product, 'name'),
   };
 }
 
-function named(value: unknown, field: string): unknown {
-  return text(isObject(value) ? own(value, field) : value);
+function named(value: unknown, field: string, read = text): unknown {
+  return read(isObject(value) ? own(value, field) : value);
 }
 
 function columnsOf(value: unknown, fields: [string, string, Read][]): Json {
