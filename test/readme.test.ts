@@ -36,6 +36,7 @@ const OWN_COLUMNS = [
   ...[
     'orders.event_source',
     'orders.lines_seq',
+    'orders.sums_differ',
     'orders.to_book_since',
     'orders.poll_digest',
     'orders.payload_source',

@@ -172,7 +172,8 @@ async function build(options: PartsOptions, releasers: Releasers) {
       stores,
       leases: state.leases,
       async quarantine(payload) {
-        const reason = 'An entry of GET /product/list could not be read whole as a product.';
+        const reason =
+          'A product of GET /product/list has no id, or an entry in it names no SKU or no branch. The rest is in the mirror.';
         const unreadable = { source: 'catalog', receivedAtMs: clock.nowMs(), reason, payload } as const;
         await mirror.keep([{ kind: 'unreadable', unreadable }]);
       },

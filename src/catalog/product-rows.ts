@@ -128,10 +128,12 @@ export class ProductWriter {
   }
 
   /** How many rows changed or went, those that are new not counted; how many values stayed because a push is newer. */
-  write(record: ProductRecord, context: WriteContext): { changed: number; kept: number } {
+  write(record: ProductRecord, asked: WriteContext): { changed: number; kept: number } {
     this.#changed = 0;
     this.#kept = 0;
     this.#isNew = false;
+    // What a record lacks may be the entry of it that cannot be read.
+    const context: WriteContext = record.isPartial ? { ...asked, speaksFor: [] } : asked;
     for (const child of record.children) {
       this.#writeSku(record.id, child, context);
       this.#writeStocks(child, context);

@@ -10,6 +10,8 @@ export type AlarmKey =
   | 'orders.stale'
   | 'orders.unreadable'
   | 'orders.incomplete'
+  | 'orders.unassigned'
+  | 'orders.sums'
   | 'orders.more-pages'
   | 'orders.unbooked'
   | 'webhook.silent'

@@ -5,16 +5,17 @@ import { ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
-import { isBranch } from '../config/roles.ts';
+import { isBranch, isHub } from '../config/roles.ts';
 import { repeat } from '../core/loop.ts';
 import { isoUtc, zoneCalendar } from '../core/time.ts';
-import { FactWatch } from '../health/alarm-facts.ts';
+import { type AlarmFacts, FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
 import { lateLevel } from '../health/verdict.ts';
 import { incompleteOrders } from '../orders/incomplete-orders.ts';
+import { strayOrders, sumsOfOrders } from '../orders/odd-orders.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
 import { notifyPeople } from '../outbox/maintenance.ts';
@@ -72,7 +73,7 @@ export function alarmLoops(
     branchMappings: () => mirror.read((db) => branchMappings(db, branches)),
     unmappedItems: (of, from) =>
       mirror.read((db) => unmappedItems(db, { waits: `${IS_OPEN} AND ${IS_TO_BOOK}`, branches: of, from })),
-    ...standingFacts(parts, clock),
+    ...standingFacts(parts, clock, oddOrders(config, parts, orderNowMs)),
     localTime: (iso) => wallTime(Date.parse(iso)).slice(0, 16).replace('T', ' '),
     clock,
   });
@@ -121,8 +122,35 @@ export function alarmLoops(
 /** Stocks that an alarm names. */
 const WORST_MAX = 5;
 
-function standingFacts({ mirror, outbox, stores, branches }: AlarmParts, clock: PartsOptions['clock']) {
+/** At a hub an order of no branch is told by the hub, and a branch has only its own. */
+function oddOrders(
+  config: PartsOptions['config'],
+  { mirror, branches }: AlarmParts,
+  orderNowMs: () => number,
+): Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'> {
+  const hasSeveral = branches.length > 1 && !isHub(config) && !isBranch(config);
   return {
+    strayOrders: () =>
+      hasSeveral ? mirror.read((db) => strayOrders(db, storesOf(branches), orderNowMs())) : [],
+    sumsOfOrders: () => mirror.read((db) => sumsOfOrders(db, orderNowMs())),
+  };
+}
+
+/** What an order may name as its store; null: a branch has an external id that is not configured, or none. */
+function storesOf(branches: AlarmParts['branches']): string[] | null {
+  if (branches.some(({ externalId }) => externalId === null)) return null;
+  return branches.flatMap(({ subsidiaryId, externalId }) =>
+    [subsidiaryId, externalId].filter((id) => id !== null),
+  );
+}
+
+function standingFacts(
+  { mirror, outbox, stores, branches }: AlarmParts,
+  clock: PartsOptions['clock'],
+  odd: Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'>,
+) {
+  return {
+    ...odd,
     changesStuckSince() {
       const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
       const isLost = (since: string | null) => lateLevel({ ...facts, since }) === 'red';

@@ -3,6 +3,7 @@ import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catal
 import type { Alarms } from '../core/alarm.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { IncompleteOrder } from '../orders/incomplete-orders.ts';
+import type { OddOrder, SumsOfOrders } from '../orders/odd-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
@@ -23,6 +24,10 @@ export interface AlarmFacts {
   incompleteOrders: () => readonly IncompleteOrder[];
   /** Stocks of which the platform has another number than the POS counted, the worst first. May throw `storage-…`. */
   stockDifferences: () => { count: number; worst: readonly NamedDifference[] };
+  /** Orders of a day that are of no branch, the newest first. May throw `storage-…`. */
+  strayOrders: () => readonly (OddOrder & { store: string | null })[];
+  /** Whether the sums of the day's orders hold. May throw `storage-…`. */
+  sumsOfOrders: () => SumsOfOrders;
   /** How long one may wait before a person is told; 0: for ever. */
   unbookedAfterMs: number;
   /** How many shown products of each branch have an id of the POS. May throw `storage-…`. */
@@ -55,12 +60,14 @@ export class FactWatch {
   /** The start, or when orders were last stale. */
   #troubledMonoMs: number;
   readonly #mappings: () => readonly BranchMapping[];
+  readonly #sums: () => SumsOfOrders;
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     this.#startMonoMs = facts.clock.monotonicMs();
     this.#troubledMonoMs = this.#startMonoMs;
     const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
+    this.#sums = keptFor(SUMS_FOR_MS, facts.clock, facts.sumsOfOrders);
     this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
   }
 
@@ -76,6 +83,8 @@ export class FactWatch {
     lookAtChanges(this.#facts, nowMonoMs - this.#troubledMonoMs >= CHANGES_FOLLOW_WITHIN_MS);
     lookAtIncompleteOrders(this.#facts);
     lookAtStockDifferences(this.#facts);
+    lookAtStrayOrders(this.#facts);
+    lookAtSums(this.#facts, this.#sums());
     const mappings = this.#mappings();
     tellUnmapped(this.#facts, mappings);
     tellUnmappedItems(this.#facts, mappings);
@@ -188,6 +197,36 @@ function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFa
   if (count > worst.length) named.push(`+${count - worst.length}`);
   const message = `Sku and branch, platform / POS, and since when, of ${count}: ${named.join(', ')}.`;
   alarms.raise('stock.differs', message);
+}
+
+function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
+  const orders = strayOrders();
+  if (orders.length === 0) {
+    alarms.lower('orders.unassigned');
+    return;
+  }
+  const named = orders
+    .slice(0, NAMED_MAX)
+    .map(({ code, orderId, store }) => `${code ?? orderId} (${store ?? '-'})`);
+  if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
+  alarms.raise('orders.unassigned', `Order and store: ${named.join(', ')}.`);
+}
+
+/** Reading a day of orders takes longer than other looks. */
+const SUMS_FOR_MS = 5 * 60_000;
+const ODD_SHARE = 0.01;
+/** So many times as many as in the week before are no custom of the shop. */
+const ODD_TIMES = 3;
+
+function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
+  const share = odd.length / Math.max(orders, 1);
+  if (share <= ODD_SHARE || share <= ODD_TIMES * usualShare) {
+    alarms.lower('orders.sums');
+    return;
+  }
+  const named = odd.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
+  if (odd.length > NAMED_MAX) named.push(`+${odd.length - NAMED_MAX}`);
+  alarms.raise('orders.sums', `Of the last day's ${orders} orders: ${named.join(', ')}.`);
 }
 
 /** After a start, and once orders come again, changes have so long to follow: longer than tillsync rests between two tries. */

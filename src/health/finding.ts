@@ -118,6 +118,17 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     remedy:
       'Look whether the POS runs, and take them by hand if need be. One that was taken by hand: {tillsync} feed ack ORDER_ID',
   },
+  'orders.unassigned': {
+    level: 'amber',
+    message: 'Orders name no store, or one that is not in the configuration, so no branch prepares them.',
+    remedy:
+      'See whose they are: {tillsync} order show NUMBER. A branch that is missing: add its ids to [[branches]], then run: {restart}',
+  },
+  'orders.sums': {
+    level: 'amber',
+    message: 'Orders came whose lines do not add up to their amount: one may be missing, or there twice.',
+    remedy: 'Compare each with the company panel: {tillsync} order show NUMBER',
+  },
   'inbox.damaged': {
     level: 'red',
     message: 'The inbox, where the POS writes its changes, cannot be used.',

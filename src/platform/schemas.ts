@@ -159,13 +159,15 @@ export type SkuRecord = z.output<typeof skuEntry>;
 /** A product as the platform sent it: known fields where they could be read, everything in `raw`. */
 export type ProductRecord = Omit<z.output<typeof productEntry>, 'children'> & {
   children: SkuRecord[];
+  /** An entry of its skus, stocks or integrations cannot be read; what it lacks may be that entry. Left out: none. */
+  isPartial?: true;
   /** JSON text of the whole record. */
   raw: string;
 };
 
 /**
  * Reads a product of GET /product or of a page's docs; undefined when it has no id or is nested too deeply. Not
- * `complete`: an entry of `children` has no sku; it is in `raw` alone.
+ * `complete`: an entry of `children`, or of its stocks or integrations, names no sku or branch; it is in `raw` alone.
  */
 export function readProduct(value: unknown): { record: ProductRecord; complete: boolean } | undefined {
   const read = productEntry.safeParse(value);
@@ -173,10 +175,21 @@ export function readProduct(value: unknown): { record: ProductRecord; complete: 
   const raw = jsonText(value);
   if (raw === undefined) return undefined;
   const children = readableEntries(skuEntry).parse(read.data.children);
-  return {
-    record: { ...read.data, children, raw },
-    complete: children.length === read.data.children.length,
-  };
+  const complete =
+    children.length === entriesIn((value as { children?: unknown }).children) &&
+    children.every((child, i) => {
+      const { stocks, integrations } = read.data.children[i] as Record<string, unknown>;
+      return (
+        child.stocks.length === entriesIn(stocks) && child.integrations.length === entriesIn(integrations)
+      );
+    });
+  return { record: { ...read.data, children, raw, ...(!complete && { isPartial: true }) }, complete };
+}
+
+/** How many entries were sent; undefined: something that is no list. */
+function entriesIn(value: unknown): number | undefined {
+  if (value === undefined || value === null) return 0;
+  return Array.isArray(value) ? value.length : undefined;
 }
 
 /** Body of PUT /product, and one item of PUT /product/batch (document, rules 1 and 2 of both). */

@@ -3,6 +3,7 @@ import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts'
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { FactWatch } from '../../src/health/alarm-facts.ts';
 import type { IncompleteOrder } from '../../src/orders/incomplete-orders.ts';
+import type { OddOrder, SumsOfOrders } from '../../src/orders/odd-orders.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
@@ -18,6 +19,8 @@ describe('what no flow notices by itself', () => {
       hasNoTokens: false,
       waiting: [] as WaitingOrder[],
       incomplete: [] as IncompleteOrder[],
+      stray: [] as (OddOrder & { store: string | null })[],
+      sums: { orders: 0, odd: [], usualShare: 0 } as SumsOfOrders,
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
       stuckSince: null as string | null,
@@ -35,6 +38,8 @@ describe('what no flow notices by itself', () => {
       waitingOrders: () => now.waiting,
       stockDifferences: () => ({ count: 0, worst: [] }),
       incompleteOrders: () => now.incomplete,
+      strayOrders: () => now.stray,
+      sumsOfOrders: () => now.sums,
       branchMappings: () => now.mappings,
       unmappedItems: () => now.items,
       changesStuckSince: () => now.stuckSince,
@@ -109,6 +114,39 @@ describe('what no flow notices by itself', () => {
     now.stuckSince = null;
     expect(await told(0)).toBeUndefined();
   });
+
+  it('is an order of no branch, with what it names as its store', () => {
+    const { up, look, now } = rig();
+    now.stray = [
+      { orderId: 'a', code: 7, store: null },
+      { orderId: 'b', code: null, store: 'B9' },
+    ];
+    look(9_000);
+    expect(up.get('orders.unassigned')).toBe('Order and store: 7 (-), b (B9).');
+    now.stray = [];
+    expect(look(9_000)).toEqual([]);
+  });
+
+  it.each([
+    [1, 100, 0, false],
+    [2, 100, 0, true],
+    [1, 20, 0, true],
+    [5, 100, 0.02, false],
+    [7, 100, 0.02, true],
+    [0, 0, 0, false],
+  ])(
+    'is %i of a day of %i orders whose sums do not hold beside a usual share of %f: %j',
+    (count, orders, usualShare, isTold) => {
+      const { up, look, now } = rig();
+      now.sums = {
+        orders,
+        usualShare,
+        odd: Array.from({ length: count }, (_, i) => ({ orderId: `o${i}`, code: i })),
+      };
+      look(9_000);
+      expect(up.has('orders.sums')).toBe(isTold);
+    },
+  );
 
   it('is what is for sale without an id, where the shop gives ids, and an order of such a thing', async () => {
     const { up, now, facts, clock } = rig();

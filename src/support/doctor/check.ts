@@ -140,6 +140,8 @@ const FINDINGS_OF = {
     'orders.stale',
     'orders.unreadable',
     'orders.incomplete',
+    'orders.unassigned',
+    'orders.sums',
     'orders.more-pages',
     'orders.starting',
     'orders.resuming',

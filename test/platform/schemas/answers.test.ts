@@ -20,9 +20,10 @@ test('a product is read as far as it can be, and kept whole', () => {
     ],
   };
   expect(readProduct(sent)).toEqual({
-    complete: true,
+    complete: false,
     record: {
       id: '7',
+      isPartial: true,
       name: 'Tea',
       category: null,
       show: true,
@@ -47,7 +48,24 @@ test('without an id it is no product; a child without a sku is told', () => {
   expect(readProduct({ name: 'x' })).toBe(undefined);
   expect(readProduct('x')).toBe(undefined);
   expect(readProduct({ id: 'a', children: [{ price: 1 }] })).toMatchObject({ complete: false });
-  expect(readProduct({ id: 'a', children: 'none' })).toMatchObject({ record: { children: [] } });
+  expect(readProduct({ id: 'a', children: 'none' })).toMatchObject({
+    complete: false,
+    record: { children: [] },
+  });
+});
+
+test.each([
+  [{ stocks: [{ qty: 1 }] }, false],
+  [{ stocks: [null] }, false],
+  [{ stocks: { b1: 1 } }, false],
+  [{ integrations: [{ extId: 'A' }] }, false],
+  [{ integrations: 'A' }, false],
+  [{ stocks: null }, true],
+  [{ stocks: [{ subsidiaryId: 1 }], integrations: [] }, true],
+])('a product whose SKU has %j is whole: %j', (entries, complete) => {
+  const read = readProduct({ id: 'a', children: [{ sku: 1, ...entries }] });
+  expect(read).toMatchObject({ complete, record: { children: [{ sku: '1' }] } });
+  expect(read?.record.isPartial).toBe(complete ? undefined : true);
 });
 
 test('nothing is nested too deeply to be read', () => {
