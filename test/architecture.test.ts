@@ -42,8 +42,6 @@ const RULES = [
   'orders/mirrored-order.ts',
   'orders/merge.ts',
   'orders/spellings.ts',
-  'orders/sent-time.ts',
-  'orders/order-sums.ts',
   'orders/order-reader.ts',
   'orders/poll-window.ts',
   'outbox/change.ts',

@@ -2,8 +2,7 @@ import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
 import type { Alarms } from '../core/alarm.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
-import type { IncompleteOrder } from '../orders/incomplete-orders.ts';
-import type { OddOrder, SumsOfOrders } from '../orders/odd-orders.ts';
+import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
 

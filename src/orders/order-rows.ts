@@ -16,7 +16,7 @@ import {
   type OrderReading,
   type OrderSource,
 } from './order.ts';
-import { doSumsDiffer, statedNumbers } from './order-sums.ts';
+import { doSumsDiffer, statedNumbers } from './order-reader.ts';
 import { ITEM_SPELLINGS, ORDER_SPELLINGS, type OrderSpellings, snakeCase } from './spellings.ts';
 
 /** Every scalar field of an order. Its column has the same name in snake_case. */

@@ -2,8 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { BranchMapping, UnmappedItem } from '../../src/catalog/unmapped.ts';
 import type { AlarmKey } from '../../src/core/alarm.ts';
 import { FactWatch } from '../../src/health/alarm-facts.ts';
-import type { IncompleteOrder } from '../../src/orders/incomplete-orders.ts';
-import type { OddOrder, SumsOfOrders } from '../../src/orders/odd-orders.ts';
+import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../../src/orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../../src/orders/order.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 

@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import type { OrderReading } from '../../src/orders/order.ts';
-import { readOrder } from '../../src/orders/order-reader.ts';
-import { doSumsDiffer, statedNumbers } from '../../src/orders/order-sums.ts';
+import { doSumsDiffer, readOrder, statedNumbers } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 
 const line = (name: string, productPrice: number, quantity = 1) => ({
