@@ -227,7 +227,8 @@ function insertItems(db: Database.Database, orderId: string, items: readonly Ord
     for (const field of ITEM_FIELDS) lines.push(asSent(item[field]));
     for (let j = 0; j < item.modifiers.length; j++) {
       options.push(orderId, i + 1, j + 1);
-      for (const field of MODIFIER_FIELDS) options.push(asSent((item.modifiers[j] as OrderModifier)[field] ?? null));
+      for (const field of MODIFIER_FIELDS)
+        options.push(asSent((item.modifiers[j] as OrderModifier)[field] ?? null));
     }
   }
   insertRows(db, INSERT_ITEMS, lines);
