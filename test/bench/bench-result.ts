@@ -2,6 +2,8 @@
 export interface BenchOptions {
   /** Shorter runs and smaller data: enough to see a regression, not to quote. */
   quick: boolean;
+  /** Of a hub; left out: 500. */
+  branches?: number | undefined;
   /** Says what is being measured, for the person who waits; goes to standard error. */
   progress(message: string): void;
 }

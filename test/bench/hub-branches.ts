@@ -21,9 +21,11 @@ export interface BenchBranch {
   seed: string;
 }
 
+type Place = { url: string; ca: string; directory: string };
+
 /** To this program. `begin` comes first; `stop` and `start` name branches that go away and come back. */
 export type BranchesOrder =
-  | { kind: 'begin'; url: string; directory: string; branches: BenchBranch[] }
+  | ({ kind: 'begin'; branches: BenchBranch[] } & Place)
   | { kind: 'stop' | 'start'; names: string[] };
 
 /** A step of an order, as it came down; `atMs`: wall clock when it was in the mirror, on the disk. */
@@ -53,12 +55,15 @@ const OWN = { secrets: { webhookSecrets: [] }, clock: systemClock, random: seede
 class RunningBranch {
   readonly #directory: string;
   readonly #url: string;
+  /** PEM of the authority of the server. */
+  readonly #ca: string;
   readonly #branch: BenchBranch;
   #stopping = new AbortController();
   #ended: Promise<unknown> = Promise.resolve();
   #parts: Parts | undefined;
 
-  constructor(directory: string, url: string, branch: BenchBranch) {
+  constructor({ directory, url, ca }: Place, branch: BenchBranch) {
+    this.#ca = ca;
     this.#directory = path.join(directory, branch.name);
     this.#url = url;
     this.#branch = branch;
@@ -73,7 +78,8 @@ class RunningBranch {
     const parts = await openBranch(this.#directory, name, this.#url);
     this.#parts = parts;
     this.#stopping = new AbortController();
-    const nats = new NatsBranchLink({ url: this.#url, branch: name, seed, tls: null });
+    const tls = { ca: this.#ca, serverName: null };
+    const nats = new NatsBranchLink({ url: this.#url, branch: name, seed, tls });
     const link = noting(name, nats, () => parts.mirror.read(branchPlace).mark);
     const options = { ...OWN, config: parts.config, link: { branch: link } };
     const loops = branchLoops(options, parts, () => {});
@@ -122,7 +128,7 @@ const running = new Map<string, RunningBranch>();
 async function obey(order: BranchesOrder): Promise<void> {
   if (order.kind === 'begin') {
     for (const branch of order.branches) {
-      const own = new RunningBranch(order.directory, order.url, branch);
+      const own = new RunningBranch(order, branch);
       running.set(branch.name, own);
       await own.start();
     }

@@ -1,6 +1,6 @@
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { openState } from '../../src/app/stores.ts';
@@ -29,7 +29,9 @@ import {
   stopChild,
 } from './packaged-program.ts';
 
-const PROCESSES = 4;
+const PROCESSES_MIN = 4;
+/** Branches in one process at the most. */
+const TOGETHER_MAX = 250;
 /** Also on a machine that is busy with other things. */
 const START_MS = 600_000;
 /** Each of them in every branch; an answer of the platform carries the stock of all branches. */
@@ -45,6 +47,8 @@ export interface HubPlace {
   branches: string[];
   /** Steps of orders that branches have on the disk, as they tell it. */
   onCommitted: (committed: Committed[]) => void;
+  /** How much of one processor the hub's own thread takes for so long, in percent. */
+  busyPercent(ms: number): Promise<number>;
   /** Steps that the platform sends, and whether the hub has taken them. */
   onSent: (order: { orderId: string; status: string }, how: { sentMs: number; answeredMs: number }) => void;
   /** MiB. */
@@ -90,6 +94,7 @@ async function build(
   const program = await packagedProgram(path.join(directory, 'program'));
   const [natsPort, webhookPort] = [await freePort(), await freePort()];
   const url = `nats://127.0.0.1:${natsPort}`;
+  const tlsUrl = `tls://localhost:${natsPort}`;
   const callbackUrl = `http://127.0.0.1:${webhookPort}/webhook`;
   const names = Array.from({ length: count }, (_, i) => `B${i + 1}`);
   const webhook = httpWebhookTransport();
@@ -119,7 +124,7 @@ async function build(
   const configFile = path.join(directory, 'hub.toml');
   writeFileSync(
     configFile,
-    hubConfig({ baseUrl: sandbox.url, storage, webhookPort, callbackUrl, url, names }),
+    hubConfig({ baseUrl: sandbox.url, storage, webhookPort, callbackUrl, url, tlsUrl, names }),
   );
   const environment = {
     ...program.environment,
@@ -137,8 +142,11 @@ async function build(
     return performance.now() - beganMs;
   };
   const serverFile = path.join(storage, 'nats/server.conf');
-  await command('hub', 'server-config', serverFile, '--json');
+  const tls = makeCertificate(directory);
+  const words = ['--tls-cert', tls.cert, '--tls-key', tls.key, '--tls-ca', tls.ca];
+  await command('hub', 'server-config', serverFile, '--json', ...words);
   progress(`${count} branches get their keys`);
+  const ca = readFileSync(tls.ca, 'utf8');
   const own = await joinAll(storage, names);
   await command('hub', 'server-config', serverFile, '--json');
   let server: NatsServer = await startNatsServer(serverFile, natsPort);
@@ -149,12 +157,13 @@ async function build(
   sandbox.control.setWebhook({ callbackUrl, secret: SECRET, active: true });
   const branchesAt = path.join(directory, 'branches');
   mkdirSync(branchesAt);
-  await (await openBranch(path.join(branchesAt, TEMPLATE), 'template', url)).close();
-  progress(`${count} branches start in ${PROCESSES} processes`);
-  const processes = groups(own, PROCESSES).map((branches) => new Branches(branches));
+  await (await openBranch(path.join(branchesAt, TEMPLATE), 'template', tlsUrl)).close();
+  const parts = Math.max(PROCESSES_MIN, Math.ceil(count / TOGETHER_MAX));
+  progress(`${count} branches start in ${parts} processes`);
+  const processes = groups(own, parts).map((branches) => new Branches(branches));
   undo.push(() => Promise.all(processes.map((each) => each.end())));
   for (const each of processes) each.onCommitted = (committed) => place.onCommitted(committed);
-  await Promise.all(processes.map((each) => each.begin(url, branchesAt)));
+  await Promise.all(processes.map((each) => each.begin({ url: tlsUrl, ca, directory: branchesAt })));
   const rows = <T>(file: string, sql: string, ...values: unknown[]): T[] => {
     const db = new Database(file, { readonly: true });
     try {
@@ -167,6 +176,7 @@ async function build(
     rows<T>(path.join(storage, 'mirror.db'), sql, ...values);
   place = {
     ...{ sandbox, callbackUrl, secret: SECRET, branches: names, command, hubRows },
+    busyPercent: (ms) => busyPercent(hub.pid ?? 0, ms),
     onCommitted: () => {},
     onSent: () => {},
     memory: () => ({
@@ -194,6 +204,35 @@ function haveSaidHello(hubRows: HubPlace['hubRows'], count: number): boolean {
   return hubRows<{ n: number }>(sql)[0]?.n === count;
 }
 
+/** As docs/chain.md makes them, for this machine. */
+function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
+  const at = (name: string) => path.join(directory, name);
+  const openssl = (...words: string[]) => execFileSync('openssl', words, { stdio: 'ignore' });
+  const made = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-days', '90'];
+  openssl(...made, '-subj', '/CN=chain', '-keyout', at('ca.key'), '-out', at('ca.pem'));
+  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-subj', '/CN=localhost'];
+  const files = ['-keyout', at('hub.key'), '-out', at('hub.pem')];
+  const names = ['-addext', 'subjectAltName=DNS:localhost', '-addext', 'basicConstraints=critical,CA:FALSE'];
+  openssl(...made, ...signed, ...files, ...names);
+  return { cert: at('hub.pem'), key: at('hub.key'), ca: at('ca.pem') };
+}
+
+/** Of /proc. */
+const TICKS_PER_SECOND = 100;
+
+/** Of the first thread of a process, in which all its JavaScript runs. */
+async function busyPercent(pid: number, ms: number): Promise<number> {
+  const seconds = () => {
+    const stat = readFileSync(`/proc/${pid}/task/${pid}/stat`, 'utf8');
+    // Behind the name, which may have spaces: state is the third field, user and system time the 14th and 15th.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    return (Number(fields[11]) + Number(fields[12])) / TICKS_PER_SECOND;
+  };
+  const [before, beganMs] = [seconds(), performance.now()];
+  await systemClock.sleep(ms);
+  return ((seconds() - before) / ((performance.now() - beganMs) / 1000)) * 100;
+}
+
 /** Keys for all branches, as if each had joined. */
 async function joinAll(storage: string, names: readonly string[]): Promise<BenchBranch[]> {
   const state = openState({ path: path.join(storage, 'state.db'), clock: systemClock });
@@ -217,10 +256,11 @@ interface HubConfig {
   webhookPort: number;
   callbackUrl: string;
   url: string;
+  tlsUrl: string;
   names: readonly string[];
 }
 
-function hubConfig({ baseUrl, storage, webhookPort, callbackUrl, url, names }: HubConfig): string {
+function hubConfig({ baseUrl, storage, webhookPort, callbackUrl, url, tlsUrl, names }: HubConfig): string {
   const branches = names.map(
     (name, i) => `[[branches]]\nsubsidiary_id = "sub-${i + 1}"\nexternal_id = "${name}"\n`,
   );
@@ -235,6 +275,7 @@ callback_url = "${callbackUrl}"
 listen = "127.0.0.1:0"
 [hub]
 nats = "${url}"
+public_url = "${tlsUrl}"
 ${branches.join('')}`;
 }
 
@@ -267,8 +308,8 @@ class Branches {
     });
   }
 
-  begin(url: string, directory: string): Promise<void> {
-    return this.#obeyed({ kind: 'begin', url, directory, branches: [...this.#branches] });
+  begin(place: { url: string; ca: string; directory: string }): Promise<void> {
+    return this.#obeyed({ kind: 'begin', ...place, branches: [...this.#branches] });
   }
 
   async tell(kind: 'stop' | 'start', names: readonly string[]): Promise<void> {

@@ -15,11 +15,12 @@ import { RunClock } from './run-clock.ts';
 
 const HELP = `Measures tillsync beside the bare limits and what a user would pick instead, in turns, and prints the ratios.
 
-npm run bench -- [--quick] [--json] [--report DIRECTORY] [NAME …]
+npm run bench -- [--quick] [--branches N] [--json] [--report DIRECTORY] [NAME …]
 
   NAME                 ${moduleNames().join(', ')}; without one, all
   --quick              shorter and smaller: enough to see a regression, not to quote; a time may miss its bound by
                        half, since a slow moment of the machine weighs more
+  --branches N         of the hub, such as 2000, whose bounds are others; then its queue is not measured
   --json               one JSON document on standard output instead of the table
   --report DIRECTORY   also writes report.md and its plots (SVG) there
   -h, --help           this
@@ -37,10 +38,10 @@ process.exitCode = await main();
 async function main(): Promise<number> {
   const wanted = readArguments();
   if (typeof wanted === 'number') return wanted;
-  const { quick, json, report, names } = wanted;
+  const { quick, branches, json, report, names } = wanted;
   const machine = describeMachine();
   const date = new Date().toISOString();
-  const sections = await measure(names, quick);
+  const sections = await measure(names, quick, branches);
   const summary = { date, machine, quick, sections };
   process.stdout.write(json ? `${JSON.stringify(summary, null, 2)}\n` : table(summary));
   if (report !== undefined) {
@@ -59,6 +60,7 @@ function readArguments() {
       allowPositionals: true,
       options: {
         quick: { type: 'boolean', default: false },
+        branches: { type: 'string' },
         json: { type: 'boolean', default: false },
         report: { type: 'string' },
         help: { type: 'boolean', short: 'h', default: false },
@@ -72,7 +74,11 @@ function readArguments() {
     const unknown = positionals.find((name) => !known.includes(name));
     if (unknown !== undefined)
       throw new Error(`No bench is called "${unknown}"; there are: ${known.join(', ')}.`);
-    return { ...values, names: positionals.length === 0 ? known : positionals };
+    const branches = values.branches === undefined ? undefined : Number(values.branches);
+    if (branches !== undefined && !(Number.isInteger(branches) && branches >= 10 && branches <= 5_000)) {
+      throw new Error(`--branches: found "${values.branches}"; allowed: a whole number from 10 to 5000.`);
+    }
+    return { ...values, branches, names: positionals.length === 0 ? known : positionals };
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
     return 2;
@@ -80,7 +86,11 @@ function readArguments() {
 }
 
 /** One after the other; what fails does not take the figures of the others with it. */
-async function measure(names: readonly string[], quick: boolean): Promise<Section[]> {
+async function measure(
+  names: readonly string[],
+  quick: boolean,
+  branches: number | undefined,
+): Promise<Section[]> {
   const modules: { name: string; module: BenchModule }[] = [];
   for (const name of names) modules.push({ name, module: (await import(`./${name}.ts`)) as BenchModule });
   const parts = modules.map(({ name, module: { expectedSeconds } }) => ({
@@ -94,7 +104,7 @@ async function measure(names: readonly string[], quick: boolean): Promise<Sectio
     const progress = (message: string) =>
       process.stderr.write(`${clock.stamp(performance.now())} ${name}: ${message}\n`);
     try {
-      sections.push({ name, results: await module.run({ quick, progress }) });
+      sections.push({ name, results: await module.run({ quick, branches, progress }) });
     } catch (error) {
       const failure = error instanceof Error ? error.message : String(error);
       progress(`ended early: ${failure}`);
