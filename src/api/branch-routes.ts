@@ -1,4 +1,4 @@
-import { branchName } from '../config/roles.ts';
+import { configuredNames } from '../config/roles.ts';
 import { whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { branchBoard } from '../link/branch-board.ts';
@@ -7,7 +7,6 @@ import { branchesAnswer } from './schemas.ts';
 
 /** `GET /branches`, at a hub. */
 export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalApiOptions): ApiFamily {
-  const names = config.branches.map(branchName);
   const list = route({
     method: 'get',
     path: '/branches',
@@ -17,6 +16,7 @@ export function branchRoutes({ parts: { config, mirror, state }, clock }: LocalA
     handle: () =>
       whenFree(clock, () => {
         const nowMs = clock.nowMs();
+        const names = state.hub.open(configuredNames(config.branches));
         const invited = state.hub.branches();
         return { at: isoUtc(nowMs), branches: mirror.read((db) => branchBoard(db, names, invited, nowMs)) };
       }),

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { type BranchMapping, branchMappings, MAPPINGS_FOR_MS } from '../catalog/unmapped.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isBranch, isHub } from '../config/roles.ts';
+import { configuredNames, isBranch, isHub } from '../config/roles.ts';
 import { FRESHNESS_STATES, type Freshness } from '../core/alarm.ts';
 import { whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
@@ -152,7 +152,7 @@ function hookFamilies(mirror: Mirror, { hooks }: Pick<Config, 'hooks'>, clock: C
 /** At a hub, of each of its branches. */
 function branchFamilies({ mirror, state }: Pick<Parts, 'mirror' | 'state'>, config: Config, clock: Clock) {
   if (!isHub(config)) return [];
-  const names = config.branches.map(branchName);
+  const names = state.hub.open(configuredNames(config.branches));
   const nowMs = clock.nowMs();
   const invited = state.hub.branches();
   const board = mirror.read((db) => branchBoard(db, names, invited, nowMs));

@@ -1,6 +1,7 @@
+import type { Branch } from '../catalog/product.ts';
 import { LeasedSweep } from '../catalog/sweep.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchCallsNobody, isBranch, isHub } from '../config/roles.ts';
+import { branchCallsNobody, configuredNames, isBranch, isHub } from '../config/roles.ts';
 import type { Secrets } from '../config/secrets.ts';
 import type { Alarms } from '../core/alarm.ts';
 import { openWhenFree } from '../core/files.ts';
@@ -159,7 +160,8 @@ async function build(options: PartsOptions, releasers: Releasers) {
     mirror,
     platform,
     webhookSecrets,
-    branches: configuredBranches(config, mirror),
+    /** Those whose catalogue is read. */
+    branches: isHub(config) ? openOnes(config, state) : configuredBranches(config, mirror),
     /** Catalogue and outbox in the mirror. */
     stores,
     outbox: new Outbox({
@@ -280,4 +282,9 @@ function connect(
     onAnswered: (endpoint) => platformAlarms.answered(endpoint),
     onWaited: counters?.waited,
   });
+}
+
+function openOnes(config: Config, { hub }: State): Branch[] {
+  const named = hub.named(configuredNames(config.branches));
+  return configuredBranches(config).filter((_, i) => named[i]?.isClosed !== true);
 }

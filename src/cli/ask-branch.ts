@@ -90,15 +90,16 @@ function said({ options }: NamedCall, { exit, stdout, stderr }: SupportHead): Re
 /** Throws `not-found` for a branch that has not joined, `link-down` with what the hub knows of one that is silent. */
 async function ask(
   { parts, config, progress, call: { signal } }: CommandTools,
-  { cli, options, argument: branch }: NamedCall,
+  { cli, options, argument: name }: NamedCall,
   question: SupportQuestion,
 ) {
   const { hub: rows } = parts.state;
-  requireBranch(config, branch);
+  const named = requireBranch(config, rows, name);
+  const { branch } = named;
   const known = rows.branches().find((each) => each.branch === branch);
   if (!known || known.joinedAt === null) {
-    throw new TillsyncError('not-found', `Branch ${branch} has not joined.`, {
-      hint: `Invite it: {tillsync} branch invite ${branch}`,
+    throw new TillsyncError('not-found', `Branch ${name} has not joined.`, {
+      hint: `Invite it: {tillsync} branch invite ${name}`,
     });
   }
   const { readSupport } = await import('../link/link.ts');
@@ -115,14 +116,14 @@ async function ask(
   const link = new NatsHubLink(await ownAccess(rows, config.hub, '@hub'));
   const stop = () => void link.close();
   signal.addEventListener('abort', stop, { once: true });
-  progress.step(`asking branch ${branch}`);
+  progress.step(`asking branch ${name}`);
   try {
     return readSupport(await link.ask(branch, question, JSON.stringify({ json: options.json === true })));
   } catch (error) {
     if (signal.aborted) throw new TillsyncError('aborted', 'Stopped. Nothing was written.');
     if (!hasCode(error, 'link-down')) throw error;
     const nowMs = cli.clock.nowMs();
-    const [last] = parts.mirror.read((db) => branchBoard(db, [branch], [known], nowMs));
+    const [last] = parts.mirror.read((db) => branchBoard(db, [named], [known], nowMs));
     const message = `${error.message} ${last ? lastKnown(last, nowMs) : ''}`;
     throw new TillsyncError('link-down', message, {
       cause: error,

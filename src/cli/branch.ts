@@ -1,6 +1,6 @@
-import { branchName } from '../config/roles.ts';
-import { asTillsyncError, counted, TillsyncError } from '../core/errors.ts';
-import { isoUtc } from '../core/time.ts';
+import { configuredNames } from '../config/roles.ts';
+import { asTillsyncError, asTyped, counted, TillsyncError } from '../core/errors.ts';
+import { isoUtc, parseDurationMs } from '../core/time.ts';
 import type { UnassignedOrder } from '../link/assign.ts';
 import { bundle, doctor, NAME, status } from './ask-branch.ts';
 import { EXIT } from './cli.ts';
@@ -8,7 +8,7 @@ import { type CommandTools, command, group } from './command.ts';
 import { requireBranch, withHub } from './hub.ts';
 import { table, when } from './table.ts';
 
-const INVITATION_MS = 3_600_000;
+const INVITATION = { defaultMs: 3_600_000, minMs: 60_000, maxMs: 30 * 86_400_000 };
 const UNASSIGNED_MAX = 20;
 
 /** Has the server hear of it at once, whether the daemon runs or not. Gives a line of advice where it cannot. */
@@ -40,13 +40,14 @@ function refuseOwnStore({ hub }: CommandTools['config'], branch: string): void {
 
 const invite = command({
   description: 'Invite a branch: prints one line that its tillsync joins with, once and within an hour',
-  examples: ['branch invite B1', 'branch invite B1 --json'],
+  examples: ['branch invite B1', 'branch invite B1 --for 3d', 'branch invite B1 --json'],
   argument: NAME,
-  more: '\nThe line is a secret: whoever has it first is the branch. A branch that is invited again loses its key.',
+  options: { '--for <time>': 'how long the line is good, from 1m to 30d (default: 1h)' },
+  more: '\nThe line is a secret: whoever has it first is the branch. One that works goes on with its key until a machine\nhas joined with the new line; to end that key at once: tillsync branch remove NAME',
   run: (call) =>
     withHub(call, async ({ parts: { state }, config, note }) => {
-      const branch = call.argument;
-      requireBranch(config, branch);
+      const { branch: id, name: branch } = requireBranch(config, state.hub, call.argument);
+      const goodForMs = goodFor(call.options.for);
       refuseOwnStore(config, branch);
       const place = state.hub.serverConfig();
       if (!place) {
@@ -62,21 +63,30 @@ const invite = command({
       const { invitationText } = await import('../link/server-config.ts');
       const { readPem } = await import('../link/server-look.ts');
       const { seed, publicKey } = await newKey();
-      const expiresAtMs = call.cli.clock.nowMs() + INVITATION_MS;
+      const expiresAtMs = call.cli.clock.nowMs() + goodForMs;
       const url = config.hub.publicUrl || config.hub.nats;
       const ca = place.tls?.caFile == null ? null : readPem(place.tls.caFile);
-      state.hub.invite(branch, publicKey, expiresAtMs);
+      state.hub.invite(id, publicKey, expiresAtMs, branch);
       const expiresAt = isoUtc(expiresAtMs);
-      const invitation = invitationText({ hub: url, branch, seed, ca, expiresAt });
+      const invitation = invitationText({ hub: url, branch: id, seed, ca, expiresAt });
       await note({ action: 'branch.invite', subject: `branch ${branch}`, detail: `until ${expiresAt}` });
       const behind = await tellServer(state.hub, config, call.cli.clock.nowMs());
       return {
         json: { branch, hub: url, invitation, expiresAt },
         text: `${invitation}\n`,
-        below: `At branch ${branch}, before ${expiresAt}:\n  sudo tillsync init --join -\nand paste the line. It is good once.\n${behind}`,
+        below: `At branch ${branch}, before ${expiresAt}:\n  sudo tillsync init --join -\nand paste the line. It is good once. An earlier line of it is worth nothing now.\n${behind}`,
       };
     }),
 });
+
+function goodFor(text: string | undefined): number {
+  const { defaultMs, minMs, maxMs } = INVITATION;
+  const ms = text === undefined ? defaultMs : parseDurationMs(text);
+  if (ms !== undefined && ms >= minMs && ms <= maxMs) return ms;
+  throw new TillsyncError('usage', `--for ${text} is no time from 1m to 30d.`, {
+    hint: 'Such as: {tillsync} branch invite NAME --for 3d',
+  });
+}
 
 const list = command({
   description:
@@ -87,13 +97,16 @@ const list = command({
       const { branchBoard } = await import('../link/branch-board.ts');
       const { unassignedOrders } = await import('../link/assign.ts');
       const unassigned = mirror.read((db) => unassignedOrders(db, UNASSIGNED_MAX));
-      const names = config.branches.map(branchName);
+      const named = state.hub.named(configuredNames(config.branches));
+      const closed = named.filter(({ isClosed }) => isClosed).map(({ name }) => name);
       const nowMs = call.cli.clock.nowMs();
-      const branches = mirror.read((db) => branchBoard(db, names, state.hub.branches(), nowMs));
+      const branches = mirror.read((db) =>
+        branchBoard(db, state.hub.open(configuredNames(config.branches)), state.hub.branches(), nowMs),
+      );
       const { timezone } = config.orders;
       return {
-        json: { branches, unassigned },
-        ...(unassigned.length > 0 && { below: unassignedText(unassigned) }),
+        json: { branches, unassigned, closed },
+        below: `${closed.length > 0 ? `Closed: ${closed.join(', ')}.\n` : ''}${unassigned.length > 0 ? unassignedText(unassigned) : ''}`,
         text: table(
           branches,
           {
@@ -128,10 +141,9 @@ const assign = command({
   },
   more: '\nWhich orders these are: tillsync branch list. A store that [[branches]] names later is of that branch.',
   run: (call) =>
-    withHub(call, async ({ parts: { mirror, stores }, config }) => {
-      const branch = call.argument;
+    withHub(call, async ({ parts: { mirror, stores, state }, config }) => {
       const { store, order } = call.options;
-      requireBranch(config, branch);
+      const { branch: id, name: branch } = requireBranch(config, state.hub, call.argument);
       if ((store === undefined) === (order === undefined)) {
         throw new TillsyncError('usage', 'Give --store STORE or --order ID.', {
           hint: 'Which orders name no known branch: {tillsync} branch list',
@@ -142,9 +154,7 @@ const assign = command({
       const at = isoUtc(call.cli.clock.nowMs());
       const orders = await stores.write(({ db, audit }) => {
         const sent =
-          store === undefined
-            ? Number(assignOrder(db, order ?? '', branch, at))
-            : assignStore(db, store, branch, at);
+          store === undefined ? Number(assignOrder(db, order ?? '', id, at)) : assignStore(db, store, id, at);
         audit.note({ who: call.cli.who, action: 'branch.assign', subject, detail: `branch ${branch}` });
         return sent;
       });
@@ -160,22 +170,117 @@ const remove = command({
   description: 'Take the key from a branch: it is thrown out at once',
   examples: ['branch remove B1'],
   argument: NAME,
-  more: '\nWhat the hub has for it stays, and follows when it is invited again.',
+  more: '\nIt stays a branch: what comes for it waits at the hub and follows when it is invited again. Its machine keeps its\nmirror and what its POS handed over. For a shop that closes: tillsync branch close NAME',
   run: (call) =>
     withHub(call, async ({ parts: { state }, config, note }) => {
-      const branch = call.argument;
-      refuseOwnStore(config, branch);
-      const removed = state.hub.remove(branch);
-      if (removed) await note({ action: 'branch.remove', subject: `branch ${branch}` });
+      const name = call.argument;
+      refuseOwnStore(config, name);
+      // Also one that the configuration does not have any more.
+      const known = state.hub.branches().find((each) => each.name === name);
+      const removed = known !== undefined && state.hub.remove(known.branch);
+      if (removed) await note({ action: 'branch.remove', subject: `branch ${name}` });
+      const left =
+        'What comes for it waits here for when it is invited again; its machine keeps its mirror, and changes that the hub does not have yet.';
       return {
-        json: { branch, removed },
-        text: removed ? `Branch ${branch} has no key any more.\n` : `Branch ${branch} had no key.\n`,
+        json: { branch: name, removed },
+        text: removed ? `Branch ${name} has no key any more. ${left}\n` : `Branch ${name} had no key.\n`,
         below: removed ? await tellServer(state.hub, config, call.cli.clock.nowMs()) : '',
         exit: removed ? EXIT.done : EXIT.failed,
       };
     }),
 });
 
-export const branch = group('Invite, list, ask and remove the branches of a hub', {
-  ...{ invite, list, status, doctor, bundle, assign, remove },
+const close = command({
+  description: 'Close a branch: its key ends, its catalogue is not read, and nothing is said of it',
+  examples: ['branch close B2'],
+  argument: NAME,
+  more: '\nOpen orders of its stores, and new ones, are told as orders of no known branch. To open it again: tillsync branch\ninvite NAME; its machine goes on with the mirror that it has.',
+  run: (call) =>
+    withHub(call, async ({ parts: { state }, config, note }) => {
+      const named = requireBranch(config, state.hub, call.argument);
+      const { name } = named;
+      refuseOwnStore(config, name);
+      const nowMs = call.cli.clock.nowMs();
+      const closed = state.hub.close(named, nowMs);
+      if (closed) await note({ action: 'branch.close', subject: `branch ${name}` });
+      return {
+        json: { branch: name, closed },
+        text: closed
+          ? asTyped(
+              `Branch ${name} is closed. Its open orders are told as orders of no known branch: {tillsync} branch list. Its catalogue is not read from the next start on: {restart}\n`,
+            )
+          : `Branch ${name} was closed already.\n`,
+        below: closed ? await tellServer(state.hub, config, nowMs) : '',
+        exit: closed ? EXIT.done : EXIT.failed,
+      };
+    }),
+});
+
+const rename = command({
+  description:
+    'Say that a branch has another name in the configuration: it keeps its key, its numbers and its mirror',
+  examples: ['branch rename B2 Norte'],
+  argument: ['<names...>', 'what it was called before, and what the configuration calls it now'],
+  more: '\nChange [[branches]] of the configuration first, then restart. Orders that name the old id go to it until the last of\nthem has ended.',
+  run: (call) =>
+    withHub(call, async ({ parts: { state, stores }, config }) => {
+      const [old, name, ...more] = call.argument;
+      if (old === undefined || name === undefined || more.length > 0) {
+        throw new TillsyncError('usage', 'Give two names: the one of before and the one of now.', {
+          hint: 'Such as: {tillsync} branch rename B2 Norte',
+        });
+      }
+      refuseOwnStore(config, name);
+      const known = state.hub.branches();
+      const branch = known.find((each) => each.name === old);
+      if (!branch) {
+        throw new TillsyncError(
+          'not-found',
+          `There is no branch ${old} that was ever invited. Nothing was changed.`,
+          {
+            hint: 'Which there are: {tillsync} branch list',
+          },
+        );
+      }
+      const names = configuredNames(config.branches).map((each) => each.name);
+      const other = known.find((each) => each.name === name);
+      const isOther = other !== undefined && (other.publicKey !== null || other.invitedKey !== null);
+      if (isOther || (names.includes(name) && names.includes(old))) {
+        throw new TillsyncError(
+          'usage',
+          `There is a branch ${name} already; ${old} keeps its name, and nothing was changed.`,
+          {
+            hint: `Take the key of ${name} first, if it has one: {tillsync} branch remove ${name}`,
+          },
+        );
+      }
+      if (!names.includes(name)) {
+        throw new TillsyncError(
+          'config-invalid',
+          `The configuration has no branch ${name}. Nothing was changed.`,
+          {
+            hint: `Write ${name} in place of ${old} in [[branches]] of it, then {restart}, then type this again.`,
+          },
+        );
+      }
+      state.hub.rename(branch.branch, name);
+      const { keepRoute } = await import('../link/assign.ts');
+      await stores.write(({ db, audit }) => {
+        keepRoute(db, old, branch.branch);
+        audit.note({
+          who: call.cli.who,
+          action: 'branch.rename',
+          subject: `branch ${old}`,
+          detail: `now ${name}`,
+        });
+      });
+      return {
+        json: { branch: name, before: old },
+        text: `Branch ${old} is called ${name} from now on. It keeps its key, its numbers and its mirror.\n`,
+      };
+    }),
+});
+
+export const branch = group('Invite, list, ask, rename, close and remove the branches of a hub', {
+  ...{ invite, list, status, doctor, bundle, assign, rename, close, remove },
 });

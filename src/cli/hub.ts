@@ -1,7 +1,7 @@
 import path from 'node:path';
-import { branchName, isHub } from '../config/roles.ts';
+import { configuredNames, isHub } from '../config/roles.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
-import type { ServerConfigPlace } from '../link/hub-state.ts';
+import type { HubRows, NamedBranch, ServerConfigPlace } from '../link/hub-state.ts';
 import { type Call, type CommandTools, command, group, withParts } from './command.ts';
 
 /** Throws `config-invalid` where this is no hub. */
@@ -13,11 +13,12 @@ export function requireHub(config: CommandTools['config']): void {
 }
 
 /** Throws `not-found` for a branch that the configuration does not name. */
-export function requireBranch({ branches }: CommandTools['config'], name: string): void {
-  const names = branches.map(branchName);
-  if (names.includes(name)) return;
+export function requireBranch(config: CommandTools['config'], rows: HubRows, name: string): NamedBranch {
+  const known = rows.named(configuredNames(config.branches));
+  const found = known.find((each) => each.name === name);
+  if (found) return found;
   throw new TillsyncError('not-found', `There is no branch ${name} in the configuration.`, {
-    hint: `Branches: ${names.join(', ')}.`,
+    hint: `Branches: ${known.map((each) => each.name).join(', ')}.`,
   });
 }
 

@@ -30,7 +30,14 @@ export function branchCallsNobody(): TillsyncError {
   });
 }
 
-/** How a hub and its branch call the branch. */
+/** What a hub knows its branches by. */
+export function configuredNames(
+  branches: readonly BranchConfig[],
+): { name: string; subsidiaryId: string | null }[] {
+  return branches.map((branch) => ({ name: branchName(branch), subsidiaryId: branch.subsidiaryId ?? null }));
+}
+
+/** How a hub calls the branch. */
 export function branchName({ externalId, subsidiaryId }: BranchConfig): string {
   return externalId ?? subsidiaryId ?? '';
 }

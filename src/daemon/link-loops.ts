@@ -3,10 +3,11 @@ import type { Parts, PartsOptions } from '../app/parts.ts';
 import { configuredBranches, ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName, isBranch, isHub } from '../config/roles.ts';
+import { configuredNames, isBranch, isHub } from '../config/roles.ts';
 import type { AlarmKey } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { FeedBranch } from '../link/hub-feed.ts';
+import type { HubRows } from '../link/hub-state.ts';
 import type { BranchLink, HubLink } from '../link/link.ts';
 import type { OwnStoreLink } from '../link/own-store.ts';
 import { endFeeding, isFeeding } from '../orders/branch-feed.ts';
@@ -27,16 +28,14 @@ type Options = PartsOptions & LinkOptions;
 const SERVER_LOOK_EVERY_MS = 1_000;
 const SERVER_AGAIN_AFTER_MS = 5_000;
 
-/** The branches of the configuration with the names that hub and branch know them by. */
-export function feedBranches(config: Config): FeedBranch[] {
-  return configuredBranches(config).map((branch, i) => {
+/** The open branches of the configuration, as hub and branch know them. */
+export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): FeedBranch[] {
+  const named = rows.named(configuredNames(config.branches));
+  return configuredBranches(config).flatMap((ids, i) => {
     const { [i]: own = {} } = config.branches;
-    return {
-      ...branch,
-      name: branchName(own),
-      mayPrice: own.mayPrice ?? false,
-      isWatched: own.watched ?? true,
-    };
+    const { [i]: branch } = named;
+    if (!branch || branch.isClosed) return [];
+    return [{ ...ids, ...branch, mayPrice: own.mayPrice ?? false, isWatched: own.watched ?? true }];
   });
 }
 
@@ -89,7 +88,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     const link = options.link?.hub ?? (await orTold(parts, natsHubLink(config, parts)));
     const hub = new Hub({
       ...{ link, mirror, stores, clock, log },
-      branches: feedBranches(config),
+      branches: () => feedBranches(config, state.hub),
       rows: state.hub,
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,

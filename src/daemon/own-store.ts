@@ -61,7 +61,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
   }
   const changes = new ChangeSignal();
   const link = new OwnStoreLink({
-    branch: config.link.branch,
+    branch: options.parts.state.hub.idOf(config.link.branch),
     place: () => parts.mirror.read(branchPlace),
     clock,
   });
@@ -93,7 +93,8 @@ async function beginMirror(
   parts: Parts,
 ): Promise<void> {
   const { branch } = own.link;
-  if ((hub.mirror.read((db) => branchRow(db, branch))?.leasedSeq ?? 0) > 0) return;
+  const id = hub.state.hub.idOf(branch);
+  if ((hub.mirror.read((db) => branchRow(db, id))?.leasedSeq ?? 0) > 0) return;
   const { externalId, subsidiaryId } = config.branches.find((each) => branchName(each) === branch) ?? {};
   await beginOwnOrders(parts.mirror, {
     from: storagePaths(config.storage.directory).mirror,

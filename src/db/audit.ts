@@ -9,6 +9,8 @@ export type AuditAction =
   | 'branch.assign'
   | 'branch.invite'
   | 'branch.remove'
+  | 'branch.close'
+  | 'branch.rename'
   | 'config.changed'
   | 'events.replay'
   | 'hooks.skip'

@@ -160,7 +160,7 @@ export const FINDING_SENTENCES: Record<FindingCode, FindingSentences> = {
     level: 'amber',
     message: 'A branch does what tillsync does not do by itself: somebody else may have its key.',
     remedy:
-      'Look at the branch that is named. To give it a new key, which ends the old one: {tillsync} branch invite NAME',
+      'Look at the branch that is named. To end its key, then give it another: {tillsync} branch remove NAME; {tillsync} branch invite NAME',
   },
   'hub.server': {
     level: 'amber',

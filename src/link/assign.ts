@@ -1,8 +1,114 @@
 import type Database from 'better-sqlite3';
+import type { Branch } from '../catalog/product.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { sqlOf } from '../db/sqlite.ts';
+import { IS_OPEN } from '../orders/order.ts';
 import { sendWhole } from './feed-pages.ts';
-import { sendNowKnown } from './hub-feed.ts';
+import type { NamedBranch } from './hub-state.ts';
+
+/*
+ * Whose the orders are: the branch to which a person gave the order, else the one to which its store leads. Each function
+ * works within the caller's transaction.
+ */
+
+/** In `by_hand`: 0 is of the configuration, 1 of a person; an earlier id of the branch. */
+const FORMER = 2;
+
+type RoutedBranch = Branch & Pick<NamedBranch, 'branch'>;
+
+type Routes = ReadonlyMap<string, string>;
+
+function routes(db: Database.Database): Routes {
+  const rows = sqlOf(db).rows<{ store: string; branch: string }>(
+    'SELECT store_id AS store, branch FROM feed_stores',
+  );
+  return new Map(rows.map(({ store, branch }) => [store, branch]));
+}
+
+/**
+ * Stores lead where the configuration says, over what a person assigned before. Every open order of a store that leads
+ * elsewhere goes down there; those of a branch that is gone are nobody's. `at`: ISO 8601 UTC.
+ */
+export function beginRoutes(db: Database.Database, branches: readonly RoutedBranch[], at: string): void {
+  const before = routes(db);
+  const known = JSON.stringify(branches.map(({ branch }) => branch));
+  const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
+  sqlOf(db).run(`DELETE FROM feed_stores WHERE ${isGone}`, known);
+  sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, known);
+  // An id that a branch had before leads to it while orders are under way.
+  sqlOf(db).run('UPDATE feed_stores SET by_hand = ? WHERE by_hand = 0', FORMER);
+  for (const { branch, externalId, subsidiaryId } of branches) {
+    for (const storeId of [externalId, subsidiaryId]) {
+      const route = `INSERT INTO feed_stores (store_id, branch) VALUES (?, ?)
+        ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 0 WHERE by_hand <> 0`;
+      if (storeId !== null) sqlOf(db).run(route, storeId, branch);
+    }
+  }
+  pruneRoutes(db);
+  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
+  noteUnassigned(db);
+  for (const [store, branch] of routes(db)) {
+    // Who never said hello gets all of it by its first snapshot.
+    const hello = 'SELECT 1 FROM feed_branches WHERE branch = ? AND line IS NOT NULL';
+    if (before.get(store) !== branch && sqlOf(db).row(hello, branch)) sendOpen(db, store, at);
+  }
+  sendNowKnown(db, at);
+}
+
+/** Another id of the branch, by which open orders name it. */
+export function keepRoute(db: Database.Database, store: string, branch: string): void {
+  const route = 'INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, ?) ON CONFLICT DO NOTHING';
+  sqlOf(db).run(route, store, branch, FORMER);
+}
+
+/** Forgets earlier ids that no open order names any more. */
+export function pruneRoutes(db: Database.Database): void {
+  const isNamed = `SELECT 1 FROM orders INDEXED BY orders_by_store
+    WHERE store_external_id = feed_stores.store_id AND ${IS_OPEN}`;
+  sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = ${FORMER} AND NOT EXISTS (${isNamed})`);
+}
+
+/** Open orders that lead to no branch, whether one was lost or none was ever there. */
+function noteUnassigned(db: Database.Database): void {
+  sqlOf(db).run(
+    `INSERT INTO unassigned_orders (order_id)
+     SELECT order_id FROM orders INDEXED BY orders_open
+     WHERE ${IS_OPEN} AND NOT EXISTS (SELECT 1 FROM feed_stores s WHERE s.store_id = orders.store_external_id)
+     ON CONFLICT DO NOTHING`,
+  );
+  const moved = `UPDATE sent_orders SET moved = 1 WHERE moved = 0
+    AND order_id IN (SELECT order_id FROM unassigned_orders WHERE branch IS NULL)`;
+  sqlOf(db).run(moved);
+}
+
+/** Every open order of the store goes down to the branch to which it leads now. Gives how many. */
+function sendOpen(db: Database.Database, store: string, at: string): number {
+  const open = `SELECT o.order_id AS orderId, s.branch FROM orders o INDEXED BY orders_by_store
+    JOIN feed_stores s ON s.store_id = o.store_external_id LEFT JOIN unassigned_orders u USING (order_id)
+    WHERE o.store_external_id = ? AND ${IS_OPEN} AND u.branch IS NULL ORDER BY o.seq`;
+  return give(db, sqlOf(db).rows<Owned>(open, store), at);
+}
+
+/** Orders that were nobody's and name a store that leads somewhere by now go down. Gives how many. */
+function sendNowKnown(db: Database.Database, at: string): number {
+  const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
+    JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
+  return give(db, sqlOf(db).rows<Owned>(nowKnown), at);
+}
+
+interface Owned {
+  orderId: string;
+  branch: string;
+}
+
+function give(db: Database.Database, orders: readonly Owned[], at: string): number {
+  for (const { orderId, branch } of orders) {
+    sendWhole(db, branch, orderId, at);
+    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
+    sqlOf(db).run('UPDATE sent_orders SET moved = (branch <> ?) WHERE order_id = ?', branch, orderId);
+  }
+  return orders.length;
+}
 
 /** An order that nobody has assigned yet; `store`: by which it names its store, null: it names none. */
 export interface UnassignedOrder {
@@ -28,8 +134,8 @@ export function unassignedOrders(db: Database.Database, limit: number): Unassign
 }
 
 /**
- * All orders that name this store are of the branch from now on, those of before too. `at`: ISO 8601 UTC. Gives how many
- * of them go down now. Within the caller's transaction. Throws `usage` for a store of the configuration, `config-invalid`.
+ * All orders that name this store are of the branch from now on, every open one of before too. `at`: ISO 8601 UTC. Gives
+ * how many of them go down now. Within the caller's transaction. Throws `usage` for a store of the configuration, `config-invalid`.
  */
 export function assignStore(db: Database.Database, store: string, branch: string, at: string): number {
   refuseUnknown(db, branch);
@@ -44,10 +150,10 @@ export function assignStore(db: Database.Database, store: string, branch: string
   }
   sqlOf(db).run(
     `INSERT INTO feed_stores (store_id, branch, by_hand) VALUES (?, ?, 1)
-     ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch`,
+     ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 1`,
     ...[store, branch],
   );
-  return sendNowKnown(db, at);
+  return sendOpen(db, store, at) + sendNowKnown(db, at);
 }
 
 /**

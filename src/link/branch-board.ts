@@ -4,7 +4,7 @@ import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
-import type { InvitedBranch } from './hub-state.ts';
+import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 
 /* How each branch fares, as the hub can tell. */
 
@@ -14,7 +14,7 @@ export const branchStatus = z.object({
   branch: z.string().describe('What the hub calls it'),
   status: z
     .enum(['not-invited', 'invited', 'joined'])
-    .describe('`invited`: its key is that of an invitation, which is good until `expiresAt`'),
+    .describe('`invited`: it has no key of its own yet, and an invitation that is good until `expiresAt`'),
   level: z
     .enum(BRANCH_LEVELS)
     .describe('Its own verdict, made worse by what only the hub sees; `never-joined`: it has none yet'),
@@ -29,7 +29,9 @@ export const branchStatus = z.object({
   command: text.describe('Where to look; null where all is well'),
   commandAt: z.enum(['hub', 'branch']).describe('On which machine to type it'),
   joinedAt: isoTime.nullable(),
-  expiresAt: isoTime.nullable(),
+  expiresAt: isoTime
+    .nullable()
+    .describe('Of an invitation that nobody has taken yet; `joined`: for another machine'),
   seenAt: isoTime.nullable().describe('When it last told of itself; what follows is from then'),
   behind: whole
     .nullable()
@@ -59,14 +61,27 @@ export type Cause = Pick<BranchStatus, 'level' | 'reason' | 'message' | 'command
 
 /** What is wrong with a branch, the worst first; of what is as bad, what the hub itself sees first. */
 function causes(
+  named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
   said: InvitedBranch['report'],
   nowMs: number,
 ): Cause[] {
   const { branch, status, joinedAt, seenAt, behindSince, held } = found;
+  const { renamedFrom } = named;
   const { tillsync } = typedWords();
   const ageMs = (iso: string | null) => (iso === null ? 0 : nowMs - Date.parse(iso));
   const invite = `${tillsync} branch invite ${branch}`;
+  if (renamedFrom !== undefined) {
+    const message = `It has the subsidiary_id of ${renamedFrom}, which is not in the configuration any more: where that is its earlier name, say so, and it goes on as it was. As a branch of its own it is invited.`;
+    return [
+      {
+        level: 'amber',
+        reason: 'other',
+        message,
+        command: `${tillsync} branch rename ${renamedFrom} ${branch}`,
+      },
+    ];
+  }
   if (joinedAt === null) {
     const message =
       status === 'invited' ? 'It was invited and has not joined yet.' : 'It was not invited yet.';
@@ -76,10 +91,7 @@ function causes(
   const isLost = ageMs(behindSince) >= LOST_AFTER_MS;
   const level = isLost ? 'red' : 'amber';
   const waits = isLost ? ' What the hub has for it waits.' : '';
-  if (status === 'invited') {
-    const message = `It was invited anew and has not joined since.${waits}`;
-    all.push({ level, reason: 'absent', message, command: invite });
-  } else if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS) {
+  if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS) {
     const message = `Nothing is heard of it.${waits}`;
     all.push({ level, reason: 'absent', message, command: 'sudo tillsync doctor', commandAt: 'branch' });
   } else if (ageMs(behindSince) >= BEHIND_AFTER_MS) {
@@ -119,21 +131,22 @@ export interface ExaminedBranch {
 /** Examines the branches of the configuration, in its order. */
 export function examineBranches(
   db: Database.Database,
-  names: readonly string[],
+  names: readonly NamedBranch[],
   invited: readonly InvitedBranch[],
   nowMs: number,
 ): ExaminedBranch[] {
   const known = new Map(invited.map((each) => [each.branch, each]));
   const held = heldChanges(db);
-  return names.map((branch) => {
+  return names.map((named) => {
+    const { branch, name } = named;
     const row = known.get(branch);
     const { expiresAt = null, joinedAt = null, seenAt = null, report = null } = row ?? {};
     const found = {
-      branch,
+      branch: name,
       joinedAt,
       expiresAt,
       seenAt,
-      status: row === undefined ? 'not-invited' : expiresAt === null ? 'joined' : 'invited',
+      status: joinedAt !== null ? 'joined' : expiresAt !== null ? 'invited' : 'not-invited',
       ...behindOf(db, branch, row, nowMs),
       waiting: report?.waiting ?? null,
       oldestWaitingAt: report?.oldestWaitingAt ?? null,
@@ -142,7 +155,7 @@ export function examineBranches(
       quarantined: report?.quarantined ?? 0,
       version: report?.version ?? null,
     } as const;
-    return { found, causes: causes(found, report, nowMs) };
+    return { found, causes: causes(named, found, report, nowMs) };
   });
 }
 
@@ -151,7 +164,7 @@ const WELL: Cause = { level: 'green', reason: null, message: '', command: null }
 /** The branches of the configuration, those first that need somebody most. */
 export function branchBoard(
   db: Database.Database,
-  names: readonly string[],
+  names: readonly NamedBranch[],
   invited: readonly InvitedBranch[],
   nowMs: number,
 ): BranchStatus[] {

@@ -38,7 +38,16 @@ export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'
 
 function troubleOf({ found, causes }: ExaminedBranch, facts: BranchesAlarmFacts): Trouble | null {
   const { branch, joinedAt, seenAt, oldestWaitingAt } = found;
-  if (joinedAt === null) return null;
+  if (joinedAt === null) {
+    const [first] = causes;
+    if (first?.level !== 'amber') return null;
+    const { message } = first;
+    return {
+      branch,
+      level: 'amber',
+      message: first.command === null ? message : `${message} ${first.command}`,
+    };
+  }
   const { connectedAtMs, nowMs } = facts;
   const seenMs = seenAt === null ? 0 : Date.parse(seenAt);
   // After an outage of the server each branch has as long again to be heard.

@@ -11,14 +11,14 @@ import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
 import type { Acceptance } from '../outbox/intake.ts';
 import type { Stores } from '../outbox/stores.ts';
-import { type FeedEntry, sendWhole } from './feed-pages.ts';
+import { beginRoutes, pruneRoutes } from './assign.ts';
+import type { FeedEntry } from './feed-pages.ts';
 import { branchRow } from './hub-hello.ts';
-import type { InvitedBranch } from './hub-state.ts';
+import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 import type { Result, UpItem } from './link.ts';
 
 /** A branch with a tillsync of its own, as the hub's configuration has it. */
-export interface FeedBranch extends Branch {
-  name: string;
+export interface FeedBranch extends Branch, NamedBranch {
   mayPrice: boolean;
   /** Whether the hub's own health speaks of it; left out: it does. */
   isWatched?: boolean;
@@ -41,40 +41,17 @@ const ACKS_WAIT_MS = 60 * DAY_MS;
 /** Brings the branches to what the configuration says. A number is never given twice, so none is forgotten. */
 export function beginHub(db: Database.Database, branches: readonly FeedBranch[], nowMs: number): void {
   sqlOf(db).run('INSERT INTO hub (one, epoch) VALUES (1, ?) ON CONFLICT DO NOTHING', randomUUID());
-  const names = JSON.stringify(branches.map(({ name }) => name));
-  const isGone = 'branch NOT IN (SELECT value FROM json_each(?))';
-  sqlOf(db).run(`DELETE FROM feed_stores WHERE by_hand = 0 OR ${isGone}`, names);
-  sqlOf(db).run(`UPDATE unassigned_orders SET branch = NULL WHERE ${isGone}`, names);
-  for (const { name, mayPrice, externalId, subsidiaryId } of branches) {
+  for (const { branch, mayPrice } of branches) {
     sqlOf(db).run(
       `INSERT INTO feed_branches (branch, may_price) VALUES (?, ?)
        ON CONFLICT (branch) DO UPDATE SET may_price = excluded.may_price`,
-      ...[name, Number(mayPrice)],
+      ...[branch, Number(mayPrice)],
     );
-    for (const storeId of [externalId, subsidiaryId]) {
-      // What the configuration says goes over what a person assigned before.
-      const route = `INSERT INTO feed_stores (store_id, branch) VALUES (?, ?)
-        ON CONFLICT (store_id) DO UPDATE SET branch = excluded.branch, by_hand = 0 WHERE by_hand = 1`;
-      if (storeId !== null) sqlOf(db).run(route, storeId, name);
-    }
   }
-  // A snapshot goes over the orders of its branch alone; no other store needs that.
+  // A route and a snapshot go over the orders of their stores alone; no other store needs that.
   sqlOf(db).run('CREATE INDEX IF NOT EXISTS orders_by_store ON orders (store_external_id, seq)');
   nameInCatalog(db, branches);
-  sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id NOT IN (SELECT order_id FROM orders)');
-  sendNowKnown(db, isoUtc(nowMs));
-}
-
-/** Orders that were nobody's and name a store that is known by now go down. Gives how many. */
-export function sendNowKnown(db: Database.Database, at: string): number {
-  const nowKnown = `SELECT o.order_id AS orderId, s.branch FROM unassigned_orders u JOIN orders o USING (order_id)
-    JOIN feed_stores s ON s.store_id = o.store_external_id WHERE u.branch IS NULL ORDER BY o.seq`;
-  const found = sqlOf(db).rows<{ orderId: string; branch: string }>(nowKnown);
-  for (const { orderId, branch } of found) {
-    sendWhole(db, branch, orderId, at);
-    sqlOf(db).run('DELETE FROM unassigned_orders WHERE order_id = ?', orderId);
-  }
-  return found.length;
+  beginRoutes(db, branches, isoUtc(nowMs));
 }
 
 interface NameInCatalog {
@@ -89,7 +66,7 @@ function newNames(db: Database.Database, branches: readonly FeedBranch[]): NameI
   return sqlOf(db)
     .rows<NameInCatalog>(sql)
     .flatMap((before) => {
-      const found = branches.find(({ name }) => name === before.branch);
+      const found = branches.find(({ branch }) => branch === before.branch);
       const key = found ? branchKey(found) : null;
       const subsidiaryId = found ? subsidiaryOf(db, found, branches) : null;
       const isSame = key === before.key && subsidiaryId === before.subsidiaryId;
@@ -207,6 +184,7 @@ export function noteStream(
 
 /** Forgets what is published and older than it is said again. True: there is more. */
 export function pruneFeed(db: Database.Database, nowMs: number): boolean {
+  pruneRoutes(db);
   sqlOf(db).run('DELETE FROM handed_up WHERE change_id NOT IN (SELECT change_id FROM outbox)');
   sqlOf(db).run('DELETE FROM waiting_acks WHERE acked_at < ?', isoUtc(nowMs - ACKS_WAIT_MS));
   const sql = `DELETE FROM feed WHERE feed_id IN
@@ -215,7 +193,7 @@ export function pruneFeed(db: Database.Database, nowMs: number): boolean {
 }
 
 export interface TakeUpOptions {
-  branch: FeedBranch;
+  from: FeedBranch;
   line: string;
   items: readonly UpItem[];
   guards: GuardSettings;
@@ -233,16 +211,17 @@ export function takeUp(
   stores: Stores,
   options: TakeUpOptions,
 ): { upTo: number; comeBackMs?: number } | undefined {
-  const { branch, line, guards, holdBack, at } = options;
+  const { from, line, guards, holdBack, at } = options;
+  const { branch } = from;
   const { db, intake } = stores;
-  const row = branchRow(db, branch.name);
+  const row = branchRow(db, branch);
   if (!row || row.line !== line) return undefined;
   const items = options.items.filter(({ u }) => u > row.upTo);
   if (items.some(({ u }, i) => u !== row.upTo + 1 + i)) return undefined;
   stores.reservations.begin(holdBack);
-  const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(up, branch) }));
+  const read = items.map((up) => ({ up, item: up.kind === 'ack' ? null : changeOf(db, up, from) }));
   const changes = read.flatMap(({ item }) => (item && !('refused' in item) ? [item] : []));
-  const turn = { branch: branch.subsidiaryId ?? branch.name };
+  const turn = { branch: from.subsidiaryId ?? branch };
   const accepted = intake.accept(changes, { source: 'branch', guards, whenFull: 'stop', ...turn });
   const left = changes[accepted.length];
   const end = read.findIndex(({ item }) => left !== undefined && item === left);
@@ -258,21 +237,21 @@ export function takeUp(
     } else if (change === null) continue;
     else if ('refused' in item) {
       const result: Result = { change, state: 'rejected', message: item.refused };
-      addToFeed(db, branch.name, 'result', result, { at });
+      addToFeed(db, branch, 'result', result, { at });
     } else {
       const { changeId, state, message } = results.next().value as Acceptance;
-      noteHandedUp(db, branch.name, changeId, change, at);
-      if (state !== 'pending') addToFeed(db, branch.name, 'result', { change, state, message }, { at });
+      noteHandedUp(db, branch, changeId, change, at);
+      if (state !== 'pending') addToFeed(db, branch, 'result', { change, state, message }, { at });
     }
   }
   for (const { orderId, source, asOf } of acks) {
     const wait = `INSERT INTO waiting_acks (order_id, branch, acked_at, source, as_of) VALUES (?, ?, ?, ?, ?)
       ON CONFLICT DO UPDATE SET acked_at = excluded.acked_at, source = excluded.source, as_of = excluded.as_of`;
-    sqlOf(db).run(wait, orderId.trim(), branch.name, at, source, asOf);
+    sqlOf(db).run(wait, orderId.trim(), branch, at, source, asOf);
   }
   if (acks.length > 0) bookWaiting(stores);
   const upTo = taken.at(-1)?.up.u ?? row.upTo;
-  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch.name);
+  sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch);
   const comeBackMs = left && intake.fullLineOf(left, turn).retryAfterMs;
   return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
@@ -366,7 +345,7 @@ function noteHandedUp(
 }
 
 /** The change as the branch may make it: stocks of its own, and what is the company's only with that right. */
-function changeOf(up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
+function changeOf(db: Database.Database, up: UpItem, branch: FeedBranch): HandedOver | { refused: string } {
   const reference = `${branch.name}: ${up.reference ?? up.changeId}`;
   if (up.kind === 'product' && !branch.mayPrice) {
     return {
@@ -377,11 +356,13 @@ function changeOf(up: UpItem, branch: FeedBranch): HandedOver | { refused: strin
   if ('fault' in reading) return { refused: reading.fault.message };
   if (reading.kind === 'product') return { ...reading, reference };
   const { subsidiaryId, subsidiaryExternalId, ...change } = reading.change;
-  const isOther =
-    (subsidiaryId !== undefined && subsidiaryId !== branch.subsidiaryId) ||
-    (subsidiaryExternalId !== undefined && subsidiaryExternalId !== branch.externalId);
-  if (isOther) {
-    const named = subsidiaryExternalId ?? subsidiaryId;
+  // By an earlier name of it, too: its own machine may go on calling it so.
+  const isOwn = (id: string | undefined) =>
+    id === undefined ||
+    [branch.branch, branch.subsidiaryId, branch.externalId].includes(id) ||
+    sqlOf(db).row('SELECT 1 FROM feed_stores WHERE store_id = ? AND branch = ?', id, branch.branch);
+  const named = [subsidiaryExternalId, subsidiaryId].find((id) => !isOwn(id));
+  if (named !== undefined) {
     return { refused: `Branch ${branch.name} may change only its own stock, not that of ${named}.` };
   }
   const place = {

@@ -3,6 +3,7 @@ import * as z from 'zod';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Hello } from './link.ts';
+import type { ServerBranch } from './server-config.ts';
 
 const text = z.string().min(1);
 
@@ -21,7 +22,15 @@ export type ServerConfigPlace = z.infer<typeof serverConfigPlace>;
 /** What every backup has of a hub. Nothing in it is secret: branches are known by the public halves of their keys. */
 export const HUB_COPY = z.object({
   serverConfig: serverConfigPlace.nullable(),
-  branches: z.array(z.object({ branch: text, publicKey: text, joinedAt: text.nullable() })),
+  branches: z.array(
+    z.object({
+      branch: text,
+      name: text.exactOptional(),
+      subsidiaryId: text.nullable().default(null),
+      publicKey: text,
+      joinedAt: text.nullable(),
+    }),
+  ),
 });
 export type HubCopy = z.infer<typeof HUB_COPY>;
 
@@ -31,10 +40,27 @@ export type BranchReport = Pick<
   'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
 >;
 
+/** A branch of the configuration. */
+export interface NamedBranch {
+  /** Its identity: in its key, feed, stream, cursor and mirror. The name that it had first. */
+  branch: string;
+  /** What people call it. */
+  name: string;
+  /** What seems to be its earlier name, under which it has a key; it is no branch yet. */
+  renamedFrom?: string;
+  isClosed?: true;
+}
+
 export interface InvitedBranch {
   branch: string;
-  publicKey: string;
-  /** ISO 8601 UTC; null: it has joined. */
+  name: string;
+  subsidiaryId: string | null;
+  closedAt: string | null;
+  /** Its own; null: it has not joined. */
+  publicKey: string | null;
+  /** Of an invitation, which nobody has taken yet. */
+  invitedKey: string | null;
+  /** Until when the invitation is good, ISO 8601 UTC. */
   expiresAt: string | null;
   joinedAt: string | null;
   seenAt: string | null;
@@ -98,8 +124,9 @@ export class HubRows {
   }
 
   branches(): InvitedBranch[] {
-    const sql = `SELECT branch, public_key AS publicKey, expires_at AS expiresAt, joined_at AS joinedAt,
-      seen_at AS seenAt, report FROM hub_branches ORDER BY branch`;
+    const sql = `SELECT branch, coalesce(name, branch) AS name, subsidiary_id AS subsidiaryId, closed_at AS closedAt,
+      public_key AS publicKey, invited_key AS invitedKey, expires_at AS expiresAt,
+      joined_at AS joinedAt, seen_at AS seenAt, report FROM hub_branches ORDER BY branch`;
     const rows = storing(() =>
       sqlOf(this.#db).rows<Omit<InvitedBranch, 'report'> & { report: string | null }>(sql),
     );
@@ -114,25 +141,34 @@ export class HubRows {
   }
 
   /** Those that the server knows: by a key, and of invitations those that hold. */
-  usersOfServer(nowMs: number): InvitedBranch[] {
-    return this.branches().filter(
-      ({ publicKey, expiresAt }) =>
-        publicKey !== NO_KEY && (expiresAt === null || Date.parse(expiresAt) > nowMs),
-    );
+  usersOfServer(nowMs: number): ServerBranch[] {
+    return this.branches().flatMap(({ branch, publicKey, invitedKey, expiresAt }) => {
+      const isOpen = expiresAt !== null && Date.parse(expiresAt) > nowMs;
+      if (publicKey === NO_KEY || (publicKey === null && !isOpen)) return [];
+      return [{ branch, publicKey, invitedKey: isOpen ? invitedKey : null }];
+    });
+  }
+
+  /** What never changes of the branch with this name; the name itself where it is not known. */
+  idOf(name: string): string {
+    return this.branches().find((each) => each.name === name)?.branch ?? name;
   }
 
   /** The shop in which the hub stands has joined by that, and one in which it stood before has to join. '': none. */
-  joinOwnStore(branch: string, nowMs: number): void {
+  joinOwnStore(name: string, nowMs: number): void {
+    const branch = name === '' ? '' : this.idOf(name);
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
-        sql.run('DELETE FROM hub_branches WHERE public_key = ? AND branch <> ?', NO_KEY, branch);
+        const leave = `UPDATE hub_branches SET public_key = NULL, joined_at = NULL, seen_at = NULL, report = NULL
+          WHERE public_key = ? AND branch <> ?`;
+        sql.run(leave, NO_KEY, branch);
         if (branch === '') return;
         sql.run(
-          `INSERT INTO hub_branches (branch, public_key, joined_at) VALUES (@branch, @key, @at)
-           ON CONFLICT (branch) DO UPDATE SET public_key = @key, expires_at = NULL, joined_at = @at,
-             seen_at = NULL, report = NULL WHERE public_key <> @key`,
-          { branch, key: NO_KEY, at: isoUtc(nowMs) },
+          `INSERT INTO hub_branches (branch, name, public_key, joined_at) VALUES (@branch, @name, @key, @at)
+           ON CONFLICT (branch) DO UPDATE SET public_key = @key, invited_key = NULL, expires_at = NULL,
+             closed_at = NULL, joined_at = @at, seen_at = NULL, report = NULL WHERE public_key IS NOT @key`,
+          { branch, name, key: NO_KEY, at: isoUtc(nowMs) },
         );
       }),
     );
@@ -145,57 +181,128 @@ export class HubRows {
 
   /** Of branches those that have joined. */
   copy(): HubCopy {
-    const joined = this.branches().filter(
-      ({ publicKey, expiresAt }) => publicKey !== NO_KEY && expiresAt === null,
-    );
     return {
       serverConfig: this.serverConfig() ?? null,
-      branches: joined.map(({ branch, publicKey, joinedAt }) => ({ branch, publicKey, joinedAt })),
+      branches: this.branches().flatMap(({ branch, name, subsidiaryId, publicKey, joinedAt }) =>
+        publicKey === null || publicKey === NO_KEY
+          ? []
+          : [{ branch, name, subsidiaryId, publicKey, joinedAt }],
+      ),
     };
   }
 
   /** Takes over what a machine knew that this one stands for from now on; it has keys, and no branches of its own. */
-  takeOver({ serverConfig, branches }: HubCopy): void {
+  takeOver({ serverConfig, branches }: HubCopy, nowMs: number): void {
     const sql = sqlOf(this.#db);
     storing(() =>
       sql.transaction(() => {
-        for (const { branch, publicKey, joinedAt } of branches) {
-          const add = 'INSERT INTO hub_branches (branch, public_key, joined_at) VALUES (?, ?, ?)';
-          sql.run(add, branch, publicKey, joinedAt);
+        for (const { branch, name = branch, subsidiaryId, publicKey, joinedAt } of branches) {
+          const add = `INSERT INTO hub_branches (branch, name, subsidiary_id, public_key, joined_at)
+            VALUES (?, ?, ?, ?, ?)`;
+          sql.run(add, branch, name, subsidiaryId, publicKey, joinedAt ?? isoUtc(nowMs));
         }
         if (serverConfig && !this.serverConfig()) this.noteServerConfig(serverConfig);
       }),
     );
   }
 
-  /** The key of an invitation; whatever key the branch had before is worth nothing from now on. */
-  invite(branch: string, publicKey: string, expiresAtMs: number): void {
-    const sql = `INSERT INTO hub_branches (branch, public_key, expires_at) VALUES (?, ?, ?)
-      ON CONFLICT (branch) DO UPDATE SET public_key = excluded.public_key, expires_at = excluded.expires_at`;
-    storing(() => sqlOf(this.#db).run(sql, branch, publicKey, isoUtc(expiresAtMs)));
+  /**
+   * The branches of the configuration, by what they are called. One that was never invited and has the `subsidiaryId` of
+   * a branch with a key that nothing names any more seems to be that one, renamed.
+   */
+  named(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
+    const rows = this.branches();
+    const names = new Set(configured.map(({ name }) => name));
+    const taken = new Set(rows.map(({ branch }) => branch));
+    return configured.map(({ name, subsidiaryId }) => {
+      const row = rows.find((each) => each.name === name);
+      if (row) return { branch: row.branch, name, ...(row.closedAt !== null && { isClosed: true as const }) };
+      const before = rows.find(
+        (each) =>
+          each.publicKey !== null &&
+          each.publicKey !== NO_KEY &&
+          !names.has(each.name) &&
+          subsidiaryId !== null &&
+          each.subsidiaryId === subsidiaryId,
+      );
+      // The first name of another one is taken for ever: B2, B2-2, B2-3.
+      let branch = name;
+      for (let n = 2; taken.has(branch) || (branch !== name && names.has(branch)); n++)
+        branch = `${name}-${n}`;
+      return { branch, name, ...(before && { renamedFrom: before.name }) };
+    });
   }
 
-  /** The branch's own key in place of that of its invitation; a sentence when the invitation is worth nothing. */
+  /** The same, of those that are open. */
+  open(configured: readonly Pick<InvitedBranch, 'name' | 'subsidiaryId'>[]): NamedBranch[] {
+    return this.named(configured).filter(({ isClosed }) => isClosed !== true);
+  }
+
+  /** That the configuration has this id for the branch, if it was invited. */
+  noteSubsidiary(branch: string, subsidiaryId: string | null): void {
+    const sql = `UPDATE hub_branches SET subsidiary_id = @subsidiaryId
+      WHERE branch = @branch AND subsidiary_id IS NOT @subsidiaryId`;
+    storing(() => sqlOf(this.#db).run(sql, { branch, subsidiaryId }));
+  }
+
+  /** Another name of the same branch. One without a key that had the name gives it up. */
+  rename(branch: string, name: string): void {
+    const sql = sqlOf(this.#db);
+    storing(() =>
+      sql.transaction(() => {
+        const free = `DELETE FROM hub_branches WHERE coalesce(name, branch) = ? AND branch <> ?
+          AND public_key IS NULL AND invited_key IS NULL`;
+        sql.run(free, name, branch);
+        sql.run('UPDATE hub_branches SET name = ? WHERE branch = ?', name, branch);
+      }),
+    );
+  }
+
+  /** Its keys end; gives whether it was open. */
+  close({ branch, name }: NamedBranch, nowMs: number): boolean {
+    const sql = sqlOf(this.#db);
+    return storing(() =>
+      sql.transaction(() => {
+        this.remove(branch);
+        const close = `INSERT INTO hub_branches (branch, name, closed_at) VALUES (?, ?, ?)
+          ON CONFLICT (branch) DO UPDATE SET closed_at = excluded.closed_at WHERE closed_at IS NULL`;
+        return sql.run(close, branch, name, isoUtc(nowMs)).changes > 0;
+      }),
+    );
+  }
+
+  /** The key of an invitation, in place of an earlier one; the key that the branch has is good until somebody joins. */
+  invite(branch: string, invitedKey: string, expiresAtMs: number, name = branch): void {
+    const sql = `INSERT INTO hub_branches (branch, name, invited_key, expires_at) VALUES (?, ?, ?, ?)
+      ON CONFLICT (branch) DO UPDATE SET invited_key = excluded.invited_key, expires_at = excluded.expires_at,
+        closed_at = NULL`;
+    storing(() => sqlOf(this.#db).run(sql, branch, name, invitedKey, isoUtc(expiresAtMs)));
+  }
+
+  /** The branch's own key from now on, in place of any other; a sentence when its invitation is worth nothing. */
   join(branch: string, publicKey: string, nowMs: number): string | undefined {
     const row = this.branches().find((each) => each.branch === branch);
+    const { name = branch } = row ?? {};
     // It asks again when it missed the answer.
-    if (row?.publicKey === publicKey && row.expiresAt === null) return undefined;
-    if (!row || row.expiresAt === null) return `The invitation of branch ${branch} was used already.`;
-    if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${branch} has expired.`;
-    const sql = `UPDATE hub_branches SET public_key = ?, expires_at = NULL, joined_at = ? WHERE branch = ?`;
+    if (row?.publicKey === publicKey) return undefined;
+    if (!row?.expiresAt) return `The invitation of branch ${name} was used already.`;
+    if (Date.parse(row.expiresAt) < nowMs) return `The invitation of branch ${name} has expired.`;
+    const sql = `UPDATE hub_branches SET public_key = ?, joined_at = ?, invited_key = NULL, expires_at = NULL
+      WHERE branch = ?`;
     storing(() => sqlOf(this.#db).run(sql, publicKey, isoUtc(nowMs), branch));
     return undefined;
   }
 
   /** Whether the branch has a key of its own. */
   hasJoined(branch: string): boolean {
-    const sql = 'SELECT 1 FROM hub_branches WHERE branch = ? AND expires_at IS NULL';
+    const sql = 'SELECT 1 FROM hub_branches WHERE branch = ? AND public_key IS NOT NULL';
     return storing(() => sqlOf(this.#db).row(sql, branch)) !== undefined;
   }
 
-  /** Whether it was there. */
+  /** Takes its keys; it stays who it is. Gives whether it had any. */
   remove(branch: string): boolean {
-    const sql = 'DELETE FROM hub_branches WHERE branch = ?';
+    const sql = `UPDATE hub_branches SET public_key = NULL, invited_key = NULL, expires_at = NULL, joined_at = NULL,
+      seen_at = NULL, report = NULL WHERE branch = ? AND (public_key IS NOT NULL OR invited_key IS NOT NULL)`;
     return storing(() => sqlOf(this.#db).run(sql, branch)).changes > 0;
   }
 
@@ -255,16 +362,36 @@ export class LinkKeyRows {
 
   /** undefined before the branch joined. */
   read(): string | undefined {
-    const seed = storing(() => sqlOf(this.#db).value<string>('SELECT seed FROM link_key'));
+    return this.#told('SELECT seed FROM link_key');
+  }
+
+  /** A key that the hub may have taken already; undefined where no answer is missing. */
+  next(): string | undefined {
+    return this.#told('SELECT next_seed FROM link_key');
+  }
+
+  #told(sql: string): string | undefined {
+    const seed = storing(() => sqlOf(this.#db).value<string | null>(sql)) ?? undefined;
     if (seed !== undefined) this.#onSecret(seed);
     return seed;
   }
 
-  /** Durable when it returns. */
-  keep(seed: string): void {
+  /** Before the hub hears of it: the answer may be lost. The key in use stays. Durable when it returns. */
+  propose(seed: string): void {
     this.#onSecret(seed);
-    const sql =
-      'INSERT INTO link_key (one, seed) VALUES (1, ?) ON CONFLICT DO UPDATE SET seed = excluded.seed';
+    const sql = `INSERT INTO link_key (one, next_seed) VALUES (1, ?)
+      ON CONFLICT DO UPDATE SET next_seed = excluded.next_seed`;
     storing(() => sqlOf(this.#db).run(sql, seed));
+  }
+
+  /** The hub has taken the proposed key. */
+  accept(): void {
+    const sql = 'UPDATE link_key SET seed = next_seed, next_seed = NULL WHERE next_seed IS NOT NULL';
+    storing(() => sqlOf(this.#db).run(sql));
+  }
+
+  /** The hub has not taken it, and will not. */
+  withdraw(): void {
+    storing(() => sqlOf(this.#db).run('UPDATE link_key SET next_seed = NULL'));
   }
 }

@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import { isDeepStrictEqual } from 'node:util';
 import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
@@ -72,7 +73,8 @@ const FLOWS: readonly FreshnessSubject[] = ['orders.poll', 'orders.webhook', 'ca
 
 export interface HubOptions {
   link: HubLink;
-  branches: readonly FeedBranch[];
+  /** Those of the configuration, by the names and keys that they have now. */
+  branches: () => readonly FeedBranch[];
   mirror: Mirror;
   stores: MirrorStores;
   rows: HubRows;
@@ -82,7 +84,7 @@ export interface HubOptions {
   ordersStaleAfterMs: () => number;
   /** Told when changes were put in the queue. */
   onQueued: () => void;
-  /** The branch in which the hub stands, which reads its feed here and not from the server; left out: none. */
+  /** The name of the branch in which the hub stands, which reads its feed here and not from the server; left out: none. */
   ownStore?: string | undefined;
   clock: Clock;
   log: Log;
@@ -97,6 +99,7 @@ export class Hub {
   readonly #room = new CatalogRoom();
   /** Of each branch the process that is heard. */
   readonly #heard: Map<string, string>;
+  #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
 
   constructor(options: HubOptions) {
@@ -104,15 +107,9 @@ export class Hub {
     this.#freshness = new LinkFreshness(options.mirror, options.clock);
     this.#gate = new QuestionGate(options.clock);
     this.#misuse = new MisuseWatch(options.clock);
+    this.#branches = options.branches();
     const known = options.rows.branches();
     this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
-  }
-
-  /** Brings the feeds to what the configuration says; before all else. */
-  async begin(): Promise<void> {
-    const { mirror, branches, rows, ownStore = '', clock } = this.#options;
-    rows.joinOwnStore(ownStore, clock.nowMs());
-    await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
   }
 
   async run(signal: AbortSignal, beat: () => void): Promise<void> {
@@ -129,6 +126,20 @@ export class Hub {
         await clock.sleep(AGAIN_AFTER_MS, signal);
       }
     }
+  }
+
+  /** Brings the feeds to the branches as they are now; before all else. */
+  async begin(): Promise<void> {
+    const { mirror, branches, rows, ownStore = '', clock } = this.#options;
+    rows.joinOwnStore(ownStore, clock.nowMs());
+    this.#branches = branches();
+    for (const { branch, subsidiaryId } of this.#fed()) rows.noteSubsidiary(branch, subsidiaryId);
+    await mirror.write((db) => beginHub(db, this.#fed(), clock.nowMs()));
+  }
+
+  /** What seems to be another one, renamed, is none before a person said so. */
+  #fed(): FeedBranch[] {
+    return this.#branches.filter(({ renamedFrom }) => renamedFrom === undefined);
   }
 
   /** Works until something fails. */
@@ -162,10 +173,12 @@ export class Hub {
 
   /** Makes sure that the server has what it needs, and says again what it has lost. */
   async check(): Promise<void> {
-    const { link, branches, mirror, rows, ownStore, clock, log } = this.#options;
+    const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
+    // A branch was renamed, closed or invited since.
+    if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
-    const names = branches.map(({ name }) => name);
-    const stream = await link.prepare(names.filter((name) => name !== ownStore));
+    const fed = this.#fed().filter(({ name }) => name !== ownStore);
+    const stream = await link.prepare(fed.map(({ branch }) => branch));
     if (await mirror.write((db) => noteStream(db, stream, rows.branches(), clock.nowMs()))) {
       this.#misuse.notePlace();
       log.info({}, 'the nats-server keeps messages in a new place; what branches lack is said again');
@@ -188,8 +201,8 @@ export class Hub {
   }
 
   #tellBranches(): void {
-    const { mirror, branches, rows, clock } = this.#options;
-    const watched = branches.filter(({ isWatched }) => isWatched !== false).map(({ name }) => name);
+    const { mirror, rows, clock } = this.#options;
+    const watched = this.#branches.filter(({ isWatched }) => isWatched !== false);
     const nowMs = clock.nowMs();
     const alarm = branchesAlarm({
       branches: mirror.read((db) => examineBranches(db, watched, rows.branches(), nowMs)),
@@ -205,7 +218,7 @@ export class Hub {
     const { alarms } = this.#options.mirror;
     const found = this.#options.rows
       .branches()
-      .map(({ branch, report }) => ({ branch, entries: report?.quarantined ?? 0 }))
+      .map(({ name, report }) => ({ branch: name, entries: report?.quarantined ?? 0 }))
       .filter(({ entries }) => entries > 0);
     if (found.length === 0) alarms.lower('hub.unapplied');
     else {
@@ -217,7 +230,8 @@ export class Hub {
 
   /** Sees to what orders, the catalogue and the branches themselves tell by now. */
   async catchUp(): Promise<void> {
-    const { branches, mirror, stores } = this.#options;
+    const { mirror, stores } = this.#options;
+    const branches = this.#fed();
     if (mirror.read(hasWaitingAcks)) await stores.write(bookWaiting);
     // Only a branch without an internal id in the configuration has to be guessed.
     const isGuessed = branches.some(({ subsidiaryId }) => subsidiaryId === null);
@@ -230,8 +244,9 @@ export class Hub {
   /** Publishes what waits, in parts; true: there may be more. */
   async publish(): Promise<boolean> {
     const { mirror, link, rows, ownStore, clock } = this.#options;
+    const own = ownStore === undefined ? undefined : rows.idOf(ownStore);
     if (mirror.read(hasSettled)) await mirror.write((db) => sendSettled(db, clock.nowMs()));
-    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, ownStore));
+    const entries = mirror.read((db) => unpublished(db, IN_FLIGHT, own));
     if (entries.length === 0) {
       const roomIn = (db: Database.Database) => (branch: string) =>
         this.#room.has(db, branch, rows.markOf(branch));
@@ -286,36 +301,39 @@ export class Hub {
 
   /** The answer to a branch's question; undefined where it asks so much that it gets none. Never throws. */
   answer(branch: string, question: Question, body: Uint8Array): Promise<string> | undefined {
-    const { branches } = this.#options;
     // Before anything of it is read: whoever floods the hub takes no time from the others.
     const entry = this.#gate.enter(branch, body.length);
     if (entry !== 'admitted') {
       this.#noteRefused(branch, question, body.length);
       if (entry === 'dropped') return undefined;
-      const message = `Branch ${branch} asks more than it may; the hub hears it again in a few seconds.`;
+      const message = `Branch ${this.#nameOf(branch)} asks more than it may; the hub hears it again in a few seconds.`;
       return Promise.resolve(refusal('busy', message));
     }
-    const found = branches.find(({ name }) => name === branch);
+    const found = this.#fed().find((each) => each.branch === branch);
     const answer = found
       ? this.#answer(found, question, body)
       : Promise.resolve(refusal('expired', `The hub has no branch ${branch} in its configuration.`));
     return answer.finally(() => this.#gate.leave(branch));
   }
 
+  #nameOf(branch: string): string {
+    return this.#branches.find((each) => each.branch === branch)?.name ?? branch;
+  }
+
   #noteRefused(branch: string, question: Question, bytes: number): void {
-    this.#misuse.note(branch, 'questions');
-    if (bytes > QUESTION_BYTES_MAX) this.#misuse.note(branch, 'length');
+    this.#misuse.note(this.#nameOf(branch), 'questions');
+    if (bytes > QUESTION_BYTES_MAX) this.#misuse.note(this.#nameOf(branch), 'length');
     if (!this.#gate.isToTell(branch)) return;
     this.#options.log.warn({ branch, question, bytes }, 'a branch asks more than it may; it has to wait');
   }
 
   async #answer(found: FeedBranch, question: Question, body: Uint8Array): Promise<string> {
-    const branch = found.name;
+    const { branch, name } = found;
     try {
       const asked: unknown = JSON.parse(Buffer.from(body).toString('utf8'));
       if (question === 'join') return this.#join(branch, asked);
       if (!this.#options.rows.hasJoined(branch)) {
-        return refusal('expired', `Branch ${branch} has an invitation that it has not taken yet.`);
+        return refusal('expired', `Branch ${name} has no key of its own.`);
       }
       return question === 'hello' ? await this.#hello(branch, asked) : await this.#changes(found, asked);
     } catch (error) {
@@ -349,8 +367,11 @@ export class Hub {
       if (replaced !== undefined) this.#misuse.note(branch, 'twice');
     }
     if (mirror.read((db) => isAbsurd(db, branch, hello))) {
-      this.#misuse.note(branch, 'numbers');
-      return refusal('unreadable', `Branch ${branch} names a number that it cannot have given.`);
+      this.#misuse.note(this.#nameOf(branch), 'numbers');
+      return refusal(
+        'unreadable',
+        `Branch ${this.#nameOf(branch)} names a number that it cannot have given.`,
+      );
     }
     this.#heard.set(branch, hello.instance);
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
@@ -385,22 +406,23 @@ export class Hub {
     if (caused === 'nothing') return lease;
     this.#gate.noteCaused(branch);
     log.info({ branch, caused }, 'a branch cannot go on from where it is; it gets a snapshot');
-    if (caused !== 'snapshot') this.#misuse.note(branch, 'lives');
+    if (caused !== 'snapshot') this.#misuse.note(this.#nameOf(branch), 'lives');
     return lease;
   }
 
-  async #changes(branch: FeedBranch, asked: unknown): Promise<string> {
+  async #changes(from: FeedBranch, asked: unknown): Promise<string> {
+    const { branch } = from;
     const { stores, guards, holdBack, clock, onQueued } = this.#options;
     const { instance, line, items } = CHANGES.parse(asked);
-    const replaced = this.#replaced(branch.name, instance);
+    const replaced = this.#replaced(branch, instance);
     if (replaced !== undefined) return replaced;
-    const comeBackMs = this.#gate.waitMs(branch.name, items.length);
+    const comeBackMs = this.#gate.waitMs(branch, items.length);
     if (comeBackMs > 0) {
-      const { upTo } = stores.read(({ db }) => lineOf(db, branch.name, line));
+      const { upTo } = stores.read(({ db }) => lineOf(db, branch, line));
       return JSON.stringify({ upTo, comeBackMs });
     }
     const at = isoUtc(clock.nowMs());
-    const taken = await stores.write((own) => takeUp(own, { branch, line, items, guards, holdBack, at }));
+    const taken = await stores.write((own) => takeUp(own, { from, line, items, guards, holdBack, at }));
     if (!taken)
       return refusal('unreadable', 'These changes do not follow on what the hub has; say hello first.');
     onQueued();
@@ -417,7 +439,10 @@ export class Hub {
   #replaced(branch: string, instance: string): string | undefined {
     const heard = this.#heard.get(branch) ?? instance;
     if (heard === instance) return undefined;
-    return refusal('replaced', `Another machine works as branch ${branch} now, with the same key.`);
+    return refusal(
+      'replaced',
+      `Another machine works as branch ${this.#nameOf(branch)} now, with the same key.`,
+    );
   }
 }
 

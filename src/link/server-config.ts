@@ -23,7 +23,14 @@ export interface ServerConfig {
   /** Public keys. */
   hubKey: string;
   systemKey: string;
-  branches: readonly { branch: string; publicKey: string }[];
+  branches: readonly ServerBranch[];
+}
+
+/** The keys by which the server knows a branch: its own, and that of an invitation. */
+export interface ServerBranch {
+  branch: string;
+  publicKey: string | null;
+  invitedKey: string | null;
 }
 
 /** Of the hub, with the stream. The server's files lie in a folder of this name, so it never changes. */
@@ -67,7 +74,7 @@ accounts {
 ${branches.flatMap(({ branch }) => exportsTo(branch)).join('\n')}
     ]
   }
-${branches.map(({ branch, publicKey }) => accountOf(branch, publicKey)).join('\n')}
+${branches.map(accountOf).join('\n')}
 }
 system_account: SYS
 `;
@@ -99,18 +106,30 @@ function exportsTo(branch: string): string[] {
   ];
 }
 
-function accountOf(branch: string, publicKey: string): string {
+function accountOf({ branch, publicKey, invitedKey }: ServerBranch): string {
   // In an account without a stream of its own the server answers `$JS.API` itself, so requests have another name there.
   // The mapping gives it to them: a branch asks as it would within the hub's account, in every version of tillsync.
   const asked = consumerRequests(branch).map((request) => ({
     to: `hub.API.${request}`,
     api: `$JS.API.${request}`,
   }));
-  const publish = [...asked.map(({ to }) => to), ...ownServices(branch)];
-  const subscribe = [`${inboxOf(branch)}.>`, askSubject(branch, '>')];
+  const inbox = `${inboxOf(branch)}.>`;
+  // Who has the key of the branch alone takes no invitation for it, and who has the invitation asks nothing else.
+  const own = [
+    `$JS.ACK.${STREAM}.${branch}.>`,
+    ...['hello', 'changes', 'answer.*'].map((what) => upSubject(branch, what)),
+  ];
+  const users = [
+    ...(publicKey === null
+      ? []
+      : [userOf(publicKey, [...asked.map(({ to }) => to), ...own], [inbox, askSubject(branch, '>')])]),
+    ...(invitedKey === null ? [] : [userOf(invitedKey, [upSubject(branch, 'join')], [inbox])]),
+  ];
   const from = (subject: string) => `{ account: ${HUB_ACCOUNT}, subject: "${subject}" }`;
   return `  "${branchAccount(branch)}" {
-    users: [ { nkey: ${publicKey}, permissions: { publish: { allow: ${JSON.stringify(publish)} }, subscribe: { allow: ${JSON.stringify(subscribe)} } } } ]
+    users: [
+${users.join('\n')}
+    ]
     limits: { max_connections: ${CONNECTIONS_MAX}, max_subscriptions: ${SUBSCRIPTIONS_MAX}, max_payload: ${UP_BYTES_MAX} }
     mappings: { ${asked.map(({ api, to }) => `"${api}": "${to}"`).join(', ')} }
     imports: [
@@ -121,6 +140,11 @@ ${ownServices(branch)
       { stream: ${from(askSubject(branch, '>'))} }
     ]
   }`;
+}
+
+function userOf(key: string, publish: readonly string[], subscribe: readonly string[]): string {
+  const allow = (subjects: readonly string[]) => `{ allow: ${JSON.stringify(subjects)} }`;
+  return `      { nkey: ${key}, permissions: { publish: ${allow(publish)}, subscribe: ${allow(subscribe)} } }`;
 }
 
 /** What a branch needs to join, in one line: `tillsync-` and base64url of JSON. */

@@ -100,6 +100,7 @@ async function restoreHub(
   staging: string,
   { hub }: Pick<State, 'hub'>,
   audited: readonly AuditEntry[],
+  nowMs: number,
 ): Promise<string[]> {
   const file = join(staging, HUB_FILE);
   if (!existsSync(file) || hub.branches().length > 0) return [];
@@ -109,11 +110,12 @@ async function restoreHub(
   if (kept?.hubKeys) hub.keepKeys(kept.hubKeys);
   const { hubKeys } = await import('../link/server-file.ts');
   await hubKeys(hub);
-  const isRekeyed = ({ action }: AuditEntry) => action === 'branch.invite' || action === 'branch.remove';
+  const isRekeyed = ({ action }: AuditEntry) =>
+    ['branch.invite', 'branch.remove', 'branch.close'].includes(action);
   const rekeyed = new Set(audited.filter(isRekeyed).map(({ subject }) => subject));
-  const branches = copy.branches.filter(({ branch }) => !rekeyed.has(`branch ${branch}`));
-  hub.takeOver({ ...copy, branches });
-  return branches.map(({ branch }) => branch);
+  const branches = copy.branches.filter(({ branch, name = branch }) => !rekeyed.has(`branch ${name}`));
+  hub.takeOver({ ...copy, branches }, nowMs);
+  return branches.map(({ branch, name = branch }) => name);
 }
 
 /** Tokens and webhook secrets of a backup, where this machine has none that are of use. */
@@ -228,7 +230,7 @@ async function restoreInto(restoring: Restoring): Promise<RestoreReport> {
     await openMirror({ path: paths.mirror, clock, feed, ...(group !== '' && { group }) }).close();
     const changes = keepChanges(staging, directory, stamp);
     const tokens = manifest.hasTokens ? restoreTokens(join(staging, TOKENS_FILE), state) : 'none';
-    const branches = isHub(config) ? await restoreHub(staging, state, audited) : [];
+    const branches = isHub(config) ? await restoreHub(staging, state, audited, nowMs) : [];
     return {
       ...{ manifest, directory, keptAt: wasThere ? keptAt : null, feedJumped, ...prepared },
       ...{ tokens, branches, acks: acks.length, changes },

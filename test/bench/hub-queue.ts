@@ -6,7 +6,6 @@ import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
 import { Hub } from '../../src/link/hub.ts';
-import { beginHub } from '../../src/link/hub-feed.ts';
 import { UP_ITEMS_MAX, type UpItem } from '../../src/link/link.ts';
 import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
 import { PushFreshness, PushLoop } from '../../src/outbox/sender.ts';
@@ -165,14 +164,21 @@ interface HubQueue {
 async function openHubQueue(directory: string, productsOf: (branch: number) => number): Promise<HubQueue> {
   const clock = leapingClock();
   const parts = await openHub(directory, clock);
-  const branches = feedBranches(parts.config);
   const { mirror, stores, state } = parts;
+  const branches = feedBranches(parts.config, state.hub);
   await fillCatalogue(parts, clock, productsOf);
   const hub = new Hub({
-    ...{ link: new InProcessServer().hub(), branches, mirror, stores, rows: state.hub, guards: GUARDS_OFF },
+    ...{
+      link: new InProcessServer().hub(),
+      branches: () => branches,
+      mirror,
+      stores,
+      rows: state.hub,
+      guards: GUARDS_OFF,
+    },
     ...{ holdBack: false, onQueued: () => {}, ordersStaleAfterMs: () => 600_000, clock, log: silentLog },
   });
-  await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
+  await hub.begin();
   const lastU = new Map<string, number>();
   const ask = async (branch: string, question: 'hello' | 'changes', body: object) => {
     const answer = await hub.answer(

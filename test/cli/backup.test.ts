@@ -31,8 +31,9 @@ async function storeWith(branches: string[]) {
     branch,
     publicKey: (await newKey()).publicKey,
     joinedAt,
+    subsidiaryId: null,
   }));
-  state.hub.takeOver({ serverConfig: null, branches: await Promise.all(joined) });
+  state.hub.takeOver({ serverConfig: null, branches: await Promise.all(joined) }, systemClock.nowMs());
   state.close();
   const commands = commandsAt({ env: { PATH: process.env.PATH ?? '', TILLSYNC_CONFIG: config } });
   return { file: path.join(directory, 'tillsync.tar.gz'), storage, ...commands };

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/demo/sandbox-platform.ts';
 import type { HubKeys } from '../../src/link/hub-state.ts';
 import { NatsBranchLink, NatsHubLink } from '../../src/link/nats.ts';
+import { invitationText, readInvitation } from '../../src/link/server-config.ts';
 import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
 import { hasNatsServer } from '../support/nats-server.ts';
 import { limitMs } from '../support/shared-config.ts';
@@ -56,6 +57,50 @@ describe.skipIf(!hasNatsServer)('a hub that looks after its branches', () => {
       expect(seeds()).toEqual(before);
     },
     limitMs(60_000),
+  );
+
+  it(
+    'keeps the key of a machine that works while another invitation is open or its address is wrong, and the new one joins late',
+    async () => {
+      const linkState = async () => {
+        const { freshness } = await statusOf(branch.env);
+        return freshness.find(({ subject }) => subject === 'hub.link')?.state;
+      };
+      const seeds = () =>
+        rowsOf<{ seed: string; next_seed: string | null }>(
+          branch.storage,
+          'SELECT seed, next_seed FROM link_key',
+          'state.db',
+        );
+      const [before] = seeds();
+      const refused = await chain.hub.command('branch', 'invite', 'B1', '--for', '31d');
+      expect(refused).toMatchObject({ code: 2 });
+      expect(refused.stderr).toMatch(/--for 31d is no time from 1m to 30d/);
+      const { stdout } = await chain.hub.command('branch', 'invite', 'B1', '--for', '3d', '--json');
+      const { invitation, expiresAt } = JSON.parse(stdout) as { invitation: string; expiresAt: string };
+      expect(Date.parse(expiresAt) - Date.now()).toBeGreaterThan(2.9 * 86_400_000);
+      const told = readInvitation(invitation);
+      // Nothing listens there.
+      const wrong = invitationText({ ...told, hub: `nats://127.0.0.1:${await freePort()}` });
+      const config = readFileSync(branch.configFile, 'utf8');
+      writeFileSync(branch.configFile, config.replace(told.hub, readInvitation(wrong).hub));
+      const lost = await chain.joinAs({ ...branch, invitation: wrong });
+      writeFileSync(branch.configFile, config);
+      expect(lost.code).not.toBe(0);
+      expect(lost.stderr).toMatch(/A key that this machine had is kept/);
+      const [after] = seeds();
+      expect(after?.seed).toBe(before?.seed);
+      await daemon.end('SIGTERM');
+      daemon = await chain.start(branch);
+      await until('the key of before is good', async () => (await linkState()) === 'ok', 30_000);
+      const late = await chain.joinAs({ ...branch, invitation });
+      expect(late.code, late.stderr).toBe(0);
+      expect(seeds()).toEqual([{ seed: after?.next_seed, next_seed: null }]);
+      await daemon.end('SIGTERM');
+      daemon = await chain.start(branch);
+      await until('the new key is good', async () => (await linkState()) === 'ok', 30_000);
+    },
+    limitMs(150_000),
   );
 
   it(

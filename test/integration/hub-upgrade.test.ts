@@ -21,12 +21,14 @@ external_id = "B2"
 /** The configuration as tillsync 0.1 wrote it: hub and branches in one account. */
 function inOneAccount(text: string): string {
   const head = text.slice(0, text.indexOf('  TILLSYNC {'));
-  const [, hubKey] = /TILLSYNC \{\s+jetstream: enabled\s+users: \[ \{ nkey: (\w+)/.exec(text) ?? [];
-  const users = [...text.matchAll(/"branch-(\w+)" \{\s+users: \[ \{ nkey: (\w+)/g)].map(([, branch, key]) => {
-    const publish = `"$JS.API.CONSUMER.INFO.DOWN.${branch}", "$JS.API.CONSUMER.MSG.NEXT.DOWN.${branch}", "$JS.ACK.DOWN.${branch}.>", "up.${branch}.>"`;
-    const subscribe = `"_INBOX.${branch}.>", "ctl.${branch}.>"`;
-    return `{ nkey: ${key}, permissions: { publish: { allow: [${publish}] }, subscribe: { allow: [${subscribe}] } } }`;
-  });
+  const [, hubKey] = /TILLSYNC \{\s+jetstream: enabled\s+users: \[\s+\{ nkey: (\w+)/.exec(text) ?? [];
+  const users = [...text.matchAll(/"branch-(\w+)" \{\s+users: \[\s+\{ nkey: (\w+)/g)].map(
+    ([, branch, key]) => {
+      const publish = `"$JS.API.CONSUMER.INFO.DOWN.${branch}", "$JS.API.CONSUMER.MSG.NEXT.DOWN.${branch}", "$JS.ACK.DOWN.${branch}.>", "up.${branch}.>"`;
+      const subscribe = `"_INBOX.${branch}.>", "ctl.${branch}.>"`;
+      return `{ nkey: ${key}, permissions: { publish: { allow: [${publish}] }, subscribe: { allow: [${subscribe}] } } }`;
+    },
+  );
   return `${head}  TILLSYNC {\n    jetstream: enabled\n    users: [ { nkey: ${hubKey} }\n${users.join('\n')} ]\n  }\n}\nsystem_account: SYS\n`;
 }
 

@@ -126,3 +126,70 @@ describe('orders that name no known branch', () => {
     expect(branches[1].orders()).toEqual([]);
   });
 });
+
+const ONE_BRANCH = `
+  [[branches]]
+  subsidiary_id = "sub-1"
+  external_id = "B1"`;
+
+describe('open orders of a branch that the configuration does not have any more', () => {
+  const lost = async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    await hub.order(1, 'B2');
+    await hub.order(2, 'B2');
+    await hub.order(3, 'B2', 'dispatched');
+    await settle();
+    expect(branches[1].orders()).toHaveLength(3);
+    hub.configure(ONE_BRANCH);
+    await hub.stop();
+    await hub.start();
+    return chain;
+  };
+
+  it('are told as unassigned, those that it had as well as those that come, and not the ended ones', async () => {
+    const { hub } = await lost();
+    await hub.order(4, 'B2');
+    expect(hub.parts.mirror.read(unassigned)).toEqual({ orders: 3, stores: ['B2'] });
+  });
+
+  it('all go to the branch that their store is assigned to, also those that the lost one had', async () => {
+    const { hub, branches, settle } = await lost();
+    const [branch] = branches;
+    await hub.order(4, 'B2');
+    expect(await hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT))).toBe(3);
+    await settle([branch]);
+    expect(branch.rows<{ order_id: string }>(STEPS).map(({ order_id }) => order_id)).toEqual(
+      [1, 2, 4].map(idOf),
+    );
+    expect(hub.parts.mirror.read(unassigned).orders).toBe(0);
+  });
+
+  it('all are there once it comes back, with what happened to them meanwhile, though another one had its store', async () => {
+    const { hub, branches, settle } = await lost();
+    const [branch, back] = branches;
+    await hub.parts.mirror.write((db) => assignStore(db, 'B2', 'B1', AT));
+    await hub.order(1, 'B2', 'payment-approved');
+    await hub.order(4, 'B2');
+    await settle([branch]);
+    expect(branch.orders()).toHaveLength(3);
+    hub.configure();
+    await hub.stop();
+    await hub.start();
+    await settle();
+    expect(back.rows(STEPS).slice(3)).toEqual([
+      { order_id: idOf(1), status: 'payment-approved' },
+      { order_id: idOf(4), status: 'pending' },
+    ]);
+    expect(hub.parts.mirror.read(unassigned).orders).toBe(0);
+    // A restart finds nothing new to say.
+    const said = hub.rows('SELECT count(*) AS n FROM feed');
+    await hub.stop();
+    await hub.start();
+    expect(hub.rows('SELECT count(*) AS n FROM feed')).toEqual(said);
+    await hub.order(2, 'B2', 'payment-approved');
+    await settle();
+    expect(back.rows(STEPS).slice(5)).toEqual([{ order_id: idOf(2), status: 'payment-approved' }]);
+  });
+});

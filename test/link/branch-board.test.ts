@@ -5,7 +5,14 @@ import { type Chain, openChain } from './chain-rig.ts';
 const MINUTE_MS = 60_000;
 
 const board = ({ hub, clock }: Chain, names = ['B1', 'B2', 'B3']) =>
-  hub.parts.mirror.read((db) => branchBoard(db, names, hub.parts.state.hub.branches(), clock.nowMs()));
+  hub.parts.mirror.read((db) =>
+    branchBoard(
+      db,
+      names.map((name) => ({ branch: name, name })),
+      hub.parts.state.hub.branches(),
+      clock.nowMs(),
+    ),
+  );
 const of = (chain: Chain, name: string) => board(chain).find(({ branch }) => branch === name);
 
 describe('the board of branches', () => {
@@ -139,11 +146,11 @@ describe('the board of branches', () => {
     expect(of(chain, 'B2')).toMatchObject({ level: 'green', held: 0 });
   });
 
-  it('tells of a branch that was invited anew, as one that is away', async () => {
+  it('tells of a branch that was invited for another machine as of one that works, until that one has joined', async () => {
     const chain = await openChain();
     await chain.settle();
     chain.hub.parts.state.hub.invite('B1', `U${'C'.repeat(55)}`, chain.clock.nowMs() + MINUTE_MS);
-    expect(of(chain, 'B1')).toMatchObject({ level: 'amber', reason: 'absent', status: 'invited' });
-    expect(of(chain, 'B1')?.command).toMatch(/branch invite B1$/);
+    expect(of(chain, 'B1')).toMatchObject({ level: 'green', status: 'joined' });
+    expect(of(chain, 'B1')?.expiresAt).not.toBeNull();
   });
 });

@@ -124,7 +124,9 @@ it('hub.branches: watched = false of a branch takes it out', () => {
       external_id = "B2"`,
   });
   if ('faults' in read) throw new Error(JSON.stringify(read.faults));
-  const watched = feedBranches(read.config).map(({ name, isWatched }) => [name, isWatched]);
+  const watched = feedBranches(read.config, {
+    named: (all) => all.map(({ name }) => ({ branch: name, name })),
+  }).map(({ name, isWatched }) => [name, isWatched]);
   expect(watched).toEqual([
     ['B1', false],
     ['B2', true],

@@ -15,7 +15,7 @@ import { feedBranches } from '../../src/daemon/link-loops.ts';
 import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
-import { beginHub, noteStream } from '../../src/link/hub-feed.ts';
+import { noteStream } from '../../src/link/hub-feed.ts';
 import type { BranchLink, HubLink } from '../../src/link/link.ts';
 import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
@@ -98,8 +98,17 @@ abstract class Store {
   }
 }
 
+const TWO_BRANCHES = `
+      [[branches]]
+      subsidiary_id = "sub-1"
+      external_id = "B1"
+      [[branches]]
+      subsidiary_id = "sub-2"
+      external_id = "B2"
+      may_price = true`;
+
 export class HubStore extends Store {
-  protected readonly config: Config;
+  protected config: Config;
   readonly server: InProcessServer;
   hub!: Hub;
   /** As by another schedule of its polls. */
@@ -109,39 +118,42 @@ export class HubStore extends Store {
   constructor(clock: FakeClock, server: InProcessServer) {
     super(clock);
     this.server = server;
-    this.config = configOf(`
+    this.config = this.#configWith(TWO_BRANCHES);
+  }
+
+  /** From the next start on; without `branches` the two of the beginning. */
+  configure(branches = TWO_BRANCHES): void {
+    this.config = this.#configWith(branches);
+  }
+
+  #configWith(branches: string): Config {
+    return configOf(`
       [platform]
       base_url = "http://platform.test"
       [storage]
       directory = ${JSON.stringify(this.directory)}
       [hub]
       nats = "nats://127.0.0.1:4222"
-      [[branches]]
-      subsidiary_id = "sub-1"
-      external_id = "B1"
-      [[branches]]
-      subsidiary_id = "sub-2"
-      external_id = "B2"
-      may_price = true`);
+      ${branches}`);
   }
 
   async start(): Promise<void> {
     const { mirror, stores, state } = await this.open();
     const link = this.server.hub();
     this.#link = link;
-    const branches = feedBranches(this.config);
+    const branches = () => feedBranches(this.config, state.hub);
     this.hub = new Hub({
       ...{ link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
       ordersStaleAfterMs: () => this.staleAfterMs ?? ordersStaleAfterMs(this.config, mirror),
     });
-    await mirror.write((db) => beginHub(db, branches, this.clock.nowMs()));
-    for (const { name } of branches) {
+    for (const { branch, name, renamedFrom } of branches()) {
       const key = `U${name.padEnd(55, 'A')}`;
-      if (state.hub.hasJoined(name)) continue;
-      state.hub.invite(name, key, this.clock.nowMs() + 1_000);
-      state.hub.join(name, key, this.clock.nowMs());
+      if (state.hub.hasJoined(branch) || renamedFrom !== undefined) continue;
+      state.hub.invite(branch, key, this.clock.nowMs() + 1_000, name);
+      state.hub.join(branch, key, this.clock.nowMs());
     }
+    await this.hub.begin();
     await link.answer((branch, question, body) => this.hub.answer(branch, question, body));
   }
 
@@ -259,8 +271,9 @@ export class BranchStore extends Store {
   }
 
   /** What the POS counts, by any way in. */
-  async count(externalId: string, qty: number, reference: string): Promise<void> {
-    const change = { externalId, qty };
+  /** `store`: as the POS names its own. */
+  async count(externalId: string, qty: number, reference: string, store?: string): Promise<void> {
+    const change = { externalId, qty, ...(store !== undefined && { subsidiaryExternalId: store }) };
     await this.parts.stores.write(({ intake }) =>
       intake.accept([{ kind: 'stock', change, reference }], { source: 'inbox', guards: this.config.guard }),
     );
@@ -272,8 +285,8 @@ export interface Chain {
   server: InProcessServer;
   hub: HubStore;
   branches: [BranchStore, BranchStore];
-  /** Lets everything through until nothing moves any more. */
-  settle(): Promise<void>;
+  /** Lets everything through until nothing moves any more. `among`: the branches that say anything. */
+  settle(among?: readonly BranchStore[]): Promise<void>;
 }
 
 /** `aheadMs`: how far the clock of the first branch is ahead of all others. */
@@ -294,17 +307,17 @@ export async function openChain({ aheadMs = 0 } = {}): Promise<Chain> {
   for (const store of [hub, ...branches]) await store.start();
   return {
     ...{ clock, server, hub, branches },
-    async settle() {
+    async settle(among: readonly BranchStore[] = branches) {
       server.isDown = false;
       server.lostAnswers = 0;
       server.lostAcknowledgements = 0;
       for (let round = 0; round < 3; round++) {
-        for (const branch of branches) {
+        for (const branch of among) {
           await branch.follower.hello();
           while (await branch.follower.handUpOnce());
         }
         await hub.publish();
-        for (const branch of branches) await branch.follow();
+        for (const branch of among) await branch.follow();
       }
     },
   };

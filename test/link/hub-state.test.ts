@@ -4,7 +4,7 @@ import path from 'node:path';
 import Database from 'better-sqlite3';
 import { expect, it, onTestFinished } from 'vitest';
 import { openStateFile } from '../../src/db/state-file.ts';
-import { type BranchReport, HubRows } from '../../src/link/hub-state.ts';
+import { type BranchReport, HubRows, LinkKeyRows } from '../../src/link/hub-state.ts';
 
 const BEGAN_MS = Date.UTC(2026, 0, 1);
 const report = (more: Partial<BranchReport> = {}): BranchReport => ({
@@ -104,4 +104,76 @@ it('a branch that was removed and invited again is not taken for the machine tha
   expect(rows.branches()[0]).toMatchObject({ seenAt: null, report: null });
   rows.saw('B1', report({ instance: 'new' }), BEGAN_MS + 20);
   expect(rows.branches()[0]?.report?.instance).toBe('new');
+});
+
+it('a branch that is invited again keeps its key until a machine has joined with the new one', () => {
+  const { rows } = hubRows();
+  rows.invite('B1', 'Uinvited', BEGAN_MS + 60_000);
+  expect(rows.branches()[0]).toMatchObject({ publicKey: 'UB1', invitedKey: 'Uinvited' });
+  expect(rows.hasJoined('B1')).toBe(true);
+  expect(rows.copy().branches[0]).toMatchObject({ branch: 'B1', publicKey: 'UB1' });
+  expect(rows.join('B1', 'Ulate', BEGAN_MS + 60_001)).toMatch(/B1 has expired/);
+  expect(rows.branches()[0]?.publicKey).toBe('UB1');
+  expect(rows.join('B1', 'Unew', BEGAN_MS + 10)).toBeUndefined();
+  expect(rows.branches()[0]).toMatchObject({ publicKey: 'Unew', invitedKey: null, expiresAt: null });
+  // Its answer was lost, and it asks again.
+  expect(rows.join('B1', 'Unew', BEGAN_MS + 20)).toBeUndefined();
+  expect(rows.join('B1', 'Uthief', BEGAN_MS + 30)).toMatch(/B1 was used already/);
+});
+
+it('a proposed key of a branch takes the place of the one in use only once the hub has taken it', () => {
+  const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-link-key-'));
+  const { db } = openStateFile(path.join(directory, 'state.db'), 100);
+  onTestFinished(() => {
+    db.close();
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const secrets: string[] = [];
+  const key = new LinkKeyRows(db, (value) => secrets.push(value));
+  key.propose('first');
+  expect([key.read(), key.next()]).toEqual([undefined, 'first']);
+  key.accept();
+  key.propose('second');
+  expect([key.read(), key.next()]).toEqual(['first', 'second']);
+  key.withdraw();
+  key.accept();
+  expect([key.read(), key.next()]).toEqual(['first', undefined]);
+  expect(secrets).toEqual(expect.arrayContaining(['first', 'second']));
+});
+
+it('branches keep who they are under another name, and no name of one is given to another', () => {
+  const { rows } = hubRows();
+  const of = (...names: string[]) =>
+    rows.named(names.map((name) => ({ name, subsidiaryId: name === 'B1' ? 'sub-1' : 'sub-2' })));
+  rows.noteSubsidiary('B2', 'sub-2');
+  expect(of('B1', 'B2')).toEqual([
+    { branch: 'B1', name: 'B1' },
+    { branch: 'B2', name: 'B2' },
+  ]);
+  expect(of('B1', 'Norte')[1]).toEqual({ branch: 'Norte', name: 'Norte', renamedFrom: 'B2' });
+  rows.rename('B2', 'Norte');
+  expect(of('B1', 'Norte')[1]).toEqual({ branch: 'B2', name: 'Norte' });
+  expect(rows.copy().branches[1]).toMatchObject({ branch: 'B2', name: 'Norte', publicKey: 'UB2' });
+  // A new one that is called as the first one was at first.
+  expect(of('B2', 'Norte')).toEqual([
+    { branch: 'B2-2', name: 'B2' },
+    { branch: 'B2', name: 'Norte' },
+  ]);
+  expect(rows.remove('B2')).toBe(true);
+  expect(rows.remove('B2')).toBe(false);
+  expect(of('Norte')).toEqual([{ branch: 'B2', name: 'Norte' }]);
+});
+
+it('a branch that was closed is open again once it is invited', () => {
+  const { rows } = hubRows();
+  const all = [
+    { name: 'B1', subsidiaryId: null },
+    { name: 'B2', subsidiaryId: null },
+  ];
+  expect(rows.close({ branch: 'B2', name: 'B2' }, BEGAN_MS)).toBe(true);
+  expect(rows.close({ branch: 'B2', name: 'B2' }, BEGAN_MS)).toBe(false);
+  expect(rows.open(all).map(({ name }) => name)).toEqual(['B1']);
+  expect(rows.hasJoined('B2')).toBe(false);
+  rows.invite('B2', 'Unew', BEGAN_MS + 1_000);
+  expect(rows.open(all).map(({ name }) => name)).toEqual(['B1', 'B2']);
 });

@@ -1,7 +1,8 @@
 import { copyFileSync, cpSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { silentLog } from '../../src/core/log.ts';
-import { assignOrder } from '../../src/link/assign.ts';
+import { isoUtc } from '../../src/core/time.ts';
+import { assignOrder, assignStore, keepRoute } from '../../src/link/assign.ts';
 import { BranchFollower } from '../../src/link/branch.ts';
 import { composed, type FeedEntry } from '../../src/link/feed-pages.ts';
 import { FEED_KEPT_MS, pruneFeed } from '../../src/link/hub-feed.ts';
@@ -20,6 +21,14 @@ const pending = (hub: HubStore) =>
   hub.rows<{ qty: number }>(
     "SELECT json_extract(body, '$.qty') AS qty FROM outbox WHERE state = 'pending' AND held_guard IS NULL",
   );
+
+const RENAMED = `
+  [[branches]]
+  subsidiary_id = "sub-1"
+  external_id = "B1"
+  [[branches]]
+  subsidiary_id = "sub-2"
+  external_id = "Norte"`;
 
 async function running(): Promise<Chain & { branch: BranchStore }> {
   const chain = await openChain();
@@ -370,6 +379,96 @@ describe('what happens when', () => {
     expect(ids(hub)).toEqual([idOf(1)]);
     expect(branches.flatMap(ids)).toEqual([]);
     expect(hub.rows('SELECT order_id FROM unassigned_orders')).toEqual([{ order_id: idOf(1) }]);
+  });
+
+  it('a branch is renamed', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await hub.order(1, 'B2');
+    await hub.order(2, 'B2', 'dispatched');
+    await settle();
+    const [place] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
+    const alarm = () => hub.parts.mirror.raisedAlarms().find(({ key }) => key === 'hub.branches')?.message;
+    hub.configure(RENAMED);
+    await hub.stop();
+    await hub.start();
+    await hub.order(3, 'Norte');
+    await hub.hub.check();
+    expect(alarm()).toMatch(/Norte: It has the subsidiary_id of B2.* branch rename B2 Norte/);
+    await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    const at = isoUtc(hub.clock.nowMs());
+    await expect(hub.parts.mirror.write((db) => assignStore(db, 'B2', 'Norte', at))).rejects.toMatchObject({
+      code: 'config-invalid',
+    });
+    hub.parts.state.hub.rename('B2', 'Norte');
+    await hub.parts.mirror.write((db) => keepRoute(db, 'B2', 'B2'));
+    await hub.hub.check();
+    expect(alarm() ?? '').not.toMatch(/rename/);
+    // By its former name, until the last order that has it ends.
+    await hub.order(1, 'B2', 'payment-approved');
+    await two.count('A', 3, 'counted', 'B2');
+    await settle();
+    expect(two.rows(EVENTS).slice(2)).toEqual([
+      { order_id: idOf(3), status: 'pending' },
+      { order_id: idOf(1), status: 'payment-approved' },
+    ]);
+    expect(ids(one)).toEqual([]);
+    expect(pending(hub)).toEqual([{ qty: 3 }]);
+    const [after] = two.rows<{ epoch: string; mark: number }>('SELECT epoch, mark FROM link');
+    expect(after?.epoch).toBe(place?.epoch);
+    expect(after?.mark).toBeGreaterThan(place?.mark ?? 0);
+    const routes = () =>
+      hub.rows<{ store: string }>("SELECT store_id AS store FROM feed_stores WHERE branch = 'B2' ORDER BY 1");
+    expect(routes().map(({ store }) => store)).toEqual(['B2', 'Norte', 'sub-2']);
+    await hub.order(1, 'B2', 'dispatched');
+    await hub.parts.mirror.write((db) => pruneFeed(db, hub.clock.nowMs()));
+    expect(routes().map(({ store }) => store)).toEqual(['Norte', 'sub-2']);
+  });
+
+  it('a branch is taken out of the configuration', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await hub.order(1, 'B2');
+    await settle();
+    hub.configure(RENAMED.slice(0, RENAMED.indexOf('[[branches]]', 20)));
+    await hub.stop();
+    await hub.start();
+    await hub.order(2, 'B2');
+    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 2 }]);
+    await settle([one]);
+    expect(ids(two)).toEqual([idOf(1)]);
+    hub.configure();
+    await hub.stop();
+    await hub.start();
+    await settle();
+    expect(ids(two)).toEqual([idOf(1), idOf(2)]);
+    expect(hub.rows('SELECT count(*) AS n FROM unassigned_orders')).toEqual([{ n: 0 }]);
+  });
+
+  it('a branch is closed', async () => {
+    const { hub, branches, settle } = await running();
+    const [one, two] = branches;
+    await hub.order(1, 'B2');
+    await settle();
+    expect(hub.parts.state.hub.close({ branch: 'B2', name: 'B2' }, hub.clock.nowMs())).toBe(true);
+    await hub.hub.check();
+    await expect(two.follower.hello()).rejects.toMatchObject({ code: 'link-refused' });
+    await hub.clock.advance(600_000);
+    await one.follower.hello();
+    await hub.hub.check();
+    const alarms = hub.parts.mirror.raisedAlarms().map(({ key }) => key);
+    expect(alarms).toContain('hub.unassigned');
+    expect(alarms).not.toContain('hub.branches');
+    expect(hub.rows('SELECT order_id, branch FROM unassigned_orders')).toEqual([
+      { order_id: idOf(1), branch: null },
+    ]);
+    const key = `U${'D'.repeat(55)}`;
+    hub.parts.state.hub.invite('B2', key, hub.clock.nowMs() + 60_000);
+    hub.parts.state.hub.join('B2', key, hub.clock.nowMs());
+    await hub.hub.check();
+    await settle();
+    expect(hub.parts.mirror.raisedAlarms().map(({ key }) => key)).not.toContain('hub.unassigned');
+    expect(two.rows(EVENTS)).toEqual([{ order_id: idOf(1), status: 'pending' }]);
   });
 
   it('an order goes to another branch', async () => {

@@ -9,7 +9,7 @@ import type { Config } from '../../config/config-type.ts';
 import { ConfigDraft, replaceFile, type ScalarValue, setKey } from '../../config/edit.ts';
 import { isBranch } from '../../config/roles.ts';
 import { configPath, DEFAULT_CONFIG_FILE, isSetUp } from '../../config/source.ts';
-import { hasCode, TillsyncError } from '../../core/errors.ts';
+import { asTillsyncError, hasCode, TillsyncError } from '../../core/errors.ts';
 import { openWhenFree, replaceText } from '../../core/files.ts';
 import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
@@ -36,7 +36,8 @@ export interface JoinOptions extends CommonOptions {
 
 /**
  * Makes this tillsync a branch of the hub that invited it. The key of the branch is made here and stored before the hub
- * hears of it; the one in the invitation is worth nothing afterwards. Then it is brought to work.
+ * hears of it, beside one that the machine has; the one in the invitation is worth nothing afterwards. Then it is brought
+ * to work.
  */
 export async function joinHub(cli: Cli, options: JoinOptions, given: string): Promise<Result> {
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
@@ -152,7 +153,7 @@ async function join(
   { config, file: configFile }: { config: Config; file: string },
 ): Promise<void> {
   const { directory, group } = config.storage;
-  const { newKey } = await import('../../link/nats.ts');
+  const { newKey, publicKeyOf } = await import('../../link/nats.ts');
   checkGroup(group);
   // Before it acts as the user that has to be a member.
   if (group !== '') await joinGroup(group, configFile, cli.env);
@@ -160,14 +161,16 @@ async function join(
   const paths = prepareStorage(directory, group === '' ? undefined : group);
   const state = await openWhenFree(cli.clock, () => openState({ path: paths.state, clock: cli.clock }));
   try {
-    const before = state.linkKey.read();
-    const own = await newKey();
-    state.linkKey.keep(own.seed);
-    await askToJoin(cli, invitation, own).catch((error: unknown) => {
-      // The hub has not taken the new one, so one from before may still be good.
-      if (before !== undefined && hasCode(error, 'link-refused')) state.linkKey.keep(before);
+    // Whose answer was lost the last time, the hub may know already.
+    const proposed = state.linkKey.next();
+    const own =
+      proposed === undefined ? await newKey() : { seed: proposed, publicKey: await publicKeyOf(proposed) };
+    state.linkKey.propose(own.seed);
+    await askToJoin(cli, invitation, own, proposed !== undefined).catch((error: unknown) => {
+      if (hasCode(error, 'link-refused')) state.linkKey.withdraw();
       throw error;
     });
+    state.linkKey.accept();
   } finally {
     state.close();
   }
@@ -178,8 +181,9 @@ const JOINED = z.object({ joined: z.literal(true) });
 /** Again for a while where nobody answers. What the hub refuses is refused at once. */
 async function askToJoin(
   cli: Cli,
-  { hub, branch, seed, ca }: Invitation,
+  { hub, branch, seed, ca, expiresAt }: Invitation,
   own: { seed: string; publicKey: string },
+  mayBeKnown: boolean,
 ): Promise<void> {
   const { NatsBranchLink } = await import('../../link/nats.ts');
   const { readAnswer } = await import('../../link/branch.ts');
@@ -192,19 +196,20 @@ async function askToJoin(
       await link.close();
     }
   };
+  const isPast = Date.parse(expiresAt) < cli.clock.nowMs();
   const endMs = cli.clock.monotonicMs() + TRY_FOR_MS;
   for (let tries = 1; ; tries++) {
     try {
       const asked = ask(seed, 'join', { publicKey: own.publicKey });
       const answer = await asked.catch((error: unknown) => {
-        throw hasCode(error, 'link-refused') ? worthNothing(branch, error) : error;
+        throw hasCode(error, 'link-refused') ? worthNothing(branch, isPast, error) : error;
       });
       readAnswer(answer, JOINED);
       return;
     } catch (error) {
       // Where only an answer was lost, the key of this branch is good already, whatever is answered to it.
       const isKnown =
-        tries > 1 &&
+        (tries > 1 || mayBeKnown) &&
         (await ask(own.seed, 'hello', {}).then(
           () => true,
           () => false,
@@ -212,14 +217,25 @@ async function askToJoin(
       if (isKnown) return;
       const isOver = cli.clock.monotonicMs() >= endMs || cli.signal.aborted;
       const isWorthATry = hasCode(error, 'link-down') || (hasCode(error, 'link-refused') && tries > 1);
-      if (!isWorthATry || isOver) throw error;
+      if (!isWorthATry || isOver) throw hasCode(error, 'link-down') ? notKnown(error) : error;
       await cli.clock.sleep(TRY_EVERY_MS, cli.signal);
     }
   }
 }
 
-function worthNothing(branch: string, cause: unknown): TillsyncError {
-  const message = `The hub does not take this invitation of branch ${branch}: it was used, it has expired, or a newer one was made. Nothing was changed.`;
+/** Nobody answered: whether the hub has taken the new key, only the hub knows. */
+function notKnown(cause: unknown): TillsyncError {
+  const { message } = asTillsyncError(cause);
+  const kept = 'A key that this machine had is kept, and the new one beside it.';
+  return new TillsyncError('link-down', `${message} ${kept}`, {
+    cause,
+    hint: 'Look at the address and the way to the hub, then paste the same line again: {tillsync} init --join -',
+  });
+}
+
+function worthNothing(branch: string, isPast: boolean, cause: unknown): TillsyncError {
+  const why = isPast ? 'it has expired' : 'it was used, a newer one was made, or the branch was removed';
+  const message = `The hub does not take this invitation of branch ${branch}: ${why}. Nothing was changed: a key that this machine had is as good as before.`;
   return new TillsyncError('link-refused', message, {
     cause,
     hint: `At the hub, make another: sudo tillsync branch invite ${branch}`,

@@ -119,18 +119,22 @@ CREATE TABLE hub (
   server_config TEXT CHECK (json_valid(server_config))
 ) STRICT;
 
-CREATE TABLE hub_branches (
+CREATE TABLE "hub_branches" (
   branch TEXT PRIMARY KEY,
-  public_key TEXT NOT NULL,
+  public_key TEXT,
+  invited_key TEXT,
   expires_at TEXT,
   joined_at TEXT,
   seen_at TEXT,
-  report TEXT CHECK (json_valid(report))
+  report TEXT CHECK (json_valid(report)), name TEXT, subsidiary_id TEXT, closed_at TEXT,
+  CHECK ((invited_key IS NULL) = (expires_at IS NULL)),
+  CHECK ((public_key IS NULL) = (joined_at IS NULL))
 ) STRICT, WITHOUT ROWID;
 
-CREATE TABLE link_key (
+CREATE TABLE "link_key" (
   one INTEGER PRIMARY KEY CHECK (one = 1),
-  seed TEXT NOT NULL
+  seed TEXT,
+  next_seed TEXT
 ) STRICT;
 
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-start');
@@ -143,3 +147,5 @@ INSERT INTO schema_migrations (number, name) VALUES (7, '0007-config-seen');
 INSERT INTO schema_migrations (number, name) VALUES (8, '0008-hooks');
 INSERT INTO schema_migrations (number, name) VALUES (9, '0009-hub');
 INSERT INTO schema_migrations (number, name) VALUES (10, '0010-level-of-alarms-aside');
+INSERT INTO schema_migrations (number, name) VALUES (11, '0011-open-invitations');
+INSERT INTO schema_migrations (number, name) VALUES (12, '0012-branch-names');

@@ -296,7 +296,7 @@ function addStored(
       ? db.prepare<[], (string | null)[]>(`SELECT ${columns} FROM ${table}`).raw().all().flat()
       : [];
   texts('tokens', 'refresh_token, access_token').forEach(add);
-  texts('link_key', 'seed').forEach(add);
+  for (const text of texts('link_key', '*')) if (typeof text === 'string') add(text);
   for (const print of texts('handed_in', 'fingerprint')) if (print) fingerprints.add(print);
   for (const memory of [...texts('webhook', 'memory'), ...texts('hub', 'keys')]) {
     for (const value of Object.values(JSON.parse(memory ?? '{}') as object).flat()) {

@@ -6,7 +6,7 @@ import { storagePaths } from '../../app/storage.ts';
 import { probeWebhook } from '../../app/webhook-probe.ts';
 import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
-import { branchName, isBranch, isHub } from '../../config/roles.ts';
+import { configuredNames, isBranch, isHub } from '../../config/roles.ts';
 import { isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { silentLog } from '../../core/log.ts';
@@ -261,7 +261,8 @@ class Examination {
         return certificateOutcome(publicUrl, place, await ownServer(parts), clock.nowMs());
       }),
       'hub.branches': this.#withParts(({ state, mirror }) => {
-        const names = config.branches.filter(({ watched }) => watched !== false).map(branchName);
+        const watched = config.branches.filter((branch) => branch.watched !== false);
+        const names = state.hub.open(configuredNames(watched));
         const invited = state.hub.branches();
         return branchesOutcome(mirror.read((db) => branchBoard(db, names, invited, clock.nowMs())));
       }),

@@ -10,7 +10,7 @@ import { systemClock } from '../../../src/core/system-clock.ts';
 import { feedBranches } from '../../../src/daemon/link-loops.ts';
 import { BranchFollower } from '../../../src/link/branch.ts';
 import { Hub } from '../../../src/link/hub.ts';
-import { beginHub, noteStream } from '../../../src/link/hub-feed.ts';
+import { noteStream } from '../../../src/link/hub-feed.ts';
 import { compileSpellings } from '../../../src/orders/spellings.ts';
 import { InProcessServer } from '../../link/in-process.ts';
 import { seededRandom } from '../../support/fake-clock.ts';
@@ -114,13 +114,13 @@ external_id = "${BRANCH}"
   );
   const { mirror, stores, state } = parts;
   const link = server.hub();
-  const branches = feedBranches(config);
+  const branches = feedBranches(config, state.hub);
   const hub = new Hub({
-    ...{ link, branches, mirror, stores, rows: state.hub, guards: config.guard },
+    ...{ link, branches: () => branches, mirror, stores, rows: state.hub, guards: config.guard },
     ...{ holdBack: false, onQueued: () => {}, clock: systemClock, log: silentLog },
     ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
   });
-  await mirror.write((db) => beginHub(db, branches, systemClock.nowMs()));
+  await hub.begin();
   const key = `U${BRANCH.padEnd(55, 'A')}`;
   state.hub.invite(BRANCH, key, systemClock.nowMs() + 60_000);
   state.hub.join(BRANCH, key, systemClock.nowMs());

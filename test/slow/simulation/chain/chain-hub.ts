@@ -4,7 +4,7 @@ import { TillsyncError } from '../../../../src/core/errors.ts';
 import { silentLog } from '../../../../src/core/log.ts';
 import { feedBranches } from '../../../../src/daemon/link-loops.ts';
 import { Hub } from '../../../../src/link/hub.ts';
-import { beginHub, noteStream, pruneFeed } from '../../../../src/link/hub-feed.ts';
+import { noteStream, pruneFeed } from '../../../../src/link/hub-feed.ts';
 import type { HubLink } from '../../../../src/link/link.ts';
 import { addToFeed } from '../../../../src/orders/branch-feed.ts';
 import { FEED_JUMP } from '../../../../src/orders/order.ts';
@@ -57,9 +57,9 @@ export class SimulatedHub extends ChainStore {
     const { clock, server, seed } = this.world;
     const { guard: guards, stock } = this.config;
     this.#link = server.hub();
-    const branches = feedBranches(this.config);
+    const branches = feedBranches(this.config, state.hub);
     this.hub = new Hub({
-      ...{ link: this.#link, branches, mirror, stores, rows: state.hub, guards },
+      ...{ link: this.#link, branches: () => branches, mirror, stores, rows: state.hub, guards },
       ...{
         holdBack: this.#holdBack,
         onQueued: () => {},
@@ -68,7 +68,7 @@ export class SimulatedHub extends ChainStore {
         log: silentLog,
       },
     });
-    await mirror.write((db) => beginHub(db, branches, clock.nowMs()));
+    await this.hub.begin();
     for (const { name } of branches) {
       if (state.hub.hasJoined(name)) continue;
       const key = `U${name.padEnd(55, 'A')}`;
