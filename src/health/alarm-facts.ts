@@ -173,13 +173,10 @@ function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void 
   if (orders.length === 0) alarms.lower('orders.incomplete');
   else {
     const lacksTime = orders.some((order) => order.lacksTime === 1);
-    const key = lacksTime
-      ? ' Where the date of a scheduled order is not found: scheduled_for in [orders.fields].'
-      : '';
-    alarms.raise(
-      'orders.incomplete',
-      `Look at order ${named.join(', ')}: {tillsync} order show NUMBER${key}`,
-    );
+    const message = lacksTime
+      ? `Look at order ${named.join(', ')}: {tillsync} order show NUMBER. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
+      : `Look at order ${named.join(', ')}: {tillsync} order show NUMBER`;
+    alarms.raise('orders.incomplete', message);
   }
 }
 
