@@ -101,8 +101,10 @@ export async function openApi(options: ApiRigOptions = {}) {
         orders: { poll: '*/2 * * * *', timezone: 'UTC' },
         storage: { directory: tmpdir(), group: '' },
         shop: { name: 'Corner shop', currency: 'CLP' },
-        hub: { nats: '' },
+        hub: { nats: '', store: '' },
         link: { hub: '' },
+        branches: [{ externalId: 'B1', subsidiaryId: 'sub-1' }],
+        stock: { holdBackUnbooked: false },
       },
       mirror,
       stores,
@@ -256,7 +258,9 @@ function statusOfMirror() {
     raisedAlarms: () => [{ key: 'orders.stale', message: 'm', raisedAt: 'r', changedAt: 'c' }],
     read(action: (db: Database.Database) => unknown) {
       const db = new Database(':memory:');
-      db.exec('CREATE TABLE orders (status TEXT); CREATE TABLE quarantine (id INTEGER)');
+      db.exec(
+        'CREATE TABLE orders (status TEXT); CREATE TABLE quarantine (id INTEGER); CREATE TABLE acknowledging_stores (store TEXT)',
+      );
       try {
         return action(db);
       } finally {

@@ -203,7 +203,9 @@ describe('orders', () => {
     const tokens = withTokens();
     await invoke(['sync', 'orders'], { env: tokens });
     const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: systemClock });
-    const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready', items: [] });
+    const items = [{ product: { name: 'Coffee' }, amount: 1 }];
+    const createdAt = '2026-03-01T12:00:00Z';
+    const payload = JSON.stringify({ bestellnummer: 'x-1', status: 'ready', createdAt, items });
     const reason = 'No order id.';
     await mirror.keep(
       [payload, '{"colour":"red"}'].map((text) => ({

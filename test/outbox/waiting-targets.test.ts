@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { isoUtc } from '../../src/core/time.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { WAITING_MAX } from '../../src/outbox/batch.ts';
 import type { HandedOver } from '../../src/outbox/change.ts';
@@ -251,6 +252,8 @@ describe('a count under way while its order is booked', () => {
     const { callId, items } = await sender.claim(100);
     expect(items.map(({ body }) => body)).toMatchObject([{ qty: 17 }]);
     await holding.acknowledge([reading.orderId], 'http');
+    // The acknowledgement books once nothing older lies in the inbox.
+    await stores.write(({ intake }) => intake.inboxWasEmpty(isoUtc(clock.nowMs())));
     await sender.settle(
       callId ?? 0,
       items.map(({ changeId }) => ({ changeId, state: 'done' as const })),
