@@ -137,6 +137,19 @@ describe('README and docs', () => {
     }
   });
 
+  it.each([
+    ['docs/operator.md', 'docs/operador.md'],
+    ['docs/support.md', 'docs/support.es.md'],
+  ])('have the headings and the commands of %s in Spanish too', (english, spanish) => {
+    const levels = (file: string) => [...prose(file).matchAll(/^(#+) /gm)].map(([, level]) => level);
+    expect(levels(spanish)).toEqual(levels(english));
+    const commands = (file: string) =>
+      read(file)
+        .match(/^(sudo )?tillsync [a-z]+( [a-z-]+)*/gm)
+        ?.map((each) => each.trim()) ?? [];
+    expect(commands(spanish)).toEqual(commands(english));
+  });
+
   it('keep the README to a few screens', () => {
     expect(read('README.md').split('\n').length).toBeLessThanOrEqual(250);
   });
