@@ -221,7 +221,8 @@ describe('100,000 events that wait', () => {
     console.info(
       `${Math.round(taken / seconds)} events a second; resident: idle ${idleMib} MiB, waiting ${waitingMib}, ${part(busyMib, 1)} and then ${part(busyMib, 2)} while it sends; API p99 ${Math.round(p99Ms)} ms`,
     );
-    expect(waitingMib - idleMib).toBeLessThan(40);
+    // Read into memory with their orders they would take 200; the ledger, too, takes them in by parts.
+    expect(waitingMib - idleMib).toBeLessThan(100);
     // What is thrown away at full speed is collected late, and does not grow with what was sent.
     expect(part(busyMib, 2)).toBeLessThan(1.4 * part(busyMib, 1));
     expect(Math.max(...busyMib)).toBeLessThan(512);

@@ -158,8 +158,9 @@ describe.skipIf(!hasNatsServer || !hasOpenssl)('a branch on another machine', ()
     async () => {
       await until('nothing is told any more', () => alarms().length === 0);
       makeCertificate(chain.directory, { name: 'elsewhere', days: 60 });
-      await until('it is told', () => alarms().length === 1);
-      expect(alarms()[0]).toMatchObject({ level: 'amber', message: expect.stringContaining('elsewhere') });
+      // Between the two files it may look at one of each.
+      await until('it is told', () => alarms()[0]?.message.includes('elsewhere') ?? false);
+      expect(alarms()).toMatchObject([{ level: 'amber' }]);
       const two = await chain.join('B2');
       await chain.start(two);
       await until('a branch that joins then is known', () => chain.hasCaughtUp('B2', two), 30_000);

@@ -11,6 +11,7 @@ import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import type { SandboxServerOptions } from '../../src/sandbox/shop.ts';
 import { tempDirectory, tempState } from '../platform/temp-state.ts';
 import { seededRandom } from '../support/fake-clock.ts';
+import { limitMs } from '../support/shared-config.ts';
 import type { Job } from './process/worker.ts';
 
 const WORKER = join(import.meta.dirname, 'process/worker.ts');
@@ -71,7 +72,7 @@ test('several processes keep intervals and caps together', async () => {
   const dying = begin({ rounds: 100 });
   await vi.waitFor(() => expect(sandbox.control.calls('order.all').length).toBeGreaterThan(5), {
     interval: 5,
-    timeout: 10_000,
+    timeout: limitMs(10_000),
   });
   dying.child.kill('SIGKILL');
   expect(await Promise.all(workers.map(({ ended }) => ended))).toEqual([0, 0, 0, 0]);
@@ -127,7 +128,7 @@ test('SIGTERM during a refresh waits for its save', async () => {
   const { child, ended } = begin({ do: 'refresh' });
   await vi.waitFor(() => expect(sandbox.control.calls('token.refresh')).toHaveLength(1), {
     interval: 5,
-    timeout: 10_000,
+    timeout: limitMs(10_000),
   });
   expect(state.tokens.read()?.generation).toBe(1);
   child.kill('SIGTERM');
