@@ -47,8 +47,7 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
       const now = read(sent);
       if (now === undefined) {
         if (!isTold || isBlank(sent)) continue;
-        found.unread ??= [];
-        found.unread.push(slot);
+        found.unread = [...(found.unread ?? []), slot];
         continue;
       }
       values[slot] = now;
@@ -56,8 +55,17 @@ function walk(value: Record<string, unknown>, names: ReadonlyMap<string, Spellin
       found.ranks ??= [];
       found.ranks[slot] = rank;
     }
-    if (node.inside !== undefined && isRecord(sent)) walk(sent, node.inside, found);
+    if (node.inside === undefined) continue;
+    if (isRecord(sent)) walk(sent, node.inside, found);
+    else if (node.holds !== undefined && !isReadWhole(node, sent))
+      found.unread = [...(found.unread ?? []), node.holds];
   }
+}
+
+/** Whether what stands in place of an object is a value itself, as `"store": "B1"`, or none. */
+function isReadWhole({ hits }: SpellingNode, sent: unknown): boolean {
+  if (isBlank(sent) || (Array.isArray(sent) && sent.length === 0)) return true;
+  return hits.some(({ read }) => read(sent) !== undefined);
 }
 
 /** '' is how the platform writes that there is none. */

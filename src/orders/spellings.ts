@@ -379,6 +379,8 @@ export interface SpellingNode {
   /** What the name may be a spelling of; `slot`: place of the field in the tree's `fields`, a lower `rank` is better. */
   hits: { slot: number; rank: number; read: ValueReader; isTold: boolean }[];
   inside: Map<string, SpellingNode> | undefined;
+  /** Slot of the first told field inside: what is not read where something else than an object stands here. */
+  holds: number | undefined;
 }
 
 export interface SpellingTree {
@@ -448,10 +450,13 @@ function compile(
     const configured = extra[table === 'order' ? field : `${table}.${field}`] ?? [];
     for (const [rank, path] of [...configured, ...known].entries()) {
       const isNamed = rank < configured.length || (rank === configured.length && !UNNAMED.has(field));
+      const isTold = TOLD.has(kind) && isNamed;
       for (const spelling of [path, snakeCase(path)]) {
-        const { hits } = nodeAt(names, spelling.split('.'));
-        if (!hits.some((hit) => hit.slot === slot))
-          hits.push({ slot, rank, read: readers[kind], isTold: TOLD.has(kind) && isNamed });
+        const parts = spelling.split('.');
+        const { hits } = nodeAt(names, parts);
+        if (!hits.some((hit) => hit.slot === slot)) hits.push({ slot, rank, read: readers[kind], isTold });
+        for (let depth = 1; isTold && depth < parts.length; depth++)
+          nodeAt(names, parts.slice(0, depth)).holds ??= slot;
       }
     }
   }
@@ -459,7 +464,7 @@ function compile(
 }
 
 function nodeAt(names: Map<string, SpellingNode>, [name = '', ...rest]: string[]): SpellingNode {
-  const node = names.get(name) ?? { hits: [], inside: undefined };
+  const node = names.get(name) ?? { hits: [], inside: undefined, holds: undefined };
   names.set(name, node);
   if (rest.length === 0) return node;
   node.inside ??= new Map();

@@ -70,6 +70,13 @@ describe('an incomplete order', () => {
     expect(told()).toEqual([]);
   });
 
+  it('is none with a text for an address or a store, which is read, or with an empty list', async () => {
+    const { mirror, told } = rig();
+    await receive(mirror, order({ address: 'Av. Uno 742', store: 'B1', user: [] }));
+    expect(mirror.order(ID)).toMatchObject({ addressAddress: 'Av. Uno 742', storeExternalId: 'B1' });
+    expect(told()).toEqual([]);
+  });
+
   it('ends with the order', async () => {
     const { mirror, told, reasons } = rig();
     await receive(mirror, order({ items: [null] }), { internalOrderId: ID, status: 'cancel' });
@@ -139,6 +146,9 @@ describe('an incomplete order', () => {
 
   it.each([
     ['a status that cannot be read', { status: { step: 4 } }, 'status cannot be read'],
+    ['a text for a customer', { user: 'Ana' }, 'customerFirstName cannot be read'],
+    ['a list for an address', { address: ['Av. Uno 742'] }, 'addressLat cannot be read'],
+    ['a flag for a store', { store: true }, 'storeExternalId cannot be read'],
     ['no status', { status: undefined }, 'it has no status'],
     ['no time of creation', { createdAt: null }, 'it has no time of creation'],
     ['a creation that is no time', { createdAt: 'yesterday' }, 'createdAt cannot be read'],
