@@ -117,8 +117,8 @@ export interface OddOrder {
 }
 
 /**
- * Open orders of a day that name no store, or none of `stores`, the newest first. null: a name that nobody knows may be
- * that of a branch.
+ * Open orders of a day that name no store, or none of `stores`, the newest first; those without a time of creation by
+ * when they came. null: a name that nobody knows may be that of a branch.
  */
 export function strayOrders(
   db: Database.Database,
@@ -127,10 +127,11 @@ export function strayOrders(
 ): (OddOrder & { store: string | null })[] {
   const unknown = stores === null ? 'false' : `store_external_id NOT IN (${stores.map(() => '?')})`;
   const sql = `SELECT order_id AS orderId, code, store_external_id AS store FROM orders
-    WHERE ${IS_OPEN} AND created_at > ?
+    WHERE ${IS_OPEN} AND (created_at > ? OR (created_at IS NULL AND updated_at > ?))
       AND (store_external_id IS NULL OR ${unknown})
     ORDER BY created_at DESC`;
-  return sqlOf(db).rows(sql, isoUtc(nowMs - DAY_MS), ...(stores ?? []));
+  const since = isoUtc(nowMs - DAY_MS);
+  return sqlOf(db).rows(sql, since, since, ...(stores ?? []));
 }
 
 export interface SumsOfOrders {

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { strayOrders, sumsOfOrders } from '../../src/orders/incomplete-orders.ts';
-import { openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
+import { OBSERVED_MS, openTestMirror, receive, sampleNotification } from './open-test-mirror.ts';
 
 const NOW_MS = Date.UTC(2026, 0, 10, 13);
 const line = (productPrice: number) => ({ product: { name: 'a' }, amount: 1, productPrice });
@@ -24,6 +24,14 @@ it('strays are the open orders of a day that name no branch, or one that is not 
   // Where not every branch has its external id, a name may be that of one.
   const nameless = mirror.read((db) => strayOrders(db, null, NOW_MS));
   expect(nameless.map(({ code }) => code)).toEqual([2]);
+});
+
+it('strays are also those without a time of creation, for a day from when they came', async () => {
+  const { mirror } = openTestMirror();
+  await receive(mirror, sampleNotification(1, { store: null, createdAt: null }));
+  const strays = (nowMs: number) => mirror.read((db) => strayOrders(db, null, nowMs)).map(({ code }) => code);
+  expect(strays(OBSERVED_MS)).toEqual([1]);
+  expect(strays(OBSERVED_MS + 25 * 3_600_000)).toEqual([]);
 });
 
 it('sums are judged by the orders of a day that state them, beside those of the week before', async () => {
