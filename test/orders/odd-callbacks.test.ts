@@ -1,0 +1,98 @@
+import { describe, expect, it } from 'vitest';
+import { strayOrders } from '../../src/orders/incomplete-orders.ts';
+import type { Mirror } from '../../src/orders/mirror.ts';
+import { readOrderText, readSentOrder } from '../../src/orders/order-reader.ts';
+import { compileSpellings } from '../../src/orders/spellings.ts';
+import { readSeed } from '../support/run-settings.ts';
+import { post } from './http-client.ts';
+import { type Found, type Row, Verdict } from './odd-callback-oracle.ts';
+import { type OddCallback, oddCallback, SHOP_TIMEZONE } from './odd-callbacks.ts';
+import { OBSERVED_MS, openTestMirror } from './open-test-mirror.ts';
+import { startReceiver } from './start-receiver.ts';
+
+const SEED = readSeed(process.env.TILLSYNC_SEED);
+const spellings = compileSpellings({}, SHOP_TIMEZONE);
+
+/** As the receiver does it, without HTTP; gives the order's id where one was read. */
+async function receiveText(mirror: Mirror, raw: string): Promise<string | undefined> {
+  const reading = readOrderText(raw, spellings);
+  const observedAtMs = OBSERVED_MS;
+  if ('unreadable' in reading) {
+    const unreadable = {
+      source: 'webhook',
+      receivedAtMs: observedAtMs,
+      reason: reading.unreadable,
+      payload: raw,
+    } as const;
+    await mirror.keep([{ kind: 'unreadable', unreadable }]);
+    return undefined;
+  }
+  await mirror.keep([{ kind: 'order', observation: { source: 'webhook', observedAtMs, raw, reading } }]);
+  return reading.orderId;
+}
+
+function lookAt(mirror: Mirror, orderId: string | undefined, raw: string): Found {
+  return mirror.read((db) => {
+    const id = orderId ?? '';
+    const rows = (table: string, by: string) =>
+      db.prepare<[string], Row>(`SELECT * FROM ${table} WHERE order_id = ? ${by}`).all(id);
+    const told = db
+      .prepare<[string], { reason: string }>(`SELECT reason FROM incomplete_orders WHERE order_id = ?`)
+      .all(id);
+    return {
+      order: rows('orders', '')[0],
+      lines: rows('order_items', 'ORDER BY line'),
+      modifiers: rows('order_item_modifiers', 'ORDER BY line, modifier'),
+      reasons: told.map(({ reason }) => reason.replace(/.* is incomplete: /, '')).join(),
+      isStray: strayOrders(db, null, OBSERVED_MS).some((stray) => stray.orderId === id),
+      payloadInQuarantine: db.prepare('SELECT 1 FROM quarantine WHERE payload = ?').get(raw) !== undefined,
+    };
+  });
+}
+
+/** What is wrong with the case, in sentences; none: it is whole in the mirror, or told. */
+async function breachesOf(mirror: Mirror, { title, before, raw }: OddCallback): Promise<string[]> {
+  const earlierId = before === undefined ? undefined : await receiveText(mirror, before);
+  const earlier = earlierId === undefined ? undefined : lookAt(mirror, earlierId, '');
+  const orderId = await receiveText(mirror, raw);
+  const found = lookAt(mirror, orderId, raw);
+  const { breaches } = new Verdict(JSON.parse(raw), found, orderId === earlierId ? earlier : undefined);
+  if (found.order && found.order.payload !== raw) breaches.push('payload is not what came');
+  return breaches.map((breach) => `seed ${SEED}, ${title}: ${breach}\n    ${raw.slice(0, 3000)}`);
+}
+
+async function allBreaches(from: number, to: number): Promise<string[]> {
+  const { mirror } = openTestMirror({ timezone: SHOP_TIMEZONE });
+  const breaches: string[] = [];
+  for (let number = from; number < to; number++)
+    breaches.push(...(await breachesOf(mirror, oddCallback(SEED, number))));
+  return breaches;
+}
+
+describe('an odd callback', () => {
+  it('is whole in the mirror, or told, in each of 60 cases', async () => {
+    expect(await allBreaches(1, 61)).toEqual([]);
+  });
+
+  it('is whole in the mirror, or told, in each of 500 cases', { tags: ['bulk'] }, async () => {
+    expect(await allBreaches(61, 561)).toEqual([]);
+  });
+
+  it('is answered 200 over HTTP, and is as whole or told', async () => {
+    const { mirror } = openTestMirror({ timezone: SHOP_TIMEZONE });
+    const read = (value: unknown, raw: string) => readSentOrder(value, raw, spellings);
+    const { url, receiver } = await startReceiver({ keeper: mirror, read });
+    try {
+      for (let number = 1; number <= 8; number++) {
+        const { title, raw } = oddCallback(SEED, number);
+        expect((await post(url, raw)).status, title).toBe(200);
+        const reading = readOrderText(raw, spellings);
+        const orderId = 'orderId' in reading ? reading.orderId : undefined;
+        const { breaches } = new Verdict(JSON.parse(raw), lookAt(mirror, orderId, raw), undefined);
+        expect(breaches, `seed ${SEED}, ${title}: ${raw}`).toEqual([]);
+      }
+    } finally {
+      await receiver.close();
+    }
+  });
+});
