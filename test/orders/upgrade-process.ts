@@ -1,0 +1,11 @@
+import { openConnection } from '../../src/db/mirror-connection.ts';
+import { stepThrough } from './upgrade-steps.ts';
+
+/** Brings the mirror PATH up to date, and is killed before its statement N. */
+const [path = '', at] = process.argv.slice(2);
+stepThrough(
+  (step) => {
+    if (step === Number(at)) process.kill(process.pid, 'SIGKILL');
+  },
+  () => openConnection({ path, readonly: false, group: undefined }).close(),
+);
