@@ -78,7 +78,9 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   expect(send()).toEqual(FIRST_CALL);
   expect(send()).toEqual({});
   expect(out.queries.list({ state: 'held', limit: 9 }).map(({ target }) => target)).toEqual(['sku:13@s1']);
-  expect(out.queries.list({ state: 'rejected', limit: 9 }).map(({ target }) => target)).toEqual(['sku:14@s1']);
+  expect(out.queries.list({ state: 'rejected', limit: 9 }).map(({ target }) => target)).toEqual([
+    'sku:14@s1',
+  ]);
 
   const count = (sku: string, qty: number) => out.accept('stock', [{ externalId: `E${sku}`, qty }]);
   // Not booked: kept back of the next count as well. Booked: not.
@@ -95,9 +97,13 @@ test('a store whose orders were booked whole loses nothing in the upgrade and go
   expect(send()).toEqual({ 'sku:12@s1': 12, 'sku:13@s1': 0 });
   // Acknowledged before it was heard of: booked when it comes.
   order(out, 'o99', 'B1', [['E11', 3]]);
-  expect(db.prepare("SELECT count(*) FROM order_acks WHERE order_id = 'o99' AND seq IS NOT NULL").pluck().get()).toBe(0);
+  expect(
+    db.prepare("SELECT count(*) FROM order_acks WHERE order_id = 'o99' AND seq IS NOT NULL").pluck().get(),
+  ).toBe(0);
   while (out.calls.catchUp({ holdBack: true }));
-  expect(db.prepare("SELECT branch, seq FROM order_acks WHERE order_id = 'o99'").get()).toMatchObject({ branch: 'B1' });
+  expect(db.prepare("SELECT branch, seq FROM order_acks WHERE order_id = 'o99'").get()).toMatchObject({
+    branch: 'B1',
+  });
 });
 
 /** The old schema with every fact, or the new one; then the next start does what an undisturbed one does. */
@@ -105,7 +111,8 @@ function expectWhole(path: string, before: ReturnType<typeof readMirror>, what: 
   const { applied, check, facts } = readMirror(path);
   expect([TAKINGS_SCHEMA, MIGRATIONS], what).toContain(applied);
   expect({ check, facts }, what).toEqual({ check: 'ok', facts: before.facts });
-  if (existsSync(`${path}.before-upgrade`)) expect(readMirror(`${path}.before-upgrade`), what).toEqual(before);
+  if (existsSync(`${path}.before-upgrade`))
+    expect(readMirror(`${path}.before-upgrade`), what).toEqual(before);
   const { db, reclaimed, send } = start(path);
   try {
     expect({ reclaimed, sent: [send(), send()] }, what).toEqual({ reclaimed: 1, sent: [FIRST_CALL, {}] });
@@ -124,33 +131,32 @@ function copyOf(path: string, to: string): string {
   return join(to, 'mirror.db');
 }
 
-test(
-  'an upgrade that ends before any of its statements is done by the next start, with nothing lost',
-  { tags: ['bulk'], timeout: limitMs(60_000) },
-  () => {
-    const old = join(directory(), 'mirror.db');
-    takingsMirror(old);
-    const before = readMirror(old);
+test('an upgrade that ends before any of its statements is done by the next start, with nothing lost', {
+  tags: ['bulk'],
+  timeout: limitMs(60_000),
+}, () => {
+  const old = join(directory(), 'mirror.db');
+  takingsMirror(old);
+  const before = readMirror(old);
 
-    // What a process leaves that is killed at a statement are the files of that moment.
-    const path = copyOf(old, directory());
-    const left: string[] = [];
-    const steps = stepThrough(
-      () => void left.push(copyOf(path, directory())),
-      () => openConnection({ path, readonly: false, group: undefined }).close(),
-    );
-    left.push(copyOf(path, directory()));
-    expect(steps).toBeGreaterThan(80);
-    const seen = left.map((each, i) => expectWhole(each, before, `before statement ${i + 1}`));
-    expect(new Set(seen)).toEqual(new Set(['old', 'new']));
+  // What a process leaves that is killed at a statement are the files of that moment.
+  const path = copyOf(old, directory());
+  const left: string[] = [];
+  const steps = stepThrough(
+    () => void left.push(copyOf(path, directory())),
+    () => openConnection({ path, readonly: false, group: undefined }).close(),
+  );
+  left.push(copyOf(path, directory()));
+  expect(steps).toBeGreaterThan(80);
+  const seen = left.map((each, i) => expectWhole(each, before, `before statement ${i + 1}`));
+  expect(new Set(seen)).toEqual(new Set(['old', 'new']));
 
-    const random = seededRandom(Number(process.env.TILLSYNC_SEED));
-    for (let kills = 0; kills < 5; kills += 1) {
-      const at = 1 + Math.floor(random.next() * steps);
-      const killed = copyOf(old, directory());
-      const { signal } = spawnSync(process.execPath, [UPGRADE, killed, String(at)]);
-      expect(signal).toBe('SIGKILL');
-      expectWhole(killed, before, `killed before statement ${at}`);
-    }
-  },
-);
+  const random = seededRandom(Number(process.env.TILLSYNC_SEED));
+  for (let kills = 0; kills < 5; kills += 1) {
+    const at = 1 + Math.floor(random.next() * steps);
+    const killed = copyOf(old, directory());
+    const { signal } = spawnSync(process.execPath, [UPGRADE, killed, String(at)]);
+    expect(signal).toBe('SIGKILL');
+    expectWhole(killed, before, `killed before statement ${at}`);
+  }
+});
