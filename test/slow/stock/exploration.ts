@@ -1,0 +1,692 @@
+import { createHash } from 'node:crypto';
+import Database from 'better-sqlite3';
+import { isoUtc } from '../../../src/core/time.ts';
+import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
+import type { InboxBatch } from '../../../src/outbox/inbox.ts';
+import { BRANCHES, order, outgoing, product, tempMirror } from '../../outbox/outbox-fixture.ts';
+import type { Budget, Change, Lines, SmallWorld, Stock } from './small-worlds.ts';
+
+const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
+const SHELF = 20;
+
+type Quantities = Record<string, number>;
+type Branch = 's1' | 's2';
+
+interface Order {
+  branch: Branch;
+  lines: Lines;
+  isLive: boolean;
+  createdAt: string;
+  isNews: boolean;
+  /** What the platform has taken off, by stock. */
+  took: Quantities;
+  /** What tillsync heard last, by stock. */
+  heard: Quantities;
+}
+
+interface Pos {
+  /** Newest event that it has read. */
+  read: number;
+  /** What it has booked of each order, by stock. */
+  booked: Record<string, Quantities>;
+  shelf: Quantities;
+  /** Orders to be acknowledged: as of which event, and which stocks are to be counted before. */
+  owed: Record<string, { seq: number; uncounted: string[] }>;
+}
+
+/** A count, and how much of each order it contains. */
+interface Count {
+  stock: Stock;
+  qty: number;
+  contains: Quantities;
+}
+
+interface World {
+  platform: Quantities;
+  orders: Partial<Record<'A' | 'B', Order>>;
+  events: { seq: number; id: 'A' | 'B'; takes: Quantities }[];
+  pos: Record<string, Pos>;
+  /** By version of the hand-over. */
+  counts: Record<number, Count>;
+  inbox: (Count & { handedAt: string })[];
+  /** The last hand-over of each stock, by whatever way. */
+  last: Quantities;
+  call: { id: number; items: { changeId: number; stock: Stock; qty: number }[]; isApplied: boolean } | null;
+  names: { word: string; id: string; known: string[] };
+  done: string[];
+  nowMs: number;
+}
+
+export interface Explored {
+  states: number;
+  /** The first path that ends wrong; null: none does. */
+  fault: string | null;
+}
+
+/** What the platform does by itself when an order that it took off is edited, and when it ends. */
+export interface Habits {
+  gives: boolean;
+  follows: boolean;
+}
+
+type Step = [name: string, act: () => void];
+
+/**
+ * Tries every order in which the events of a small world can happen, over the mirror's real SQL, beside a shop that reads
+ * the feed, books, counts and acknowledges. In each state: nothing above what the shop has free is wanted, and what the
+ * platform is believed to have it has. At rest: the platform has what is wanted, after at most one more call.
+ */
+export class Exploration {
+  readonly #of: SmallWorld;
+  readonly #habits: Habits;
+  readonly #out = outgoing(inMemory());
+  readonly #seen = new Set<string>();
+  readonly #rested = new Set<string>();
+  readonly #looks = new Map<string, Database.Statement<[], unknown[]>>();
+  readonly #savepoint = this.#out.db.prepare('SAVEPOINT step');
+  readonly #rollback = this.#out.db.prepare('ROLLBACK TO step');
+  readonly #release = this.#out.db.prepare('RELEASE step');
+  #world: World;
+  #fault: string | null = null;
+
+  constructor(of: SmallWorld, habits: Habits) {
+    this.#of = of;
+    this.#habits = habits;
+    const branches = [...new Set(of.stocks.map(branchOf))];
+    const shelf = (branch: string) =>
+      Object.fromEntries(
+        of.stocks.filter((stock) => branchOf(stock) === branch).map((stock) => [stock, SHELF]),
+      );
+    const pos = (branch: string): Pos => ({ read: 0, booked: {}, shelf: shelf(branch), owed: {} });
+    const known = of.budget.appear ? [] : [...new Set(of.stocks.map(skuOf))];
+    this.#world = {
+      platform: Object.fromEntries(of.stocks.map((stock) => [stock, SHELF])),
+      orders: {},
+      events: [],
+      pos: Object.fromEntries(branches.map((branch) => [branch, pos(branch)])),
+      counts: {},
+      inbox: [],
+      last: {},
+      call: null,
+      names: { word: 'Name', id: 'X', known },
+      done: [],
+      nowMs: this.#out.clock.nowMs() + 3_600_000,
+    };
+    this.#sweep();
+    this.#out.reservations.begin(true);
+  }
+
+  explore(): Explored {
+    this.#out.db.exec('BEGIN IMMEDIATE');
+    this.#at(this.#world.nowMs);
+    if (this.#world.names.known.length > 0) {
+      for (const stock of this.#of.stocks) this.#count(stock);
+      while (this.#claim()) this.#answer('done');
+    }
+    this.#world.done = [];
+    this.#visit();
+    this.#out.db.exec('ROLLBACK');
+    return { states: this.#seen.size, fault: this.#fault };
+  }
+
+  #visit(): void {
+    const key = this.#key(true);
+    if (this.#fault !== null || this.#seen.has(key)) return;
+    this.#seen.add(key);
+    this.#check();
+    this.#try(this.#rest);
+    for (const [name, act] of this.#steps()) {
+      if (this.#fault !== null) return;
+      this.#try(() => {
+        this.#world.done.push(name);
+        this.#at(this.#world.nowMs + 61_000);
+        act();
+        this.#visit();
+      });
+    }
+  }
+
+  /** Undone afterwards, in the mirror and beside it. */
+  #try(action: () => void): void {
+    const before = structuredClone(this.#world);
+    this.#savepoint.run();
+    try {
+      action();
+    } catch (error) {
+      this.#fault ??= `${this.#world.done.join(', ')}: ${error instanceof Error ? error.stack : error}`;
+    } finally {
+      this.#rollback.run();
+      this.#release.run();
+      this.#world = before;
+      this.#at(before.nowMs);
+    }
+  }
+
+  #at(nowMs: number): void {
+    this.#world.nowMs = nowMs;
+    this.#out.clock.jumpWall(nowMs - this.#out.clock.nowMs());
+  }
+
+  #wrong(what: string): void {
+    this.#fault ??= `${this.#world.done.join(', ')}: ${what}`;
+  }
+
+  #steps(): Step[] {
+    const { orders, pos, call, done, inbox, names } = this.#world;
+    const { stocks, changes, budget } = this.#of;
+    const left = (name: string, most: number | undefined) =>
+      done.filter((each) => each === name).length < (most ?? 0);
+    const some = (name: keyof Budget, isOpen: boolean, act: () => void): Step[] =>
+      isOpen && left(name, budget[name]) ? [[name, act]] : [];
+    const steps: Step[] = [];
+    for (const change of changes) {
+      const known = orders[change.id];
+      // Two changes between two hearings only a sweep can tell.
+      const isOpen = change.branch && change.lines ? !known : known && !known.isNews && known.isLive;
+      if (isOpen && left(change.name, 1)) steps.push([change.name, () => this.#change(change)]);
+    }
+    for (const id of ['A', 'B'] as const) {
+      if (orders[id]?.isNews) steps.push([`hear ${id}`, () => this.#hear(id)]);
+    }
+    for (const [branch, each] of Object.entries(pos)) {
+      if (this.#unread(each)) steps.push([`read ${branch}`, () => this.#read(each)]);
+      for (const [id, { uncounted }] of Object.entries(each.owed)) {
+        if (uncounted.length === 0) steps.push([`ack ${id} ${branch}`, () => this.#ack(branch, id)]);
+      }
+    }
+    for (const stock of stocks) {
+      const isKnown = names.known.includes(skuOf(stock));
+      if (isKnown && left(`count ${stock}`, budget.count)) {
+        steps.push([`count ${stock}`, () => this.#count(stock)]);
+      }
+    }
+    const [first] = stocks as [Stock];
+    const held = this.#rows(
+      `SELECT change_id FROM outbox WHERE state = 'pending' AND held_guard IS NOT NULL`,
+    );
+    const heldId = Number(held[0]?.[0]);
+    const isSplit = budget.lose !== undefined;
+    return [
+      ...steps,
+      ...some('hold', true, () => this.#count(first, { isHeld: true })),
+      ...(held.length > 0
+        ? ([
+            ['release', () => void this.#out.decisions.release({ changeId: heldId })],
+            ['drop', () => this.#out.decisions.drop(heldId)],
+          ] as Step[])
+        : []),
+      ...some('misname', true, () => this.#misname(first)),
+      ...some('insert', true, () => this.#insert(first)),
+      ...(inbox.length > 0 || this.#isLate() ? [['look', () => this.#look()] as Step] : []),
+      ...some('sell', true, () => this.#sell(first)),
+      ...some('rename', names.known.length > 0, () => this.#catalogue({ word: 'New name' })),
+      ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z' })),
+      ...some('appear', true, () => this.#catalogue({ known: stocks.map(skuOf) })),
+      ...some('refuse', true, () => void (this.#claim() && this.#answer('rejected'))),
+      ...(isSplit
+        ? [
+            ['claim', () => void this.#claim()] as Step,
+            ...(call && !call.isApplied ? [['apply', () => this.#apply()] as Step] : []),
+            ...(call?.isApplied ? [['settle', () => this.#settle('done')] as Step] : []),
+            ...some('lose', call !== null, () => this.#settle('retry')),
+          ]
+        : [['send', () => void (this.#claim() && this.#answer('done'))] as Step]),
+    ];
+  }
+
+  #change({ id, branch, lines, isLive }: Change): void {
+    const { orders, platform, nowMs } = this.#world;
+    const known = orders[id];
+    const base: Order = known ?? {
+      ...{ branch: 's1', lines: {}, isLive: true, createdAt: isoUtc(nowMs) },
+      ...{ isNews: true, took: {}, heard: {} },
+    };
+    const changed = {
+      ...base,
+      branch: branch ?? base.branch,
+      lines: lines ?? base.lines,
+      isLive: isLive ?? base.isLive,
+      isNews: true,
+    };
+    orders[id] = changed;
+    const takes = takesOf(changed);
+    const { gives, follows } = this.#habits;
+    for (const stock of this.#of.stocks) {
+      const more = (takes[stock] ?? 0) - (changed.took[stock] ?? 0);
+      const isFollowed = !known || (more < 0 && !changed.isLive ? gives : follows);
+      if (!isFollowed) continue;
+      changed.took[stock] = (changed.took[stock] ?? 0) + more;
+      platform[stock] = Math.max(0, (platform[stock] ?? 0) - more);
+    }
+  }
+
+  #hear(id: 'A' | 'B'): void {
+    const heard = this.#world.orders[id];
+    if (!heard) return;
+    const { word, id: mapped } = this.#world.names;
+    const isByName = this.#of.byName?.includes(id) ?? false;
+    const lines = Object.entries(heard.lines).map(([sku, qty]): [string | null, number, string] => [
+      isByName ? null : `${mapped}${sku}`,
+      qty,
+      `${word} ${sku}`,
+    ]);
+    const store = heard.branch === 's1' ? 'B1' : 'B2';
+    order(this.#out, id, store, lines, heard.isLive ? 'pending' : 'cancel', { createdAt: heard.createdAt });
+    this.#catchUp();
+    heard.heard = takesOf(heard);
+    heard.isNews = false;
+    this.#world.events.push({ seq: this.#seq(), id, takes: heard.heard });
+  }
+
+  #unread({ read }: Pos): World['events'][number] | undefined {
+    return this.#world.events.find(({ seq }) => seq > read);
+  }
+
+  /** The POS reads the next event, and books what is its own. */
+  #read(pos: Pos): void {
+    const event = this.#unread(pos);
+    if (!event) return;
+    pos.read = event.seq;
+    const had = pos.booked[event.id] ?? {};
+    const mine = Object.keys(pos.shelf).map((stock) => ({
+      stock,
+      qty: event.takes[stock] ?? 0,
+      more: (event.takes[stock] ?? 0) - (had[stock] ?? 0),
+    }));
+    const moved = mine.filter(({ more }) => more !== 0);
+    for (const { stock, more } of moved) pos.shelf[stock] = (pos.shelf[stock] ?? 0) - more;
+    if (moved.length === 0 && !mine.some(({ qty }) => qty > 0)) return;
+    pos.booked[event.id] = Object.fromEntries(mine.map(({ stock, qty }) => [stock, qty]));
+    const before = pos.owed[event.id]?.uncounted ?? [];
+    const uncounted = [...new Set([...before, ...moved.map(({ stock }) => stock)])].sort();
+    pos.owed[event.id] = { seq: event.seq, uncounted };
+  }
+
+  #ack(branch: string, id: string): void {
+    const { pos, nowMs } = this.#world;
+    const owed = pos[branch]?.owed ?? {};
+    const seq = owed[id]?.seq;
+    delete owed[id];
+    const name = branch === 's1' ? 'B1' : 'B2';
+    const [answer] = this.#out.reservations.acknowledge([{ orderId: id, seq }], 'http', {
+      ...(this.#of.areApart && { branch: { name, subsidiaryId: branch } }),
+      beforeInbox: this.#of.budget.insert ? isoUtc(nowMs) : undefined,
+    });
+    if (answer?.state === 'rejected') this.#wrong(`the acknowledgement of ${id} as of ${seq} is refused`);
+  }
+
+  /** As the shelf is now, less what the till has booked. */
+  #counted(stock: Stock): Count {
+    const pos = this.#world.pos[branchOf(stock)];
+    for (const each of Object.values(pos?.owed ?? {})) {
+      each.uncounted = each.uncounted.filter((uncounted) => uncounted !== stock);
+    }
+    const booked = Object.entries(pos?.booked ?? {});
+    const qty = pos?.shelf[stock] ?? 0;
+    this.#world.last[stock] = qty;
+    return { stock, qty, contains: Object.fromEntries(booked.map(([id, lines]) => [id, lines[stock] ?? 0])) };
+  }
+
+  #count(stock: Stock, { isHeld = false } = {}): void {
+    const count = this.#counted(stock);
+    const change = { sku: skuOf(stock), subsidiaryId: branchOf(stock), qty: count.qty };
+    this.#out.intake.accept([{ kind: 'stock', change }], {
+      source: 'http',
+      guards: GUARDS_OFF,
+      hold: isHeld ? { guard: 'zero-items', message: 'Held.' } : undefined,
+      beforeInbox: this.#of.budget.insert ? isoUtc(this.#world.nowMs) : undefined,
+    });
+    this.#world.counts[this.#version()] = count;
+  }
+
+  /** By an id that no product has: refused when the platform does not know it either. */
+  #misname(stock: Stock): void {
+    const { qty } = this.#counted(stock);
+    this.#out.accept('stock', [{ externalId: 'nobody', subsidiaryId: branchOf(stock), qty }]);
+    for (const change of this.#out.decisions.unresolved('needs-read', { limit: 9 })) {
+      this.#out.decisions.retarget(change, this.#out.resolve(change, true));
+    }
+  }
+
+  #insert(stock: Stock): void {
+    this.#world.inbox.push({ ...this.#counted(stock), handedAt: isoUtc(this.#world.nowMs) });
+  }
+
+  /** The inbox is read: what lies there is taken in, or it is seen empty. */
+  #look(): void {
+    const { inbox, nowMs } = this.#world;
+    if (inbox.length > 0) {
+      const changes = inbox.map(({ stock, qty, handedAt }, n) => {
+        const key = { table: 'stock_changes', id: `${n}`, key: `${handedAt}${n}`, keyHex: `${n}` } as const;
+        const value = { sku: Number(skuOf(stock)), qty, subsidiaryId: branchOf(stock) };
+        return { ...key, tooLong: null, kind: 'stock' as const, reference: null, handedAt, value };
+      });
+      const batch: InboxBatch = { changes, acks: [], more: false };
+      const before = this.#version();
+      this.#out.inbox.takeIn(batch, GUARDS_OFF);
+      this.#out.inbox.forget(batch);
+      for (const [n, { handedAt: _handedAt, ...count }] of inbox.entries()) {
+        this.#world.counts[before + 1 + n] = count;
+      }
+      this.#world.inbox = [];
+    }
+    this.#out.intake.inboxWasEmpty(isoUtc(nowMs));
+  }
+
+  #isLate(): boolean {
+    return this.#out.intake.mayComeLate(isoUtc(this.#world.nowMs));
+  }
+
+  #sell(stock: Stock): void {
+    const shelf = this.#world.pos[branchOf(stock)]?.shelf;
+    if (shelf) shelf[stock] = (shelf[stock] ?? 0) - 1;
+  }
+
+  /** No event of the catalogue raises what is wanted. */
+  #catalogue(names: Partial<World['names']>): void {
+    const before = new Map(this.#ledger().map(({ stock, wanted }) => [stock, wanted]));
+    Object.assign(this.#world.names, names);
+    this.#sweep();
+    this.#catchUp();
+    for (const { stock, wanted } of this.#ledger()) {
+      if (wanted > (before.get(stock) ?? wanted)) {
+        this.#wrong(`the catalogue raises what is wanted of ${stock} from ${before.get(stock)} to ${wanted}`);
+      }
+    }
+  }
+
+  #catchUp(): void {
+    while (this.#out.calls.catchUp({ holdBack: true }));
+  }
+
+  /** Nothing is sent while the platform has what is wanted, and no stock twice at once. */
+  #claim(): boolean {
+    const before = new Map(this.#ledger().map((each) => [each.stock, each]));
+    const counted = this.#rows(`SELECT target FROM outbox WHERE state = 'pending' AND held_guard IS NULL`);
+    const { callId, items } = this.#out.calls.claim('stock', 100, { ...RULES, platformDeducts: true });
+    if (callId === null) return false;
+    const sent = items.map(({ changeId, target, body }) => {
+      const [, sku, branch] = /^sku:(.+)@(.+)$/.exec(target) ?? [];
+      const qty = 'qty' in body ? body.qty : Number.NaN;
+      return { changeId, stock: `${branch}/${sku}` as Stock, qty, target };
+    });
+    for (const { stock, qty, target } of sent) {
+      if (this.#world.call?.items.some((other) => other.stock === stock)) {
+        this.#wrong(`${stock} leaves while a call with it is under way`);
+      }
+      const known = before.get(stock);
+      // A count says what is there for certain: it is sent where orders were since the platform was asked.
+      const isCount = counted.some(([each]) => each === target) && known?.ordered !== 0;
+      if (known?.expected === qty && !isCount)
+        this.#wrong(`${stock} is sent as ${qty}, which the platform has`);
+    }
+    if (this.#world.call) return false;
+    this.#world.call = { id: callId, items: sent, isApplied: false };
+    return true;
+  }
+
+  #apply(): void {
+    const { call, platform } = this.#world;
+    if (!call) return;
+    for (const { stock, qty } of call.items) platform[stock] = qty;
+    call.isApplied = true;
+  }
+
+  #settle(state: 'done' | 'retry' | 'rejected'): void {
+    const { call } = this.#world;
+    if (!call) return;
+    this.#world.call = null;
+    this.#out.calls.settle(
+      call.id,
+      call.items.map(({ changeId }) => ({ changeId, state, message: 'No.' })),
+    );
+  }
+
+  #answer(state: 'done' | 'rejected'): void {
+    if (state === 'done' && !this.#world.call?.isApplied) this.#apply();
+    this.#settle(state);
+  }
+
+  /** Of the stock that is counted: what the shop has free, by what was heard. */
+  #free(stock: Stock, version: number): number | undefined {
+    const count = this.#world.counts[version];
+    if (!count) return undefined;
+    const reserved = Object.entries(this.#world.orders).map(([id, each]) =>
+      Math.max(0, (each?.heard[stock] ?? 0) - (count.contains[id] ?? 0)),
+    );
+    return Math.max(0, count.qty - reserved.reduce((sum, qty) => sum + qty, 0));
+  }
+
+  #check(): void {
+    const { orders, platform } = this.#world;
+    const isAllHeard = Object.values(orders).every((each) => !each?.isNews);
+    for (const { stock, wanted, expected, version } of this.#ledger()) {
+      const free = this.#free(stock, version);
+      if (free === undefined) this.#wrong(`nobody counted ${stock} with ${version}`);
+      else if (wanted > free) this.#wrong(`${wanted} of ${stock} are wanted, ${free} are free`);
+      if (isAllHeard && expected !== null && expected !== platform[stock]) {
+        this.#wrong(`${expected} of ${stock} are expected, the platform has ${platform[stock]}`);
+      }
+    }
+  }
+
+  /** All is heard and answered; then the shop reads, counts and acknowledges all. Many states come to the same rest. */
+  readonly #rest = (): void => {
+    for (const id of ['A', 'B'] as const) if (this.#world.orders[id]?.isNews) this.#hear(id);
+    if (this.#world.call) this.#answer('done');
+    if (this.#world.inbox.length > 0 || this.#isLate()) this.#look();
+    const key = this.#key(false);
+    if (this.#rested.has(key)) return;
+    this.#rested.add(key);
+    this.#quiet('all is heard');
+    this.#at(this.#world.nowMs + 61_000);
+    for (const each of Object.values(this.#world.pos)) while (this.#unread(each)) this.#read(each);
+    const known = this.#of.stocks.filter((stock) => this.#world.names.known.includes(skuOf(stock)));
+    for (const stock of known) this.#count(stock);
+    for (const [branch, { owed }] of Object.entries(this.#world.pos)) {
+      for (const id of Object.keys(owed)) this.#ack(branch, id);
+    }
+    this.#at(this.#world.nowMs + 61_000);
+    if (this.#isLate()) this.#look();
+    this.#quiet('all is booked');
+    for (const { stock, wanted } of this.#ledger()) {
+      const shelf = Math.max(0, this.#world.pos[branchOf(stock)]?.shelf[stock] ?? 0);
+      if (wanted !== shelf)
+        this.#wrong(`all is booked: ${wanted} of ${stock} are wanted, the shop has ${shelf}`);
+    }
+  };
+
+  /** Sends what is due: at most one call for each stock, after which the platform has what is wanted. */
+  #quiet(when: string): void {
+    const sent: Stock[] = [];
+    while (this.#claim() && sent.length <= 2 * this.#of.stocks.length) {
+      sent.push(...(this.#world.call?.items.map(({ stock }) => stock) ?? []));
+      this.#answer('done');
+    }
+    if (new Set(sent).size < sent.length) this.#wrong(`${when}: ${sent.join(', ')} are sent`);
+    this.#check();
+    for (const { stock, wanted, counted, isRefused } of this.#ledger()) {
+      const { platform, last } = this.#world;
+      if (!isRefused && platform[stock] !== wanted) {
+        this.#wrong(`${when}: the platform has ${platform[stock]} of ${stock}, wanted is ${wanted}`);
+      }
+      if (this.#of.budget.insert && last[stock] !== counted) {
+        this.#wrong(`${when}: ${counted} of ${stock} stands, ${last[stock]} was counted last`);
+      }
+    }
+  }
+
+  #ledger() {
+    const columns = `SELECT sku, subsidiary_id, wanted_qty, expected_qty, counted_version, counted_qty,
+      refused_version >= counted_version, ordered_qty FROM stock_ledger`;
+    return this.#rows(columns).map(
+      ([sku, branch, wanted, expected, version, counted, isRefused, ordered]) => ({
+        stock: `${branch}/${sku}` as Stock,
+        wanted: Number(wanted),
+        expected: expected === null ? null : Number(expected),
+        version: Number(version),
+        counted: Number(counted),
+        isRefused: isRefused === 1,
+        ordered: Number(ordered),
+      }),
+    );
+  }
+
+  #sweep(): void {
+    const { word, id, known } = this.#world.names;
+    const { platform } = this.#world;
+    const records = known.map((sku) => {
+      const own = this.#of.stocks.filter((stock) => skuOf(stock) === sku);
+      const stocks = own.map((stock): [string, [string, number]] => [
+        branchOf(stock),
+        [`${id}${sku}`, platform[stock] ?? 0],
+      ]);
+      return product(`p${sku}`, `${word} ${sku}`, [{ sku, stocks: Object.fromEntries(stocks) }]);
+    });
+    const { store } = this.#out;
+    const seen = new Set(records.map((record) => record.id));
+    for (const branch of BRANCHES) {
+      const mark = store.readMark();
+      store.applyPage(branch, records, mark);
+      store.completeSweep({ branch, mark, startedAtMs: this.#world.nowMs, pages: 1, seen });
+    }
+  }
+
+  #seq(): number {
+    return this.#out.store.readMark().orderSeq;
+  }
+
+  #version(): number {
+    return Number(this.#rows("SELECT value FROM marks WHERE name = 'outbox.version'")[0]?.[0]);
+  }
+
+  #rows(sql: string): unknown[][] {
+    const known = this.#looks.get(sql) ?? this.#out.db.prepare<[], unknown[]>(sql).raw();
+    this.#looks.set(sql, known);
+    return known.all();
+  }
+
+  /** What decides how it goes on; of times, versions and numbers of the feed only which is before which. */
+  #key(isOpen: boolean): string {
+    const { orders, events, pos, counts, call, done, platform, names, inbox, last } = this.#world;
+    const ranks = { seq: new Set<number>([0]), version: new Set<number>([0]), time: new Set<string>() };
+    const tag = (kind: 'seq' | 'version', value: unknown) => {
+      if (value === null) return null;
+      ranks[kind].add(Number(value));
+      return { [kind]: Number(value) };
+    };
+    const time = (value: unknown) => {
+      ranks.time.add(String(value));
+      return { time: String(value) };
+    };
+    // The first columns are numbers of the feed, then versions, then what is as it is.
+    const rows = (sql: string, seqs: number, versions: number) =>
+      this.#rows(sql).map((row) =>
+        row.map((value, n) =>
+          n < seqs ? tag('seq', value) : n < seqs + versions ? tag('version', value) : value,
+        ),
+      );
+    const state: unknown[] = [
+      rows(
+        `SELECT counted_seq, confirmed_seq, call_seq, counted_version, refused_version, sku, subsidiary_id,
+           counted_qty, believed_qty, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
+           call_id IS NULL, counted_version = change_id FROM stock_ledger`,
+        3,
+        2,
+      ),
+      rows('SELECT confirmed_seq, sku, subsidiary_id, believed_qty FROM stock_beliefs', 1, 0),
+      rows(
+        `SELECT l.seq, t.seq, l.first_seq, t.booked_version, l.order_id, takes, is_unplaced, is_stale, places, t.sku,
+           t.subsidiary_id, t.qty, t.is_first, t.held_until_ms IS NULL,
+           t.placed_ms <= coalesce((SELECT confirmed_ms FROM stock_beliefs k
+             WHERE k.sku = t.sku AND k.subsidiary_id = t.subsidiary_id), 0)
+         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id`,
+        3,
+        1,
+      ),
+      rows(
+        `SELECT as_of_seq, sent_as_of_seq, version, refused_since, body, state, sent_qty, target, held_guard
+         FROM outbox WHERE state IN ('pending', 'sending', 'rejected') ORDER BY change_id`,
+        2,
+        2,
+      ),
+      rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL FROM order_acks', 2, 0),
+      rows('SELECT version, sku, subsidiary_id FROM given_up_counts', 0, 1),
+      ...[platform, names, orders],
+    ];
+    const live = new Set(this.#rows('SELECT counted_version FROM stock_counts').map(([version]) => version));
+    for (const [version] of this.#rows("SELECT version FROM outbox WHERE state IN ('pending', 'sending')")) {
+      live.add(version);
+    }
+    state.push(
+      Object.entries(counts)
+        .filter(([version]) => live.has(Number(version)))
+        .map(([, count]) => count),
+    );
+    const pace = Object.values(pos).map(({ read, owed, ...each }) => ({
+      ...each,
+      owed: Object.entries(owed).map(([id, { seq, uncounted }]) => [id, tag('seq', seq), uncounted]),
+      unread: events
+        .filter(({ seq }) => seq > read)
+        .map(({ id, takes, seq }) => [id, takes, tag('seq', seq)]),
+    }));
+    state.push(pace);
+    if (this.#of.budget.insert) {
+      state.push(
+        last,
+        inbox.map(({ handedAt, ...each }) => [each, time(handedAt)]),
+      );
+      const overs = this.#rows('SELECT first_version, last_version, handed_at FROM hand_overs');
+      state.push(overs.map(([first, end, at]) => [tag('version', first), tag('version', end), time(at)]));
+      if (inbox.length > 0) {
+        state.push(this.#rows('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));
+      }
+    }
+    if (isOpen) {
+      const own = done.filter(
+        (name) => !/^(hear|read|ack|send|claim|apply|settle|look|release|drop)/.test(name),
+      );
+      state.push(own.sort(), call?.isApplied);
+    }
+    const places = {
+      seq: ranked(ranks.seq),
+      version: ranked(ranks.version),
+      time: ranked(ranks.time),
+    };
+    const text = JSON.stringify(state, (name, value: unknown) => {
+      if (name === 'createdAt') return undefined;
+      return name in places && typeof value !== 'object' ? places[name as 'seq'].get(value as number) : value;
+    });
+    return createHash('sha1').update(text).digest('base64');
+  }
+}
+
+function ranked<T extends string | number>(values: Set<T>): Map<T, number> {
+  const sorted = [...values].sort((one, other) => (one < other ? -1 : 1));
+  return new Map(sorted.map((value, rank) => [value, rank]));
+}
+
+function branchOf(stock: string): string {
+  return stock.slice(0, 2);
+}
+
+function skuOf(stock: string): string {
+  return stock.slice(3);
+}
+
+function takesOf({ branch, lines, isLive }: Order): Quantities {
+  if (!isLive) return {};
+  return Object.fromEntries(Object.entries(lines).map(([sku, qty]) => [`${branch}/${sku}`, qty]));
+}
+
+/** The mirror with its schema, without a file: nothing here is about the disk. */
+function inMemory(): Database.Database {
+  const made = tempMirror();
+  made.pragma('journal_mode = delete');
+  // What a step touched is copied back page by page.
+  made.pragma('page_size = 1024');
+  made.exec('VACUUM');
+  const db = new Database(made.serialize());
+  db.pragma('recursive_triggers = on');
+  return db;
+}

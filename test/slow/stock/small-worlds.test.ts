@@ -1,0 +1,25 @@
+import { expect, it } from 'vitest';
+import { limitMs } from '../../support/shared-config.ts';
+import { Exploration } from './exploration.ts';
+import { WORLDS } from './small-worlds.ts';
+
+const HABITS = [
+  { gives: true, follows: true },
+  { gives: false, follows: false },
+];
+
+const TRIED = WORLDS.flatMap((world) =>
+  (world.isOfOneKind ? HABITS.slice(0, 1) : HABITS).map((habits) => ({ ...habits, name: world.name, world })),
+);
+
+it.each(TRIED)(
+  'a small world in which $name ends as counted, where the platform gives back ($gives) and follows edits ($follows)',
+  { timeout: limitMs(600_000) },
+  ({ name, world, gives, follows }) => {
+    const beganMs = performance.now();
+    const { states, fault } = new Exploration(world, { gives, follows }).explore();
+    console.info(`${name}: ${states} states in ${((performance.now() - beganMs) / 1000).toFixed(1)} s`);
+    expect(fault).toBeNull();
+    expect(states).toBeGreaterThan(100);
+  },
+);

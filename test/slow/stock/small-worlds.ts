@@ -1,0 +1,135 @@
+/** A branch's stock of a sku. */
+export type Stock = `${'s1' | 's2'}/${'10' | '11' | '12'}`;
+/** By sku. */
+export type Lines = Readonly<Record<string, number>>;
+
+/** Something that becomes of an order, once; the first of each order places it. */
+export interface Change {
+  id: 'A' | 'B';
+  name: string;
+  branch?: 's1' | 's2';
+  lines?: Lines;
+  isLive?: boolean;
+}
+
+/** What can happen beside orders, hearing, reading, acknowledging and counting; a number says how often. */
+export interface Budget {
+  /** Counts of each stock. */
+  count: number;
+  /** Counts that a guard rail holds, and what a person decides about them. */
+  hold?: number;
+  /** Calls in which the platform refuses all. */
+  refuse?: number;
+  /** Counts by an id that nobody knows. */
+  misname?: number;
+  /** Counts by the inbox, which is read later. */
+  insert?: number;
+  /** Pieces sold over the counter. */
+  sell?: number;
+  rename?: number;
+  map?: number;
+  appear?: number;
+  /** A call leaves, arrives and is answered by itself; its answer may be lost. */
+  lose?: number;
+}
+
+/** A few steps around one kind of events, all of them in every order. */
+export interface SmallWorld {
+  name: string;
+  stocks: readonly Stock[];
+  changes: readonly Change[];
+  budget: Budget;
+  /** Orders whose lines name products by their names. */
+  byName?: readonly ('A' | 'B')[];
+  /** Each branch's POS acknowledges for itself. */
+  areApart?: boolean;
+  /** Only with a platform that follows edits and gives back: the rest is tried in other worlds. */
+  isOfOneKind?: boolean;
+}
+
+const PLACED = { id: 'A', name: 'place A', branch: 's1', lines: { 10: 2 } } as const;
+const CUT = { id: 'A', name: 'cut A to 1', lines: { 10: 1 } } as const;
+const RAISED = { id: 'A', name: 'raise A to 5', lines: { 10: 5 } } as const;
+const CANCELLED = { id: 'A', name: 'cancel A', isLive: false } as const;
+
+export const WORLDS: readonly SmallWorld[] = [
+  {
+    name: 'an order is edited up and down, and acknowledged as of an older event',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED, CUT],
+    budget: { count: 2 },
+  },
+  {
+    name: 'an order is edited and cancelled while a call is under way or its answer lost',
+    stocks: ['s1/10'],
+    changes: [PLACED, CUT, CANCELLED],
+    budget: { count: 1, lose: 1 },
+  },
+  {
+    name: 'a line is removed, and comes again',
+    stocks: ['s1/10', 's1/11'],
+    changes: [
+      { ...PLACED, lines: { 10: 2, 11: 1 } },
+      { id: 'A', name: 'remove the line of 11', lines: { 10: 2 } },
+      { id: 'A', name: 'add three of 11', lines: { 10: 2, 11: 3 } },
+    ],
+    budget: { count: 1 },
+  },
+  {
+    name: 'an order moves to another branch and back',
+    stocks: ['s1/10', 's2/10'],
+    changes: [
+      PLACED,
+      { id: 'A', name: 'move A', branch: 's2' },
+      { id: 'A', name: 'move A back', branch: 's1' },
+    ],
+    budget: { count: 1 },
+    areApart: true,
+    isOfOneKind: true,
+  },
+  {
+    name: 'the catalogue renames what an order names',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED],
+    budget: { count: 1, rename: 1 },
+    byName: ['A'],
+  },
+  {
+    name: 'the catalogue maps anew what an order names',
+    stocks: ['s1/10'],
+    changes: [PLACED, CUT],
+    budget: { count: 1, map: 1 },
+  },
+  {
+    name: 'a product comes that was sold before',
+    stocks: ['s1/12'],
+    changes: [{ ...PLACED, lines: { 12: 2 } }, { ...RAISED, lines: { 12: 5 } }, { ...CANCELLED }],
+    budget: { count: 1, appear: 1 },
+  },
+  {
+    name: 'a count is held',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED],
+    budget: { count: 1, hold: 1, sell: 1 },
+    isOfOneKind: true,
+  },
+  {
+    name: 'a count is refused',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED],
+    budget: { count: 2, refuse: 1 },
+  },
+  {
+    name: 'a count is by an id that nobody knows',
+    stocks: ['s1/10'],
+    changes: [PLACED, CUT],
+    budget: { count: 1, misname: 1, sell: 1 },
+  },
+  {
+    name: 'counts come by two ways',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED],
+    budget: { count: 1, insert: 1, sell: 1 },
+    isOfOneKind: true,
+  },
+];
