@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import Database from 'better-sqlite3';
+import type Database from 'better-sqlite3';
 import { isoUtc } from '../../../src/core/time.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
 import type { InboxBatch } from '../../../src/outbox/inbox.ts';
-import { BRANCHES, order, outgoing, product, tempMirror } from '../../outbox/outbox-fixture.ts';
+import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
+import { inMemory } from './in-memory.ts';
 import type { Budget, Change, Lines, SmallWorld, Stock } from './small-worlds.ts';
 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
@@ -18,6 +19,8 @@ interface Order {
   isLive: boolean;
   createdAt: string;
   isNews: boolean;
+  /** How its lines name products: as the catalogue did when it was first heard. */
+  named: { word: string; id: string } | null;
   /** What the platform has taken off, by stock. */
   took: Quantities;
   /** What tillsync heard last, by stock. */
@@ -220,7 +223,7 @@ export class Exploration {
       ...(inbox.length > 0 || this.#isLate() ? [['look', () => this.#look()] as Step] : []),
       ...some('sell', true, () => this.#sell(first)),
       ...some('rename', names.known.length > 0, () => this.#catalogue({ word: 'New name' })),
-      ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z' })),
+      ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z', word: 'Other name' })),
       ...some('appear', true, () => this.#catalogue({ known: stocks.map(skuOf) })),
       ...some('refuse', true, () => void (this.#claim() && this.#answer('rejected'))),
       ...(isSplit
@@ -238,8 +241,14 @@ export class Exploration {
     const { orders, platform, nowMs } = this.#world;
     const known = orders[id];
     const base: Order = known ?? {
-      ...{ branch: 's1', lines: {}, isLive: true, createdAt: isoUtc(nowMs) },
-      ...{ isNews: true, took: {}, heard: {} },
+      branch: 's1',
+      lines: {},
+      isLive: true,
+      createdAt: isoUtc(nowMs),
+      isNews: true,
+      named: null,
+      took: {},
+      heard: {},
     };
     const changed = {
       ...base,
@@ -263,7 +272,8 @@ export class Exploration {
   #hear(id: 'A' | 'B'): void {
     const heard = this.#world.orders[id];
     if (!heard) return;
-    const { word, id: mapped } = this.#world.names;
+    heard.named ??= { word: this.#world.names.word, id: this.#world.names.id };
+    const { word, id: mapped } = heard.named;
     const isByName = this.#of.byName?.includes(id) ?? false;
     const lines = Object.entries(heard.lines).map(([sku, qty]): [string | null, number, string] => [
       isByName ? null : `${mapped}${sku}`,
@@ -460,10 +470,14 @@ export class Exploration {
   #check(): void {
     const { orders, platform } = this.#world;
     const isAllHeard = Object.values(orders).every((each) => !each?.isNews);
-    for (const { stock, wanted, expected, version } of this.#ledger()) {
+    for (const { stock, wanted, expected, version, counted } of this.#ledger()) {
       const free = this.#free(stock, version);
       if (free === undefined) this.#wrong(`nobody counted ${stock} with ${version}`);
       else if (wanted > free) this.#wrong(`${wanted} of ${stock} are wanted, ${free} are free`);
+      // Never more is kept back than orders take now.
+      const taken = Object.values(orders).reduce((sum, each) => sum + (each?.heard[stock] ?? 0), 0);
+      if (wanted < counted - taken)
+        this.#wrong(`${wanted} of ${counted} ${stock} are wanted, ${taken} are sold`);
       if (isAllHeard && expected !== null && expected !== platform[stock]) {
         this.#wrong(`${expected} of ${stock} are expected, the platform has ${platform[stock]}`);
       }
@@ -677,16 +691,4 @@ function skuOf(stock: string): string {
 function takesOf({ branch, lines, isLive }: Order): Quantities {
   if (!isLive) return {};
   return Object.fromEntries(Object.entries(lines).map(([sku, qty]) => [`${branch}/${sku}`, qty]));
-}
-
-/** The mirror with its schema, without a file: nothing here is about the disk. */
-function inMemory(): Database.Database {
-  const made = tempMirror();
-  made.pragma('journal_mode = delete');
-  // What a step touched is copied back page by page.
-  made.pragma('page_size = 1024');
-  made.exec('VACUUM');
-  const db = new Database(made.serialize());
-  db.pragma('recursive_triggers = on');
-  return db;
 }

@@ -1,8 +1,9 @@
 import { createHash } from 'node:crypto';
-import Database from 'better-sqlite3';
+import type Database from 'better-sqlite3';
 import { takesNothing } from '../../../src/orders/order.ts';
-import { BRANCHES, order, outgoing, product, tempMirror } from '../../outbox/outbox-fixture.ts';
+import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import type { PlatformKind } from '../../outbox/stock-model.ts';
+import { inMemory } from './in-memory.ts';
 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
 
@@ -376,16 +377,4 @@ export class Interleavings {
       typeof value === 'object' && value !== null && 'seq' in value ? ranks.get(Number(value.seq)) : value;
     return createHash('sha1').update(JSON.stringify(state, ranked)).digest('base64');
   }
-}
-
-/** The mirror with its schema, without a file: nothing here is about the disk. */
-function inMemory(): Database.Database {
-  const made = tempMirror();
-  made.pragma('journal_mode = delete');
-  // What a step touched is copied back page by page.
-  made.pragma('page_size = 1024');
-  made.exec('VACUUM');
-  const db = new Database(made.serialize());
-  db.pragma('recursive_triggers = on');
-  return db;
 }

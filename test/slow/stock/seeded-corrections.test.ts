@@ -1,0 +1,185 @@
+import Database from 'better-sqlite3';
+import { expect, it } from 'vitest';
+import { PLATFORMS, StockModel } from '../../outbox/stock-model.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+import { limitMs } from '../../support/shared-config.ts';
+import { Exploration } from './exploration.ts';
+import { WORLDS } from './small-worlds.ts';
+
+/** A fault put into a text of SQL, the small world that finds it, and whether random walks have such events at all. */
+interface Fault {
+  name: string;
+  from: RegExp;
+  to: string;
+  world: string;
+  isOfWalks: boolean;
+}
+
+const HEARD_ONCE: Fault[] = [
+  {
+    name: 'a line is looked up anew at each event',
+    from: /SET places = \?, is_unplaced/,
+    to: "SET places = substr('{}' || ?, 1, 2), is_unplaced",
+    world: 'maps anew',
+    isOfWalks: true,
+  },
+  {
+    name: 'a line that nobody could place is never looked up again',
+    from: /FROM ledger_orders WHERE is_stale = 1/,
+    to: 'FROM ledger_orders WHERE is_stale = 2',
+    world: 'sold before',
+    isOfWalks: false,
+  },
+  {
+    name: 'a line is not looked up by its name',
+    from: /JOIN stocks k USING \(sku\) WHERE p\.name = \?/,
+    to: 'JOIN stocks k USING (sku) WHERE 0 AND p.name = ?',
+    world: 'renames',
+    isOfWalks: true,
+  },
+  {
+    name: 'each event takes all anew',
+    from: /total\(qty\) AS qty FROM stock_steps WHERE order_id/,
+    to: '0 * total(qty) AS qty FROM stock_steps WHERE order_id',
+    world: 'renames',
+    isOfWalks: true,
+  },
+  {
+    name: 'what ended goes on taking',
+    from: /SET seq = \?, takes = \? WHERE/,
+    to: 'SET seq = ?, takes = max(takes, ?) WHERE',
+    world: 'under way',
+    isOfWalks: true,
+  },
+];
+
+const BOOKED_PER_EVENT: Fault[] = [
+  {
+    name: 'an acknowledgement books later events too',
+    from: /AND seq <= @asOf AND booked_version IS NULL/,
+    to: 'AND seq <= @asOf + 1000 AND booked_version IS NULL',
+    world: 'up and down',
+    isOfWalks: true,
+  },
+  {
+    name: 'a booked step needs no newer count',
+    from: /AND s\.seq <= b\.counted_seq AND s\.booked_version <= b\.counted_version/,
+    to: 'AND s.seq <= b.counted_seq',
+    world: 'is held',
+    isOfWalks: true,
+  },
+  {
+    name: 'an acknowledgement knows no hand-over before it',
+    from: /SET booked_version = \?\s+WHERE sku/,
+    to: 'SET booked_version = 0 * ? WHERE sku',
+    world: 'is held',
+    isOfWalks: true,
+  },
+  {
+    name: 'a held count is no hand-over',
+    from: /target = @target AND state = 'pending' AND held_guard IS NOT NULL/,
+    to: "target = @target AND state = 'pending' AND held_guard = 'none'",
+    world: 'is held',
+    isOfWalks: true,
+  },
+  {
+    name: 'a refused count by an unknown id is no hand-over',
+    from: /WHERE kind = 'stock' AND sku IS NULL AND branch IN/,
+    to: "WHERE kind = 'none' AND sku IS NULL AND branch IN",
+    world: 'nobody knows',
+    isOfWalks: false,
+  },
+];
+
+const HANDED_OVER_THEN: Fault[] = [
+  {
+    name: 'nobody notes what came before the inbox was read',
+    from: /INTO hand_overs \(first_version, last_version, handed_at\) VALUES \(\?, \?, \?\)/,
+    to: 'INTO hand_overs (first_version, last_version, handed_at) SELECT ?, ?, ? WHERE 0',
+    world: 'two ways',
+    isOfWalks: false,
+  },
+  {
+    name: 'what is taken in last is the newest',
+    from: /WHERE handed_at <= \? ORDER BY first_version/,
+    to: "WHERE handed_at > '9' || ? ORDER BY first_version",
+    world: 'two ways',
+    isOfWalks: false,
+  },
+  {
+    name: 'the first of the later hand-overs is overlooked',
+    from: /SELECT first_version AS first,/,
+    to: 'SELECT first_version + 1 AS first,',
+    world: 'two ways',
+    isOfWalks: false,
+  },
+  {
+    name: 'an acknowledgement that waits for the inbox never books',
+    from: /branch, seq FROM order_acks WHERE waits_since <= \?/,
+    to: "branch, seq FROM order_acks WHERE waits_since > '9' || ?",
+    world: 'two ways',
+    isOfWalks: false,
+  },
+  {
+    name: 'an acknowledgement forgets that it waits',
+    from: /@asOf, @waitsSince\)/,
+    to: '@asOf, nullif(@waitsSince, @waitsSince))',
+    world: 'two ways',
+    isOfWalks: false,
+  },
+];
+
+const FAULTS = [...HEARD_ONCE, ...BOOKED_PER_EVENT, ...HANDED_OVER_THEN];
+
+let spoiled: Fault | undefined;
+let hits = 0;
+
+function spoil(text: string): string {
+  if (!spoiled?.from.test(text)) return text;
+  hits += 1;
+  return text.replace(spoiled.from, spoiled.to);
+}
+
+const { prepare, exec } = Database.prototype;
+Database.prototype.prepare = function (this: Database.Database, text: string) {
+  return prepare.call(this, spoil(text));
+} as typeof prepare;
+Database.prototype.exec = function (this: Database.Database, text: string) {
+  return exec.call(this, spoil(text));
+} as typeof exec;
+
+const WALKS = 100;
+const STEPS = 200;
+const REST_EVERY = 8;
+
+it.each(FAULTS)('a small world finds that $name', { timeout: limitMs(600_000) }, (fault) => {
+  spoiled = fault;
+  hits = 0;
+  const world = WORLDS.find(({ name }) => name.includes(fault.world));
+  if (!world) expect.fail(`no small world is named ${fault.world}`);
+  const found = new Exploration(world, { gives: true, follows: true }).explore().fault;
+  expect(hits).toBeGreaterThan(0);
+  // What it finds is a wrong number, not a statement that cannot run.
+  expect(found).toMatch(/^[^\n]*$/);
+});
+
+it.each(FAULTS.filter(({ isOfWalks }) => isOfWalks))(
+  'random walks find that $name',
+  { timeout: limitMs(600_000) },
+  async (fault) => {
+    spoiled = fault;
+    for (let seed = 0; seed < WALKS; seed++) if (await goesWrong(seed)) return;
+    expect.fail(`not in ${WALKS} walks`);
+  },
+);
+
+async function goesWrong(seed: number): Promise<boolean> {
+  const model = new StockModel(seededRandom(seed), PLATFORMS[seed % PLATFORMS.length] ?? 'neither');
+  for (let step = 1; step <= STEPS; step++) {
+    await model.act();
+    if (step % REST_EVERY > 0) continue;
+    const { got, wanted, calls } = await model.rest();
+    if (JSON.stringify(got) !== JSON.stringify(wanted) || calls > 1) return true;
+  }
+  return false;
+}
