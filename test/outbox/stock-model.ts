@@ -1,5 +1,6 @@
-import type { Random } from '../../src/core/time.ts';
+import { isoUtc, type Random } from '../../src/core/time.ts';
 import { takesNothing } from '../../src/orders/order.ts';
+import { GUARDS_OFF } from '../../src/outbox/guard-rails.ts';
 import { BRANCHES, order, outgoing, product } from './outbox-fixture.ts';
 
 const ITEMS: readonly (string | undefined)[] = ['X', 'Y'];
@@ -41,7 +42,7 @@ interface Call {
 }
 
 /**
- * Two stocks at a platform, a POS that counts and books, orders that are heard of late or never in order, calls whose
+ * Two stocks at a platform, a POS that counts by two ways and books, orders that are heard of late or never in order, calls whose
  * outcome is lost or refused, guard rails, restarts and sweeps, drawn from `random`; and what the platform must have of
  * it in the end: each last count less what orders took that it cannot contain, and less the safety stock.
  */
@@ -64,6 +65,7 @@ export class StockModel {
   readonly #waiting = new Set<string>();
   /** What is kept back, by product and branch; '' stands for all of them. */
   readonly #kept = new Map<string, number>();
+  #inbox: { item: number; qty: number; asOfSeq: number; handedAt: string; isOutlived: boolean }[] = [];
   #call: Call | undefined;
   #sweep: { mark: ReturnType<ReturnType<typeof outgoing>['store']['readMark']>; seen?: number[] } | undefined;
   #calls = 0;
@@ -100,6 +102,7 @@ export class StockModel {
       ...[() => this.#stepCall(), () => this.#stepCall(), () => this.#refuse(), () => this.#restart()],
       ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
       ...[() => this.#keepBack(), () => this.#moveAway(), () => this.#book(), () => this.#rename()],
+      ...[() => this.#insert(), () => this.#look()],
     ];
     await this.#out.clock.advance(200 + this.#below(20_000));
     acts[this.#below(acts.length)]?.();
@@ -107,6 +110,7 @@ export class StockModel {
 
   /** All is heard of, decided and sent, and it can go on from there; gives what the platform has and what it must have, null where it was refused. */
   async rest(): Promise<{ got: unknown[]; wanted: unknown[]; calls: number }> {
+    this.#look();
     if (this.#held.some(Boolean)) this.#decide();
     await this.#out.clock.advance(5_000);
     for (const each of this.#orders) if (each.isNews) this.#hear(each);
@@ -170,12 +174,47 @@ export class StockModel {
   #count(): void {
     const item = this.#below(2);
     const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
-    this.#out.accept('stock', [{ externalId: ITEMS[item], qty }]);
-    const version = this.#version();
-    this.#handed[item] = version;
-    this.#words[item] = { qty, asOfSeq: this.#seq(), version };
+    // What lies in the inbox is taken in first, or comes under this one when it is taken in.
+    const isBlind = this.#inbox.length > 0 && this.#below(2) === 0;
+    if (!isBlind) this.#look();
+    const beforeInbox = isBlind ? isoUtc(this.#out.clock.nowMs()) : undefined;
+    const change = { externalId: ITEMS[item] ?? '', qty };
+    this.#out.intake.accept([{ kind: 'stock', change }], { source: 'cli', guards: GUARDS_OFF, beforeInbox });
+    if (isBlind) for (const row of this.#inbox) row.isOutlived ||= row.item === item;
+    this.#isWord(item, { qty, asOfSeq: this.#seq(), version: this.#version() });
+    this.steps.push(`count ${ITEMS[item]} ${qty}${isBlind ? ' before the inbox is read' : ''}`);
+  }
+
+  #isWord(item: number, word: Word): void {
+    this.#handed[item] = word.version;
+    this.#words[item] = word;
     this.#held[item] = null;
-    this.steps.push(`count ${ITEMS[item]} ${qty}`);
+  }
+
+  /** A count by the inbox, which is read later. */
+  #insert(): void {
+    const item = this.#below(2);
+    const row = { item, qty: 30 + this.#below(30), asOfSeq: this.#seq(), isOutlived: false };
+    this.#inbox.push({ ...row, handedAt: isoUtc(this.#out.clock.nowMs()) });
+    this.steps.push(`insert ${ITEMS[item]} ${row.qty}`);
+  }
+
+  #look(): void {
+    const before = this.#version();
+    const changes = this.#inbox.map(({ item, qty, handedAt }, n) => {
+      const row = { table: 'stock_changes', id: `${n}`, key: `${before}.${n}`, keyHex: `${n}` } as const;
+      const value = { externalId: ITEMS[item], qty };
+      return { ...row, tooLong: null, kind: 'stock' as const, reference: null, handedAt, value };
+    });
+    const batch = { changes, acks: [], more: false };
+    this.#out.inbox.takeIn(batch, GUARDS_OFF);
+    this.#out.inbox.forget(batch);
+    for (const [n, { item, isOutlived, qty, asOfSeq }] of this.#inbox.entries()) {
+      if (!isOutlived) this.#isWord(item, { qty, asOfSeq, version: before + 1 + n });
+    }
+    this.#inbox = [];
+    this.#out.intake.inboxWasEmpty(isoUtc(this.#out.clock.nowMs()));
+    if (changes.length > 0) this.steps.push(`take in ${changes.length}`);
   }
 
   /** The platform takes off what is ordered, where it is of that kind. */
@@ -409,6 +448,7 @@ export class StockModel {
 
   /** So many at once that the guard rail holds them, where neither was zero. */
   #zeros(): void {
+    this.#look();
     const zeros = ITEMS.map((externalId) => ({ externalId, qty: 0 }));
     const accepted = this.#out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
     for (const [item, { state, changeId }] of accepted.entries()) {
