@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import type Database from 'better-sqlite3';
 import { isoUtc } from '../../../src/core/time.ts';
 import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
@@ -6,6 +5,7 @@ import type { InboxBatch } from '../../../src/outbox/inbox.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import { inMemory } from './in-memory.ts';
 import type { Budget, Change, Lines, SmallWorld, Stock } from './small-worlds.ts';
+import { stateKey } from './state-key.ts';
 
 const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
 const SHELF = 20;
@@ -44,7 +44,7 @@ interface Count {
   contains: Quantities;
 }
 
-interface World {
+export interface World {
   platform: Quantities;
   orders: Partial<Record<'A' | 'B', Order>>;
   events: { seq: number; id: 'A' | 'B'; takes: Quantities }[];
@@ -580,104 +580,9 @@ export class Exploration {
     return known.all();
   }
 
-  /** What decides how it goes on; of times, versions and numbers of the feed only which is before which. */
   #key(isOpen: boolean): string {
-    const { orders, events, pos, counts, call, done, platform, names, inbox, last } = this.#world;
-    const ranks = { seq: new Set<number>([0]), version: new Set<number>([0]), time: new Set<string>() };
-    const tag = (kind: 'seq' | 'version', value: unknown) => {
-      if (value === null) return null;
-      ranks[kind].add(Number(value));
-      return { [kind]: Number(value) };
-    };
-    const time = (value: unknown) => {
-      ranks.time.add(String(value));
-      return { time: String(value) };
-    };
-    // The first columns are numbers of the feed, then versions, then what is as it is.
-    const rows = (sql: string, seqs: number, versions: number) =>
-      this.#rows(sql).map((row) =>
-        row.map((value, n) =>
-          n < seqs ? tag('seq', value) : n < seqs + versions ? tag('version', value) : value,
-        ),
-      );
-    const state: unknown[] = [
-      rows(
-        `SELECT counted_seq, confirmed_seq, call_seq, counted_version, refused_version, sku, subsidiary_id,
-           counted_qty, believed_qty, wanted_qty, expected_qty, ordered_qty, is_moved, call_qty, dirty,
-           call_id IS NULL, counted_version = change_id FROM stock_ledger`,
-        3,
-        2,
-      ),
-      rows('SELECT confirmed_seq, sku, subsidiary_id, believed_qty FROM stock_beliefs', 1, 0),
-      rows(
-        `SELECT l.seq, t.seq, l.first_seq, t.booked_version, l.order_id, takes, is_unplaced, is_stale, places, t.sku,
-           t.subsidiary_id, t.qty, t.is_first, t.held_until_ms IS NULL,
-           t.placed_ms <= coalesce((SELECT confirmed_ms FROM stock_beliefs k
-             WHERE k.sku = t.sku AND k.subsidiary_id = t.subsidiary_id), 0)
-         FROM ledger_orders l LEFT JOIN stock_steps t USING (order_id) ORDER BY l.order_id, t.seq, t.sku, t.subsidiary_id`,
-        3,
-        1,
-      ),
-      rows(
-        `SELECT as_of_seq, sent_as_of_seq, version, refused_since, body, state, sent_qty, target, held_guard
-         FROM outbox WHERE state IN ('pending', 'sending', 'rejected') ORDER BY change_id`,
-        2,
-        2,
-      ),
-      rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL FROM order_acks', 2, 0),
-      rows('SELECT version, sku, subsidiary_id FROM given_up_counts', 0, 1),
-      ...[platform, names, orders],
-    ];
-    const live = new Set(this.#rows('SELECT counted_version FROM stock_counts').map(([version]) => version));
-    for (const [version] of this.#rows("SELECT version FROM outbox WHERE state IN ('pending', 'sending')")) {
-      live.add(version);
-    }
-    state.push(
-      Object.entries(counts)
-        .filter(([version]) => live.has(Number(version)))
-        .map(([, count]) => count),
-    );
-    const pace = Object.values(pos).map(({ read, owed, ...each }) => ({
-      ...each,
-      owed: Object.entries(owed).map(([id, { seq, uncounted }]) => [id, tag('seq', seq), uncounted]),
-      unread: events
-        .filter(({ seq }) => seq > read)
-        .map(({ id, takes, seq }) => [id, takes, tag('seq', seq)]),
-    }));
-    state.push(pace);
-    if (this.#of.budget.insert) {
-      state.push(
-        last,
-        inbox.map(({ handedAt, ...each }) => [each, time(handedAt)]),
-      );
-      const overs = this.#rows('SELECT first_version, last_version, handed_at FROM hand_overs');
-      state.push(overs.map(([first, end, at]) => [tag('version', first), tag('version', end), time(at)]));
-      if (inbox.length > 0) {
-        state.push(this.#rows('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));
-      }
-    }
-    if (isOpen) {
-      const own = done.filter(
-        (name) => !/^(hear|read|ack|send|claim|apply|settle|look|release|drop)/.test(name),
-      );
-      state.push(own.sort(), call?.isApplied);
-    }
-    const places = {
-      seq: ranked(ranks.seq),
-      version: ranked(ranks.version),
-      time: ranked(ranks.time),
-    };
-    const text = JSON.stringify(state, (name, value: unknown) => {
-      if (name === 'createdAt') return undefined;
-      return name in places && typeof value !== 'object' ? places[name as 'seq'].get(value as number) : value;
-    });
-    return createHash('sha1').update(text).digest('base64');
+    return stateKey(this.#world, this.#of, (sql) => this.#rows(sql), isOpen);
   }
-}
-
-function ranked<T extends string | number>(values: Set<T>): Map<T, number> {
-  const sorted = [...values].sort((one, other) => (one < other ? -1 : 1));
-  return new Map(sorted.map((value, rank) => [value, rank]));
 }
 
 function branchOf(stock: string): string {
