@@ -139,12 +139,13 @@ describe('the sign of life for the service manager', () => {
   }
 
   it('is missing for as long as the event loop is blocked', async () => {
-    const { child, signs } = await start(
-      `process.on('SIGUSR2', () => { const end = Date.now() + ${LIMIT_MS * 4}; while (Date.now() < end); });`,
+    const { child, news, signs } = await start(
+      `import { writeSync } from 'node:fs';
+      process.on('SIGUSR2', () => { writeSync(3, 'BLOCKED'); const end = Date.now() + ${LIMIT_MS * 4}; while (Date.now() < end); });`,
     );
     await until('it lives', () => signs() > 2);
     child.kill('SIGUSR2');
-    await systemClock.sleep(LIMIT_MS / 2);
+    await until('the loop is blocked', () => news().includes('BLOCKED'));
     const before = signs();
     await systemClock.sleep(LIMIT_MS * 2);
     expect(signs()).toBe(before);
