@@ -1,6 +1,6 @@
 import path from 'node:path';
 import Database from 'better-sqlite3';
-import type { Random } from '../../../src/core/time.ts';
+import { isoUtc, type Random } from '../../../src/core/time.ts';
 import type { MirroredOrder } from '../../../src/orders/mirrored-order.ts';
 import { isPricedByPos, nameOf, type Shelf, shelvesOf } from './shelf.ts';
 import { untilOpenMs } from './shop.ts';
@@ -240,16 +240,18 @@ export class SimulatedPos {
     const shelves = [...this.#unsaid];
     try {
       const stock = db.prepare(
-        'INSERT INTO stock_changes (external_id, sku, qty, subsidiary_id) VALUES (?, ?, ?, ?)',
+        'INSERT INTO stock_changes (external_id, sku, qty, subsidiary_id, inserted_at) VALUES (?, ?, ?, ?, ?)',
       );
-      const price = db.prepare('INSERT INTO product_changes (sku, price) VALUES (?, ?)');
-      const ack = db.prepare('INSERT INTO order_acks (order_id) VALUES (?)');
+      const price = db.prepare('INSERT INTO product_changes (sku, price, inserted_at) VALUES (?, ?, ?)');
+      const ack = db.prepare('INSERT INTO order_acks (order_id, inserted_at) VALUES (?, ?)');
+      // SQLite's own clock is the real one.
+      const at = isoUtc(this.#store.clock.nowMs());
       db.transaction(() => {
         for (const { externalId, sku, bySku, qty, subsidiaryId } of shelves) {
-          stock.run(bySku ? null : externalId, bySku ? sku : null, qty, subsidiaryId);
+          stock.run(bySku ? null : externalId, bySku ? sku : null, qty, subsidiaryId, at);
         }
-        for (const sku of this.#unsaidPrices) price.run(sku, this.#prices.get(sku));
-        for (const orderId of this.#unacknowledged) ack.run(orderId);
+        for (const sku of this.#unsaidPrices) price.run(sku, this.#prices.get(sku), at);
+        for (const orderId of this.#unacknowledged) ack.run(orderId, at);
       })();
     } finally {
       db.close();
