@@ -1,7 +1,7 @@
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { FINDING_SENTENCES } from '../src/health/finding.ts';
+import { FINDINGS } from '../src/health/findings.ts';
 import { matrixRows } from './fault-matrix-rows.ts';
 import { ROOT } from './support/workplace.ts';
 
@@ -25,7 +25,7 @@ describe('the fault matrix', () => {
     }
     for (const { number, toldAfter } of rows) {
       for (const [, key] of toldAfter.matchAll(/`([^`]+)`/g)) {
-        expect(Object.keys(FINDING_SENTENCES), `row ${number}`).toContain(key);
+        expect(Object.keys(FINDINGS), `row ${number}`).toContain(key);
       }
     }
   });

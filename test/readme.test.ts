@@ -4,7 +4,7 @@ import Database from 'better-sqlite3';
 import { describe, expect, it } from 'vitest';
 import { type CommandFacts, commandTree } from '../config/package/command-tree.ts';
 import { referenceNow } from '../config/package/reference.ts';
-import { FINDING_SENTENCES } from '../src/health/finding.ts';
+import { FINDINGS } from '../src/health/findings.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const read = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
@@ -156,7 +156,7 @@ describe('README and docs', () => {
 
   it('have a heading for each finding and each code of an error', () => {
     const headings = [...read('docs/troubleshooting.md').matchAll(/^### (.*)$/gm)].map(([, text]) => text);
-    for (const [code, { message }] of Object.entries(FINDING_SENTENCES)) {
+    for (const [code, { message }] of Object.entries(FINDINGS)) {
       expect(headings).toContain(message.replace(/: \{count\}\.$/, ''));
       expect(read('docs/troubleshooting.md'), code).toContain(`Code \`${code}\``);
     }

@@ -3,7 +3,7 @@ import { product } from '../catalog/product.ts';
 import { ROLES } from '../config/roles.ts';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS } from '../core/alarm.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
-import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import { branchStatus } from '../link/branch-board.ts';
 import { boardOrder, order, trendHour } from '../orders/mirrored-order.ts';
 import { ORDER_ID_LENGTH_MAX } from '../orders/order.ts';
@@ -291,7 +291,7 @@ const verdict = z.object({
     .array(
       z.object({
         code: z
-          .enum(Object.keys(FINDING_SENTENCES) as FindingCode[])
+          .enum(Object.keys(FINDINGS) as FindingCode[])
           .describe('Stays the same; branch on it, never on a sentence'),
         level: z.enum(['amber', 'red']),
         message: z.string().describe('What is wrong'),

@@ -9,7 +9,8 @@ import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
-import { type Verdict, type VerdictFacts, verdictOf } from '../health/verdict.ts';
+import type { Facts } from '../health/facts.ts';
+import { type Verdict, verdictOf } from '../health/findings.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
@@ -220,7 +221,7 @@ export interface StoredVerdictOptions {
   config: Config;
   clock: Clock;
   /** From state.db; null where it cannot be read. */
-  tokens: VerdictFacts['tokens'];
+  tokens: Facts['tokens'];
   running: boolean | null;
   /** What is wrong with state.db itself; null: nothing, or this user may not look. */
   stateFault?: string | null;
@@ -254,7 +255,7 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
 export function verdictOn(
   mirror: Mirror,
   { config, clock }: ReadersOptions,
-  beside: Pick<VerdictFacts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault'>,
+  beside: Pick<Facts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault'>,
 ): Verdict {
   return verdictOf({
     ...beside,

@@ -7,7 +7,7 @@ import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../co
 import { counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
-import type { Verdict } from '../health/verdict.ts';
+import type { Verdict } from '../health/findings.ts';
 import { type BranchHoldBack, heldBackWords } from '../outbox/hold-back.ts';
 import type { Wait } from '../platform/platform.ts';
 import { type AuthReport, authReport } from './auth.ts';

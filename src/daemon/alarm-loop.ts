@@ -11,9 +11,9 @@ import { isoUtc, zoneCalendar } from '../core/time.ts';
 import { type AlarmFacts, FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
+import { changesLate } from '../health/facts.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
 import { AlarmsUp, Notifier } from '../health/notifier.ts';
-import { lateLevel } from '../health/verdict.ts';
 import { incompleteOrders, strayOrders, sumsOfOrders } from '../orders/incomplete-orders.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
@@ -152,7 +152,7 @@ function standingFacts(
     ...odd,
     changesStuckSince() {
       const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
-      const isLost = (since: string | null) => lateLevel({ ...facts, since }) === 'red';
+      const isLost = (since: string | null) => changesLate({ ...facts, since }) === 'red';
       // To count reads all that waits: while changes arrive, even one of 1970 is not lost.
       if (!isLost(isoUtc(0))) return null;
       const { oldestPendingAt } = outbox.counts();

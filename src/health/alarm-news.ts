@@ -1,9 +1,8 @@
 import type Database from 'better-sqlite3';
 import type { AlarmKey, AlarmUp, FindingLevel } from '../core/alarm.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
-import { FINDING_SENTENCES } from './finding.ts';
+import { FINDINGS } from './findings.ts';
 import type { HeartbeatMemory } from './heartbeat.ts';
-import { followsFromNoTokens } from './verdict.ts';
 
 /**
  * What a person is told:
@@ -52,7 +51,7 @@ export interface Moment {
   day: string;
 }
 
-const ORDER = Object.keys(FINDING_SENTENCES);
+const ORDER = Object.keys(FINDINGS);
 
 /** Shown by status, doctor and page, and told to nobody: a sale that was heard late makes one for some hours. */
 const SHOWN_ONLY: ReadonlySet<AlarmKey> = new Set<AlarmKey>(['stock.differs']);
@@ -130,7 +129,7 @@ export class AlarmJudge {
 
   #isConsequence(key: AlarmKey): boolean {
     const hasNoTokens = this.#up.some((each) => each.key === 'auth.locked-out' || each.key === 'auth.none');
-    return hasNoTokens && followsFromNoTokens(key);
+    return hasNoTokens && FINDINGS[key].hiddenBy?.includes('auth.none') === true;
   }
 
   #isSettled(key: AlarmKey, { monotonicMs }: Moment): boolean {
@@ -163,7 +162,7 @@ function sentOn({ day, sent }: AlarmMemory, today: string): number {
 }
 
 function levelOf({ key, level }: Pick<AlarmUp, 'key' | 'level'>): FindingLevel {
-  return level ?? FINDING_SENTENCES[key]?.level ?? 'amber';
+  return level ?? FINDINGS[key]?.level ?? 'amber';
 }
 
 function toldKeys({ told }: AlarmMemory): AlarmKey[] {

@@ -6,7 +6,7 @@ import { Poster } from '../core/post.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
 import { isoUtc } from '../core/time.ts';
 import type { AlarmNews, ReceiverName } from './alarm-news.ts';
-import { FINDING_SENTENCES } from './finding.ts';
+import { FINDINGS } from './findings.ts';
 
 /** One message as a program receives it. Names stay; more may come. */
 export interface AlarmReport {
@@ -47,7 +47,7 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
           message: `Alarms were told ${context.dailyMax} times today; what is still wrong tomorrow is told then.`,
           remedy: 'See how things stand with: {tillsync} status',
         }
-      : FINDING_SENTENCES[key];
+      : FINDINGS[key];
   const message = words.message.replace(': {count}', '');
   const remedy = state === 'healed' ? null : asTyped(words.remedy);
   return complete({ state, key, level, message, detail, remedy, since }, context);

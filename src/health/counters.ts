@@ -11,8 +11,8 @@ import { COUNTED_MAX, type InboxWaiting } from '../outbox/inbox.ts';
 import type { InboxTaken } from '../outbox/inbox-loop.ts';
 import { ENDPOINTS, type Wait } from '../platform/platform.ts';
 import type { Transport } from '../platform/transport.ts';
-import { FINDING_SENTENCES } from './finding.ts';
-import type { Verdict } from './verdict.ts';
+import type { Verdict } from './findings.ts';
+import { FINDINGS } from './findings.ts';
 
 /** One figure, or one bucket of a histogram. */
 export interface Sample {
@@ -318,7 +318,7 @@ const LEVELS: Record<Verdict['level'], number> = { green: 0, amber: 1, red: 2 };
 
 /** The verdict of the status page, so that a rule need not know how it comes about. */
 export function verdictFamilies({ level, findings }: Verdict): MetricFamily[] {
-  const codes = Object.keys(FINDING_SENTENCES).map((code) => [code, 0]);
+  const codes = Object.keys(FINDINGS).map((code) => [code, 0]);
   const found = findings.map((finding) => [finding.code, LEVELS[finding.level]]);
   return [
     gauge(

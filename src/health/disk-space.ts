@@ -1,5 +1,3 @@
-import type { FindingCode } from './finding.ts';
-
 /** Of the file system that holds the storage directory, as `statfs` tells: what this user may still write. */
 export interface DiskSpace {
   freeBytes: number;
@@ -14,7 +12,7 @@ export interface DiskSpace {
 export interface DiskVerdict {
   level: 'ok' | 'low' | 'full';
   /** How the status page and `doctor` name it; null when all is well. */
-  code: Extract<FindingCode, 'storage.low' | 'storage.full'> | null;
+  code: 'storage.low' | 'storage.full' | null;
   /** One sentence: how much is free. */
   message: string;
 }

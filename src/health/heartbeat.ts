@@ -2,8 +2,7 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Poster } from '../core/post.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { FindingCode } from './finding.ts';
-import type { Verdict } from './verdict.ts';
+import { FINDINGS, type FindingCode, type Verdict } from './findings.ts';
 
 /** How things stand, as whoever watches from outside is told: the codes of what is red; empty: nothing is. */
 export type Pulse = readonly FindingCode[];
@@ -78,12 +77,6 @@ export interface HeartbeatOptions extends HeartbeatTarget {
 }
 
 const RETRY_AFTER_MS = 15_000;
-/** What grows old by itself while nothing runs, and has a few minutes to be made good after a start or a sleep. */
-const GROWS_OLD: ReadonlySet<FindingCode> = new Set<FindingCode>([
-  'orders.stale',
-  'outbox.stuck',
-  'orders.unbooked',
-]);
 const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 /** Between two looks; more is a machine that was asleep or stood still. */
 const AWAKE_GAP_MS = 60_000;
@@ -128,7 +121,7 @@ export class Heartbeat {
     try {
       const red = this.#o
         .verdict()
-        .findings.filter(({ code, level }) => level === 'red' && (isSettled || !GROWS_OLD.has(code)));
+        .findings.filter(({ code, level }) => level === 'red' && (isSettled || !FINDINGS[code].growsOld));
       return red.map(({ code }) => code);
     } catch (error) {
       // Busy says nothing; what cannot be read any more is a disk that fails.

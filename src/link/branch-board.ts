@@ -3,7 +3,7 @@ import * as z from 'zod';
 import { typedWords } from '../core/errors.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
 import { sqlOf } from '../db/sqlite.ts';
-import { FINDING_SENTENCES, type FindingCode } from '../health/finding.ts';
+import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import type { InvitedBranch, NamedBranch } from './hub-state.ts';
 
 /* How each branch fares, as the hub can tell. */
@@ -19,7 +19,7 @@ export const branchStatus = z.object({
     .enum(BRANCH_LEVELS)
     .describe('Its own verdict, made worse by what only the hub sees; `never-joined`: it has none yet'),
   reason: z
-    .enum(['absent', 'behind', 'other', ...(Object.keys(FINDING_SENTENCES) as FindingCode[])])
+    .enum(['absent', 'behind', 'other', ...(Object.keys(FINDINGS) as FindingCode[])])
     .nullable()
     .describe(
       'Why it is not green: `absent`: nothing was heard of it for a while; `behind`: it does not take what is sent; ' +
@@ -113,11 +113,11 @@ function causes(
 }
 
 function isFinding(code: string | null): code is FindingCode {
-  return code !== null && Object.hasOwn(FINDING_SENTENCES, code);
+  return code !== null && Object.hasOwn(FINDINGS, code);
 }
 
 function sentence(code: FindingCode): string {
-  return FINDING_SENTENCES[code].message.replace(': {count}', '');
+  return FINDINGS[code].message.replace(': {count}', '');
 }
 
 const rank = (level: BranchStatus['level']) => BRANCH_LEVELS.indexOf(level);

@@ -5,7 +5,7 @@ import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { expect, it, onTestFinished } from 'vitest';
 import { bundlePage, pageFiles } from '../../src/api/page-routes.ts';
-import { FINDING_SENTENCES } from '../../src/health/finding.ts';
+import { FINDINGS } from '../../src/health/findings.ts';
 
 const FIRST_PAINT_MAX_BYTES = 100_000;
 
@@ -31,7 +31,7 @@ it('makes the page from its sources, small and whole', async () => {
 it('has a place for each finding in its help, and leads nowhere that is not served', async () => {
   const help = Buffer.from((await pageFiles()).get('help.html') ?? '').toString();
   const places = new Set([...help.matchAll(/ id="([^"]+)"/g)].map(([, id]) => id));
-  expect(Object.keys(FINDING_SENTENCES).filter((code) => !places.has(code))).toEqual([]);
+  expect(Object.keys(FINDINGS).filter((code) => !places.has(code))).toEqual([]);
   const links = [...help.matchAll(/<a href="([^"]+)"/g)].map(([, href = '']) => href);
   expect(links.length).toBeGreaterThan(3);
   expect(links.filter((href) => !places.has(href.slice(1)))).toEqual([]);

@@ -5,9 +5,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { FindingLevel } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import type { FindingCode } from '../../src/health/finding.ts';
+import type { FindingCode, Verdict } from '../../src/health/findings.ts';
 import { Heartbeat, type HeartbeatMemory, heartbeatAddress } from '../../src/health/heartbeat.ts';
-import type { Verdict } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;

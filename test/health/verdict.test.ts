@@ -7,8 +7,8 @@ import {
   type FreshnessState,
   type FreshnessSubject,
 } from '../../src/core/alarm.ts';
-import { FINDING_SENTENCES } from '../../src/health/finding.ts';
-import { type VerdictFacts, verdictOf } from '../../src/health/verdict.ts';
+import type { Facts } from '../../src/health/facts.ts';
+import { FINDINGS, verdictOf } from '../../src/health/findings.ts';
 
 const nowMs = Date.parse('2026-01-15T12:00:00.000Z');
 const ago = (ms: number) => new Date(nowMs - ms).toISOString();
@@ -20,7 +20,7 @@ const flow = (subject: FreshnessSubject, more: Partial<Freshness> = {}): Freshne
   message: '',
   ...more,
 });
-const well: VerdictFacts = {
+const well: Facts = {
   nowMs,
   freshness: FRESHNESS_SUBJECTS.map((subject) => flow(subject)),
   alarms: [],
@@ -29,12 +29,12 @@ const well: VerdictFacts = {
   quarantine: 0,
   ordersStaleAfterMs: 600_000,
 };
-const withFlow = (subject: FreshnessSubject, more: Partial<Freshness>): VerdictFacts => ({
+const withFlow = (subject: FreshnessSubject, more: Partial<Freshness>): Facts => ({
   ...well,
   freshness: well.freshness.map((each) => (each.subject === subject ? { ...each, ...more } : each)),
 });
 const alarm = (key: string) => ({ key, message: `about ${key}`, raisedAt: ago(60_000) });
-const told = (facts: VerdictFacts) => {
+const told = (facts: Facts) => {
   const { level, findings } = verdictOf(facts);
   return [level, ...findings.map(({ code }) => code)];
 };
@@ -88,7 +88,7 @@ describe('tokens', () => {
     ['none', 'auth.none'],
     ['locked-out', 'auth.locked-out'],
   ] as const)('that are %s are the one thing to do', (state, code) => {
-    const facts: VerdictFacts = {
+    const facts: Facts = {
       ...well,
       freshness: FRESHNESS_SUBJECTS.map((subject) => flow(subject, { state: 'failing', lastOkAt: null })),
       tokens: { state, refreshExpiresInMs: -5 },
@@ -172,7 +172,7 @@ it('has the level of its worst finding, tells each once, and leaves no place unf
     fc.integer({ min: -1_000, max: 10_000_000 }).map((ms) => ago(ms)),
     { nil: null },
   );
-  const facts: fc.Arbitrary<VerdictFacts> = fc.record({
+  const facts: fc.Arbitrary<Facts> = fc.record({
     nowMs: fc.constant(nowMs),
     freshness: fc.tuple(
       ...FRESHNESS_SUBJECTS.map((subject) =>
@@ -186,7 +186,7 @@ it('has the level of its worst finding, tells each once, and leaves no place unf
       ),
     ),
     alarms: fc
-      .uniqueArray(fc.constantFrom(...Object.keys(FINDING_SENTENCES)))
+      .uniqueArray(fc.constantFrom(...Object.keys(FINDINGS)))
       .map((keys) => keys.map((key) => alarm(key))),
     tokens: fc.constantFrom(null, well.tokens, { state: 'none' as const, refreshExpiresInMs: null }),
     outbox: fc.option(

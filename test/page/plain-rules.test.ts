@@ -1,8 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { typedWords } from '../../src/core/errors.ts';
-import { FINDING_SENTENCES, type FindingCode } from '../../src/health/finding.ts';
-import { verdictOf } from '../../src/health/verdict.ts';
+import { FINDINGS, type FindingCode, verdictOf } from '../../src/health/findings.ts';
 import { axis, durationAxis } from '../../src/page/views/trends-view.ts';
 import {
   changeSubject,
@@ -47,17 +46,17 @@ describe('words', () => {
 
   it('have the same places in both languages, and none is left as it was', () => {
     expect(Object.keys(WORDS.es)).toEqual(Object.keys(WORDS.en));
-    expect(Object.keys(SPANISH_FINDINGS).sort()).toEqual(Object.keys(FINDING_SENTENCES).sort());
+    expect(Object.keys(SPANISH_FINDINGS).sort()).toEqual(Object.keys(FINDINGS).sort());
     for (const [key, english] of Object.entries(WORDS.en)) {
       const spanish = WORDS.es[key as WordKey];
       expect(places(spanish), key).toEqual(places(english));
       expect(spanish.trim()).not.toBe('');
     }
-    for (const code of Object.keys(FINDING_SENTENCES) as FindingCode[]) {
+    for (const code of Object.keys(FINDINGS) as FindingCode[]) {
       const { message, remedy } = SPANISH_FINDINGS[code];
-      expect(places(message), code).toEqual(places(FINDING_SENTENCES[code].message));
+      expect(places(message), code).toEqual(places(FINDINGS[code].message));
       const commands = (text: string) => text.match(/tillsync [a-z]+( [a-z]+)?/g) ?? [];
-      expect(commands(remedy).length, code).toBe(commands(FINDING_SENTENCES[code].remedy).length);
+      expect(commands(remedy).length, code).toBe(commands(FINDINGS[code].remedy).length);
     }
   });
 

@@ -1,5 +1,5 @@
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding, FindingCode } from '../../health/finding.ts';
+import type { Finding, FindingCode } from '../../health/findings.ts';
 import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
 import en from './en.json' with { type: 'json' };

@@ -1,7 +1,6 @@
 import { asTillsyncError, asTyped, hasCode, typedAgain } from '../../core/errors.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
-import type { FindingCode } from '../../health/finding.ts';
-import type { Verdict } from '../../health/verdict.ts';
+import { FINDINGS, type FindingCheck, type FindingCode, type Verdict } from '../../health/findings.ts';
 
 /** Every check by its id, which stays the same in every version, in the order they are made. */
 export const CHECK_TITLES = {
@@ -130,73 +129,19 @@ export function since(iso: string, clock: Clock): string {
   return Number.isNaN(ms) ? `at ${iso}` : `${formatDuration(Math.max(ms, 0))} ago`;
 }
 
-/** The findings of the status page that a check tells, or looks at anew. Those of no check are told by `alarms`. */
-const FINDINGS_OF = {
-  'storage.disk': ['storage.full', 'storage.low'],
-  'storage.state': ['state.unusable'],
-  service: ['service.down'],
-  tokens: ['auth.none', 'auth.locked-out', 'auth', 'auth.expiring'],
-  orders: [
-    'orders.stale',
-    'orders.unreadable',
-    'orders.incomplete',
-    'orders.unassigned',
-    'orders.sums',
-    'orders.more-pages',
-    'orders.starting',
-    'orders.resuming',
-    'orders.poll',
-  ],
-  'orders.booked': ['orders.unbooked'],
-  catalog: ['catalog.incomplete', 'catalog.sweep'],
-  'catalog.mapped': ['catalog.unmapped', 'catalog.unmapped-ordered'],
-  changes: ['outbox.push'],
-  outbox: ['outbox.stuck', 'outbox.rejected', 'outbox.held'],
-  'stock.differs': ['stock.differs'],
-  hooks: ['hooks.lagging'],
-  quarantine: ['quarantine'],
-  hub: ['hub.link', 'hub.refused', 'hub.server', 'hub.misuse', 'hub.unassigned', 'hub.unapplied'],
-  'hub.branches': ['hub.branches'],
-  'hub.certificate': ['hub.certificate'],
-  'platform.limits': ['platform.blocked', 'platform.forbidden'],
-  'webhook.registered': ['webhook.mismatch'],
-  'webhook.arriving': ['webhook.refused', 'webhook.silent', 'webhook.unreadable', 'orders.webhook'],
-} as const satisfies Partial<Record<CheckId, readonly FindingCode[]>>;
-
-const TOLD_ELSEWHERE = new Set<FindingCode>(Object.values(FINDINGS_OF).flat());
-
-const TRIES_AGAIN =
-  'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
-const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
-
-/** Where a finding sends people to this very command, what to do instead. */
-const HERE: Partial<Record<FindingCode, string>> = {
-  'orders.stale': CONNECTION,
-  'outbox.stuck': CONNECTION,
-  'orders.resuming': 'Wait for two minutes; if it stays, see what else is wrong here.',
-  'orders.starting': 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
-  'hub.link': 'Check the nats-server and the network between.',
-  auth: TRIES_AGAIN,
-  'orders.poll': TRIES_AGAIN,
-  'outbox.push': TRIES_AGAIN,
-};
-
 /** What the status page says of the subject of a check, in the same words; undefined: nothing is wrong. */
 export function outcomeOfFindings(
   { findings }: Verdict,
-  check: keyof typeof FINDINGS_OF | 'alarms',
+  check: FindingCheck & CheckId,
   facts: Facts = {},
   /** Whose detail the caller says better. */
   saidBetter?: FindingCode,
 ): Outcome | undefined {
-  const codes: readonly FindingCode[] = check === 'alarms' ? [] : FINDINGS_OF[check];
-  const found = findings.filter(({ code }) =>
-    check === 'alarms' ? !TOLD_ELSEWHERE.has(code) : codes.includes(code),
-  );
+  const found = findings.filter(({ code }) => FINDINGS[code].check === check);
   if (found.length === 0) return undefined;
   const remedies = new Set(
     found.map(({ code, remedy }) =>
-      remedy === '' ? 'It ends with what else is wrong here.' : (HERE[code] ?? remedy),
+      remedy === '' ? 'It ends with what else is wrong here.' : (FINDINGS[code].inDoctor ?? remedy),
     ),
   );
   const sentences = found.map(({ code, message, detail }) =>

@@ -10,7 +10,7 @@ import { openKeeper } from '../../db/mirror-connection.ts';
 import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.ts';
 import { findWalReaders, type LockHolder, namesOf, WAL_BYTES_MAX } from '../../db/wal.ts';
 import { diskVerdict, formatBytes } from '../../health/disk-space.ts';
-import { FINDING_SENTENCES } from '../../health/finding.ts';
+import { FINDINGS } from '../../health/findings.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/inbox-protocol.ts';
 import { failed, hidden, type Outcome, skipped, warned, well } from './check.ts';
@@ -329,7 +329,7 @@ export function diskOutcome(directory: string): Outcome {
   if (!space) return skipped(`The system does not tell how much of the disk of ${directory} is free.`);
   const { code, message: free } = diskVerdict(space);
   if (code === null) return well(free, { ...space });
-  const { level, message, remedy } = FINDING_SENTENCES[code];
+  const { level, message, remedy } = FINDINGS[code];
   const say = level === 'red' ? failed : warned;
   return say(`${message} ${free}`, remedy, { ...space, directory });
 }
@@ -363,6 +363,6 @@ export function readersOutcome(held: readonly LockHolder[], logBytes: number): O
     const message = `Reading the database now: ${names} (${log}). That does no harm unless it takes long.`;
     return well(message, facts);
   }
-  const { message, remedy } = FINDING_SENTENCES['mirror.reader-holds-wal'];
+  const { message, remedy } = FINDINGS['mirror.reader-holds-wal'];
   return warned(`${message} It is held by ${names} (${log}).`, remedy, facts);
 }

@@ -10,7 +10,7 @@ import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
 import { type ConfigFault, describeFault, type Environment, isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
-import { FINDING_SENTENCES } from '../../health/finding.ts';
+import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
 import { failed, hidden, type Outcome, outcomeOfError, skipped, warned, well } from './check.ts';
 
@@ -186,7 +186,7 @@ export function serviceOutcome(running: boolean | null, unit: ServiceUnit | null
     return hidden('You do not have permission to see whether tillsync runs.', facts);
   }
   if (!running) {
-    const { message } = FINDING_SENTENCES['service.down'];
+    const { message } = FINDINGS['service.down'];
     if (unit === null) return failed(message, 'Start it with: {tillsync} run', facts);
     const why = unit.activeState === 'failed' ? ` systemd says that ${name} failed.` : '';
     const look = unit.activeState === 'inactive' ? '' : '; see why it ended with: {journal}';
@@ -268,7 +268,7 @@ export function readDoctorSetup(options: { file?: string | undefined; env: Envir
 
 export function configOutcome({ file, faults, config, view, unseen }: DoctorSetup): Outcome {
   if (config && !isSetUp(config)) {
-    const { message, remedy } = FINDING_SENTENCES['setup.missing'];
+    const { message, remedy } = FINDINGS['setup.missing'];
     return warned(message, remedy, { file, code: 'setup.missing' });
   }
   if (faults.length > 0) {

@@ -2,8 +2,8 @@ import type { ProbeResult } from '../../app/webhook-probe.ts';
 import type { Branch } from '../../catalog/product.ts';
 import { asTillsyncError, hasCode } from '../../core/errors.ts';
 import { type Clock, formatDuration, isoUtc } from '../../core/time.ts';
-import { FINDING_SENTENCES } from '../../health/finding.ts';
-import type { Verdict } from '../../health/verdict.ts';
+import type { Verdict } from '../../health/findings.ts';
+import { FINDINGS } from '../../health/findings.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import type { WebhookMemory } from '../../orders/webhook.ts';
 import type { PlatformClient } from '../../platform/client.ts';
@@ -102,7 +102,7 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
   const found = outcomeOfFindings(verdict, 'webhook.arriving', facts, 'webhook.silent');
   if (found) return { ...found, message: `${found.message} ${counted}` };
   if (unannounced >= SILENT_IN_A_ROW) {
-    const { message, remedy } = FINDING_SENTENCES['webhook.silent'];
+    const { message, remedy } = FINDINGS['webhook.silent'];
     return warned(`${message} ${counted}`, remedy, facts);
   }
   if (lastWebhookAt === null && poll === 0) {
@@ -232,7 +232,7 @@ export function registeredOutcome(
   }
   const fault = faultOf(there, wantedUrl);
   if (fault === undefined) return well(`The platform sends callbacks to ${wantedUrl}.`, facts);
-  return warned(`${FINDING_SENTENCES['webhook.mismatch'].message} ${fault}`, PUT_IT_BACK, facts);
+  return warned(`${FINDINGS['webhook.mismatch'].message} ${fault}`, PUT_IT_BACK, facts);
 }
 
 function faultOf(there: WebhookState | null, wantedUrl: string): string | undefined {

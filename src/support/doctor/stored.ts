@@ -11,7 +11,7 @@ import { openWhenFree } from '../../core/files.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
 import { pidOf } from '../../db/lease.ts';
 import type { DiskSpace } from '../../health/disk-space.ts';
-import type { Verdict } from '../../health/verdict.ts';
+import type { Verdict } from '../../health/findings.ts';
 import { statusOf } from '../../hooks/hook-places.ts';
 import type { Mirror } from '../../orders/mirror.ts';
 import { lastAcknowledgedAt, WAITING_MAX, waitingOrders } from '../../orders/order-queries.ts';

@@ -1,5 +1,5 @@
 import { systemClock } from '../../../src/core/system-clock.ts';
-import type { FindingCode } from '../../../src/health/finding.ts';
+import type { FindingCode } from '../../../src/health/findings.ts';
 import type { BranchReport } from '../../../src/link/hub-state.ts';
 import type { PageStore } from './browser-rig.ts';
 

@@ -1,0 +1,186 @@
+import {
+  type AlarmKey,
+  type AlarmUp,
+  type FindingLevel,
+  FRESHNESS_SUBJECTS,
+  type Freshness,
+  type FreshnessSubject,
+} from '../core/alarm.ts';
+import { type DiskSpace, diskVerdict } from './disk-space.ts';
+
+/** What can be wrong: an alarm, a flow in trouble, or what the figures tell. */
+export type FindingCode =
+  | AlarmKey
+  | FreshnessSubject
+  | 'auth.none'
+  | 'auth.expiring'
+  | 'orders.starting'
+  | 'orders.resuming'
+  | 'service.down'
+  | 'setup.missing'
+  | 'state.unusable'
+  | 'storage.full'
+  | 'storage.low'
+  | 'quarantine';
+
+/** One thing that is wrong. The code stays the same in every version; sentences may be worded anew. */
+export interface Finding {
+  code: FindingCode;
+  level: FindingLevel;
+  /** What is wrong, one sentence. */
+  message: string;
+  /** What to do about it, one sentence; empty where it ends with what is told before it. */
+  remedy: string;
+  /** The words of the part that noticed it; null when there are none. */
+  detail: string | null;
+  /** How many things it is about; null when that is not the point. */
+  count: number | null;
+  /** ISO 8601 UTC; null when unknown. */
+  since: string | null;
+}
+
+/** All that is known of how things stand; null where it could not be looked up. */
+export interface Facts {
+  nowMs: number;
+  /** False: nobody said yet which platform this store is at. */
+  isSetUp?: boolean | undefined;
+  /** How each flow fares. */
+  freshness: readonly Freshness[];
+  /** What a part noted as wrong, by the code of its finding. */
+  alarms: readonly (Omit<AlarmUp, 'key'> & { key: string })[];
+  tokens: { state: 'none' | 'ok' | 'locked-out'; refreshExpiresInMs: number | null } | null;
+  outbox: { pending: number; held: number; rejected: number; oldestPendingAt: string | null } | null;
+  /** Entries in quarantine. */
+  quarantine: number;
+  /** Of the storage directory; left out or null where the system does not tell. */
+  disk?: DiskSpace | null | undefined;
+  /** What is wrong with state.db itself; left out or null when nothing is, or this user may not look. */
+  stateFault?: string | null | undefined;
+  /** Whether the daemon runs; left out or null where that is not known, or not the point. */
+  running?: boolean | null | undefined;
+  /** How old the last good order poll may be. */
+  ordersStaleAfterMs: number;
+}
+
+/** What facts add to the row of a finding; a level only where it is another one. */
+export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since'>>;
+
+export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
+  return freshness.find((flow) => flow.subject === subject);
+}
+
+/** What a part noted under this code; undefined: nothing. */
+export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | undefined {
+  const noted = alarms.find(({ key }) => key === code);
+  if (!noted) return undefined;
+  const { message, level, raisedAt } = noted;
+  return { detail: message, since: raisedAt, ...(level && { level }) };
+}
+
+/** By the disk itself: what was noted of a full one may not have found room, nor its end; undefined: it does not tell. */
+export function hasDisk(
+  code: 'storage.full' | 'storage.low',
+  { disk }: Facts,
+): FactsOfFinding | null | undefined {
+  if (!disk) return undefined;
+  const verdict = diskVerdict(disk);
+  return verdict.code === code ? { detail: verdict.message } : null;
+}
+
+/** How old the last complete order poll is; null: there was none. */
+function ordersAge(facts: Facts): number | null {
+  return ageMs(flowOf('orders.poll', facts)?.lastOkAt ?? null, facts.nowMs);
+}
+
+const MINUTE_MS = 60_000;
+const CHANGES_LATE_AFTER_MS = 5 * MINUTE_MS;
+const CHANGES_LOST_AFTER_MS = 30 * MINUTE_MS;
+
+/** How serious it is that a change waits since then; null: not yet. A long queue takes its time: red needs silence, too. */
+export function changesLate({
+  since,
+  freshness,
+  nowMs,
+}: Pick<Facts, 'freshness' | 'nowMs'> & { since: string | null }): FindingLevel | null {
+  const waitedMs = ageMs(since, nowMs);
+  if (waitedMs === null || waitedMs < CHANGES_LATE_AFTER_MS) return null;
+  const { lastOkAt = null } = freshness.find(({ subject }) => subject === 'outbox.push') ?? {};
+  const silentMs = ageMs(lastOkAt, nowMs) ?? waitedMs;
+  return Math.min(waitedMs, silentMs) < CHANGES_LOST_AFTER_MS ? 'amber' : 'red';
+}
+
+/** null for a time that is missing or cannot be read; a time to come counts as now. */
+function ageMs(iso: string | null, nowMs: number): number | null {
+  const ms = iso === null ? Number.NaN : Date.parse(iso);
+  return Number.isNaN(ms) ? null : Math.max(nowMs - ms, 0);
+}
+
+const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
+
+export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
+  if (!facts.tokens) return undefined;
+  return facts.tokens.state === 'none' ? (notedAs('auth.none', facts) ?? {}) : null;
+}
+
+export function isLockedOut(facts: Facts): FactsOfFinding | undefined {
+  const noted = notedAs('auth.locked-out', facts);
+  if (noted || facts.tokens) return noted ?? (facts.tokens?.state === 'locked-out' ? {} : undefined);
+  // Tokens that are there are known better, and those that never were cannot be refused.
+  return flowsIn('locked-out', facts)[0];
+}
+
+export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
+  const restMs = tokens?.refreshExpiresInMs ?? null;
+  return restMs !== null && restMs < REFRESH_TOKEN_SOON_MS ? {} : undefined;
+}
+
+export function isBlocked(facts: Facts): FactsOfFinding | undefined {
+  const [first] = flowsIn('blocked', facts);
+  return notedAs('platform.blocked', facts) ?? (first && { detail: first.detail ?? null });
+}
+
+export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
+  if (!facts.outbox) return undefined;
+  const { pending, oldestPendingAt: since } = facts.outbox;
+  const level = changesLate({ ...facts, since });
+  return level && { level, count: pending, since };
+}
+
+/** What is known of the age of the orders; the first of these is told. */
+type OrdersCode = 'orders.resuming' | 'orders.starting' | 'orders.stale';
+
+function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | undefined {
+  const poll = flowOf('orders.poll', facts);
+  if (!poll || poll.state === 'off') return undefined;
+  const { state, lastOkAt: since } = poll;
+  const ageMs = ordersAge(facts);
+  // The last try was refused, and the tokens are others since.
+  if (state === 'locked-out' && facts.tokens?.state === 'ok')
+    return { code: 'orders.resuming', more: { since } };
+  if (ageMs === null && (state === 'unknown' || state === 'waiting'))
+    return { code: 'orders.starting', more: {} };
+  const isOld = ageMs === null || ageMs > facts.ordersStaleAfterMs;
+  return isOld ? { code: 'orders.stale', more: { detail: poll.message || null, since } } : undefined;
+}
+
+export function ordersAre(code: OrdersCode, facts: Facts): FactsOfFinding | undefined {
+  const fare = ordersFare(facts);
+  return notedAs(code, facts) ?? (fare?.code === code ? fare.more : undefined);
+}
+
+/** A flow of which the last try did not work, or only in part. */
+export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFinding | undefined {
+  const flow = flowOf(subject, facts);
+  if (flow?.state !== 'degraded' && flow?.state !== 'failing') return undefined;
+  return notedAs(subject, facts) ?? { detail: flow.message || null, since: flow.lastOkAt };
+}
+
+function flowsIn(state: 'blocked' | 'locked-out', facts: Facts): FactsOfFinding[] {
+  return FRESHNESS_SUBJECTS.map((subject) => flowOf(subject, facts))
+    .filter((flow) => flow?.state === state)
+    .map((flow) => ({ detail: flow?.message || null, since: flow?.lastOkAt ?? null }));
+}
+
+export function counted(count: number): FactsOfFinding | null {
+  return count > 0 ? { count } : null;
+}

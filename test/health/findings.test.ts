@@ -1,0 +1,90 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import { FRESHNESS_STATES, FRESHNESS_SUBJECTS, type FreshnessSubject } from '../../src/core/alarm.ts';
+import type { Facts } from '../../src/health/facts.ts';
+import { FINDINGS, type FindingCode, findings } from '../../src/health/findings.ts';
+
+const NOW_MS = Date.parse('2026-01-15T12:00:00.000Z');
+const ago = (ms: number) => new Date(NOW_MS - ms).toISOString();
+const CODES = Object.keys(FINDINGS) as FindingCode[];
+const GIB = 1024 ** 3;
+
+const someTime = fc.option(fc.constantFrom(1, 200_000, 400_000, 700_000, 3_000_000).map(ago), { nil: null });
+const someFlow = (subject: FreshnessSubject) =>
+  fc.record({
+    subject: fc.constant(subject),
+    state: fc.constantFrom(...FRESHNESS_STATES),
+    lastOkAt: someTime,
+    lastTryAt: someTime,
+    message: fc.constantFrom('', 'words', 'others'),
+  });
+const someFacts: fc.Arbitrary<Facts> = fc.record({
+  nowMs: fc.constant(NOW_MS),
+  isSetUp: fc.constantFrom(true, true, true, false),
+  running: fc.constantFrom(true, true, false, null),
+  stateFault: fc.constantFrom(null, null, 'it is damaged'),
+  disk: fc.constantFrom(
+    null,
+    ...[1, 400 * 1024 ** 2, 90 * GIB].map((freeBytes) => ({ freeBytes, totalBytes: 100 * GIB })),
+  ),
+  freshness: fc.tuple(...FRESHNESS_SUBJECTS.map(someFlow)),
+  alarms: fc
+    .uniqueArray(fc.constantFrom(...CODES), { maxLength: 4 })
+    .map((keys) => keys.map((key) => ({ key, message: `about ${key}`, raisedAt: ago(60_000) }))),
+  tokens: fc.constantFrom(
+    null,
+    { state: 'ok' as const, refreshExpiresInMs: 20 * 86_400_000 },
+    { state: 'ok' as const, refreshExpiresInMs: 20 },
+    { state: 'none' as const, refreshExpiresInMs: null },
+    { state: 'locked-out' as const, refreshExpiresInMs: null },
+  ),
+  outbox: fc.option(
+    fc.record({ pending: fc.nat(9), held: fc.nat(2), rejected: fc.nat(2), oldestPendingAt: someTime }),
+    { nil: null },
+  ),
+  quarantine: fc.nat(2),
+  ordersStaleAfterMs: fc.constant(600_000),
+});
+
+const well: Facts = {
+  nowMs: NOW_MS,
+  isSetUp: true,
+  running: true,
+  stateFault: null,
+  disk: { freeBytes: 90 * GIB, totalBytes: 100 * GIB },
+  freshness: FRESHNESS_SUBJECTS.map((subject) => ({
+    ...{ subject, state: 'ok', lastOkAt: ago(30_000), lastTryAt: ago(30_000), message: '' },
+  })),
+  alarms: [],
+  tokens: { state: 'ok', refreshExpiresInMs: 20 * 86_400_000 },
+  outbox: { pending: 2, held: 0, rejected: 0, oldestPendingAt: ago(1_000) },
+  quarantine: 0,
+  ordersStaleAfterMs: 600_000,
+};
+
+it('does not depend on the order in which facts were reported', () => {
+  fc.assert(
+    fc.property(someFacts, fc.func(fc.integer()), (facts, key) => {
+      const mixed = <T>(list: readonly T[]) => [...list].sort((a, b) => key(a) - key(b));
+      const other = { ...facts, freshness: mixed(facts.freshness), alarms: mixed(facts.alarms) };
+      expect(findings(other)).toEqual(findings(facts));
+    }),
+  );
+});
+
+it('tells each code for some facts, and none once all is well', () => {
+  const reached = new Set<FindingCode>();
+  const note = (facts: Facts) => {
+    for (const { code } of findings(facts)) reached.add(code);
+  };
+  for (const key of CODES) note({ ...well, alarms: [{ key, message: 'words', raisedAt: ago(60_000) }] });
+  for (const facts of fc.sample(someFacts, { seed: 7, numRuns: 3_000 })) note(facts);
+  expect(CODES.filter((code) => !reached.has(code))).toEqual([]);
+  expect(findings(well)).toEqual([]);
+});
+
+it('hides nothing beside itself, and nothing by what is hidden the other way round', () => {
+  for (const code of CODES)
+    for (const better of FINDINGS[code].hiddenBy ?? [])
+      expect([better, ...(FINDINGS[better].hiddenBy ?? [])], `${code} and ${better}`).not.toContain(code);
+});
