@@ -53,9 +53,6 @@ export interface Moment {
 
 const ORDER = Object.keys(FINDINGS);
 
-/** Shown by status, doctor and page, and told to nobody: a sale that was heard late makes one for some hours. */
-const SHOWN_ONLY: ReadonlySet<AlarmKey> = new Set<AlarmKey>(['stock.differs']);
-
 /** Decides what is told next. Alarms that flap within the settling time are not told. */
 export class AlarmJudge {
   readonly #rules: AlarmRules;
@@ -68,9 +65,8 @@ export class AlarmJudge {
 
   /** Takes in which alarms are up now. */
   look(up: readonly AlarmUp[], memory: AlarmMemory, monotonicMs: number): void {
-    const told = up.filter(({ key }) => !SHOWN_ONLY.has(key));
-    this.#up = told.sort((a, b) => ORDER.indexOf(a.key) - ORDER.indexOf(b.key));
-    const keysUp = new Set(told.map(({ key }) => key));
+    this.#up = [...up].sort((a, b) => ORDER.indexOf(a.key) - ORDER.indexOf(b.key));
+    const keysUp = new Set(up.map(({ key }) => key));
     for (const key of new Set([...keysUp, ...this.#seen.keys(), ...toldKeys(memory)])) {
       const isUp = keysUp.has(key);
       // What follows from missing tokens has its time to go by itself once they are there.

@@ -243,8 +243,9 @@ export class DifferenceWatch {
     if (stores.read(({ differences }) => differences.isNews(part, after))) {
       await stores.write(({ differences }) => differences.keep(part, after));
     }
-    if (onDifference === 'send' && part.found.length > 0) {
-      await stores.write(({ differences }) => differences.send(part));
+    const again = onDifference === 'send' ? [...part.kept, ...part.found] : part.kept;
+    if (again.length > 0) {
+      await stores.write(({ differences }) => differences.send(again));
       onQueued();
     }
     this.#after = part.next;

@@ -321,12 +321,17 @@ export class Reservations {
   /** Forgets at most `limit` orders that nothing needs any more; returns how many. */
   collect(limit = PART): number {
     const sweptSeq = this.#sql.value<number | null>('SELECT min(as_of_seq) FROM sweeps') ?? 0;
-    // Part of every count that lives or waits, and of every quantity since the catalogue was read whole.
+    // Part of every count that lives or waits, and of every quantity since the catalogue was read whole. Where a branch does
+    // not hold back, an order that is over explains until the stock is sent again what the platform kept of it.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (
-         l.takes = 0
+         (l.takes = 0 AND NOT EXISTS (
+           SELECT 1 FROM stock_steps s JOIN stock_counts n USING (sku, subsidiary_id)
+           WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))
+             AND NOT EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id))))
+         OR (l.takes = 0 AND o.updated_at < @longAgo)
          OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
            SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq

@@ -1,6 +1,6 @@
 import type Database from 'better-sqlite3';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
-import { isDifferent } from './differences.ts';
+import { type GivenBack, isDifferent } from './differences.ts';
 import { type LedgerStock, type Place, StockLedger, stockTarget } from './stock-ledger.ts';
 
 /** Counted stocks that one look goes over. */
@@ -23,6 +23,8 @@ export interface StockDifference extends Place {
 /** How far a comparison of all counts has come. */
 export interface ComparedPart {
   found: LedgerStock[];
+  /** The platform kept what orders took that are over: sent again, and told to nobody. */
+  kept: LedgerStock[];
   /** Of these it cannot be told now: what was known of them stays. */
   unsure: Place[];
   compared: number;
@@ -45,6 +47,12 @@ const PART = `
       OR EXISTS (SELECT 1 FROM stock_safety)) AS mayDiffer
   FROM stock_counts c LEFT JOIN stocks k USING (sku, subsidiary_id)
   WHERE (c.sku, c.subsidiary_id) > (@sku, @subsidiaryId) ORDER BY c.sku, c.subsidiary_id LIMIT ${LOOKED_AT}`;
+/** What was sent after an order was over does not lack what that one took. */
+const GIVEN_BACK = `
+  SELECT count(*) FILTER (WHERE s.seq > coalesce(c.call_seq, 0) AND s.is_first = 0 AND s.qty <= 0) AS count,
+    -total(min(0, s.qty)) AS qty
+  FROM stock_steps s JOIN stock_counts c USING (sku, subsidiary_id)
+  WHERE s.sku = @sku AND s.subsidiary_id = @subsidiaryId AND s.seq > c.counted_seq`;
 /** A newer count waits for the sender or for a person, or is under way. */
 const WAITS = `
   SELECT 1 FROM outbox INDEXED BY outbox_waiting WHERE kind = 'stock' AND target = @target
@@ -70,16 +78,17 @@ export class StockDifferences {
   /** Compares the counts that follow. Writes nothing. */
   part(lastPollOkMs: number | null, after: Place = FIRST): ComparedPart {
     const rows = this.#sql.rows<Place & { isWanted: number; mayDiffer: number }>(PART, { ...after });
-    const part: ComparedPart = { found: [], unsure: [], compared: rows.length, next: undefined };
+    const part: ComparedPart = { found: [], kept: [], unsure: [], compared: rows.length, next: undefined };
     for (const { sku, subsidiaryId, isWanted, mayDiffer } of rows) {
       if (isWanted === 0 || mayDiffer === 0) continue;
       const place = { sku, subsidiaryId };
       const stock = this.#ledger.ofPlace(place);
       if (!stock) continue;
-      const verdict = isDifferent(stock, lastPollOkMs);
+      const verdict = isDifferent(stock, lastPollOkMs, () => this.#givenBack(stock));
       const waits = verdict !== false && this.#sql.row(WAITS, { target: stockTarget(place) }) !== undefined;
       if (waits) continue;
-      if (verdict) part.found.push(stock);
+      if (verdict === 'kept') part.kept.push(stock);
+      else if (verdict) part.found.push(stock);
       else if (verdict === undefined) part.unsure.push(place);
     }
     if (rows.length === LOOKED_AT) part.next = rows.at(-1);
@@ -100,10 +109,10 @@ export class StockDifferences {
   }
 
   /** Has the counts sent again of which the platform has another number. */
-  send({ found }: Pick<ComparedPart, 'found'>): void {
+  send(stocks: readonly Place[]): void {
     const text = `UPDATE stock_counts SET dirty = 1
       WHERE sku = ? AND subsidiary_id = ? AND call_id IS NULL AND counted_version > refused_version`;
-    for (const { sku, subsidiaryId } of found) this.#sql.run(text, sku, subsidiaryId);
+    for (const { sku, subsidiaryId } of stocks) this.#sql.run(text, sku, subsidiaryId);
   }
 
   /** Whether what is kept says something else than what a part found. */
@@ -114,6 +123,11 @@ export class StockDifferences {
     return (
       [...now].some((key) => !kept.has(key)) || [...kept].some((key) => !now.has(key) && !stays.has(key))
     );
+  }
+
+  #givenBack({ sku, subsidiaryId }: Place): GivenBack {
+    const row = this.#sql.row<{ count: number; qty: number }>(GIVEN_BACK, { sku, subsidiaryId });
+    return { isSome: (row?.count ?? 0) > 0, qty: row?.qty ?? 0 };
   }
 
   #kept(after: Place, next: Place | undefined): Place[] {

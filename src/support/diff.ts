@@ -286,7 +286,7 @@ export function diffStock(
     after = part.next;
     diff.compared += part.compared;
     const isOf = ({ subsidiaryId }: { subsidiaryId: string }) => !of || subsidiaryId === of.subsidiaryId;
-    diff.unsure += part.unsure.filter(isOf).length;
+    diff.unsure += [...part.unsure, ...part.kept].filter(isOf).length;
     for (const stock of part.found.filter(isOf)) {
       const { sku, subsidiaryId, countedQty, wantedQty, expectedQty, confirmedMs } = stock;
       const sinceMs = stores.read(({ differences }) => differences.sinceMs(stock)) ?? confirmedMs;

@@ -708,8 +708,9 @@ FROM (
             WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END) AS open
         FROM stock_steps s WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id GROUP BY s.order_id) r)
     ELSE
-      (SELECT total(max(0, s.qty)) FROM stock_steps s
-        WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq)
+      (SELECT total(max(0, r.qty)) FROM (
+        SELECT sum(s.qty) AS qty FROM stock_steps s
+        WHERE s.sku = b.sku AND s.subsidiary_id = b.subsidiary_id AND s.seq > b.counted_seq GROUP BY s.order_id) r)
     END AS reserved_qty,
     coalesce((SELECT max(0, k.missing_qty - (SELECT total(max(0, s.qty)) FROM stock_steps s
         WHERE s.sku = k.sku AND s.subsidiary_id = k.subsidiary_id AND s.seq > k.looked_seq))
@@ -764,6 +765,7 @@ INSERT INTO schema_migrations (number, name) VALUES (36, '0036-stock-differences
 INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
 INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
 INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole');
+INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
