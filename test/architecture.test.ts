@@ -60,7 +60,7 @@ const RULES = [
   'health/findings.ts',
 ];
 const LINES_MAX = 600;
-const FILES_MAX = 263;
+const FILES_MAX = 264;
 
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))

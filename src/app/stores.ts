@@ -4,7 +4,7 @@ import { openStateFile } from '../db/state-file.ts';
 import { WishRows } from '../db/wishes.ts';
 import { AlarmRows } from '../health/alarm-news.ts';
 import { HookRows } from '../hooks/hook-places.ts';
-import { HubRows, LinkKeyRows } from '../link/hub-state.ts';
+import { HubRows, LinkKeyRows, LinkWayRows } from '../link/hub-state.ts';
 import { CallbackRows } from '../orders/callbacks.ts';
 import { FeedRows } from '../orders/mirror-file.ts';
 import { WebhookRows } from '../orders/webhook.ts';
@@ -51,6 +51,7 @@ export function openState(options: StateOptions) {
     wishes: new WishRows({ db }),
     hub: new HubRows(db, onSecret),
     linkKey: new LinkKeyRows(db, onSecret),
+    linkWays: new LinkWayRows(db),
     close: () => file.close(),
   };
 }

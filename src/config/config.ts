@@ -62,13 +62,15 @@ export function readConfig({ file: named, env, text, isOwnStore }: ConfigOptions
   faults.push(...conflicts(file, sections), ...roleFaults(file, { ...sections, ...beside }));
   if (faults.length > 0) return { file, faults };
   // Every key was read by its part of the schema.
-  const { webhook, local, ...rest } = { ...sections, ...beside } as unknown as File;
+  const { webhook, local, link, ...rest } = { ...sections, ...beside } as unknown as File;
   const { listen, ...receiver } = webhook;
   const [first, ...others] = local.listen;
+  const [hub = '', ...otherHubs] = link.hub;
   const config: Config = {
     ...rest,
     webhook: { ...receiver, ...listen },
     local: { ...first, others, socket: local.socket },
+    link: { ...link, hub, otherHubs },
   };
   const own = isOwnStore ? ownStoreConfig(config) : isBranch(config) ? asBranch(config) : config;
   if (own) return { file, config: deepFreeze(own) };
@@ -81,7 +83,8 @@ function isGiven(raw: RawConfig, env: Environment, key: ConfigKey): boolean {
 }
 
 function isLinked(raw: RawConfig, env: Environment): boolean {
-  return !['', undefined].includes(rawValue(raw, env, keyAt('link.hub')).value as string | undefined);
+  const { value } = rawValue(raw, env, keyAt('link.hub'));
+  return !['', '[]'].includes(String(value ?? ''));
 }
 
 /** What the hub decides is decided nowhere else, and what only the platform sends does not come to a branch. */
@@ -105,8 +108,8 @@ export function ownStoreConfig(config: Config): Config | undefined {
     ...config,
     platform: { ...platform, baseUrl: '' },
     storage: { ...storage, directory: join(storage.directory, OWN_STORE) },
-    hub: { nats: '', publicUrl: '', store: '' },
-    link: { hub: hub.nats, branch: hub.store, caFile: '' },
+    hub: { nats: '', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
+    link: { hub: hub.nats, otherHubs: [], branch: hub.store, caFile: '' },
     branches: [],
     // The hub tells of its branches.
     alarms: { ...alarms, heartbeatUrl: '' },
@@ -121,7 +124,7 @@ function roleFaults(
 ): ConfigFault[] {
   const faults: ConfigFault[] = [];
   const fault = (key: string, found: string, allowed: string) => faults.push({ origin, key, found, allowed });
-  if (link?.hub) {
+  if (link?.hub?.length) {
     if (hub?.nats) fault('link.hub', 'an address beside hub.nats', 'a hub or a branch, not both');
     if (!link.branch) fault('link.branch', 'nothing', 'the name that the hub gave this branch');
     if (platform?.baseUrl) {

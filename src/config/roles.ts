@@ -2,7 +2,7 @@ import { TillsyncError } from '../core/errors.ts';
 import type { BranchConfig, Config } from './config-type.ts';
 
 /** Whether this tillsync belongs to one branch and has no platform of its own, but a hub (`[link]`). */
-export function isBranch({ link }: Pick<Config, 'link'>): boolean {
+export function isBranch({ link }: { link: Pick<Config['link'], 'hub'> }): boolean {
   return link.hub !== '';
 }
 

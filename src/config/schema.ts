@@ -183,6 +183,16 @@ export const FILE = z.object({
         '',
         'Where branches reach that server, such as "tls://hub.example.com:4222"; an invitation says it. Empty: as nats says.',
       ),
+      announce: key(
+        value.announcedUrls,
+        [],
+        'Further addresses at which branches will find that server, such as of the machine to which the hub moves. Each branch hears of them within a minute, keeps them, and tries them once the one that it uses does not answer.',
+      ),
+      announceCaFiles: key(
+        value.announcedAuthorities,
+        [],
+        'PEM files of further authorities that may sign the certificate of that server from now on; branches keep them too.',
+      ),
       store: key(
         value.optionalBranchName,
         '',
@@ -194,9 +204,9 @@ export const FILE = z.object({
     'Only in a branch of such a company; `tillsync init --join INVITATION` writes it. A branch has no [platform], no [[branches]] and no secret of the platform.',
     {
       hub: key(
-        value.optionalNatsUrl,
+        value.natsUrls,
         '',
-        'The server of the hub, such as "tls://hub.example.com:4222". Empty: this is no branch.',
+        'The server of the hub, such as "tls://hub.example.com:4222", or a list of its addresses, which are tried in turn, beside those that the hub announced. Empty: this is no branch.',
       ),
       branch: key(value.optionalBranchName, '', 'What the hub calls this branch.'),
       caFile: key(

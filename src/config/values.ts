@@ -3,6 +3,7 @@ import { isAbsolute } from 'node:path';
 import { validateDetailed } from 'node-cron';
 import * as z from 'zod';
 import { canonicalZone, formatDuration, parseDurationMs } from '../core/time.ts';
+import { isNatsUrl, KNOWN_AUTHORITIES, WAYS_MAX } from '../link/ways.ts';
 import { SPELLABLE_FIELDS } from '../orders/spellings.ts';
 import { cronSchedule } from './schedule.ts';
 
@@ -223,12 +224,32 @@ export const optionalNatsUrl = text(
   (value) => value === '' || isNatsUrl(value),
 );
 
-/** In clear text only to this machine: what goes over it are customers' orders. */
-function isNatsUrl(address: string): boolean {
-  const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
-  if (!match || Number(match[3]) > 65_535) return false;
-  return match[1]?.toLowerCase() === 'tls' || /^(localhost|127\.[\d.]+|\[::1\])$/i.test(match[2] ?? '');
+function textList(allowed: string, max: number, isItem: (item: string) => boolean) {
+  return kind(`${allowed}, none twice`, (value): string[] | undefined => {
+    const items: unknown[] = Array.isArray(value) ? value : value === '' ? [] : [value];
+    const found = items.filter((item): item is string => typeof item === 'string' && isItem(item));
+    const isWhole = found.length === items.length && new Set(found).size === found.length;
+    return isWhole && found.length <= max ? found : undefined;
+  });
 }
+
+export const natsUrls = textList(
+  `an address such as "tls://hub.example.com:4222", or "nats://127.0.0.1:4222" on the same machine, or a list of up to ${WAYS_MAX} of them`,
+  WAYS_MAX,
+  isNatsUrl,
+);
+
+/** Those that the hub has today come beside. */
+export const announcedUrls = textList(
+  `a list of up to ${WAYS_MAX - 1} addresses such as ["tls://hub2.example.com:4222"]`,
+  WAYS_MAX - 1,
+  isNatsUrl,
+);
+export const announcedAuthorities = textList(
+  `a list of up to ${WAYS_MAX - 1} absolute paths, such as ["/etc/tillsync/ca-2.pem"], "${KNOWN_AUTHORITIES}" among them for those that every machine knows`,
+  WAYS_MAX - 1,
+  (item) => item === KNOWN_AUTHORITIES || isPath(item),
+);
 
 export const optionalBranchName = text('a name of letters, digits, "_" and "-", or ""', /^[\w-]{0,64}$/);
 

@@ -85,6 +85,8 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
   if (!isHub(config)) return [];
   const run: NamedLoop['run'] = async (signal, beat) => {
     const { Hub } = await import('../link/hub.ts');
+    const { announcementOf } = await import('../link/server-file.ts');
+    const announced = () => announcementOf(config.hub, state.hub.serverConfig());
     const link = options.link?.hub ?? (await orTold(parts, natsHubLink(config, parts)));
     const hub = new Hub({
       ...{ link, mirror, stores, clock, log },
@@ -95,6 +97,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
       onQueued: () => outbox.queued(),
       ownStore: config.hub.store || undefined,
+      announcement: () => announced().announcement,
     });
     try {
       await hub.begin();
@@ -106,13 +109,15 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
     }
   };
   const server: NamedLoop['run'] = async (signal, beat) => {
-    const { ServerKeeper } = await import('../link/server-file.ts');
+    const { announcementOf, ServerKeeper } = await import('../link/server-file.ts');
     const keeper = new ServerKeeper(state.hub, config.hub);
     let isTold = false;
     while (!signal.aborted) {
       beat();
       try {
-        await keeper.look(clock.nowMs(), (warning) => {
+        await keeper.look(clock.nowMs(), (found) => {
+          const [fault] = found ? [] : announcementOf(config.hub, state.hub.serverConfig()).faults;
+          const warning = fault === undefined ? found : ({ message: fault, level: 'amber' } as const);
           if (warning) mirror.alarms.raise('hub.certificate', warning.message, warning.level);
           else mirror.alarms.lower('hub.certificate');
         });
@@ -159,7 +164,7 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
   const make = async () => {
     const { BranchFollower } = await import('../link/branch.ts');
     const link =
-      options.link?.branch ?? (await natsBranchLink(config, secrets.linkSeed ?? state.linkKey.read()));
+      options.link?.branch ?? (await natsBranchLink(config, state, secrets.linkSeed ?? state.linkKey.read()));
     const version = programVersion();
     if (options.configFile !== undefined) {
       link.answer(supportAnswers({ config, configFile: options.configFile, signal: asked.signal }));
@@ -224,15 +229,19 @@ export function branchLoops(options: Options, parts: Parts, onOrders: () => void
   ];
 }
 
-async function natsBranchLink({ link }: Config, seed: string | undefined): Promise<BranchLink> {
+async function natsBranchLink(
+  { link }: Config,
+  state: Parts['state'],
+  seed: string | undefined,
+): Promise<BranchLink> {
   if (seed === undefined) {
     throw new TillsyncError('config-invalid', 'This branch has no key by which the hub knows it.', {
       hint: 'Join the hub: {tillsync} init --join INVITATION',
     });
   }
   const { NatsBranchLink } = await import('../link/nats.ts');
-  const { readPem } = await import('../link/server-look.ts');
-  const ca = link.caFile === '' ? null : readPem(link.caFile);
-  const tls = /^tls:/i.test(link.hub) ? { ca, serverName: null } : null;
-  return new NatsBranchLink({ url: link.hub, branch: link.branch, seed, tls });
+  const { configuredWays } = await import('../link/server-look.ts');
+  const { BranchWays } = await import('../link/ways.ts');
+  const ways = new BranchWays(configuredWays(link), state.linkWays);
+  return new NatsBranchLink({ url: link.hub, branch: link.branch, seed, tls: null, ways });
 }

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createConnection, createServer, type Server, type Socket } from 'node:net';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import type { Clock } from '../core/time.ts';
-import { refuseOld } from '../link/nats.ts';
+import { refuseOld } from '../link/server-look.ts';
 
 /** Debian puts it where the PATH of a person does not lead. */
 const PROGRAMS = ['nats-server', '/usr/sbin/nats-server', '/usr/local/sbin/nats-server'];

@@ -103,6 +103,8 @@ export class BranchFollower {
   #published = 0;
   /** Since when what came last does not follow on what is here. */
   #gapSinceMs: number | undefined;
+  /** Why what the hub announced last was not taken. */
+  #refusedWays: string | null = null;
   /** How many times running the server had nothing more though something is missing. */
   #idles = 0;
 
@@ -281,15 +283,24 @@ export class BranchFollower {
       rejected: stores.read(({ queries }) => queries.counts().rejected),
       quarantined: mirror.read(quarantineEntries),
       verdict: { level, finding: findings[0]?.code ?? null },
+      ways: this.#options.link.ways?.told() ?? null,
     };
   }
 
   async #sayHello(): Promise<void> {
-    const { mirror, stores, log } = this.#options;
+    const { link, mirror, stores, log } = this.#options;
     const question = this.#question();
     const answer = await this.#ask('hello', question, HELLO_ANSWER);
     this.#isStart = false;
     this.#isRefused = false;
+    const refused = link.ways?.heard(answer.ways) ?? null;
+    if (refused !== null && refused !== this.#refusedWays) {
+      log.warn(
+        { refused },
+        'what the hub announces is not taken; the addresses that this branch has are kept',
+      );
+    }
+    this.#refusedWays = refused;
     this.#freshness.ok();
     this.#published = answer.published;
     // What comes before it closes no gap, so it is not waited for.

@@ -4,6 +4,7 @@ import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
 import type { Hello } from './link.ts';
 import type { ServerBranch } from './server-config.ts';
+import { KEPT_WAYS, type KeptWays, type WaysStore } from './ways.ts';
 
 const text = z.string().min(1);
 
@@ -38,7 +39,8 @@ export type HubCopy = z.infer<typeof HUB_COPY>;
 export type BranchReport = Pick<
   Hello,
   'instance' | 'mark' | 'waiting' | 'oldestWaitingAt' | 'rejected' | 'quarantined' | 'verdict' | 'version'
->;
+> &
+  Partial<Pick<Hello, 'ways'>>;
 
 /** A branch of the configuration. */
 export interface NamedBranch {
@@ -393,5 +395,25 @@ export class LinkKeyRows {
   /** The hub has not taken it, and will not. */
   withdraw(): void {
     storing(() => sqlOf(this.#db).run('UPDATE link_key SET next_seed = NULL'));
+  }
+}
+
+/** Where a branch finds its hub, in state.db. Methods throw `storage-…`. */
+export class LinkWayRows implements WaysStore {
+  readonly #db: Database.Database;
+
+  constructor(db: Database.Database) {
+    this.#db = db;
+  }
+
+  read(): KeptWays {
+    const text = storing(() => sqlOf(this.#db).value<string>('SELECT kept FROM link_ways'));
+    return text === undefined ? { announced: null, worked: null } : KEPT_WAYS.parse(JSON.parse(text));
+  }
+
+  keep(ways: KeptWays): void {
+    const sql =
+      'INSERT INTO link_ways (one, kept) VALUES (1, ?) ON CONFLICT DO UPDATE SET kept = excluded.kept';
+    storing(() => sqlOf(this.#db).run(sql, JSON.stringify(ways)));
   }
 }

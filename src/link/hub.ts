@@ -54,6 +54,7 @@ import {
 } from './link.ts';
 import { MisuseWatch } from './misuse.ts';
 import { QUESTION_BYTES_MAX, QuestionGate } from './question-gate.ts';
+import type { Announcement } from './ways.ts';
 
 const LOOK_EVERY_MS = 200;
 const AGAIN_AFTER_MS = 2_000;
@@ -82,6 +83,8 @@ export interface HubOptions {
   holdBack: HoldBackSetting;
   /** How long after the last good poll orders count as missing. */
   ordersStaleAfterMs: () => number;
+  /** Where branches find the hub from now on; left out: nothing is announced. */
+  announcement?: () => Announcement;
   /** Told when changes were put in the queue. */
   onQueued: () => void;
   /** The name of the branch in which the hub stands, which reads its feed here and not from the server; left out: none. */
@@ -101,6 +104,7 @@ export class Hub {
   readonly #heard: Map<string, string>;
   #branches: readonly FeedBranch[];
   #connectedAtMs = 0;
+  #announcement: Announcement | null;
 
   constructor(options: HubOptions) {
     this.#options = options;
@@ -108,6 +112,7 @@ export class Hub {
     this.#gate = new QuestionGate(options.clock);
     this.#misuse = new MisuseWatch(options.clock);
     this.#branches = options.branches();
+    this.#announcement = options.announcement?.() ?? null;
     const known = options.rows.branches();
     this.#heard = new Map(known.flatMap(({ branch, report }) => (report ? [[branch, report.instance]] : [])));
   }
@@ -174,6 +179,7 @@ export class Hub {
   /** Makes sure that the server has what it needs, and says again what it has lost. */
   async check(): Promise<void> {
     const { link, branches, mirror, rows, ownStore = '', clock, log } = this.#options;
+    this.#announcement = this.#options.announcement?.() ?? null;
     // A branch was renamed, closed or invited since.
     if (!isDeepStrictEqual(branches(), this.#branches)) await this.begin();
     await this.catchUp();
@@ -378,9 +384,9 @@ export class Hub {
     let lease: Lease | undefined;
     if (mirror.read((db) => isNews(db, branch, hello))) lease = await this.#takeNews(branch, hello);
     const mark = hello.epoch === mirror.read((db) => epochOf(db, branch)) ? hello.mark : 0;
-    const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version } = hello;
+    const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version, ways } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
-    rows.saw(branch, { instance, mark, ...work, verdict, version }, clock.nowMs());
+    rows.saw(branch, { instance, mark, ...work, verdict, version, ways }, clock.nowMs());
     const freshness = mirror.freshness().filter(({ subject }) => FLOWS.includes(subject));
     return JSON.stringify({
       ...mirror.read((db) => lineOf(db, branch, hello.line)),
@@ -392,6 +398,7 @@ export class Hub {
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
+      ways: this.#announcement,
     } satisfies HelloAnswer);
   }
 

@@ -58,6 +58,12 @@ export interface BranchLink {
   ask(question: Question, body: string): Promise<string>;
   /** Has the hub's questions answered from the next connection on. */
   answer(handler: SupportHandler): void;
+  /** Where there are several ways to the hub. */
+  ways?: {
+    /** The hub answered, and announced that. Gives a sentence where it is refused. */
+    heard(announced: unknown): string | null;
+    told(): Hello['ways'];
+  };
   close(): Promise<void>;
 }
 
@@ -100,6 +106,11 @@ export const HELLO = z.object({
     .nullable()
     .default(null),
   version: text,
+  /** Which announcement of addresses the branch keeps, and why it refuses the last one; null: a branch of before. */
+  ways: z
+    .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
+    .nullable()
+    .default(null),
 });
 export type Hello = z.infer<typeof HELLO>;
 
@@ -134,6 +145,8 @@ export const HELLO_ANSWER = z.object({
   nowMs: z.number().nullable().default(null),
   /** How long after the last good poll the hub's schedule has its orders count as missing. */
   ordersStaleAfterMs: z.number().min(0).nullable().default(null),
+  /** `Announcement`, of where the hub is from now on; one that is absurd spoils no hello. null: a hub of before. */
+  ways: z.unknown().default(null),
 });
 export type HelloAnswer = z.infer<typeof HELLO_ANSWER>;
 

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamClient, JetStreamManager, JsMsg } from '@nats-io/jetstream';
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import * as z from 'zod';
-import { TillsyncError } from '../core/errors.ts';
+import { hasCode, TillsyncError } from '../core/errors.ts';
 import {
   type BranchLink,
   type DownMessage,
@@ -15,13 +15,17 @@ import {
   type SupportQuestion,
 } from './link.ts';
 import { answerSubject, askSubject, downSubject, inboxOf, STREAM, upSubject } from './server-config.ts';
+import { refuseOld } from './server-look.ts';
+import { authoritiesText, type BranchWays, isSecure, type Way } from './ways.ts';
 
-/** Older ones acknowledge what is not on the disk, and have known holes. */
-const SERVER_MIN = [2, 10, 27];
 const CONNECT_TIMEOUT_MS = 10_000;
 /** A server that reads its file again refuses whoever has not said its key yet, for one to three readings in a row. */
 const REFUSALS_MAX = 4;
 const AFTER_REFUSAL_MS = 250;
+/** Where there are several ways, each is given up after so many tries, some ten seconds, for the next one. */
+const TRIES_OF_A_WAY = 6;
+/** After so many questions without an answer another way is tried, though a server is reached on this one. */
+const UNANSWERED_MAX = 3;
 const ANSWER_TIMEOUT_MS = 15_000;
 const PUBLISH_TIMEOUT_MS = 10_000;
 const FETCH_MAX = 200;
@@ -54,6 +58,8 @@ export interface NatsOptions {
   user: string | HubUser;
   /** null: in clear text, within one machine. */
   tls: LinkTls | null;
+  /** In place of `url` and `tls`: each of them is tried. */
+  ways?: BranchWays | undefined;
 }
 
 export interface LinkTls {
@@ -70,6 +76,10 @@ export class NatsWire {
   readonly #options: NatsOptions;
   readonly #onConnection: (connection: NatsConnection) => void;
   #connection: NatsConnection | undefined;
+  /** On which the connection was made. */
+  #way: Way | undefined;
+  /** Tried after all others. */
+  #shunned: string | undefined;
   /** Told when the connection was broken and is there again: the server has forgotten what was asked before. */
   onAgain: () => void = () => {};
   #connecting: Promise<NatsConnection> | undefined;
@@ -89,8 +99,39 @@ export class NatsWire {
     return this.#connecting;
   }
 
+  /** What worked is the first of them; undefined before the first connection. */
+  get way(): Way | undefined {
+    return this.#way;
+  }
+
+  /** Has another way tried first, where there is one. */
+  async shun(): Promise<void> {
+    const { ways } = this.#options;
+    if (!ways || !this.#way || ways.list().length < 2) return;
+    this.#shunned = this.#way.url;
+    await this.#connection?.close();
+  }
+
   async #connect(): Promise<NatsConnection> {
-    const { url, seed, user, tls } = this.#options;
+    const { url, tls, ways } = this.#options;
+    if (!ways) return this.#connectTo(url, tls);
+    let fault: unknown;
+    const isShunned = (way: Way) => Number(way.url === this.#shunned);
+    for (const way of ways.list().sort((a, b) => isShunned(a) - isShunned(b))) {
+      try {
+        const made = await this.#connectTo(way.url, tlsOf(way));
+        this.#way = way;
+        return made;
+      } catch (error) {
+        // That a key is not known says more than that a server of before is gone.
+        if (!hasCode(fault, 'link-refused', 'config-invalid')) fault = error;
+      }
+    }
+    throw fault;
+  }
+
+  async #connectTo(url: string, tls: LinkTls | null): Promise<NatsConnection> {
+    const { seed, user, ways } = this.#options;
     const { connect, nkeyAuthenticator } = await import('@nats-io/transport-node');
     const open = () =>
       connect({
@@ -99,7 +140,8 @@ export class NatsWire {
         authenticator: nkeyAuthenticator(new TextEncoder().encode(seed)),
         inboxPrefix: inboxOf(user),
         timeout: CONNECT_TIMEOUT_MS,
-        maxReconnectAttempts: -1,
+        // A connection that ends is made anew, on another way if need be.
+        maxReconnectAttempts: ways ? TRIES_OF_A_WAY : -1,
         reconnectTimeWait: 1_000,
         reconnectJitter: 1_000,
         reconnectJitterTLS: 2_000,
@@ -139,6 +181,8 @@ export class NatsWire {
       // One whose key was taken away would try again for ever without a word; a new one says why.
       if (status.type === 'error' && isUnknownKey(status.error)) await made.close();
     }
+    // Given up for another way: what waits for it waits in vain.
+    this.onAgain();
   }
 
   async close(): Promise<void> {
@@ -148,6 +192,11 @@ export class NatsWire {
     // A drain would wait for a server that may not be there.
     await made?.close();
   }
+}
+
+function tlsOf({ url, authorities }: Way): LinkTls | null {
+  if (!isSecure(url)) return null;
+  return { ca: authoritiesText(authorities), serverName: null };
 }
 
 /** One refusal proves nothing: the server may have read its file again just then. */
@@ -171,16 +220,6 @@ function unknownKey(branch: string, cause: unknown): TillsyncError {
   return new TillsyncError('link-refused', `The hub does not know the key of branch ${branch}.`, {
     cause,
     hint: `At the hub, invite the branch again: sudo tillsync branch invite ${branch}`,
-  });
-}
-
-/** Throws `config-invalid` for a version that is too old. */
-export function refuseOld(url: string, version: string): void {
-  const parts = version.split('.').map((part) => Number.parseInt(part, 10));
-  const differs = SERVER_MIN.findIndex((least, i) => parts[i] !== least);
-  if (differs === -1 || (parts[differs] ?? 0) > (SERVER_MIN[differs] ?? 0)) return;
-  throw new TillsyncError('config-invalid', `The nats-server at ${url} is ${version}, which is too old.`, {
-    hint: `Install nats-server ${SERVER_MIN.join('.')} or later: sudo apt install tillsync-hub. Debian 13 has it; for Debian 12 see docs/chain.md.`,
   });
 }
 
@@ -340,11 +379,20 @@ export class NatsBranchLink implements BranchLink {
   readonly #wire: NatsWire;
   readonly #branch: string;
   readonly #id = randomUUID();
+  readonly ways?: NonNullable<BranchLink['ways']>;
   #handler: SupportHandler | undefined;
+  #unanswered = 0;
 
   constructor(options: Omit<NatsOptions, 'user'> & { branch: string }) {
     const { branch, ...rest } = options;
     this.#branch = branch;
+    const { ways } = rest;
+    if (ways) {
+      this.ways = {
+        heard: (announced) => (this.#wire.way ? ways.heard(this.#wire.way, announced) : null),
+        told: () => ways.told(),
+      };
+    }
     this.#wire = new NatsWire({ ...rest, user: branch }, (connection) => this.#listen(connection));
   }
 
@@ -449,8 +497,11 @@ export class NatsBranchLink implements BranchLink {
     try {
       const subject = upSubject(this.#branch, question);
       const answer = await connection.request(subject, body, { timeout: ANSWER_TIMEOUT_MS });
+      this.#unanswered = 0;
       return answer.string();
     } catch (cause) {
+      this.#unanswered += 1;
+      if (this.#unanswered % UNANSWERED_MAX === 0) await this.#wire.shun();
       throw down(cause, 'The hub does not answer');
     }
   }

@@ -9,6 +9,7 @@ import type { HubKeys, HubRows, ServerConfigPlace } from './hub-state.ts';
 import { type HubUser, type LinkTls, type NatsOptions, newKey, publicKeyOf, reloadServer } from './nats.ts';
 import { accountNames, type ServerConfig, serverConfig } from './server-config.ts';
 import { type CertificateSeen, lookAtCertificate, placeOf, readPem } from './server-look.ts';
+import { type Announcement, isAuthority, KNOWN_AUTHORITIES } from './ways.ts';
 
 const MODE = 0o600;
 
@@ -26,6 +27,35 @@ export function isOfUnit(file: string): boolean {
 export interface HubAddresses {
   nats: string;
   publicUrl: string;
+}
+
+/**
+ * What branches are told of where the hub is, from now on: as it is today, and as it will be. `faults`: sentences that
+ * name the files that are left out, for no branch could read them.
+ */
+export function announcementOf(
+  {
+    nats,
+    publicUrl,
+    announce,
+    announceCaFiles,
+  }: HubAddresses & { announce: readonly string[]; announceCaFiles: readonly string[] },
+  place: ServerConfigPlace | undefined,
+): { announcement: Announcement; faults: string[] } {
+  const faults: string[] = [];
+  const today = place?.tls ? [place.tls.caFile ?? KNOWN_AUTHORITIES] : [];
+  const authorities = [...new Set([...today, ...announceCaFiles])].flatMap((file) => {
+    if (file === KNOWN_AUTHORITIES) return [file];
+    try {
+      const pem = readPem(file);
+      if (isAuthority(pem)) return [pem];
+      faults.push(`hub.announce_ca_files: ${file} holds no certificate. Branches are not told of it.`);
+    } catch (error) {
+      faults.push(`hub.announce_ca_files: ${asTillsyncError(error).message} Branches are not told of it.`);
+    }
+    return [];
+  });
+  return { announcement: { addresses: [...new Set([publicUrl || nats, ...announce])], authorities }, faults };
 }
 
 /** The hub's own keys, made when they are asked for first. */

@@ -6,10 +6,22 @@ import { connect as connectSecure } from 'node:tls';
 import * as z from 'zod';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
-import { refuseOld } from './nats.ts';
+import { type ConfiguredWays, KNOWN_AUTHORITIES } from './ways.ts';
 
+/** Older ones acknowledge what is not on the disk, and have known holes. */
+const SERVER_MIN = [2, 10, 27];
 const TIMEOUT_MS = 5_000;
 const GREETING_MAX = 64 * 1024;
+
+/** Throws `config-invalid` for a version that is too old. */
+export function refuseOld(url: string, version: string): void {
+  const parts = version.split('.').map((part) => Number.parseInt(part, 10));
+  const differs = SERVER_MIN.findIndex((least, i) => parts[i] !== least);
+  if (differs === -1 || (parts[differs] ?? 0) > (SERVER_MIN[differs] ?? 0)) return;
+  throw new TillsyncError('config-invalid', `The nats-server at ${url} is ${version}, which is too old.`, {
+    hint: `Install nats-server ${SERVER_MIN.join('.')} or later: sudo apt install tillsync-hub. Debian 13 has it; for Debian 12 see docs/chain.md.`,
+  });
+}
 
 /** What a nats-server shows to whoever connects, before it asks for a key. */
 export interface ServerSeen {
@@ -36,6 +48,16 @@ export function placeOf(url: string): { host: string; port: number; isName: bool
   const { hostname, port } = new URL(url.replace(/^\w+:/, 'http:'));
   const host = hostname.replace(/^\[(.*)\]$/, '$1');
   return { host, port: Number(port || 4222), isName: !/^[\d.]+$|:/.test(host) };
+}
+
+/** What `[link]` says of the ways to the hub. Throws `config-invalid` for a file that cannot be read. */
+export function configuredWays(link: {
+  hub: string;
+  otherHubs: readonly string[];
+  caFile: string;
+}): ConfiguredWays {
+  const authority = link.caFile === '' ? KNOWN_AUTHORITIES : readPem(link.caFile);
+  return { urls: [link.hub, ...link.otherHubs], authorities: [authority] };
 }
 
 /** Throws `config-invalid` for a file that cannot be read. */

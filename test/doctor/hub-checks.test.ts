@@ -224,7 +224,7 @@ describe('the certificate for branches', () => {
 describe('the way between hub and branches', () => {
   const at4222 = {
     hub: { nats: 'nats://127.0.0.1:4222', publicUrl: PUBLIC, store: '' },
-    link: { hub: '', branch: '', caFile: '' },
+    link: { hub: '', otherHubs: [], branch: '', caFile: '' },
   };
 
   test('that is closed: a hub may only not see itself, a branch cannot do without', async () => {
@@ -235,7 +235,7 @@ describe('the way between hub and branches', () => {
       level: 'warn',
       remedy: expect.stringContaining('sudo ufw allow 4222/tcp'),
     });
-    const branch = { ...at4222, link: { hub: url, branch: 'B1', caFile: '' } };
+    const branch = { ...at4222, link: { hub: url, otherHubs: [], branch: 'B1', caFile: '' } };
     expect(wayOutcome(branch, seen)).toMatchObject({
       level: 'fail',
       message: `Nothing answers at ${url} (ECONNREFUSED).`,
@@ -258,7 +258,7 @@ describe('the way between hub and branches', () => {
       level: 'fail',
       message: `The server at ${PUBLIC} shows no certificate: it speaks without TLS.`,
     });
-    const branch = (hub: string) => ({ ...at4222, link: { hub, branch: 'B1', caFile: '' } });
+    const branch = (hub: string) => ({ ...at4222, link: { hub, otherHubs: [], branch: 'B1', caFile: '' } });
     expect(wayOutcome(branch(PUBLIC), seen).level).toBe('fail');
     expect(wayOutcome(branch('nats://127.0.0.1:4222'), seen).level).toBe('ok');
   });

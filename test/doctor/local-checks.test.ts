@@ -79,8 +79,14 @@ describe('databases', () => {
   const paths = () => storagePaths(directory);
   const configOf = (role: 'store' | 'hub' | 'branch') => ({
     storage: { directory, group: '' },
-    hub: { nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '', publicUrl: '', store: '' },
-    link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', branch: 'B1', caFile: '' },
+    hub: {
+      nats: role === 'hub' ? 'nats://127.0.0.1:4222' : '',
+      publicUrl: '',
+      announce: [],
+      announceCaFiles: [],
+      store: '',
+    },
+    link: { hub: role === 'branch' ? 'nats://127.0.0.1:4222' : '', otherHubs: [], branch: 'B1', caFile: '' },
   });
   const check = (kind: 'mirror' | 'state' | 'inbox', role: Parameters<typeof configOf>[0] = 'store') =>
     databaseOutcome(kind, configOf(role), clock, new AbortController().signal);

@@ -27,11 +27,12 @@ export interface BranchPlace {
 /** A hub with a real nats-server, and branches that join it; all of them processes of their own. */
 export class ChainPlace {
   readonly directory = mkdtempSync(path.join(tmpdir(), 'tillsync-chain-'));
-  readonly serverFile = path.join(this.directory, 'nats/server.conf');
+  serverFile = path.join(this.directory, 'nats/server.conf');
   readonly hub: Workplace;
   readonly port: number;
   server!: NatsServer;
   readonly #running: DaemonProcess[] = [];
+  readonly #of = new Map<BranchPlace, DaemonProcess>();
 
   private constructor(hub: Workplace, port: number) {
     this.hub = hub;
@@ -57,8 +58,8 @@ export class ChainPlace {
     return place;
   }
 
-  async startServer(): Promise<void> {
-    this.server = await startNatsServer(this.serverFile, this.port);
+  async startServer(port = this.port): Promise<void> {
+    this.server = await startNatsServer(this.serverFile, port);
   }
 
   async startHub(): Promise<DaemonProcess> {
@@ -98,10 +99,21 @@ export class ChainPlace {
     return place;
   }
 
-  async start({ env }: BranchPlace): Promise<DaemonProcess> {
-    const daemon = await runDaemon(env, new Set(), []);
+  async start(place: BranchPlace): Promise<DaemonProcess> {
+    const daemon = await runDaemon(place.env, new Set(), []);
+    this.#of.set(place, daemon);
     this.#running.push(daemon);
     return daemon;
+  }
+
+  /** Ends it in an orderly way. */
+  async stop(place: BranchPlace): Promise<void> {
+    const daemon = this.#of.get(place);
+    await daemon?.end('SIGTERM');
+  }
+
+  commandAt({ env }: BranchPlace, ...words: string[]): Promise<CommandResult> {
+    return runCommand(env, words);
   }
 
   /** Whether the branch has all that the hub has for it, from its first snapshot on. */

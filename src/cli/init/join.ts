@@ -133,8 +133,8 @@ async function branchConfig(
 function refuseOther(file: string, { link, storage }: Config): void {
   const before = readConfig({ file, env: {} });
   if ('faults' in before || !isBranch(before.config)) return;
-  const { branch, hub } = before.config.link;
-  const isSame = branch === link.branch && hub === link.hub;
+  const { branch, hub, otherHubs } = before.config.link;
+  const isSame = branch === link.branch && [hub, ...otherHubs].includes(link.hub);
   if (isSame || !existsSync(storagePaths(storage.directory).mirror)) return;
   const moved = `Where that hub is at ${link.hub} now, say so first: link.hub in ${file}.`;
   throw new TillsyncError(

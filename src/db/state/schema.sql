@@ -137,6 +137,11 @@ CREATE TABLE "link_key" (
   next_seed TEXT
 ) STRICT;
 
+CREATE TABLE link_ways (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  kept TEXT NOT NULL CHECK (json_valid(kept))
+) STRICT;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-start');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-webhook');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-alarms');
@@ -149,3 +154,4 @@ INSERT INTO schema_migrations (number, name) VALUES (9, '0009-hub');
 INSERT INTO schema_migrations (number, name) VALUES (10, '0010-level-of-alarms-aside');
 INSERT INTO schema_migrations (number, name) VALUES (11, '0011-open-invitations');
 INSERT INTO schema_migrations (number, name) VALUES (12, '0012-branch-names');
+INSERT INTO schema_migrations (number, name) VALUES (13, '0013-link-ways');

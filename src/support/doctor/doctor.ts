@@ -13,6 +13,8 @@ import { silentLog } from '../../core/log.ts';
 import type { Clock, Random } from '../../core/time.ts';
 import { branchBoard } from '../../link/branch-board.ts';
 import { SERVER_UNIT } from '../../link/server-file.ts';
+import { configuredWays } from '../../link/server-look.ts';
+import { authoritiesText, waysOf } from '../../link/ways.ts';
 import type { ChangeKind } from '../../outbox/change.ts';
 import type { Wait } from '../../platform/platform.ts';
 import {
@@ -274,7 +276,7 @@ class Examination {
       },
       'hub.way': async () => {
         if (offline) return skipped('Not tried: --offline.');
-        if (isBranch(config)) return wayOutcome(config, await lookAt(config.link.hub, config.link, signal));
+        if (isBranch(config)) return this.#wayOfBranch();
         if (publicUrl === '')
           return skipped('hub.public_url is empty: only branches on this machine can join.');
         return this.#withParts(async ({ state }) =>
@@ -285,6 +287,18 @@ class Examination {
         )();
       },
     };
+  }
+
+  /** Where it reaches the hub today, which may have moved. */
+  #wayOfBranch(): Promise<Outcome> | Outcome {
+    const { signal } = this.#o;
+    const config = this.#config;
+    return this.#withParts(async ({ state }) => {
+      const { link } = config;
+      const [way] = waysOf(configuredWays(link), state.linkWays.read());
+      const { url = link.hub, authorities = [] } = way ?? {};
+      return wayOutcome(config, await lookAt(url, { ca: authoritiesText(authorities) }, signal), url);
+    })();
   }
 
   /** What is on the other side: the platform's endpoints, its clock, its webhook and the way of callbacks to here. */

@@ -17,16 +17,16 @@ const NOT_WRITTEN = 'Write it with: {tillsync} hub server-config';
 /** What was found at an address: a server, or why there is none. */
 export type Seen = ServerSeen | { error: unknown };
 
-/** `caFile`: none or empty for an authority that this machine knows; `calledAs`: another address that it has. */
+/** `ca`: PEM; `caFile`: none or empty for an authority that this machine knows; `calledAs`: another address that it has. */
 export async function lookAt(
   url: string,
-  { caFile, calledAs }: { caFile?: string | null | undefined; calledAs?: string },
+  { caFile, ca, calledAs }: { caFile?: string | null | undefined; ca?: string | null; calledAs?: string },
   signal: AbortSignal,
 ): Promise<Seen> {
   try {
     return await lookAtServer(
       url,
-      { ca: caFile ? readPem(caFile) : null, calledAs: calledAs || url },
+      { ca: caFile ? readPem(caFile) : (ca ?? null), calledAs: calledAs || url },
       signal,
     );
   } catch (error) {
@@ -128,8 +128,11 @@ export function certificateOutcome(
 }
 
 /** Whether the server is reached where branches reach it: from the hub, or from a branch. */
-export function wayOutcome(config: Pick<Config, 'hub' | 'link'>, seen: Seen): Outcome {
-  const url = isBranch(config) ? config.link.hub : config.hub.publicUrl;
+export function wayOutcome(
+  config: { hub: Pick<Config['hub'], 'publicUrl'>; link: Pick<Config['link'], 'hub'> },
+  seen: Seen,
+  url = isBranch(config) ? config.link.hub : config.hub.publicUrl,
+): Outcome {
   if ('error' in seen) {
     const { message } = asTillsyncError(seen.error);
     if (isBranch(config)) {

@@ -1,0 +1,154 @@
+import { createHash, X509Certificate } from 'node:crypto';
+import { getCACertificates } from 'node:tls';
+import * as z from 'zod';
+
+/*
+ * Where a branch looks for its hub: what its configuration says, what the hub announced last, and the way that worked
+ * last, which no announcement takes away.
+ */
+
+export const WAYS_MAX = 8;
+const PEM_LENGTH_MAX = 20_000;
+/** In place of a PEM: the authorities that every machine knows. */
+export const KNOWN_AUTHORITIES = 'known';
+
+const texts = z.array(z.string());
+
+/** What a hub says of where it is from now on, in the order in which it is to be tried. */
+export const ANNOUNCEMENT = z.object({ addresses: texts, authorities: texts });
+export type Announcement = z.infer<typeof ANNOUNCEMENT>;
+
+/** `authorities`: each PEM, or `KNOWN_AUTHORITIES`; they say nothing where the address is in clear text. */
+const way = z.object({ url: z.string(), authorities: texts });
+export type Way = z.infer<typeof way>;
+
+/** In state.db of a branch. */
+export const KEPT_WAYS = z.object({ announced: ANNOUNCEMENT.nullable(), worked: way.nullable() });
+export type KeptWays = z.infer<typeof KEPT_WAYS>;
+
+/** In clear text only to this machine: what goes over it are customers' orders. */
+export function isNatsUrl(address: string): boolean {
+  const match = /^(nats|tls):\/\/(\[[^\]]+\]|[a-z0-9][a-z0-9.-]*):(\d{1,5})$/i.exec(address);
+  if (!match || Number(match[3]) > 65_535) return false;
+  return isSecure(address) || /^(localhost|127\.[\d.]+|\[::1\])$/i.test(match[2] ?? '');
+}
+
+export function isSecure(address: string): boolean {
+  return /^tls:/i.test(address);
+}
+
+/** Whether the text is certificates and nothing else. */
+export function isAuthority(text: string): boolean {
+  if (text === KNOWN_AUTHORITIES) return true;
+  if (text.length > PEM_LENGTH_MAX) return false;
+  const found = text.match(/-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g) ?? [];
+  try {
+    return found.length > 0 && found.every((pem) => new X509Certificate(pem).subject !== '');
+  } catch {
+    return false;
+  }
+}
+
+/** PEM of all of them; null: those that every machine knows, alone. */
+export function authoritiesText(authorities: readonly string[]): string | null {
+  const own = authorities.filter((each) => each !== KNOWN_AUTHORITIES);
+  if (own.length === 0) return null;
+  return [...own, ...(own.length < authorities.length ? getCACertificates() : [])].join('\n');
+}
+
+/** By which both sides know that they speak of the same announcement. */
+export function stampOf({ addresses, authorities }: Announcement): string {
+  return createHash('sha256')
+    .update(JSON.stringify([addresses, authorities]))
+    .digest('hex')
+    .slice(0, 16);
+}
+
+/** A sentence that says why a branch does not take it; undefined: it does. `isSecret`: it speaks TLS today. */
+export function announcementFault(
+  { addresses, authorities }: Announcement,
+  isSecret: boolean,
+): string | undefined {
+  for (const [list, what] of [
+    [addresses, 'addresses'],
+    [authorities, 'authorities'],
+  ] as const) {
+    if (list.length > WAYS_MAX) {
+      return `The hub announces ${list.length} ${what}; ${WAYS_MAX} are the most.`;
+    }
+  }
+  const odd = addresses.find((address) => !isNatsUrl(address));
+  if (odd !== undefined) {
+    return `The hub announces ${JSON.stringify(odd.slice(0, 100))}, which is no address of a nats-server.`;
+  }
+  const clear = addresses.find((address) => isSecret && !isSecure(address));
+  if (clear !== undefined) return `The hub announces ${clear}, in clear text, to a branch that speaks TLS.`;
+  const unread = authorities.findIndex((authority) => !isAuthority(authority));
+  return unread === -1
+    ? undefined
+    : `Of the authorities that the hub announces, number ${unread + 1} cannot be read as a certificate.`;
+}
+
+const unique = <T>(values: readonly T[]) => [...new Set(values)];
+
+/** What `[link]` says. */
+export interface ConfiguredWays {
+  urls: readonly string[];
+  authorities: readonly string[];
+}
+
+/**
+ * Each way to the hub, in the order in which to try them. An announced authority is good beside the one of the
+ * configuration; alone the way that worked last is tried with what it was trusted by.
+ */
+export function waysOf({ urls, authorities }: ConfiguredWays, { announced, worked }: KeptWays): Way[] {
+  const trusted = unique([...authorities, ...(announced?.authorities ?? [])]);
+  const all = unique([...(worked ? [worked.url] : []), ...(announced?.addresses ?? []), ...urls]);
+  const ways = all.map((url) => ({ url, authorities: trusted }));
+  if (!worked?.authorities.some((each) => !trusted.includes(each))) return ways;
+  return [...ways, worked];
+}
+
+/** Keeps what `waysOf` needs. */
+export interface WaysStore {
+  read(): KeptWays;
+  keep(ways: KeptWays): void;
+}
+
+/** A branch's ways, over what it keeps of them. */
+export class BranchWays {
+  readonly #configured: ConfiguredWays;
+  readonly #store: WaysStore;
+  #refused: string | null = null;
+
+  constructor(configured: ConfiguredWays, store: WaysStore) {
+    this.#configured = configured;
+    this.#store = store;
+  }
+
+  list(): Way[] {
+    return waysOf(this.#configured, this.#store.read());
+  }
+
+  /** The hub answered on this way, and announced that; null: it is older and announces nothing. Gives why it is refused. */
+  heard(used: Way, given: unknown): string | null {
+    const kept = this.#store.read();
+    const read = ANNOUNCEMENT.nullable().safeParse(given ?? null);
+    const announced = read.data ?? null;
+    this.#refused = read.success
+      ? ((announced && announcementFault(announced, isSecure(used.url))) ?? null)
+      : 'What the hub announces of its addresses cannot be read.';
+    const next = {
+      announced: announced !== null && this.#refused === null ? announced : kept.announced,
+      worked: used,
+    };
+    if (JSON.stringify(next) !== JSON.stringify(kept)) this.#store.keep(next);
+    return this.#refused;
+  }
+
+  /** For the hub, which wants to know who can be found after a move. */
+  told(): { stamp: string | null; refused: string | null } {
+    const { announced } = this.#store.read();
+    return { stamp: announced && stampOf(announced), refused: this.#refused };
+  }
+}

@@ -1,0 +1,181 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/demo/sandbox-platform.ts';
+import { type BranchPlace, ChainPlace, rowsOf } from '../support/chain-place.ts';
+import { hasNatsServer } from '../support/nats-server.ts';
+import { limitMs } from '../support/shared-config.ts';
+import { type DaemonProcess, until } from '../support/workplace.ts';
+
+/** An authority of its own, and a certificate of it for localhost. */
+function makeCertificate(directory: string): { cert: string; key: string; ca: string } {
+  mkdirSync(directory, { recursive: true });
+  const at = (file: string) => path.join(directory, file);
+  const openssl = (...words: string[]) => execFileSync('openssl', words, { cwd: directory, stdio: 'ignore' });
+  const keyOf = (file: string) => ['-newkey', 'rsa:2048', '-nodes', '-keyout', at(file)];
+  openssl(
+    'req',
+    '-x509',
+    ...keyOf('ca.key'),
+    '-out',
+    at('ca.pem'),
+    '-days',
+    '90',
+    '-subj',
+    `/CN=${path.basename(directory)}`,
+  );
+  openssl('req', ...keyOf('hub.key'), '-out', at('hub.csr'), '-subj', '/CN=localhost');
+  writeFileSync(at('names'), 'subjectAltName=DNS:localhost');
+  const signed = ['-CA', at('ca.pem'), '-CAkey', at('ca.key'), '-CAcreateserial', '-days', '60'];
+  openssl('x509', '-req', '-in', at('hub.csr'), ...signed, '-out', at('hub.pem'), '-extfile', at('names'));
+  return { cert: at('hub.pem'), key: at('hub.key'), ca: at('ca.pem') };
+}
+
+const hasOpenssl = (() => {
+  try {
+    execFileSync('openssl', ['version'], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+describe.skipIf(!hasNatsServer || !hasOpenssl)('a hub that moves', () => {
+  let chain: ChainPlace;
+  let branch: BranchPlace;
+  let hub: DaemonProcess;
+  let nextPort: number;
+  let first: ReturnType<typeof makeCertificate>;
+  let next: ReturnType<typeof makeCertificate>;
+  let joinedWith: string;
+
+  const withHub = (change: (text: string) => string) =>
+    writeFileSync(chain.hub.configFile, change(readFileSync(chain.hub.configFile, 'utf8')));
+  const list = async () => {
+    const { stdout } = await chain.hub.command('branch', 'list', '--json');
+    return JSON.parse(stdout) as {
+      untold?: { branch: string; refused: string | null }[];
+      announcementFaults?: string[];
+    };
+  };
+  const serverConfig = async ({ cert, key, ca }: typeof first) => {
+    const words = ['--tls-cert', cert, '--tls-key', key, '--tls-ca', ca];
+    const written = await chain.hub.command('hub', 'server-config', chain.serverFile, ...words);
+    expect(written.code, written.stderr).toBe(0);
+  };
+  const comes = async () => {
+    const { internalOrderId } = chain.hub.sandbox.control.createOrder({ subsidiaryId: 'sub-1' });
+    const sql = `SELECT 1 FROM orders WHERE order_id = '${internalOrderId}'`;
+    await until('the order is there', () => rowsOf(branch.storage, sql).length === 1, 60_000);
+  };
+
+  beforeAll(async () => {
+    chain = await ChainPlace.prepare(16, '[[branches]]\nsubsidiary_id = "sub-1"\nexternal_id = "B1"\n');
+    first = makeCertificate(path.join(chain.directory, 'first'));
+    next = makeCertificate(path.join(chain.directory, 'next'));
+    nextPort = await freePort();
+    withHub((text) => text.replace('[hub]\n', `[hub]\npublic_url = "tls://localhost:${chain.port}"\n`));
+    await serverConfig(first);
+    await chain.startServer();
+    hub = await chain.startHub();
+    branch = await chain.join('B1');
+    joinedWith = readFileSync(branch.configFile, 'utf8');
+    await chain.start(branch);
+    await until('the branch is there', () => chain.hasCaughtUp('B1', branch), 30_000);
+  }, limitMs(120_000));
+
+  afterAll(() => chain.close());
+
+  it(
+    'names the file of an authority that no branch could read, and announces the rest',
+    async () => {
+      await hub.end('SIGTERM');
+      const announced = `announce = ["tls://localhost:${nextPort}"]\nannounce_ca_files = ["${next.ca}"]\n`;
+      withHub((text) => text.replace('[hub]\n', `[hub]\n${announced}`));
+      renameSync(next.ca, `${next.ca}.away`);
+      hub = await chain.startHub();
+      const alarm = () =>
+        rowsOf<{ message: string }>(
+          chain.hub.storage,
+          "SELECT message FROM alarms WHERE key = 'hub.certificate'",
+        )[0];
+      await until(
+        'it is told',
+        () => alarm()?.message.includes(`${next.ca} cannot be read`) ?? false,
+        30_000,
+      );
+      expect((await list()).announcementFaults).toEqual([expect.stringContaining(next.ca)]);
+      renameSync(`${next.ca}.away`, next.ca);
+      await until('it is over', () => alarm() === undefined, 30_000);
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'tells every branch before, and says which ones know',
+    async () => {
+      expect((await list()).untold).toBeDefined();
+      await until('the branch knows', async () => (await list()).untold?.length === 0, 90_000);
+      const { stdout, stderr } = await chain.hub.command('branch', 'list');
+      expect(stdout + stderr).toContain('All branches know what hub.announce says.');
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'is found at its new address with a certificate of its new authority, and nobody visits the branch',
+    async () => {
+      await hub.end('SIGTERM');
+      await chain.server.kill();
+      const before = chain.port;
+      withHub((text) => text.replaceAll(`:${before}"`, `:${nextPort}"`));
+      // It moved: nothing is announced beside where it is.
+      withHub((text) => text.replace(/announce.*\n/g, ''));
+      await serverConfig(next);
+      await chain.startServer(nextPort);
+      hub = await chain.startHub();
+      await comes();
+      expect(readFileSync(branch.configFile, 'utf8')).toContain(joinedWith);
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'is found there after a restart of the branch too, whose doctor looks at the new address',
+    async () => {
+      await chain.stop(branch);
+      await chain.start(branch);
+      await comes();
+      const { stdout } = await chain.commandAt(branch, 'doctor', '--json', '--only', 'hub');
+      const { checks } = JSON.parse(stdout) as { checks: { id: string; level: string; message: string }[] };
+      expect(checks.find(({ id }) => id === 'hub.way')).toMatchObject({
+        level: 'ok',
+        message: expect.stringContaining(`tls://localhost:${nextPort}`),
+      });
+    },
+    limitMs(120_000),
+  );
+
+  it(
+    'is found though a server of before still answers at the old address',
+    async () => {
+      const again = await freePort();
+      await hub.end('SIGTERM');
+      withHub((text) => text.replace('[hub]\n', `[hub]\nannounce = ["tls://localhost:${again}"]\n`));
+      hub = await chain.startHub();
+      await until('the branch knows', async () => (await list()).untold?.length === 0, 90_000);
+      await hub.end('SIGTERM');
+      // The old server runs on with a copy of its file; nobody answers behind it.
+      const { server } = chain;
+      withHub((text) => text.replaceAll(`:${nextPort}"`, `:${again}"`).replace(/announce.*\n/g, ''));
+      chain.serverFile = path.join(chain.directory, 'moved/server.conf');
+      await serverConfig(next);
+      await chain.startServer(again);
+      hub = await chain.startHub();
+      await comes();
+      await server.kill();
+    },
+    limitMs(180_000),
+  );
+});
