@@ -1,10 +1,11 @@
+import type { Parts } from '../app/parts.ts';
 import { namedBranch } from '../app/sweep-now.ts';
 import type { Branch } from '../catalog/product.ts';
 import { loadConfig } from '../config/config.ts';
 import { isBranch } from '../config/roles.ts';
-import { TillsyncError } from '../core/errors.ts';
+import { counted, TillsyncError } from '../core/errors.ts';
 import { type LedgerStock, type SafetyRule, safetyName } from '../outbox/stock-ledger.ts';
-import { printable } from './cli.ts';
+import { EXIT, printable } from './cli.ts';
 import {
   type Call,
   command,
@@ -107,6 +108,92 @@ const safety = command({
   },
 });
 
+const forget = command({
+  description: 'Forget the last counts of stocks, so that what the platform has of them stands',
+  examples: [
+    'stock forget --all-differing --dry-run',
+    'stock forget --all-differing --branch B1',
+    'stock forget --sku 1001',
+  ],
+  options: {
+    '--sku <sku>': 'the counts of this sku',
+    '--all-differing': 'the counts of which the platform has another number, as `diff stock` lists them',
+    '--branch <id>': 'in this configured branch only, by either of its ids',
+    '--dry-run': 'show what would be forgotten, and do nothing',
+  },
+  more: '\nFor what the POS counts no more. Nothing is sent, and the next count is obeyed as ever.\nExit code 3 when a count was left alone, since it is on its way to the platform.',
+  async run(call) {
+    const { sku, allDiffering, branch: name, dryRun } = call.options;
+    if ((sku === undefined) === (allDiffering !== true)) {
+      throw new TillsyncError('usage', 'Name a sku with --sku, or say --all-differing.');
+    }
+    if (isBranch(loadConfig(sourceOf(call)))) {
+      throw new TillsyncError('usage', 'This is a branch: only its hub compares counts with the platform.', {
+        hint: 'Run the command at the hub, with --branch.',
+      });
+    }
+    const branch = name === undefined ? undefined : await configuredBranch(call, name);
+    if (branch?.subsidiaryId === null) {
+      throw new TillsyncError('usage', 'The configuration does not have the subsidiary_id of this branch.');
+    }
+    return withParts(call, async ({ parts }) => {
+      const chosen = parts.stores.read(({ ledger, differences }) => {
+        const all = sku === undefined ? differences.stocks() : ledger.ofSku(sku);
+        return all.filter(({ subsidiaryId }) => !branch || subsidiaryId === branch.subsidiaryId);
+      });
+      if (chosen.length === 0) {
+        const none = sku === undefined ? 'No count differs' : `No count of sku ${sku} is known`;
+        throw new TillsyncError(
+          'not-found',
+          `${none}${name === undefined ? '' : ` in branch ${name}`}. Nothing was changed.`,
+          {
+            hint: 'See where the two sides differ with: {tillsync} diff stock',
+          },
+        );
+      }
+      return forgotten(call, parts, chosen, dryRun === true);
+    });
+  },
+});
+
+async function forgotten(
+  call: Call,
+  parts: Parts,
+  chosen: readonly LedgerStock[],
+  isDry: boolean,
+): Promise<Result> {
+  const isFree = ({ callId }: LedgerStock) => callId === null;
+  const done = isDry
+    ? chosen.filter(isFree)
+    : await parts.stores.write(({ ledger, audit }) => {
+        const gone = chosen.filter((stock) => ledger.forget(stock));
+        for (const { sku, subsidiaryId, countedQty, expectedQty } of gone) {
+          const detail = `counted ${countedQty}, the platform has ${expectedQty ?? 'an unknown number'}`;
+          const subject = safetyName({ sku, subsidiaryId });
+          audit.note({ who: call.cli.who, action: 'stock.forget', subject, detail });
+        }
+        return gone;
+      });
+  const stocks = done.map(({ sku, subsidiaryId, countedQty, wantedQty, expectedQty }) => ({
+    ...{ sku, subsidiaryId, counted: countedQty, wanted: wantedQty, platform: expectedQty },
+  }));
+  const left = chosen.length - done.length;
+  const columns = {
+    SKU: 'sku',
+    BRANCH: 'subsidiaryId',
+    COUNTED: 'counted',
+    WANTED: 'wanted',
+    PLATFORM: ({ platform }: (typeof stocks)[number]) => platform ?? '?',
+  } as const;
+  const what = `${counted(stocks.length, 'count')} ${isDry ? 'would be ' : ''}forgotten: what the platform has stands.`;
+  return {
+    json: { stocks, left },
+    above: `${what}${left > 0 ? ` ${left} left alone: on the way to the platform.` : ''}\n`,
+    text: table(stocks, columns, ['COUNTED', 'WANTED', 'PLATFORM']),
+    exit: left > 0 ? EXIT.partial : EXIT.done,
+  };
+}
+
 function safetyQty(text: string | undefined): number {
   const qty = typedNumber(text);
   if (typeof qty === 'number' && qty >= 0 && qty <= SAFETY_MAX) return qty;
@@ -207,4 +294,4 @@ function offeredText(stocks: readonly ReturnType<typeof offered>[]): string {
   return table(stocks, columns, ['COUNTED', 'SOLD SINCE', 'KEPT BACK', 'OFFERED']);
 }
 
-export const stock = group('Change stock', { set, safety });
+export const stock = group('Change stock', { set, safety, forget });

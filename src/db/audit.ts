@@ -22,6 +22,7 @@ export type AuditAction =
   | 'outbox.undo'
   | 'quarantine.retry'
   | 'restore'
+  | 'stock.forget'
   | 'stock.safety'
   | 'sync.orders'
   | 'webhook.rotate-secret'

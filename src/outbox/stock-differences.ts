@@ -144,6 +144,14 @@ export class StockDifferences {
     return this.#sql.value('SELECT count(*) FROM stock_differences') ?? 0;
   }
 
+  /** All that are kept. */
+  stocks(): LedgerStock[] {
+    const places = this.#sql.rows<Place>(
+      'SELECT sku, subsidiary_id AS subsidiaryId FROM stock_differences ORDER BY sku, subsidiary_id',
+    );
+    return places.flatMap((place) => this.#ledger.ofPlace(place) ?? []);
+  }
+
   /** Those that are kept, the largest difference first. */
   list(limit: number): StockDifference[] {
     return this.#sql.rows<StockDifference>(

@@ -160,6 +160,18 @@ export class StockLedger {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
+  /**
+   * A person had the last count forgotten: the platform's number is left alone until the next one. False: a call with it is
+   * under way. What orders took stays, for the next count.
+   */
+  forget({ sku, subsidiaryId }: Place): boolean {
+    const which = 'WHERE sku = ? AND subsidiary_id = ?';
+    const count = `DELETE FROM stock_counts ${which} AND call_id IS NULL`;
+    if (this.#sql.run(count, sku, subsidiaryId).changes === 0) return false;
+    this.#sql.run(`DELETE FROM stock_differences ${which}`, sku, subsidiaryId);
+    return true;
+  }
+
   /** How many stocks were counted. */
   get size(): number {
     return this.#sql.value('SELECT count(*) FROM stock_counts') ?? 0;
