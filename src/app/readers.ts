@@ -10,7 +10,8 @@ import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
 import type { DiskSpace } from '../health/disk-space.ts';
 import type { Facts } from '../health/facts.ts';
-import { type Verdict, verdictOf } from '../health/findings.ts';
+import { standing, type Verdict, verdictOf } from '../health/findings.ts';
+import { StandingNow } from '../health/notifier.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
@@ -251,13 +252,38 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
   }
 }
 
+/** How things stand for the daemon that runs on these parts. */
+export function standingNow({
+  config,
+  mirror,
+  platform,
+  outbox,
+  clock,
+}: Pick<ReadersOptions, 'config' | 'clock'> & {
+  mirror: Mirror;
+  platform: { tokens: { describe(): TokenStatus } };
+  outbox: { counts(): NonNullable<Facts['outbox']> };
+}): StandingNow {
+  const look = () => {
+    const { found: tokens, stateFault } = fromState(config, () => platform.tokens.describe());
+    const disk = storageSpace(config.storage.directory);
+    const beside = { alarms: mirror.raisedAlarms(), tokens, stateFault, outbox: outbox.counts(), disk };
+    return standing(factsOn(mirror, { config, clock }, beside));
+  };
+  return new StandingNow(look, clock);
+}
+
 /** The verdict on what the mirror says and on what is known beside it. */
-export function verdictOn(
+export function verdictOn(...known: Parameters<typeof factsOn>): Verdict {
+  return verdictOf(factsOn(...known));
+}
+
+function factsOn(
   mirror: Mirror,
   { config, clock }: ReadersOptions,
   beside: Pick<Facts, 'alarms' | 'tokens' | 'outbox' | 'disk' | 'running' | 'stateFault'>,
-): Verdict {
-  return verdictOf({
+): Facts {
+  return {
     ...beside,
     // A branch needs none.
     ...(isBranch(config) && { tokens: null }),
@@ -266,5 +292,5 @@ export function verdictOn(
     freshness: mirror.freshness(),
     quarantine: mirror.read(quarantineEntries),
     ordersStaleAfterMs: ordersStaleAfterMs(config, mirror),
-  });
+  };
 }

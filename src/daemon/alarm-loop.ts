@@ -1,7 +1,7 @@
 import { ALARM_TEST, alarmReceivers, heartbeatTarget, testAlarms } from '../app/alarm-test.ts';
 import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
+import { ordersStaleAfterMs, standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
@@ -11,9 +11,8 @@ import { isoUtc, zoneCalendar } from '../core/time.ts';
 import { type AlarmFacts, FactWatch } from '../health/alarm-facts.ts';
 import { alarmReport } from '../health/alarm-receivers.ts';
 import type { Counters } from '../health/counters.ts';
-import { changesLate } from '../health/facts.ts';
 import { Heartbeat } from '../health/heartbeat.ts';
-import { AlarmsUp, Notifier } from '../health/notifier.ts';
+import { Notifier, type StandingNow } from '../health/notifier.ts';
 import { incompleteOrders, strayOrders, sumsOfOrders } from '../orders/incomplete-orders.ts';
 import { IS_OPEN, IS_TO_BOOK } from '../orders/order.ts';
 import { WAITING_MAX, waitingOrders } from '../orders/order-queries.ts';
@@ -46,7 +45,7 @@ export function alarmLoops(
   const about = { shop: config.alarms.name || shopName(config), dailyMax, version };
   const calendar = zoneCalendar(config.orders.timezone);
   const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
-  const alarmsUp = new AlarmsUp(() => mirror.raisedAlarms(), clock);
+  const now = standingNow({ ...parts, config, clock });
   const receiving = { config, secrets, env: process.env };
   const onError = (error: unknown) =>
     log.debug({ err: error }, 'what alarms are about cannot be read or written now');
@@ -88,10 +87,10 @@ export function alarmLoops(
       log,
     });
     return loop(`alarms.${receiver.name}`, tellEveryMs, (signal, beat) =>
-      notifier.look(alarmsUp.read(), signal, beat),
+      notifier.look(now.read(), signal, beat),
     );
   });
-  const heartbeat = heartbeatOf(options, parts, counters, alarmsUp);
+  const heartbeat = heartbeatOf(options, parts, counters, now);
   const lookAtBranch = isBranch(config) ? branchLook(options, parts) : () => {};
   return [
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
@@ -144,20 +143,12 @@ function storesOf(branches: AlarmParts['branches']): string[] | null {
 }
 
 function standingFacts(
-  { mirror, outbox, stores, branches }: AlarmParts,
+  { mirror, stores, branches }: AlarmParts,
   clock: PartsOptions['clock'],
   odd: Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'>,
 ) {
   return {
     ...odd,
-    changesStuckSince() {
-      const facts = { freshness: mirror.freshness(), nowMs: clock.nowMs() };
-      const isLost = (since: string | null) => changesLate({ ...facts, since }) === 'red';
-      // To count reads all that waits: while changes arrive, even one of 1970 is not lost.
-      if (!isLost(isoUtc(0))) return null;
-      const { oldestPendingAt } = outbox.counts();
-      return isLost(oldestPendingAt) ? oldestPendingAt : null;
-    },
     stockDifferences: () =>
       stores.read(({ differences }) => {
         const count = differences.count;
@@ -171,7 +162,6 @@ function standingFacts(
         };
       }),
     incompleteOrders: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())),
-    areOrdersStale: () => mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
   };
 }
 
@@ -195,26 +185,16 @@ function branchLook({ config, clock }: PartsOptions, { mirror, outbox }: AlarmPa
 /** undefined: nobody watches from outside. */
 function heartbeatOf(
   { config, secrets, clock, log }: PartsOptions,
-  { mirror, state, platform, outbox }: AlarmParts,
+  { state }: AlarmParts,
   counters: Pick<Counters, 'heartbeats'>,
-  alarmsUp: AlarmsUp,
+  now: StandingNow,
 ): Heartbeat | undefined {
   const target = heartbeatTarget({ config, secrets });
   if (!target) return undefined;
   return new Heartbeat({
     ...target,
     everyMs: config.alarms.heartbeatEveryMs,
-    verdict: () =>
-      verdictOn(
-        mirror,
-        { config, clock },
-        {
-          alarms: alarmsUp.read(),
-          tokens: platform.tokens.describe(),
-          outbox: outbox.counts(),
-          disk: storageSpace(config.storage.directory),
-        },
-      ),
+    standing: () => now.read(),
     remember: (memory) => state.alarms.rememberHeartbeat(memory),
     onSent: (outcome) => counters.heartbeats.add(1, { outcome }),
     clock,

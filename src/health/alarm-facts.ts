@@ -33,10 +33,6 @@ export interface AlarmFacts {
   branchMappings: () => readonly BranchMapping[];
   /** Ordered items that have none, first seen at the time or later, of these branches. May throw `storage-…`. */
   unmappedItems: (branches: readonly Branch[], from: string) => readonly UnmappedItem[];
-  /** Since when the oldest change waits though none arrives any more; null: they do, or it is not long. May throw `storage-…`. */
-  changesStuckSince: () => string | null;
-  /** Whether orders are stale: then it is told already that nothing gets through. May throw `storage-…`. */
-  areOrdersStale: () => boolean;
   /** A time as the shop's clock shows it. */
   localTime: (iso: string) => string;
   clock: Pick<Clock, 'nowMs' | 'monotonicMs'>;
@@ -56,30 +52,25 @@ export interface NamedDifference {
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;
-  /** The start, or when orders were last stale. */
-  #troubledMonoMs: number;
   readonly #mappings: () => readonly BranchMapping[];
   readonly #sums: () => SumsOfOrders;
 
   constructor(facts: AlarmFacts) {
     this.#facts = facts;
     this.#startMonoMs = facts.clock.monotonicMs();
-    this.#troubledMonoMs = this.#startMonoMs;
     const look = () => facts.branchMappings().filter(({ isMapping }) => isMapping);
     this.#sums = keptFor(SUMS_FOR_MS, facts.clock, facts.sumsOfOrders);
     this.#mappings = keptFor(MAPPINGS_FOR_MS, facts.clock, look);
   }
 
   look(): void {
-    const { clock, areOrdersStale } = this.#facts;
+    const { clock } = this.#facts;
     const nowMonoMs = clock.monotonicMs();
     lookAtDisk(this.#facts);
     lookAtClock(this.#facts);
     lookAtTokens(this.#facts);
     lookAtCompany(this.#facts);
     lookAtWaitingOrders(this.#facts, nowMonoMs - this.#startMonoMs >= POS_STARTS_WITHIN_MS);
-    if (areOrdersStale()) this.#troubledMonoMs = nowMonoMs;
-    lookAtChanges(this.#facts, nowMonoMs - this.#troubledMonoMs >= CHANGES_FOLLOW_WITHIN_MS);
     lookAtIncompleteOrders(this.#facts);
     lookAtStockDifferences(this.#facts);
     lookAtStrayOrders(this.#facts);
@@ -223,18 +214,6 @@ function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfO
   const named = odd.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
   if (odd.length > NAMED_MAX) named.push(`+${odd.length - NAMED_MAX}`);
   alarms.raise('orders.sums', `Of the last day's ${orders} orders: ${named.join(', ')}.`);
-}
-
-/** After a start, and once orders come again, changes have so long to follow: longer than tillsync rests between two tries. */
-const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
-
-function lookAtChanges({ alarms, changesStuckSince, localTime }: AlarmFacts, mayRaise: boolean): void {
-  const since = changesStuckSince();
-  if (since === null) alarms.lower('outbox.stuck');
-  else if (mayRaise) {
-    const message = `None arrives any more. The oldest waits since ${localTime(since)}.`;
-    alarms.raise('outbox.stuck', message, 'red');
-  }
 }
 
 /** Who was to take such an order has, or nobody will. */

@@ -1,7 +1,8 @@
 import type Database from 'better-sqlite3';
-import type { AlarmKey, AlarmUp, FindingLevel } from '../core/alarm.ts';
+import type { AlarmUp, FindingLevel } from '../core/alarm.ts';
+import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
-import { FINDINGS } from './findings.ts';
+import { FINDINGS, type Finding, type FindingCode, type Standing } from './findings.ts';
 import type { HeartbeatMemory } from './heartbeat.ts';
 
 /**
@@ -12,9 +13,11 @@ import type { HeartbeatMemory } from './heartbeat.ts';
  */
 export interface AlarmNews {
   state: 'raised' | 'healed' | 'reminder' | 'muted';
-  key: AlarmKey | 'alarms.daily-max';
+  key: FindingCode | 'alarms.daily-max';
   level: FindingLevel;
   detail: string | null;
+  /** In the words for this cause; left out: as its finding says. */
+  words?: Pick<Finding, 'message' | 'remedy'>;
   /** When the alarm went up; null for `muted`. */
   since: string | null;
 }
@@ -25,7 +28,7 @@ export type ReceiverName = 'command' | 'url';
 /** What was told to one receiver, kept over restarts. */
 export interface AlarmMemory {
   /** Alarms that were told and whose end was not told yet. */
-  told: Readonly<Partial<Record<AlarmKey, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
+  told: Readonly<Partial<Record<FindingCode, { since: string; toldAtMs: number; level?: FindingLevel }>>>;
   /** Calendar day that `sent` counts. */
   day: string;
   sent: number;
@@ -53,28 +56,37 @@ export interface Moment {
 
 const ORDER = Object.keys(FINDINGS);
 
-/** Decides what is told next. Alarms that flap within the settling time are not told. */
+/** Decides what is told next. What comes and goes within the settling time is not told. */
 export class AlarmJudge {
   readonly #rules: AlarmRules;
-  readonly #seen = new Map<AlarmKey, { isUp: boolean; sinceMonoMs: number }>();
-  #up: readonly AlarmUp[] = [];
+  readonly #seen = new Map<FindingCode, { isUp: boolean; sinceMonoMs: number; sinceMs: number }>();
+  #up: readonly Finding[] = [];
 
   constructor(rules: AlarmRules) {
     this.#rules = rules;
   }
 
-  /** Takes in which alarms are up now. */
-  look(up: readonly AlarmUp[], memory: AlarmMemory, monotonicMs: number): void {
-    this.#up = [...up].sort((a, b) => ORDER.indexOf(a.key) - ORDER.indexOf(b.key));
-    const keysUp = new Set(up.map(({ key }) => key));
-    for (const key of new Set([...keysUp, ...this.#seen.keys(), ...toldKeys(memory)])) {
-      const isUp = keysUp.has(key);
-      // What follows from missing tokens has its time to go by itself once they are there.
-      const isHidden = isUp && this.#isConsequence(key);
-      if (isHidden || this.#seen.get(key)?.isUp !== isUp) {
-        this.#seen.set(key, { isUp, sinceMonoMs: monotonicMs });
+  /** Takes in how things stand now. What is hidden may be so or not: neither is told. */
+  look({ findings, hidden }: Standing, memory: AlarmMemory, at: Pick<Moment, 'nowMs' | 'monotonicMs'>): void {
+    this.#up = findings
+      .filter(({ code, level }) => isSent(code, level))
+      .sort((a, b) => ORDER.indexOf(a.code) - ORDER.indexOf(b.code));
+    const codesUp = new Set(this.#up.map(({ code }) => code));
+    for (const code of new Set([...codesUp, ...this.#seen.keys(), ...toldCodes(memory)])) {
+      const isUp = codesUp.has(code);
+      // What only followed from something else has its time to go by itself once that is over.
+      if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) this.#seen.delete(code);
+      else if (this.#seen.get(code)?.isUp !== isUp) {
+        this.#seen.set(code, { isUp, sinceMonoMs: at.monotonicMs, sinceMs: at.nowMs });
       }
     }
+  }
+
+  #follows(code: FindingCode, up: ReadonlySet<FindingCode>, monotonicMs: number): boolean {
+    const { follows } = FINDINGS[code];
+    if (!follows) return false;
+    const { isUp = true, sinceMonoMs = 0 } = this.#seen.get(follows.code) ?? {};
+    return up.has(follows.code) || (!isUp && monotonicMs - sinceMonoMs < follows.withinMs);
   }
 
   /** What to tell now, causes before what follows from them; undefined: nothing. */
@@ -89,49 +101,56 @@ export class AlarmJudge {
   #raised(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const { level } = this.#rules;
     const found = this.#up.find(
-      (alarm) =>
-        !this.#isTold(alarm, memory) &&
-        this.#isSettled(alarm.key, at) &&
-        (level === 'amber' || levelOf(alarm) === 'red') &&
-        !this.#isConsequence(alarm.key),
+      (finding) =>
+        !isTold(finding, memory) &&
+        this.#isSettled(finding.code, at) &&
+        (level === 'amber' || finding.level === 'red'),
     );
-    return found && newsOf('raised', found);
-  }
-
-  /** One that has become red since is told anew. */
-  #isTold(alarm: AlarmUp, { told }: AlarmMemory): boolean {
-    const before = told[alarm.key];
-    return before !== undefined && !(before.level === 'amber' && levelOf(alarm) === 'red');
+    return found && this.#newsOf('raised', found);
   }
 
   #healed(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
-    const key = toldKeys(memory).find(
+    const code = toldCodes(memory).find(
       (each) => this.#seen.get(each)?.isUp === false && this.#isSettled(each, at),
     );
-    const told = key && memory.told[key];
-    if (!key || !told) return undefined;
-    return { state: 'healed', key, level: told.level ?? levelOf({ key }), detail: null, since: told.since };
+    const told = code && memory.told[code];
+    if (!code || !told) return undefined;
+    const level = told.level ?? FINDINGS[code]?.level ?? 'amber';
+    return { state: 'healed', key: code, level, detail: null, since: told.since };
   }
 
   #reminder(memory: AlarmMemory, at: Moment): AlarmNews | undefined {
     const { repeatMs } = this.#rules;
     if (repeatMs === 0) return undefined;
-    const found = this.#up.find(({ key }) => {
-      const told = memory.told[key];
+    const found = this.#up.find(({ code }) => {
+      const told = memory.told[code];
       return told !== undefined && at.nowMs - told.toldAtMs >= repeatMs;
     });
-    return found && newsOf('reminder', found);
+    return found && this.#newsOf('reminder', found);
   }
 
-  #isConsequence(key: AlarmKey): boolean {
-    const hasNoTokens = this.#up.some((each) => each.key === 'auth.locked-out' || each.key === 'auth.none');
-    return hasNoTokens && FINDINGS[key].hiddenBy?.includes('auth.none') === true;
+  #newsOf(state: 'raised' | 'reminder', finding: Finding): AlarmNews {
+    const { code, level, message, remedy, detail, since } = finding;
+    const seenMs = this.#seen.get(code)?.sinceMs;
+    const seen = seenMs === undefined ? null : isoUtc(seenMs);
+    return { state, key: code, level, detail, words: { message, remedy }, since: since ?? seen };
   }
 
-  #isSettled(key: AlarmKey, { monotonicMs }: Moment): boolean {
-    const seen = this.#seen.get(key);
+  #isSettled(code: FindingCode, { monotonicMs }: Moment): boolean {
+    const seen = this.#seen.get(code);
     return seen !== undefined && monotonicMs - seen.sinceMonoMs >= this.#rules.settleMs;
   }
+}
+
+/** One that has become red since is told anew. */
+function isTold({ code, level }: Finding, { told }: AlarmMemory): boolean {
+  const before = told[code];
+  return before !== undefined && !(before.level === 'amber' && level === 'red');
+}
+
+function isSent(code: FindingCode, level: FindingLevel): boolean {
+  const { sent } = FINDINGS[code];
+  return sent === undefined || (sent === 'red' && level === 'red');
 }
 
 /** The memory once `news` has been told. */
@@ -148,21 +167,12 @@ export function afterTelling(
   return { told, day: at.day, sent: sentOn(memory, at.day) + 1 };
 }
 
-function newsOf(state: 'raised' | 'reminder', alarm: AlarmUp): AlarmNews {
-  const { key, message, raisedAt } = alarm;
-  return { state, key, level: levelOf(alarm), detail: message, since: raisedAt };
-}
-
 function sentOn({ day, sent }: AlarmMemory, today: string): number {
   return day === today ? sent : 0;
 }
 
-function levelOf({ key, level }: Pick<AlarmUp, 'key' | 'level'>): FindingLevel {
-  return level ?? FINDINGS[key]?.level ?? 'amber';
-}
-
-function toldKeys({ told }: AlarmMemory): AlarmKey[] {
-  return Object.keys(told) as AlarmKey[];
+function toldCodes({ told }: AlarmMemory): FindingCode[] {
+  return (Object.keys(told) as FindingCode[]).filter((code) => Object.hasOwn(FINDINGS, code));
 }
 
 /** A row beside the memories, under a name that no receiver has. */

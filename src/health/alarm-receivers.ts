@@ -47,9 +47,9 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
           message: `Alarms were told ${context.dailyMax} times today; what is still wrong tomorrow is told then.`,
           remedy: 'See how things stand with: {tillsync} status',
         }
-      : FINDINGS[key];
+      : (news.words ?? FINDINGS[key]);
   const message = words.message.replace(': {count}', '');
-  const remedy = state === 'healed' ? null : asTyped(words.remedy);
+  const remedy = state === 'healed' || words.remedy === '' ? null : asTyped(words.remedy);
   return complete({ state, key, level, message, detail, remedy, since }, context);
 }
 

@@ -4,6 +4,7 @@ import {
   type FindingLevel,
   FRESHNESS_SUBJECTS,
   type Freshness,
+  type FreshnessState,
   type FreshnessSubject,
 } from '../core/alarm.ts';
 import { type DiskSpace, diskVerdict } from './disk-space.ts';
@@ -77,14 +78,20 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
   return { detail: message, since: raisedAt, ...(level && { level }) };
 }
 
+/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
+const ROOM_TO_HEAL = 0.9;
+
 /** By the disk itself: what was noted of a full one may not have found room, nor its end; undefined: it does not tell. */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
-  { disk }: Facts,
+  facts: Facts,
 ): FactsOfFinding | null | undefined {
+  const { disk } = facts;
   if (!disk) return undefined;
-  const verdict = diskVerdict(disk);
-  return verdict.code === code ? { detail: verdict.message } : null;
+  const { code: now, message } = diskVerdict(disk);
+  const nearly = diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
+  const isStill = notedAs(code, facts) !== undefined && nearly === code && now !== 'storage.full';
+  return now === code || isStill ? { detail: message } : null;
 }
 
 /** How old the last complete order poll is; null: there was none. */
@@ -126,7 +133,8 @@ export function isLockedOut(facts: Facts): FactsOfFinding | undefined {
   const noted = notedAs('auth.locked-out', facts);
   if (noted || facts.tokens) return noted ?? (facts.tokens?.state === 'locked-out' ? {} : undefined);
   // Tokens that are there are known better, and those that never were cannot be refused.
-  return flowsIn('locked-out', facts)[0];
+  const [first] = flowsIn('locked-out', facts);
+  return first && { detail: first.message || null, since: first.lastOkAt };
 }
 
 export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
@@ -135,8 +143,15 @@ export function endsSoon({ tokens }: Facts): FactsOfFinding | undefined {
 }
 
 export function isBlocked(facts: Facts): FactsOfFinding | undefined {
-  const [first] = flowsIn('blocked', facts);
-  return notedAs('platform.blocked', facts) ?? (first && { detail: first.detail ?? null });
+  // Any answer since proves that the block is over, also for a flow that was not tried again.
+  const okAt =
+    facts.freshness
+      .map(({ lastOkAt }) => lastOkAt ?? '')
+      .sort()
+      .at(-1) ?? '';
+  const isSince = ({ lastTryAt }: Freshness) => okAt <= (lastTryAt ?? '');
+  const first = flowsIn('blocked', facts).find(isSince);
+  return notedAs('platform.blocked', facts) ?? (first && { detail: first.message || null });
 }
 
 export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
@@ -175,10 +190,11 @@ export function troubleOf(subject: FreshnessSubject, facts: Facts): FactsOfFindi
   return notedAs(subject, facts) ?? { detail: flow.message || null, since: flow.lastOkAt };
 }
 
-function flowsIn(state: 'blocked' | 'locked-out', facts: Facts): FactsOfFinding[] {
-  return FRESHNESS_SUBJECTS.map((subject) => flowOf(subject, facts))
-    .filter((flow) => flow?.state === state)
-    .map((flow) => ({ detail: flow?.message || null, since: flow?.lastOkAt ?? null }));
+/** Always in the same order. */
+function flowsIn(state: FreshnessState, facts: Facts): Freshness[] {
+  return FRESHNESS_SUBJECTS.flatMap((subject) => flowOf(subject, facts) ?? []).filter(
+    (flow) => flow.state === state,
+  );
 }
 
 export function counted(count: number): FactsOfFinding | null {

@@ -31,6 +31,12 @@ export interface Verdict {
   findings: Finding[];
 }
 
+/** How things stand: what is wrong, and what may be wrong as well and is not told beside it. */
+export interface Standing {
+  findings: Finding[];
+  hidden: ReadonlySet<FindingCode>;
+}
+
 /** A row of the table: all that is known of one code. */
 export interface FindingRow {
   level: FindingLevel;
@@ -43,6 +49,10 @@ export interface FindingRow {
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Not told beside one of these: it says the same better, or this only follows from it. */
   hiddenBy?: readonly FindingCode[];
+  /** What is sent to receivers of alarms: all of it where it is left out; `red`: only then. It is shown in any case. */
+  sent?: 'never' | 'red';
+  /** Not sent beside that one, nor for so long after it: it goes by itself then. */
+  follows?: { code: FindingCode; withinMs: number };
   /** Told before the set-up; all else only waits for it. */
   isToldBeforeSetUp?: true;
   /** Grows old by itself while nothing runs, and has a few minutes to be made good after a start or a sleep. */
@@ -74,6 +84,8 @@ export type FindingCheck =
   | 'webhook.arriving'
   | 'alarms';
 
+/** Longer than tillsync rests between two tries. */
+const CHANGES_FOLLOW_WITHIN_MS = 6 * 60_000;
 const NO_TOKENS = ['auth.locked-out', 'auth.none'] as const;
 /** What follows from a daemon that does not run was so when it ended, or since. */
 const NOT_RUNNING = ['service.down'] as const;
@@ -87,6 +99,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'service.down': {
     level: 'red',
     when: ({ running }) => (running === false ? {} : undefined),
+    sent: 'never',
     check: 'service',
     message: 'tillsync is not running. No orders arrive and no changes are sent.',
     remedy: 'To start it, run: {start}',
@@ -95,6 +108,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: ({ isSetUp }) => (isSetUp === false ? {} : undefined),
     isToldBeforeSetUp: true,
+    sent: 'never',
     check: 'alarms',
     message: 'tillsync is not set up yet.',
     remedy: 'Run: {tillsync} init',
@@ -285,6 +299,8 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: changesWait,
     hiddenBy: ['orders.resuming', ...NO_TOKENS, ...NOT_RUNNING],
     growsOld: true,
+    sent: 'red',
+    follows: { code: 'orders.stale', withinMs: CHANGES_FOLLOW_WITHIN_MS },
     check: 'outbox',
     inDoctor: CONNECTION,
     message: 'Stock and price changes have waited too long to be sent: {count}.',
@@ -338,14 +354,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     when: ({ outbox }) => (outbox ? counted(outbox.rejected) : undefined),
     check: 'outbox',
     message: 'Changes that the platform rejected: {count}.',
-    remedy: 'See why, correct it, then retry or drop them.',
+    remedy: 'See why with {tillsync} outbox list --state rejected, correct it, then retry or drop them.',
   },
   'outbox.held': {
     level: 'amber',
     when: ({ outbox }) => (outbox ? counted(outbox.held) : undefined),
     check: 'outbox',
     message: 'Changes that look like a mistake and need a decision: {count}.',
-    remedy: 'Check them, then release or drop them.',
+    remedy: 'Check them with {tillsync} outbox list --state held, then release or drop them.',
   },
   'stock.differs': {
     level: 'amber',
@@ -410,6 +426,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   quarantine: {
     level: 'amber',
     when: (facts) => counted(facts.quarantine) ?? undefined,
+    sent: 'never',
     check: 'quarantine',
     message: 'Messages that could not be read and were set aside: {count}.',
     remedy: 'To see them, run: {tillsync} quarantine list',
@@ -418,6 +435,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: endsSoon,
     hiddenBy: [...NO_TOKENS],
+    sent: 'never',
     check: 'tokens',
     message: 'The refresh token expires soon.',
     remedy: 'To renew it, run: {tillsync} auth refresh',
@@ -426,6 +444,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => ordersAre('orders.resuming', facts),
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
+    sent: 'never',
     check: 'orders',
     inDoctor: 'Wait for two minutes; if it stays, see what else is wrong here.',
     message: 'New tokens are in place; orders are fetched with the next poll.',
@@ -435,6 +454,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => ordersAre('orders.starting', facts),
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
+    sent: 'never',
     check: 'orders',
     inDoctor: 'Wait a few minutes after the first start; if it stays, see what else is wrong here.',
     message: 'No orders have been fetched yet.',
@@ -444,6 +464,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => troubleOf('auth', facts),
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
+    sent: 'never',
     check: 'tokens',
     inDoctor: TRIES_AGAIN,
     message: 'Access to the platform has a problem.',
@@ -460,6 +481,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
       ...NO_TOKENS,
       ...NOT_RUNNING,
     ],
+    sent: 'never',
     check: 'orders',
     inDoctor: TRIES_AGAIN,
     message: 'The last attempt to fetch orders failed.',
@@ -469,6 +491,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => troubleOf('orders.webhook', facts),
     hiddenBy: ['webhook.refused', 'webhook.silent', 'webhook.mismatch', 'webhook.unreadable', ...NOT_RUNNING],
+    sent: 'never',
     check: 'webhook.arriving',
     message: 'Callbacks work only in part.',
     remedy: 'Orders still arrive by polling. To check, run: {tillsync} webhook show',
@@ -477,6 +500,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => troubleOf('outbox.push', facts),
     hiddenBy: [...NO_TOKENS, ...NOT_RUNNING],
+    sent: 'never',
     check: 'changes',
     inDoctor: TRIES_AGAIN,
     message: 'The last attempt to send changes failed.',
@@ -486,6 +510,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     level: 'amber',
     when: (facts) => troubleOf('catalog.sweep', facts),
     hiddenBy: ['catalog.incomplete', ...NO_TOKENS, ...NOT_RUNNING],
+    sent: 'never',
     check: 'catalog',
     message: 'The last attempt to read the catalogue failed.',
     remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
@@ -496,6 +521,11 @@ const CODES = Object.keys(FINDINGS) as FindingCode[];
 
 /** What is wrong, worst first: the one place that says so. It depends on nothing but the facts, in any order. */
 export function findings(facts: Facts): Finding[] {
+  return standing(facts).findings;
+}
+
+/** The same, and what is hidden by it: whoever told of that before is not told that it is over. */
+export function standing(facts: Facts): Standing {
   const found = new Map<FindingCode, Finding>();
   for (const code of CODES) {
     const { when = () => undefined } = FINDINGS[code];
@@ -508,7 +538,9 @@ export function findings(facts: Facts): Finding[] {
     const { hiddenBy = [], isToldBeforeSetUp = false } = FINDINGS[code];
     return hiddenBy.some((better) => found.has(better)) || (facts.isSetUp === false && !isToldBeforeSetUp);
   };
-  return [...found.values()].filter(({ code }) => !isHidden(code)).sort((a, b) => rank(a) - rank(b));
+  const hidden = new Set([...found.keys()].filter(isHidden));
+  const shown = [...found.values()].filter(({ code }) => !hidden.has(code));
+  return { findings: shown.sort((a, b) => rank(a) - rank(b)), hidden };
 }
 
 /** Whether everything is all right, and if not, what is wrong and what to do. */

@@ -2,7 +2,7 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Poster } from '../core/post.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import { FINDINGS, type FindingCode, type Verdict } from './findings.ts';
+import type { FindingCode, Standing } from './findings.ts';
 
 /** How things stand, as whoever watches from outside is told: the codes of what is red; empty: nothing is. */
 export type Pulse = readonly FindingCode[];
@@ -69,7 +69,7 @@ export async function sendHeartbeat(
 export interface HeartbeatOptions extends HeartbeatTarget {
   everyMs: number;
   /** May throw `storage-…`. */
-  verdict: () => Verdict;
+  standing: () => Standing;
   remember: (memory: HeartbeatMemory) => void;
   onSent: (outcome: 'ok' | 'failed') => void;
   clock: Clock;
@@ -77,9 +77,6 @@ export interface HeartbeatOptions extends HeartbeatTarget {
 }
 
 const RETRY_AFTER_MS = 15_000;
-const MADE_GOOD_WITHIN_MS = 4 * 60_000;
-/** Between two looks; more is a machine that was asleep or stood still. */
-const AWAKE_GAP_MS = 60_000;
 /**
  * Tells a watcher outside that this store lives: at the start, every `everyMs`, and at once when the verdict becomes
  * red or is no longer. What does not arrive is noted, and is no alarm: the watcher misses it.
@@ -89,7 +86,6 @@ export class Heartbeat {
   #last: Pulse | undefined;
   #dueMonoMs = Number.NEGATIVE_INFINITY;
   #memory: HeartbeatMemory | undefined;
-  #awake: { sinceMonoMs: number; lookMonoMs: number; wallAheadMs: number } | undefined;
 
   constructor(options: HeartbeatOptions) {
     this.#o = options;
@@ -117,31 +113,14 @@ export class Heartbeat {
 
   /** How things stand now. */
   pulse(): Pulse {
-    const isSettled = this.#isSettled();
     try {
-      const red = this.#o
-        .verdict()
-        .findings.filter(({ code, level }) => level === 'red' && (isSettled || !FINDINGS[code].growsOld));
-      return red.map(({ code }) => code);
+      const { findings } = this.#o.standing();
+      return findings.filter(({ level }) => level === 'red').map(({ code }) => code);
     } catch (error) {
       // Busy says nothing; what cannot be read any more is a disk that fails.
       if (hasCode(error, 'storage-busy')) return this.#last ?? [];
       return ['storage.failing'];
     }
-  }
-
-  /** Whether it has run without a gap for long enough that what grew old meanwhile was made good. */
-  #isSettled(): boolean {
-    const { clock } = this.#o;
-    const nowMs = clock.monotonicMs();
-    const wallAheadMs = clock.nowMs() - nowMs;
-    const before = this.#awake;
-    const isGap =
-      before === undefined ||
-      nowMs - before.lookMonoMs > AWAKE_GAP_MS ||
-      Math.abs(wallAheadMs - before.wallAheadMs) > AWAKE_GAP_MS;
-    this.#awake = { sinceMonoMs: isGap ? nowMs : before.sinceMonoMs, lookMonoMs: nowMs, wallAheadMs };
-    return nowMs - this.#awake.sinceMonoMs >= MADE_GOOD_WITHIN_MS;
   }
 
   #note(ok: boolean, message: string): void {

@@ -1,5 +1,4 @@
-import type { AlarmUp } from '../core/alarm.ts';
-import { asTillsyncError, hasCode } from '../core/errors.ts';
+import { asTillsyncError, asTyped, hasCode } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { backoffMs } from '../core/loop.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
@@ -14,36 +13,70 @@ import {
   type ReceiverName,
 } from './alarm-news.ts';
 import type { AlarmReceiver, AlarmReport } from './alarm-receivers.ts';
+import { FINDINGS, type Standing } from './findings.ts';
+
+/** Between two looks; more is a machine that was asleep or stood still. */
+const AWAKE_GAP_MS = 60_000;
+const MADE_GOOD_WITHIN_MS = 4 * 60_000;
 
 /**
- * The alarms that are up, as the mirror has them. Where it can no longer be read, that is an alarm itself, beside
- * those that were up before: none of them is over for that.
+ * How things stand, as the daemon sees it from one look to the next, for all who tell it to somebody outside. What the
+ * mirror no longer says is a finding itself, beside those of before: none of them is over for that. What grew old while
+ * nothing ran is hidden until there was time to make it good.
  */
-export class AlarmsUp {
-  readonly #stored: () => readonly AlarmUp[];
+export class StandingNow {
+  readonly #look: () => Standing;
   readonly #clock: Clock;
-  #last: readonly AlarmUp[] = [];
+  #last: Standing = { findings: [], hidden: new Set() };
   #failingSince: string | undefined;
+  #awake: { sinceMonoMs: number; lookMonoMs: number; wallAheadMs: number } | undefined;
 
-  /** `stored` may throw `storage-…`. */
-  constructor(stored: () => readonly AlarmUp[], clock: Clock) {
-    this.#stored = stored;
+  /** `look` may throw `storage-…`. */
+  constructor(look: () => Standing, clock: Clock) {
+    this.#look = look;
     this.#clock = clock;
   }
 
-  /** Throws `storage-busy` alone, and then says nothing of any alarm. */
-  read(): readonly AlarmUp[] {
+  /** Throws `storage-busy` alone, and then says nothing. */
+  read(): Standing {
+    const isSettled = this.#isSettled();
     try {
-      this.#last = this.#stored();
+      this.#last = this.#look();
       this.#failingSince = undefined;
-      return this.#last;
     } catch (error) {
       if (hasCode(error, 'storage-busy')) throw error;
-      this.#failingSince ??= isoUtc(this.#clock.nowMs());
-      const others = this.#last.filter(({ key }) => key !== 'storage.failing');
-      const message = `The mirror cannot be read: ${asTillsyncError(error).message}`;
-      return [...others, { key: 'storage.failing', message, raisedAt: this.#failingSince }];
+      this.#last = this.#failing(`The mirror cannot be read: ${asTillsyncError(error).message}`);
     }
+    if (isSettled) return this.#last;
+    const { findings } = this.#last;
+    const grown = findings.map(({ code }) => code).filter((code) => FINDINGS[code].growsOld);
+    const hidden = new Set([...this.#last.hidden, ...grown]);
+    return { findings: findings.filter(({ code }) => !hidden.has(code)), hidden };
+  }
+
+  #failing(detail: string): Standing {
+    this.#failingSince ??= isoUtc(this.#clock.nowMs());
+    const { level, message, remedy } = FINDINGS['storage.failing'];
+    const failing = { ...{ level, message, remedy: asTyped(remedy) }, detail, since: this.#failingSince };
+    const others = this.#last.findings.filter(({ code }) => code !== 'storage.failing');
+    return {
+      findings: [{ code: 'storage.failing', ...failing, count: null }, ...others],
+      hidden: this.#last.hidden,
+    };
+  }
+
+  /** Whether it has run without a gap for long enough that what grew old meanwhile was made good. */
+  #isSettled(): boolean {
+    const clock = this.#clock;
+    const nowMs = clock.monotonicMs();
+    const wallAheadMs = clock.nowMs() - nowMs;
+    const before = this.#awake;
+    const isGap =
+      before === undefined ||
+      nowMs - before.lookMonoMs > AWAKE_GAP_MS ||
+      Math.abs(wallAheadMs - before.wallAheadMs) > AWAKE_GAP_MS;
+    this.#awake = { sinceMonoMs: isGap ? nowMs : before.sinceMonoMs, lookMonoMs: nowMs, wallAheadMs };
+    return nowMs - this.#awake.sinceMonoMs >= MADE_GOOD_WITHIN_MS;
   }
 }
 
@@ -79,13 +112,13 @@ export class Notifier {
   }
 
   /** Tells everything that is to be told now, one after the other; `beat` with each. */
-  async look(up: readonly AlarmUp[], signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
+  async look(standing: Standing, signal: AbortSignal, beat: () => void = () => {}): Promise<void> {
     const { clock, dayOf } = this.#o;
     let memory = this.#memory ?? this.#read();
     if (memory === undefined) return;
     this.#memory = memory;
     if (!this.#isSaved) this.#save(memory);
-    this.#judge.look(up, memory, clock.monotonicMs());
+    this.#judge.look(standing, memory, { nowMs: clock.nowMs(), monotonicMs: clock.monotonicMs() });
     while (!signal.aborted && clock.monotonicMs() >= this.#restUntilMonoMs) {
       const nowMs = clock.nowMs();
       const at = { nowMs, monotonicMs: clock.monotonicMs(), day: dayOf(nowMs) };

@@ -22,8 +22,6 @@ describe('what no flow notices by itself', () => {
       sums: { orders: 0, odd: [], usualShare: 0 } as SumsOfOrders,
       mappings: [] as BranchMapping[],
       items: [] as UnmappedItem[],
-      stuckSince: null as string | null,
-      areOrdersStale: false,
     };
     const facts = new FactWatch({
       alarms: {
@@ -41,8 +39,6 @@ describe('what no flow notices by itself', () => {
       sumsOfOrders: () => now.sums,
       branchMappings: () => now.mappings,
       unmappedItems: () => now.items,
-      changesStuckSince: () => now.stuckSince,
-      areOrdersStale: () => now.areOrdersStale,
       unbookedAfterMs: 10 * MINUTE_MS,
       localTime: (iso) => iso.slice(11, 16),
       clock,
@@ -92,26 +88,6 @@ describe('what no flow notices by itself', () => {
     expect(waits(30, 20)).toBe('red Their numbers, and since when they wait: 100 (11:35), 101 (11:45).');
     expect(waits(20, 19, 18, 17, 16, 15, 14)).toMatch(/^amber .*104 \(11:49\), \+2\.$/);
     expect(waits()).toBeUndefined();
-  });
-
-  it('is changes that do not arrive, once they had time to follow a start, or orders that come again', async () => {
-    const { up, now, facts, clock } = rig();
-    const told = async (minutes: number) => {
-      await clock.advance(minutes * MINUTE_MS);
-      facts.look();
-      return up.get('outbox.stuck');
-    };
-    now.stuckSince = new Date(clock.nowMs()).toISOString();
-    expect(await told(5)).toBeUndefined();
-    now.areOrdersStale = true;
-    expect(await told(60)).toBeUndefined();
-    now.areOrdersStale = false;
-    expect(await told(5)).toBeUndefined();
-    expect(await told(1)).toBe('red None arrives any more. The oldest waits since 12:00.');
-    now.areOrdersStale = true;
-    expect(await told(10)).toBeDefined();
-    now.stuckSince = null;
-    expect(await told(0)).toBeUndefined();
   });
 
   it('is an order of no branch, with what it names as its store', () => {

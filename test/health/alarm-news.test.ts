@@ -1,9 +1,15 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
 import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { standing } from '../../src/health/findings.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
+
+/** Nothing is known but what was noted. */
+const WELL = {
+  ...{ nowMs: 0, freshness: [], tokens: null, outbox: null, quarantine: 0, ordersStaleAfterMs: 600_000 },
+};
 
 /** One receiver through time: what it is told, second by second. */
 function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = {}, told = NOTHING_TOLD) {
@@ -19,14 +25,11 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
         seconds += 1;
         const ms = seconds * 1000;
         const at = { nowMs: ms, monotonicMs: ms, day: `day ${Math.floor(seconds / 86_400)}` };
-        judge.look(
-          up.map((each) => {
-            const [key, level] = typeof each === 'string' ? [each, null] : each;
-            return { key, level, message: 'Why.', raisedAt: SINCE };
-          }),
-          memory,
-          ms,
-        );
+        const alarms = up.map((each) => {
+          const [key, level] = typeof each === 'string' ? [each, null] : each;
+          return { key, level, message: 'Why.', raisedAt: SINCE };
+        });
+        judge.look(standing({ ...WELL, alarms }), memory, at);
         for (let news = judge.next(memory, at); news; news = judge.next(memory, at)) {
           heard.push(`${news.state} ${news.key}`);
           memory = afterTelling(memory, news, at);
@@ -93,6 +96,16 @@ describe('alarms as a person hears them', () => {
     ]);
     expect(owner.pass(50, 'orders.stale')).toEqual([]);
     expect(owner.pass(600, 'orders.stale')).toEqual(['raised orders.stale', 'healed auth.locked-out']);
+  });
+
+  it('leave out changes that wait because nothing gets through, and while they may still follow', () => {
+    const owner = receiver();
+    const stuck = ['outbox.stuck', 'red'] as [AlarmKey, FindingLevel];
+    expect(owner.pass(600, 'orders.stale', stuck)).toEqual(['raised orders.stale']);
+    expect(owner.pass(359, stuck)).toEqual(['healed orders.stale']);
+    expect(owner.pass(50, stuck)).toEqual([]);
+    expect(owner.pass(60, stuck)).toEqual(['raised outbox.stuck']);
+    expect(receiver().pass(600, ['outbox.stuck', 'amber'])).toEqual([]);
   });
 
   it('are told from the wanted level on, and again as often as wanted', () => {

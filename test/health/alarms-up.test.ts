@@ -1,33 +1,35 @@
 import { expect, it } from 'vitest';
-import type { AlarmUp } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
-import { AlarmsUp } from '../../src/health/notifier.ts';
+import type { Finding, FindingCode } from '../../src/health/findings.ts';
+import { StandingNow } from '../../src/health/notifier.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
-const HELD: AlarmUp = { key: 'outbox.held', message: '1 change.', raisedAt: '2026-01-01T00:00:00.000Z' };
+const HELD: Finding = {
+  ...{ code: 'outbox.held', level: 'amber', message: '1 change.', remedy: '', detail: null, count: 1 },
+  since: '2026-01-01T00:00:00.000Z',
+};
 
-it('tells of a mirror that cannot be read, and takes no other alarm for over meanwhile', async () => {
+it('tells of a mirror that cannot be read, and takes nothing else for over meanwhile', async () => {
   const clock = new FakeClock();
   let fault: TillsyncError | undefined;
-  const alarms = new AlarmsUp(() => {
+  const now = new StandingNow(() => {
     if (fault) throw fault;
-    return [HELD];
+    return { findings: [HELD], hidden: new Set<FindingCode>() };
   }, clock);
-  expect(alarms.read()).toEqual([HELD]);
+  expect(now.read().findings).toEqual([HELD]);
   fault = new TillsyncError('storage-busy', 'Busy.');
-  expect(() => alarms.read()).toThrow('Busy.');
+  expect(() => now.read()).toThrow('Busy.');
   fault = new TillsyncError('storage-corrupt', 'It is damaged.');
   const failing = {
-    key: 'storage.failing',
-    message: 'The mirror cannot be read: It is damaged.',
-    raisedAt: '2026-01-15T12:00:00.000Z',
+    ...{ code: 'storage.failing', level: 'red', detail: 'The mirror cannot be read: It is damaged.' },
+    since: '2026-01-15T12:00:00.000Z',
   };
-  expect(alarms.read()).toEqual([HELD, failing]);
+  expect(now.read().findings).toMatchObject([failing, HELD]);
   await clock.advance(60_000);
-  expect(alarms.read()).toEqual([HELD, failing]);
+  expect(now.read().findings).toMatchObject([failing, HELD]);
   fault = undefined;
-  expect(alarms.read()).toEqual([HELD]);
+  expect(now.read().findings).toEqual([HELD]);
 });
 
 it('what the mirror did not take keeps its level beside it', () => {

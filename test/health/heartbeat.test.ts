@@ -5,8 +5,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { FindingLevel } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
-import type { FindingCode, Verdict } from '../../src/health/findings.ts';
+import type { Finding, FindingCode } from '../../src/health/findings.ts';
 import { Heartbeat, type HeartbeatMemory, heartbeatAddress } from '../../src/health/heartbeat.ts';
+import { StandingNow } from '../../src/health/notifier.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 const MINUTE_MS = 60_000;
@@ -61,20 +62,21 @@ describe('a heartbeat', () => {
     const logged: string[] = [];
     const place = { red: [] as FindingCode[], amber: [] as FindingCode[], fault: undefined as unknown };
     const say = (fields: object, message: string) => void logged.push(`${message} ${JSON.stringify(fields)}`);
+    const now = new StandingNow(() => {
+      if (place.fault) throw place.fault;
+      const findings = (codes: readonly FindingCode[], level: FindingLevel) =>
+        codes.map((code) => ({ code, level }) as Finding);
+      return {
+        findings: [...findings(place.red, 'red'), ...findings(place.amber, 'amber')],
+        hidden: new Set<FindingCode>(),
+      };
+    }, clock);
     const heartbeat = new Heartbeat({
       url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/${SECRET}`,
       everyMs: MINUTE_MS,
       timeoutMs: ANSWER_MS,
       version: '1.0.0',
-      verdict: () => {
-        if (place.fault) throw place.fault;
-        const findings = (codes: readonly FindingCode[], level: FindingLevel) =>
-          codes.map((code) => ({ code, level }));
-        return {
-          level: 'green',
-          findings: [...findings(place.red, 'red'), ...findings(place.amber, 'amber')],
-        } as Verdict;
-      },
+      standing: () => now.read(),
       remember: (memory) => remembered.push(memory),
       onSent: (outcome) => outcomes.push(outcome),
       clock,

@@ -3,8 +3,15 @@ import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { standing } from '../../src/health/findings.ts';
 import { Notifier } from '../../src/health/notifier.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+
+/** Nothing is known but what was noted. */
+const WELL = {
+  ...{ nowMs: 0, freshness: [], alarms: [], tokens: null, outbox: null, quarantine: 0 },
+  ordersStaleAfterMs: 600_000,
+};
 
 function rig() {
   const clock = new FakeClock();
@@ -47,7 +54,10 @@ function rig() {
       const teller = it.teller();
       while (!stop.signal.aborted) {
         await teller.look(
-          it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
+          standing({
+            ...WELL,
+            alarms: it.up.map((key) => ({ key, message: '', raisedAt: '2026-11-21T10:00:00.000Z' })),
+          }),
           stop.signal,
         );
         await clock.sleep(1_000, stop.signal);
