@@ -28,6 +28,7 @@ import { Outbox } from '../../src/outbox/outbox.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { describeTokens } from '../../src/platform/tokens.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 const clock = new FakeClock();
@@ -41,7 +42,7 @@ let url: string;
 
 beforeEach(async () => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-local-'));
-  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: [branch], clock });
   const guards = { ...GUARDS_OFF, zeroItemsMax: 100 };
   const outbox = new Outbox({ stores, guards, holdBack: false });

@@ -10,6 +10,7 @@ import type { ProductListQuery, ProductPage, ProductRecord } from '../../src/pla
 import { product } from '../outbox/outbox-fixture.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 
 const BRANCH = { subsidiaryId: 's1', externalId: null };
 const item = (n: number) => product(`p${n}`, `Product ${n}`, [{ sku: `${n}`, stocks: { s1: [`E${n}`, n] } }]);
@@ -28,7 +29,7 @@ let shape: (page: ProductPage, asked: ProductListQuery) => ProductPage;
 
 beforeEach(() => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-sweep-'));
-  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock: new FakeClock() });
+  mirror = openMirror({ path: freshMirror(directory), clock: new FakeClock() });
   stores = new MirrorStores({ mirror, branches: [BRANCH], clock: mirrorClock });
   calls = [];
   gets = [];

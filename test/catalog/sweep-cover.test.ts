@@ -9,6 +9,7 @@ import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 
 const BRANCHES = Array.from({ length: 6 }, (_, i) => ({ subsidiaryId: `s${i}`, externalId: `B${i}` }));
 const PAGE = 10;
@@ -26,7 +27,7 @@ let shows: (branch: string, stocks: Record<string, number>) => Record<string, nu
 beforeEach(() => {
   clock = new FakeClock();
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-cover-'));
-  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   // Each branch sells all 35 products.
   shelf = new Map(Array.from({ length: 35 }, (_, n) => [`p${n}`, inAll(n)]));

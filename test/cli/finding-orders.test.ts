@@ -6,6 +6,7 @@ import { openMirror } from '../../src/orders/mirror.ts';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { invoke } from './invoke.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'tillsync-finding-'));
@@ -56,7 +57,7 @@ const observe = (told: Told) => ({
 
 beforeAll(async () => {
   const clock = new FakeClock(AT);
-  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock });
+  const mirror = openMirror({ path: freshMirror(directory), clock });
   await mirror.keep([
     observe({ orderId: 'ord-a', code: 1005, status: 'payment-approved' }),
     observe({ orderId: 'ord-a', code: 1005, status: 'ready' }),

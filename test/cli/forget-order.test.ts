@@ -5,6 +5,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { invoke } from './invoke.ts';
 
 const PERSON = ['Ana', 'Núñez', 'ana@example.com', '+56922222222', 'Av. Uno 742', 'depto 12'];
@@ -12,7 +13,7 @@ const PERSON = ['Ana', 'Núñez', 'ana@example.com', '+56922222222', 'Av. Uno 74
 async function shop() {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-forget-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
-  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock() });
+  const mirror = openMirror({ path: freshMirror(directory), clock: new FakeClock() });
   await mirror.keep([
     { kind: 'order', observation: observation('poll', sampleNotification(1005, { status: 'dispatched' })) },
     {

@@ -10,13 +10,14 @@ import { silentLog } from '../../src/core/log.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 
 const NONE: Secrets = { webhookSecrets: [] };
 
 function place() {
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-seen-'));
   const clock = new FakeClock();
-  const mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  const mirror = openMirror({ path: freshMirror(directory), clock });
   const state = openState({ path: path.join(directory, 'state.db'), clock });
   onTestFinished(async () => {
     state.close();

@@ -8,6 +8,7 @@ import { openState } from '../../src/app/stores.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import { invoke } from '../cli/invoke.ts';
 import type { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 
 export const DIRECTORY = mkdtempSync(path.join(tmpdir(), 'tillsync-bundle-'));
 export const STORAGE = path.join(DIRECTORY, 'storage');
@@ -86,7 +87,7 @@ export const everything = () =>
   ].join(' \n ');
 
 export async function plantMirror(clock: FakeClock): Promise<void> {
-  const mirror = openMirror({ path: path.join(STORAGE, 'mirror.db'), clock });
+  const mirror = openMirror({ path: freshMirror(STORAGE), clock });
   const reading = {
     orderId: 'order-kept-1',
     fields: { status: 'pending', code: 7, createdAt: '2026-01-02T00:00:00.000Z', ...CUSTOMER },

@@ -21,6 +21,7 @@ import { readSentOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { InProcessServer } from './in-process.ts';
 
@@ -41,6 +42,7 @@ abstract class Store {
   constructor(clock: FakeClock, own: Clock = clock) {
     this.clock = clock;
     this.own = own;
+    freshMirror(this.directory);
     onTestFinished(async () => {
       await this.stop();
       rmSync(this.directory, { recursive: true, force: true });

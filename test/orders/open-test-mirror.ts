@@ -9,6 +9,7 @@ import type { ImportReport, OrderObservation, OrderReading, OrderSource } from '
 import { readOrder } from '../../src/orders/order-reader.ts';
 import { compileSpellings } from '../../src/orders/spellings.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 
 export interface TestMirror {
@@ -26,7 +27,7 @@ export function temporaryDirectory(): string {
 /** A mirror in a directory of its own, closed and removed when the test ends. */
 export function openTestMirror(options: Partial<MirrorOptions> = {}): TestMirror {
   const clock = new FakeClock();
-  const path = options.path ?? join(temporaryDirectory(), 'data', 'mirror.db');
+  const path = options.path ?? freshMirror(join(temporaryDirectory(), 'data'));
   const mirror = openMirror({ path, clock, ...options });
   onTestFinished(() => mirror.close());
   return { mirror, clock, path };

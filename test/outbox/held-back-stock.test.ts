@@ -11,6 +11,7 @@ import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { receive, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
 import { pos } from './temp-inbox.ts';
 
@@ -26,7 +27,7 @@ let sender: PushLoop;
 beforeEach(async () => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-held-back-'));
   clock = new FakeClock();
-  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   await stores.write(({ catalog }) => catalog.applyPage(BRANCHES[0]!, [PIZZA], catalog.readMark()));
   outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: true });

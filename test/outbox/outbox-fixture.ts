@@ -17,6 +17,7 @@ import { PushFreshness, PushLoop, type PushLoopOptions } from '../../src/outbox/
 import { type MirrorStores, Stores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { FakeClock, seededRandom } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 
 export const BRANCHES = [
   { subsidiaryId: 's1', externalId: 'B1' },
@@ -26,7 +27,7 @@ export const BRANCHES = [
 /** A mirror of its own, closed after the test. */
 export function tempMirror(): Database.Database {
   const directory = mkdtempSync(join(tmpdir(), 'tillsync-mirror-'));
-  const db = openConnection({ path: join(directory, 'mirror.db'), readonly: false, group: undefined });
+  const db = openConnection({ path: freshMirror(directory), readonly: false, group: undefined });
   onTestFinished(() => {
     db.close();
   });

@@ -13,6 +13,7 @@ import type { PushLoop } from '../../src/outbox/sender.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import { observation, sampleNotification } from '../orders/open-test-mirror.ts';
 import { FakeClock } from '../support/fake-clock.ts';
+import { freshMirror } from '../support/fresh-mirror.ts';
 import { BRANCHES, product, pushLoop } from './outbox-fixture.ts';
 import { fillLine } from './waiting-line.ts';
 
@@ -29,7 +30,7 @@ let senders: Record<'stock' | 'product', PushLoop>;
 beforeEach(() => {
   directory = mkdtempSync(path.join(tmpdir(), 'tillsync-targets-'));
   clock = new FakeClock();
-  mirror = openMirror({ path: path.join(directory, 'mirror.db'), clock });
+  mirror = openMirror({ path: freshMirror(directory), clock });
   stores = new MirrorStores({ mirror, branches: BRANCHES, clock });
   outbox = new Outbox({ stores, guards: GUARDS_OFF, holdBack: false });
   polledMs = clock.nowMs();

@@ -16,6 +16,7 @@ import { createSandbox, type SandboxCore } from '../../src/sandbox/server.ts';
 import type { SandboxOptions } from '../../src/sandbox/shop.ts';
 import { sandboxTransport } from '../platform/rig.ts';
 import { FakeClock, seededRandom, untilIdle } from './fake-clock.ts';
+import { freshMirror } from './fresh-mirror.ts';
 
 const SECRET = 'rig-secret';
 const STARTING_TURNS = 2_000;
@@ -108,6 +109,7 @@ export function storeRig({
   const clock = new FakeClock(undefined, undefined, untilIdle);
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-rig-'));
   onTestFinished(() => rmSync(directory, { recursive: true, force: true }));
+  freshMirror(directory);
   const demo = demoConfig({ baseUrl: 'http://platform.test', directory, webhookPort: 0 });
   const settings = config({
     ...demo,

@@ -1,0 +1,22 @@
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { openConnection } from '../../src/db/mirror-connection.ts';
+
+let made: string | undefined;
+
+/**
+ * Puts a mirror into `directory` as a first start makes it, unless there is one, and returns its path. To copy one and
+ * open it takes half the processor time of making one.
+ */
+export function freshMirror(directory: string): string {
+  const file = path.join(directory, 'mirror.db');
+  if (existsSync(file)) return file;
+  mkdirSync(directory, { recursive: true });
+  if (made === undefined || !existsSync(made)) {
+    made = path.join(mkdtempSync(path.join(tmpdir(), 'tillsync-fresh-')), 'mirror.db');
+    openConnection({ path: made, readonly: false, group: undefined }).close();
+  }
+  copyFileSync(made, file);
+  return file;
+}
