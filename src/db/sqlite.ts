@@ -50,7 +50,8 @@ export function openDatabase(options: DatabaseOptions): Database.Database {
       fileMustExist: true,
       timeout: options.busyTimeoutMs,
     });
-    setPragma(db, 'synchronous', 'FULL');
+    // It would read the schema, which a connection that only keeps files in place never needs.
+    if (!options.readonly) setPragma(db, 'synchronous', 'FULL');
     for (const [name, value] of Object.entries(options.pragmas ?? {})) {
       if (options.readonly && name === 'journal_mode') continue;
       setPragma(db, name, value);

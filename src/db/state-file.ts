@@ -43,7 +43,7 @@ export function openStateFile(path: string, busyTimeoutMs: number): StateFile {
     reserveRoom(db);
     // The last connection to close deletes the log; a read-only one cannot.
     const keeper = openDatabase({ path, mode: MODE, readonly: true, busyTimeoutMs });
-    storing(() => keeper.pragma('user_version'));
+    storing(() => keeper.pragma('schema_version'));
     return {
       db,
       close() {

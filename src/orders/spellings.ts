@@ -412,15 +412,17 @@ export const SPELLABLE_FIELDS: readonly string[] = Object.entries(SPELLING_TABLE
 );
 
 const NONE: ExtraSpellings = {};
-const compiled = new WeakMap<ExtraSpellings, { timezone: string | undefined; spellings: OrderSpellings }>();
+/** By what they are made of; a process has few. */
+const compiled = new Map<string, OrderSpellings>();
 
 /**
- * The trees, made once for each config. `timezone`: of times that are sent without one; undefined: they cannot be read.
+ * The trees, made once for each set of names. `timezone`: of times that are sent without one; undefined: they cannot be read.
  * Throws `config-invalid` when `extra` names a field that does not exist.
  */
 export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string): OrderSpellings {
-  const known = compiled.get(extra);
-  if (known && known.timezone === timezone) return known.spellings;
+  const key = JSON.stringify([extra, timezone]);
+  const known = compiled.get(key);
+  if (known) return known;
   const strange = Object.keys(extra).find((field) => !SPELLABLE_FIELDS.includes(field));
   if (strange !== undefined) {
     throw new TillsyncError('config-invalid', `There is no field "${strange}" to give further names to.`, {
@@ -435,7 +437,7 @@ export function compileSpellings(extra: ExtraSpellings = NONE, timezone?: string
     option: compile('option', extra, readers),
     readTime: timeReader(timezone),
   };
-  compiled.set(extra, { timezone, spellings });
+  compiled.set(key, spellings);
   return spellings;
 }
 
