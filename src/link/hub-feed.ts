@@ -252,7 +252,7 @@ export function takeUp(
   if (acks.length > 0) bookWaiting(stores);
   const upTo = taken.at(-1)?.up.u ?? row.upTo;
   sqlOf(db).run('UPDATE feed_branches SET up_to = ? WHERE branch = ?', upTo, branch);
-  const comeBackMs = left && intake.fullLineOf(left, turn).retryAfterMs;
+  const comeBackMs = left && intake.fullLine(turn.branch).retryAfterMs;
   return { upTo, ...(comeBackMs !== undefined && { comeBackMs }) };
 }
 

@@ -17,6 +17,36 @@ export const WAITING_MAX = 20_000;
 const COME_BACK_MS_PER_BRANCH = 5_000;
 const COME_BACK_MS_MAX = 300_000;
 
+/** Of so many targets of a branch it is known that a row was passed over; beyond them every row of the branch is. */
+const PASSED_MAX = 100_000;
+
+/**
+ * What one pass through an inbox leaves there, because the line of its branch is full. An earlier row that was passed over
+ * must not be taken in after a later one of the same stock: [A=5 passed over, A=0] → both are left.
+ */
+export class PassedOver {
+  readonly #targets = new Map<string, Set<string>>();
+
+  get isNone(): boolean {
+    return this.#targets.size === 0;
+  }
+
+  get branches(): string[] {
+    return [...this.#targets.keys()];
+  }
+
+  has(branch: string, target: string): boolean {
+    const targets = this.#targets.get(branch);
+    return targets !== undefined && (targets.size >= PASSED_MAX || targets.has(target));
+  }
+
+  add(branch: string, target: string): void {
+    const targets = this.#targets.get(branch);
+    if (targets === undefined) this.#targets.set(branch, new Set([target]));
+    else if (targets.size < PASSED_MAX) targets.add(target);
+  }
+}
+
 /** What waits for one kind of call. */
 export interface QueueOutlook {
   waiting: number;

@@ -27,8 +27,10 @@ const inbox = new Inbox({ ...place, clock: wallClock, onTrouble: (trouble) => tr
 function answer(request: InboxRequest): InboxAnswers[keyof InboxAnswers] {
   switch (request.do) {
     case 'look': {
-      const batch = inbox.read(request.limit);
-      const none = batch.changes.length + batch.acks.length === 0;
+      const batch = inbox.read(request.limit, request.from);
+      // Behind what was passed over there may be nothing though rows wait.
+      const isWhole = Object.keys(request.from).length === 0;
+      const none = isWhole && batch.changes.length + batch.acks.length === 0;
       const waiting = none ? { rows: 0, oldest: null } : inbox.waiting();
       // Rows that wait show a lock by themselves: they cannot be removed.
       const found = none ? holders() : [];

@@ -3,11 +3,12 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type LockHolder, namesOf } from '../db/wal.ts';
+import { comeBackMs, PassedOver } from './batch.ts';
 import type { GuardSettings } from './guard-rails.ts';
 import type { HoldBackSetting } from './hold-back.ts';
-import { COUNTED_MAX, type InboxWaiting } from './inbox.ts';
+import { COUNTED_MAX, FIRST_ID, type InboxBatch, type InboxWaiting } from './inbox.ts';
 import { InboxProcess } from './inbox-process.ts';
-import type { InboxPlace } from './inbox-protocol.ts';
+import type { InboxFrom, InboxPlace } from './inbox-protocol.ts';
 import type { MirrorStores } from './stores.ts';
 
 const ROWS_AT_ONCE = 1_000;
@@ -17,6 +18,22 @@ const FAILED_REST_MS = 5_000;
 const FIRST_MAX_MS = 1_000;
 /** A POS that stores a delivery may need a moment; one that holds its lock for longer has forgotten it. */
 const LOCKED_MAX_MS = 30_000;
+
+/** A pass through an inbox in which much is passed over rests for so many times as long as it took. */
+const REST_OF_PASS = 10;
+const ID_MAX = 2n ** 63n - 1n;
+
+/**
+ * A pass through the inbox, past what stays there because the line of its branch is full. It goes on with what comes until
+ * it is time to look whether there is room again.
+ */
+interface Pass {
+  passed: PassedOver;
+  from: InboxFrom;
+  beganMs: number;
+  /** When the next one begins; undefined: its end was not seen yet. */
+  overMs: number | undefined;
+}
 
 /** What came out of one look into the inbox. */
 export interface InboxTaken {
@@ -66,6 +83,7 @@ export class InboxLoop {
   readonly #failing = new Set<AlarmKey>();
   /** Since when each program was in a transaction at every look. */
   #heldSinceMs: ReadonlyMap<number, number> = new Map();
+  #pass: Pass | undefined;
   /** The look that is under way: two at once would take a row in twice. */
   #looking: Promise<unknown> = Promise.resolve();
 
@@ -96,7 +114,7 @@ export class InboxLoop {
         this.#tell('inbox.locked', this.#heldTooLong(taken.holders));
         this.#tell('inbox.damaged', taken.trouble);
         this.#tell('outbox.full', taken.full?.message ?? null);
-        if (!taken.more || taken.full) await clock.sleep(lookEveryMs, signal);
+        if (!taken.more) await clock.sleep(lookEveryMs, signal);
       } catch (error) {
         if (signal.aborted) return;
         if (hasCode(error, 'storage-busy')) {
@@ -155,10 +173,16 @@ export class InboxLoop {
   async #takeIn(): Promise<InboxTaken> {
     const { stores, guards, holdBack, onWaiting, clock, log } = this.#options;
     const lookedAt = isoUtc(clock.nowMs());
-    const { batch, waiting, keptFiles, holders } = await this.#inbox.ask({ do: 'look', limit: ROWS_AT_ONCE });
+    const pass = this.#currentPass();
+    const { from } = pass;
+    const { batch, waiting, keptFiles, holders } = await this.#inbox.ask({
+      do: 'look',
+      limit: ROWS_AT_ONCE,
+      from,
+    });
     onWaiting(waiting);
     const rows = [...batch.changes, ...batch.acks];
-    if (rows.length === 0) {
+    if (rows.length === 0 && pass.passed.isNone) {
       // What a process that died had deleted there and not forgotten here.
       if (!this.#isTidy && keptFiles.length === 0) await stores.write(({ inbox }) => inbox.forgetAll());
       this.#isTidy = true;
@@ -182,8 +206,9 @@ export class InboxLoop {
     // Durable in the mirror first, then gone from the inbox, then forgotten: a crash between repeats harmlessly.
     const { accepted, acks, taken, full } = await stores.write(({ inbox, reservations }) => {
       reservations.begin(holdBack);
-      return inbox.takeIn(batch, guards);
+      return inbox.takeIn(batch, guards, pass.passed);
     });
+    this.#goOn(pass, batch);
     const gone = [...taken.changes, ...taken.acks];
     for (const { table, id, tooLong } of gone) {
       if (tooLong) log.warn({ table, id, ...tooLong }, 'a row of the inbox is too long and was not taken');
@@ -211,6 +236,27 @@ export class InboxLoop {
       full,
       holders,
     };
+  }
+
+  #currentPass(): Pass {
+    const nowMs = this.#options.clock.monotonicMs();
+    if (this.#pass && nowMs < (this.#pass.overMs ?? nowMs + 1)) return this.#pass;
+    this.#pass = undefined;
+    return { passed: new PassedOver(), from: {}, beganMs: nowMs, overMs: undefined };
+  }
+
+  /** Behind what was passed over; where nothing was, the next look begins at the first row again. */
+  #goOn(pass: Pass, batch: InboxBatch): void {
+    const { passed, from, beganMs } = pass;
+    if (passed.isNone) return;
+    const nowMs = this.#options.clock.monotonicMs();
+    const next = { ...from };
+    for (const { table, id } of [...batch.changes, ...batch.acks]) {
+      const after = BigInt(id) + 1n;
+      if (after <= ID_MAX && after > BigInt(next[table] ?? FIRST_ID)) next[table] = String(after);
+    }
+    const restMs = Math.max(comeBackMs(passed.branches.length), REST_OF_PASS * (nowMs - beganMs));
+    this.#pass = { ...pass, from: next, overMs: pass.overMs ?? (batch.more ? undefined : nowMs + restMs) };
   }
 
   /** Ends the process that opens the file. */

@@ -16,7 +16,7 @@ export interface InboxPlace {
 export type InboxFrom = Partial<Record<InboxTable, string>>;
 
 export interface InboxAnswers {
-  /** Makes the inbox usable where it is not, and gives the oldest rows. */
+  /** Makes the inbox usable where it is not, and gives the oldest rows from these numbers on. */
   look: { batch: InboxBatch; waiting: InboxWaiting; keptFiles: string[]; holders: LockHolder[] };
   remove: Record<string, never>;
   insertAcks: Record<string, never>;
@@ -37,7 +37,7 @@ export interface InboxHealth {
 }
 
 export type InboxRequest =
-  | { do: 'look'; limit: number }
+  | { do: 'look'; limit: number; from: InboxFrom }
   | { do: 'remove'; rows: readonly InboxRow[] }
   | { do: 'insertAcks'; acks: readonly RestoredAck[] }
   | { do: 'copy'; from: InboxFrom }

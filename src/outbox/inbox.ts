@@ -420,11 +420,11 @@ export class Inbox {
   }
 
   /**
-   * The oldest rows, at most `limit` of each table. Acknowledgements are given only when no count is left
-   * behind, so that a count inserted before an acknowledgement is never taken in after it.
+   * The oldest rows from these numbers on, at most `limit` of each table. Acknowledgements are given only when no count
+   * is left behind, so that a count inserted before an acknowledgement is never taken in after it.
    */
-  read(limit = 1000): InboxBatch {
-    return this.#use((rows) => rows.read(limit));
+  read(limit = 1000, from: Partial<Record<InboxTable, string>> = {}): InboxBatch {
+    return this.#use((rows) => rows.read(limit, from));
   }
 
   waiting(): InboxWaiting {

@@ -5,7 +5,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { type Sql, sqlOf } from '../db/sqlite.ts';
 import { newestSeqAt } from '../orders/mirror-file.ts';
-import { comeBackMs, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
+import { comeBackMs, PassedOver, PRIORITY_OTHERS, priorityOf, valueKeys, WAITING_MAX } from './batch.ts';
 import type { AckResult } from './change.ts';
 import {
   type Change,
@@ -29,7 +29,7 @@ import {
   guardZeroItems,
   guardZeroShare,
 } from './guard-rails.ts';
-import { type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
+import { type InboxAck, type InboxBatch, type InboxChange, WIRE_NAMES } from './inbox.ts';
 import { MirrorValues } from './mirror-values.ts';
 import { type NewChange, OutboxQueue, type Versions } from './queue.ts';
 import { Reservations } from './reservations.ts';
@@ -73,9 +73,10 @@ export interface AcceptOptions {
   beforeInbox?: string | undefined;
   /**
    * What becomes of changes of which the branch has as many waiting as may: `refuse` throws `rate-limited`, and nothing
-   * was taken; `stop` takes what comes before. Left out: they are taken.
+   * was taken; `stop` takes what comes before; with `PassedOver` they are passed over, and the rest is taken. Left out:
+   * they are taken.
    */
-  whenFull?: 'refuse' | 'stop';
+  whenFull?: 'refuse' | 'stop' | PassedOver;
 }
 
 export interface Acceptance {
@@ -144,10 +145,19 @@ export class OutboxIntake {
 
   /** One acceptance for each item that is taken, in order; a bad one takes nothing from its neighbours. */
   accept(items: readonly HandedOver[], options: AcceptOptions): Acceptance[] {
+    return this.acceptSome(items, options).accepted;
+  }
+
+  /** The same, with the items that were not taken. */
+  acceptSome(
+    items: readonly HandedOver[],
+    options: AcceptOptions,
+  ): { accepted: Acceptance[]; left: HandedOver[] } {
     const createdAt = this.#now();
     return this.#sql.transaction(() => {
       const all = items.map((item) => this.#placed(item));
-      const placed = options.whenFull === undefined ? all : all.slice(0, this.#fitting(all, options));
+      const placed = options.whenFull === undefined ? all : this.#fitting(all, options, options.whenFull);
+      const isTaken = new Set(placed);
       const takeVersions = "UPDATE marks SET value = value + ? WHERE name = 'outbox.version' RETURNING value";
       const lastId = this.#sql.value(takeVersions, placed.length) ?? placed.length;
       const { source, origin = source, asOfSeq = this.#reservations.newestSeq, guards } = options;
@@ -173,7 +183,7 @@ export class OutboxIntake {
         each.zeroedAt = createdAt;
         each.hold = holds.get(each.target.subsidiaryId ?? '');
       }
-      return placed.map((each, i) => {
+      const accepted = placed.map((each, i) => {
         const { kind, reference = null } = each.item;
         const { key: target, conflictKey, sku, subsidiaryId } = each.target;
         const changeId = lastId - placed.length + 1 + i;
@@ -190,6 +200,7 @@ export class OutboxIntake {
         };
         return this.#take(change, each, options, lateBy(each.item));
       });
+      return { accepted, left: all.filter((each) => !isTaken.has(each)).map(({ item }) => item) };
     });
   }
 
@@ -222,11 +233,7 @@ export class OutboxIntake {
   }
 
   /** Why no more changes of a branch are taken for now, and when to come back. */
-  fullLineOf(item: HandedOver, options: Pick<AcceptOptions, 'branch'> = {}): TillsyncError {
-    return this.#fullLine(this.#branchOf(this.#placed(item), options));
-  }
-
-  #fullLine(branch: string): TillsyncError {
+  fullLine(branch: string): TillsyncError {
     const which = { kind: 'stock', priority: PRIORITY_OTHERS, sendAsIs: 1 } as const;
     const retryAfterMs = comeBackMs(this.#queue.branches(which).length);
     return new TillsyncError(
@@ -239,27 +246,40 @@ export class OutboxIntake {
     );
   }
 
-  /** How many of them, from the first on, the lines of their branches have room for. */
-  #fitting(placed: readonly Placed[], options: AcceptOptions): number {
+  /** Those of them for which the lines of their branches have room. */
+  #fitting(
+    placed: readonly Placed[],
+    options: AcceptOptions,
+    whenFull: NonNullable<AcceptOptions['whenFull']>,
+  ): Placed[] {
+    const passed = typeof whenFull === 'object' ? whenFull : undefined;
     const rooms = new Map<string, number>();
     const added = new Set<string>();
-    for (const [i, each] of placed.entries()) {
+    const fitting: Placed[] = [];
+    for (const each of placed) {
       const { item, resolution, target } = each;
       const isWaitingNow = 'change' in item && resolution?.state !== 'rejected';
+      const branch = isWaitingNow ? this.#branchOf(each, options) : '';
+      const key = `${item.kind} ${target.key}`;
+      if (isWaitingNow && passed?.has(branch, key)) continue;
+      fitting.push(each);
       if (!isWaitingNow || priorityOf(item.change) !== PRIORITY_OTHERS) continue;
-      const branch = this.#branchOf(each, options);
       const room = rooms.get(branch) ?? this.#queue.roomOf(branch);
       rooms.set(branch, room);
       // Enough for all of them, whatever they are for.
       if (room >= placed.length) continue;
-      const key = `${item.kind} ${target.key}`;
       if (added.has(key) || this.#queue.isWaiting(item.kind, target.key)) continue;
-      if (room === 0 && options.whenFull === 'refuse') throw this.#fullLine(branch);
-      if (room === 0) return i;
-      added.add(key);
-      rooms.set(branch, room - 1);
+      if (room > 0) {
+        added.add(key);
+        rooms.set(branch, room - 1);
+        continue;
+      }
+      if (whenFull === 'refuse') throw this.fullLine(branch);
+      fitting.pop();
+      if (!passed) break;
+      passed.add(branch, key);
     }
-    return placed.length;
+    return fitting;
   }
 
   /** Whose turn a change goes by. */
@@ -449,7 +469,9 @@ export function bodyFor(change: StockChange | ProductChange, address: object): C
 interface InboxTakenIn {
   accepted: Acceptance[];
   acks: AckResult[];
+  /** What is to be removed from the inbox. */
   taken: Pick<InboxBatch, 'changes' | 'acks'>;
+  /** Why the rest of the batch is not. */
   full: TillsyncError | null;
 }
 
@@ -480,29 +502,39 @@ export class InboxIntake {
 
   /**
    * First the counts, then the acknowledgements that say that these counts include them. Where the line of a branch is
-   * full, what follows stays in the inbox: `taken` is what is to be removed there, `full` says why the rest is not.
+   * full, its rows and acknowledgements stay in the inbox, and those of others are taken. `passed`: what this pass
+   * through the inbox has left there so far.
    */
-  takeIn(batch: InboxBatch, guards: GuardSettings): InboxTakenIn {
+  takeIn(batch: InboxBatch, guards: GuardSettings, passed = new PassedOver()): InboxTakenIn {
     return this.#sql.transaction(() => {
       const at = isoUtc(this.#clock.nowMs());
       const note = 'INSERT INTO inbox_copied (inbox_key, copied_at) VALUES (?, ?) ON CONFLICT DO NOTHING';
       const isNew = ({ key }: { key: string }) => this.#sql.run(note, key, at).changes > 0;
       const changes = batch.changes.filter(isNew);
       const items = changes.map(handedOver);
-      const accepted = this.#intake.accept(items, { source: 'inbox', guards, whenFull: 'stop' });
-      const left = changes.slice(accepted.length);
-      const [first] = left;
-      if (first) {
-        for (const { key } of left) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
-        const taken = { changes: batch.changes.slice(0, batch.changes.indexOf(first)), acks: [] };
-        const full = this.#intake.fullLineOf(items[accepted.length] as HandedOver);
-        return { accepted, acks: [], taken, full };
-      }
+      const { accepted, left } = this.#intake.acceptSome(items, {
+        source: 'inbox',
+        guards,
+        whenFull: passed,
+      });
+      const isLeft = new Set(left);
+      const stay = new Set<{ key: string }>(changes.filter((_, i) => isLeft.has(items[i] as HandedOver)));
+      // An acknowledgement says that the counts before it include the order, and these are not all taken in.
+      const mayBook = ({ orderId }: InboxAck) =>
+        passed.isNone || this.#reservations.isOfOthers(orderId, passed.branches);
+      for (const ack of batch.acks) if (!mayBook(ack)) stay.add(ack);
+      for (const { key } of stay) this.#sql.run('DELETE FROM inbox_copied WHERE inbox_key = ?', key);
+      const goes = (row: { key: string }) => !stay.has(row);
       // An order has no id as long as that, so there is none to acknowledge.
-      const acked = batch.acks.filter(isNew).filter(({ tooLong }) => tooLong === null);
+      const acked = batch.acks
+        .filter(goes)
+        .filter(isNew)
+        .filter(({ tooLong }) => tooLong === null);
       const acks = this.#reservations.acknowledge(acked, 'inbox');
       this.#reservations.noteRefused(acks, acked);
-      return { accepted, acks, taken: batch, full: null };
+      const taken = { changes: batch.changes.filter(goes), acks: batch.acks.filter(goes) };
+      const [branch] = passed.branches;
+      return { accepted, acks, taken, full: branch === undefined ? null : this.#intake.fullLine(branch) };
     });
   }
 

@@ -241,6 +241,22 @@ export class Reservations {
     });
   }
 
+  /** Whether an order is known, and neither it nor what it took is of one of these branches (internal ids). */
+  isOfOthers(orderId: string, branches: readonly string[]): boolean {
+    if (this.#mark('ledger.seen') >= 0) this.#takeEvents();
+    const order = this.#order(orderId.trim());
+    // Without an internal id nobody knows which steps are of the branch.
+    const areKnown = branches.every((id) =>
+      this.#branches.all.some(({ subsidiaryId }) => subsidiaryId === id),
+    );
+    if (!order || !areKnown || branches.some((id) => this.#isBranch(order.store, id))) return false;
+    const took = this.#sql.values<string>(
+      'SELECT DISTINCT subsidiary_id FROM stock_steps WHERE order_id = ?',
+      orderId.trim(),
+    );
+    return !took.some((subsidiaryId) => branches.includes(subsidiaryId));
+  }
+
   /** Notes why acknowledgements were refused where nobody is there to be told; each stands until one is taken. */
   noteRefused(
     results: readonly AckResult[],
