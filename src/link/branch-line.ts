@@ -5,6 +5,7 @@ import { BRANCH_PRODUCTS } from '../catalog/branch-catalog.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf } from '../db/sqlite.ts';
 import type { SentOrder } from '../orders/branch-feed.ts';
+import { PERSONAL_FIELDS } from '../orders/customer.ts';
 import { forgetCustomer } from '../orders/forget.ts';
 import { newestSeq } from '../orders/mirror-file.ts';
 import type { OrderReading } from '../orders/order.ts';
@@ -17,6 +18,7 @@ import { OutboxQueue } from '../outbox/queue.ts';
 import type { Stores } from '../outbox/stores.ts';
 import {
   type DownMessage,
+  FORGOTTEN_MAX,
   type HelloAnswer,
   NUMBER_MAX,
   RESULT,
@@ -188,8 +190,10 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
       // Else that the customer is missing would be a step of its own.
       if (isForgotten) forgetCustomer(db, reading.orderId, spellings, isoUtc(nowMs));
       mergeOrder(db, { source, reading, raw, observedAtMs: Date.parse(observedAt) }, spellings, null);
+      if (!isForgotten) noteForgotten(db, reading);
     } else if (message.kind === 'forget') {
       const { orderId } = FORGET.parse(JSON.parse(message.body));
+      sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
       forgetCustomer(db, orderId, spellings, isoUtc(nowMs));
     } else if (message.kind === 'catalog') {
       stores.catalog.takeDown(BRANCH_PRODUCTS.parse(JSON.parse(message.body)));
@@ -211,6 +215,23 @@ function applyOne(stores: Stores, message: DownMessage, spellings: OrderSpelling
     quarantine(db, { source, receivedAtMs: nowMs, reason, payload: message.body });
     return false;
   }
+}
+
+/** The hub knows a customer who is forgotten here: it was restored from a backup of before, and is to hear of it. */
+function noteForgotten(db: Database.Database, { orderId, fields }: OrderReading): void {
+  if (PERSONAL_FIELDS.every((field) => fields[field] == null)) return;
+  const note = `INSERT INTO forgotten_up (order_id) SELECT order_id FROM orders
+    WHERE order_id = ? AND forgotten_at IS NOT NULL ON CONFLICT DO NOTHING`;
+  sqlOf(db).run(note, orderId);
+}
+
+/** Orders of which the hub has not heard yet that their customers are forgotten; some of them. */
+export function forgottenUp(db: Database.Database): string[] {
+  return sqlOf(db).values<string>('SELECT order_id FROM forgotten_up LIMIT ?', FORGOTTEN_MAX);
+}
+
+export function noteForgottenUp(db: Database.Database, orderIds: readonly string[]): void {
+  for (const orderId of orderIds) sqlOf(db).run('DELETE FROM forgotten_up WHERE order_id = ?', orderId);
 }
 
 function applyResult(

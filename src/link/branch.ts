@@ -17,10 +17,12 @@ import {
   beginLine,
   beginLink,
   branchPlace,
+  forgottenUp,
   isAgreed,
   isUnderWay,
   leftEpochs,
   nextUp,
+  noteForgottenUp,
   noteUp,
   takeBack,
   waitingUp,
@@ -278,6 +280,7 @@ export class BranchFollower {
       ...{ instance: this.#instance, isStart: this.#isStart, wantsSnapshot: this.#wantsSnapshot, version },
       ...{ epoch, mark, line, isOwnLine: line === this.#ownLine, ...mirror.read(waitingUp) },
       left: mirror.read(leftEpochs),
+      forgotten: mirror.read(forgottenUp),
       seq: mirror.newestSeq(),
       isLast: false,
       rejected: stores.read(({ queries }) => queries.counts().rejected),
@@ -303,6 +306,9 @@ export class BranchFollower {
     this.#refusedWays = refused;
     this.#freshness.ok();
     this.#published = answer.published;
+    if (answer.hasForgotten && question.forgotten.length > 0) {
+      await mirror.write((db) => noteForgottenUp(db, question.forgotten));
+    }
     // What comes before it closes no gap, so it is not waited for.
     if (answer.snapshotN > mirror.read(branchPlace).mark) this.#wantsSnapshot = true;
     // Numbers that a POS has seen are never given again, whatever copy this is.

@@ -219,6 +219,22 @@ function beginLife(db: Database.Database, branch: string, nowMs: number): void {
   );
 }
 
+/** For so long after a restore, branches say which customers were forgotten since the backup. */
+const REPLAYED_MS = 90 * 86_400_000;
+
+/** Which of these orders lose their customer here too: those of the branch, at a hub that was restored not long ago. */
+export function forgottenAgain(
+  db: Database.Database,
+  branch: string,
+  orderIds: readonly string[],
+  nowMs: number,
+): string[] {
+  const sql = `SELECT o.order_id FROM json_each(?) j JOIN orders o ON o.order_id = j.value, hub
+    WHERE o.forgotten_at IS NULL AND hub.restored_at >= ?
+      AND EXISTS (SELECT 1 FROM sent_orders s WHERE s.order_id = o.order_id AND s.branch = ?)`;
+  return sqlOf(db).values<string>(sql, JSON.stringify(orderIds), isoUtc(nowMs - REPLAYED_MS), branch);
+}
+
 function beginLifeOfAll(db: Database.Database): void {
   sqlOf(db).run('UPDATE hub SET epoch = ?, doubted_by = NULL, doubted_at = NULL', randomUUID());
   sqlOf(db).run('DELETE FROM feed');

@@ -5,6 +5,7 @@ import type { FreshnessSubject } from '../core/alarm.ts';
 import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
+import { Audit } from '../db/audit.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import type { GuardSettings } from '../outbox/guard-rails.ts';
 import type { HoldBackSetting } from '../outbox/hold-back.ts';
@@ -32,6 +33,7 @@ import {
 } from './hub-feed.ts';
 import {
   epochOf,
+  forgottenAgain,
   isAbsurd,
   isNews,
   type Lease,
@@ -383,6 +385,7 @@ export class Hub {
     const { isLineKnown } = mirror.read((db) => lineOf(db, branch, hello.line));
     let lease: Lease | undefined;
     if (mirror.read((db) => isNews(db, branch, hello))) lease = await this.#takeNews(branch, hello);
+    await this.#forgetAgain(branch, hello.forgotten);
     const mark = hello.epoch === mirror.read((db) => epochOf(db, branch)) ? hello.mark : 0;
     const { instance, waiting, oldestWaitingAt, rejected, quarantined, verdict, version, ways } = hello;
     const work = { waiting, oldestWaitingAt, rejected, quarantined };
@@ -398,8 +401,23 @@ export class Hub {
       freshness: freshness as HelloAnswer['freshness'],
       nowMs: clock.nowMs(),
       ordersStaleAfterMs: this.#options.ordersStaleAfterMs(),
+      hasForgotten: true,
       ways: this.#announcement,
     } satisfies HelloAnswer);
+  }
+
+  /** A restored hub hears from its branches which customers were forgotten since the backup. */
+  async #forgetAgain(branch: string, orderIds: readonly string[]): Promise<void> {
+    const { mirror, clock, log } = this.#options;
+    const lost =
+      orderIds.length === 0 ? [] : mirror.read((db) => forgottenAgain(db, branch, orderIds, clock.nowMs()));
+    for (const orderId of lost) {
+      const deed = { who: 'tillsync', action: 'order.forget', subject: `order ${orderId}` } as const;
+      const detail = `Forgotten before the restore, as branch ${this.#nameOf(branch)} knows.`;
+      await mirror.forgetCustomer(orderId, (db) => new Audit({ db, clock }).note({ ...deed, detail }));
+    }
+    if (lost.length > 0)
+      log.info({ branch, orders: lost.length }, 'customers were forgotten again after the restore');
   }
 
   async #takeNews(branch: string, hello: Hello): Promise<Lease> {

@@ -75,6 +75,8 @@ const number = z.number().int().min(0).max(NUMBER_MAX);
 
 export const JOIN = z.strictObject({ publicKey: z.string().regex(/^U[A-Z2-7]{55}$/) });
 
+export const FORGOTTEN_MAX = 100;
+
 /** How a branch stands; also a sign of life. */
 export const HELLO = z.object({
   /** Of the process, new with each start: of two machines with one branch's key the newer one is heard. */
@@ -106,6 +108,8 @@ export const HELLO = z.object({
     .nullable()
     .default(null),
   version: text,
+  /** Orders that came with a customer who is forgotten here: the hub was restored from a backup of before. */
+  forgotten: z.array(text).max(FORGOTTEN_MAX).default([]),
   /** Which announcement of addresses the branch keeps, and why it refuses the last one; null: a branch of before. */
   ways: z
     .object({ stamp: z.string().max(100).nullable(), refused: z.string().max(1_000).nullable() })
@@ -145,6 +149,8 @@ export const HELLO_ANSWER = z.object({
   nowMs: z.number().nullable().default(null),
   /** How long after the last good poll the hub's schedule has its orders count as missing. */
   ordersStaleAfterMs: z.number().min(0).nullable().default(null),
+  /** The hub has looked at the orders with forgotten customers of the question. */
+  hasForgotten: z.boolean().default(false),
   /** `Announcement`, of where the hub is from now on; one that is absurd spoils no hello. null: a hub of before. */
   ways: z.unknown().default(null),
 });

@@ -176,6 +176,7 @@ export function prepareRestoredMirror(
     const prepare = db.transaction(() => {
       continueFeedAfter(db, continueAfterSeq);
       db.exec(DISTRUST_CATALOGUE);
+      db.prepare('UPDATE hub SET restored_at = ?').run(isoUtc(clock.nowMs()));
       const audit = new Audit({ db, clock });
       audit.takeOver(audited);
       const held = holdUnsent(db, isoUtc(clock.nowMs()));

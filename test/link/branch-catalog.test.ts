@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { unmappedSkus } from '../../src/catalog/unmapped.ts';
 import type { DownMessage } from '../../src/link/link.ts';
+import { ProductReads } from '../../src/outbox/product-reads.ts';
+import type { CallOptions } from '../../src/platform/platform.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
 import { product } from '../outbox/outbox-fixture.ts';
 import { type BranchStore, type Chain, openChain } from './chain-rig.ts';
@@ -155,6 +157,22 @@ describe('the catalogue of a branch', () => {
     );
     await chain.settle();
     expect(chain.branches[0].rows("SELECT qty FROM stocks WHERE sku = '11'")).toEqual([{ qty: 41 }]);
+  });
+
+  it('has a product that was made a moment ago once its count made the hub read it, before any sweep', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await hub.sweep([TEA]);
+    await settle();
+    await branches[0].count('D', 4, 'new');
+    await settle();
+    const { stores } = hub.parts;
+    const reads = new ProductReads({
+      ...{ stores, platform: { productGet: async () => BREAD }, onQueued: () => {}, clock: hub.clock },
+    });
+    await reads.step({ signal: new AbortController().signal } as CallOptions);
+    await settle();
+    await expectLikeSingle(chain, [TEA, BREAD]);
   });
 
   it('brings together what was counted before it came and since: the newest count counts', async () => {

@@ -94,6 +94,47 @@ describe('a hub that is restored from a backup', () => {
     ]);
   });
 
+  it('hears from its branches whose customers were forgotten since the backup, and from no branch else', async () => {
+    const chain = await openChain();
+    const { hub, branches, settle } = chain;
+    await settle();
+    for (const number of [1, 2]) await hub.order(number, number === 1 ? 'B1' : 'B2', 'delivered');
+    await settle();
+    const file = await backUp(hub);
+    await hub.parts.mirror.forgetCustomer(idOf(1), () => {});
+    await settle();
+    const known = 'SELECT order_id FROM orders WHERE customer_email IS NOT NULL ORDER BY 1';
+    expect(branches[0].rows(known)).toEqual([]);
+    await restore(chain, file, ['mirror.db']);
+    await hub.start();
+    expect(hub.rows(known)).toHaveLength(2);
+    // Of an order that it never had, a branch says nothing that counts.
+    await branches[1].parts.mirror.write((db) =>
+      db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
+    );
+    await settle([branches[1]]);
+    expect(hub.rows(known)).toHaveLength(2);
+    await settle();
+    expect(hub.rows(known)).toEqual([{ order_id: idOf(2) }]);
+    expect(hub.rows("SELECT subject, detail FROM audit WHERE action = 'order.forget'")).toEqual([
+      { subject: `order ${idOf(1)}`, detail: 'Forgotten before the restore, as branch B1 knows.' },
+    ]);
+    for (const branch of branches) expect(branch.rows('SELECT * FROM forgotten_up')).toEqual([]);
+    expect(branches[0].rows(known)).toEqual([]);
+  });
+
+  it('takes no word of that where it was never restored: a key may be stolen', async () => {
+    const { hub, branches, settle } = await openChain();
+    await settle();
+    await hub.order(1, 'B1', 'delivered');
+    await settle();
+    await branches[0].parts.mirror.write((db) =>
+      db.prepare('INSERT INTO forgotten_up (order_id) VALUES (?)').run(idOf(1)),
+    );
+    await settle();
+    expect(hub.rows('SELECT 1 FROM orders WHERE customer_email IS NOT NULL')).toHaveLength(1);
+  });
+
   it('sends nothing by itself that is older than the restore, and gets again what had no answer', async () => {
     const chain = await openChain();
     const { hub, branches, settle } = chain;

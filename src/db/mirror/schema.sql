@@ -375,7 +375,7 @@ CREATE TABLE hub (
   one INTEGER NOT NULL PRIMARY KEY CHECK (one = 1),
   epoch TEXT NOT NULL,
   stream TEXT
-, doubted_by TEXT, doubted_at TEXT);
+, doubted_by TEXT, doubted_at TEXT, restored_at TEXT);
 
 CREATE TABLE feed_branches (
   branch TEXT NOT NULL PRIMARY KEY,
@@ -726,6 +726,10 @@ FROM (
       EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)) AS holds
     FROM stock_counts s LEFT JOIN stock_beliefs k USING (sku, subsidiary_id)) b) c;
 
+CREATE TABLE forgotten_up (
+  order_id TEXT NOT NULL PRIMARY KEY
+) WITHOUT ROWID;
+
 INSERT INTO schema_migrations (number, name) VALUES (1, '0001-orders');
 INSERT INTO schema_migrations (number, name) VALUES (2, '0002-catalog');
 INSERT INTO schema_migrations (number, name) VALUES (3, '0003-outbox');
@@ -766,6 +770,7 @@ INSERT INTO schema_migrations (number, name) VALUES (37, '0037-waiting-acks');
 INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
 INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole');
 INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
+INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
 INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
