@@ -54,10 +54,10 @@ const RULES = [
   'outbox/guard-rails.ts',
   'outbox/hold-back.ts',
   'hooks/hook.ts',
-  'health/disk-space.ts',
   'health/facts.ts',
   'health/retention-rules.ts',
   'health/findings.ts',
+  'health/verdict.ts',
 ];
 const LINES_MAX = 600;
 const FILES_MAX = 264;

@@ -3,6 +3,7 @@ import { product } from '../catalog/product.ts';
 import { ROLES } from '../config/roles.ts';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS } from '../core/alarm.ts';
 import { isoTime, text, whole } from '../core/schema.ts';
+import { FAILURE_CAUSES } from '../health/facts.ts';
 import { FINDINGS, type FindingCode } from '../health/findings.ts';
 import { branchStatus } from '../link/branch-board.ts';
 import { boardOrder, order, trendHour } from '../orders/mirrored-order.ts';
@@ -299,6 +300,7 @@ const verdict = z.object({
         detail: text.describe('The words of the part that noticed it'),
         count: whole.nullable(),
         since: isoTime.nullable(),
+        cause: z.enum(FAILURE_CAUSES).optional().describe('Why, where the remedy depends on it'),
       }),
     )
     .describe('Worst first'),

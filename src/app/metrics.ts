@@ -18,7 +18,7 @@ import {
   statusLabel,
   verdictFamilies,
 } from '../health/counters.ts';
-import type { DiskSpace } from '../health/disk-space.ts';
+import type { DiskSpace } from '../health/facts.ts';
 import type { HookStatus } from '../hooks/hook.ts';
 import { statusOf } from '../hooks/hook-places.ts';
 import { BRANCH_LEVELS, type BranchStatus, branchBoard } from '../link/branch-board.ts';

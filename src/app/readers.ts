@@ -8,10 +8,9 @@ import type { AlarmUp } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
 import type { Clock } from '../core/time.ts';
-import type { DiskSpace } from '../health/disk-space.ts';
-import type { Facts } from '../health/facts.ts';
-import { standing, type Verdict, verdictOf } from '../health/findings.ts';
+import type { DiskSpace, Facts } from '../health/facts.ts';
 import { StandingNow } from '../health/notifier.ts';
+import { standing, type Verdict, verdictOf } from '../health/verdict.ts';
 import { type Mirror, openMirror } from '../orders/mirror.ts';
 import { IS_OPEN } from '../orders/order.ts';
 import { quarantineEntries } from '../orders/order-queries.ts';
@@ -40,6 +39,8 @@ export function mirrorCounts(mirror: Pick<Mirror, 'read' | 'newestSeq'>) {
 }
 
 const STALE_AFTER_MS = 600_000;
+/** Before the patience ends a line or a platform that is gone for some minutes has come back by itself. */
+const CUT_MS = 120_000;
 
 /** How long orders may stay without a good poll at least before a person is told. */
 export function ordersPatienceMs({ limits }: Pick<Config, 'limits'>): number {
@@ -60,7 +61,8 @@ export function ordersStaleAfterMs(
   const { poll, timezone } = config.orders;
   const patienceMs = ordersPatienceMs(config);
   if (lastPollOkMs === null) return patienceMs;
-  return cronSchedule(poll, timezone).nextAfter(lastPollOkMs) - lastPollOkMs + patienceMs;
+  const dueInMs = cronSchedule(poll, timezone).nextAfter(lastPollOkMs) - lastPollOkMs;
+  return Math.max(patienceMs, dueInMs + patienceMs - CUT_MS);
 }
 
 /** How a person names a product. */
@@ -271,6 +273,13 @@ export function standingNow({
     return standing(factsOn(mirror, { config, clock }, beside));
   };
   return new StandingNow(look, clock);
+}
+
+/** Whether orders are stale, also where something else is told in place of it. */
+export function areOrdersStale(mirror: Mirror, options: Pick<ReadersOptions, 'config' | 'clock'>): boolean {
+  const beside = { alarms: mirror.raisedAlarms(), tokens: null, outbox: null };
+  const { findings, hidden } = standing(factsOn(mirror, options, beside));
+  return hidden.has('orders.stale') || findings.some(({ code }) => code === 'orders.stale');
 }
 
 /** The verdict on what the mirror says and on what is known beside it. */

@@ -6,7 +6,7 @@ import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
 import { makeDirectory } from '../db/sqlite.ts';
-import type { DiskSpace } from '../health/disk-space.ts';
+import type { DiskSpace } from '../health/facts.ts';
 
 /** Group may list and read; new files get the directory's group, so that the POS can read them. */
 const MODE = 0o2750;

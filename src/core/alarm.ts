@@ -118,12 +118,23 @@ export interface Freshness {
   state: FreshnessState;
   /** One sentence for a person: what happened and what to do; empty when all is well. */
   message: string;
+  /** Why the last tries failed, all for one reason; left out: the last one did not fail. */
+  failure?: Failure | undefined;
+}
+
+/** Tries in a row that failed for one reason. */
+export interface Failure {
+  /** As `failureCode` has it. */
+  code: string;
+  /** ISO 8601 UTC; the first of them. */
+  since: string;
+  tries: number;
 }
 
 /** Where the parts report how their flow fares. One call is one small durable write. */
 export interface FreshnessBoard {
   /** Reports a try that worked (`lastOkAt` and `lastTryAt` move to now). */
   ok(subject: FreshnessSubject, message?: string): void;
-  /** Reports a try that did not work, or a state of rest; `lastOkAt` stays. */
-  report(subject: FreshnessSubject, state: FreshnessState, message: string): void;
+  /** Reports a try that did not work, with the code of its failure, or a state of rest; `lastOkAt` stays. */
+  report(subject: FreshnessSubject, state: FreshnessState, message: string, failure?: string): void;
 }

@@ -197,6 +197,14 @@ export async function whenFree<T>(
   }
 }
 
+/** Why it failed, for whoever compares: what the system or the database calls it, such as ECONNREFUSED, or else the code. */
+export function failureCode({ code, cause }: TillsyncError): string {
+  const first = cause instanceof AggregateError ? cause.errors[0] : cause;
+  const isNamed = typeof first === 'object' && first !== null && 'code' in first;
+  const name = isNamed && code === 'platform-unreachable' ? String(first.code) : '';
+  return /^[A-Z][A-Z0-9_]{2,60}$/.test(name) ? name : code;
+}
+
 /** A number with its noun: `1 order`, `2 orders`. */
 export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;

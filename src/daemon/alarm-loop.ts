@@ -1,7 +1,7 @@
 import { ALARM_TEST, alarmReceivers, heartbeatTarget, testAlarms } from '../app/alarm-test.ts';
 import { programVersion, shopName } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { ordersStaleAfterMs, standingNow } from '../app/readers.ts';
+import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import { branchMappings, unmappedItems } from '../catalog/unmapped.ts';
@@ -23,8 +23,6 @@ const TEST_EVERY_MS = 1_000;
 const FACTS_EVERY_MS = 15_000;
 const TELL_EVERY_MS = 5_000;
 const TELL_EVERY_MIN_MS = 200;
-/** After a start a branch hears of its hub first. */
-const HUB_HEARD_WITHIN_MS = 2 * 60_000;
 
 type AlarmParts = Pick<Parts, 'stores' | 'mirror' | 'state' | 'platform' | 'outbox' | 'branches'>;
 
@@ -91,11 +89,11 @@ export function alarmLoops(
     );
   });
   const heartbeat = heartbeatOf(options, parts, counters, now);
-  const lookAtBranch = isBranch(config) ? branchLook(options, parts) : () => {};
   return [
     loop('standing', lookEveryMs ?? FACTS_EVERY_MS, () => {
       facts.look();
-      lookAtBranch();
+      // A branch sends nothing itself, so its sender tells nobody.
+      if (isBranch(config)) notifyPeople(mirror.alarms, parts.outbox.counts());
     }),
     ...notifiers,
     ...(heartbeat
@@ -162,23 +160,6 @@ function standingFacts(
         };
       }),
     incompleteOrders: () => mirror.read((db) => incompleteOrders(db, clock.nowMs())),
-  };
-}
-
-/** What a store's own polls and sending raise and lower: a branch has neither, but the hub's word and its outbox. */
-function branchLook({ config, clock }: PartsOptions, { mirror, outbox }: AlarmParts): () => void {
-  const startMonoMs = clock.monotonicMs();
-  return () => {
-    notifyPeople(mirror.alarms, outbox.counts());
-    const lastPollOkMs = mirror.lastPollOkMs();
-    // The hub itself has had no orders yet.
-    if (lastPollOkMs === null) return;
-    const isStale = clock.nowMs() - lastPollOkMs > ordersStaleAfterMs(config, mirror);
-    if (!isStale) mirror.alarms.lower('orders.stale');
-    else if (clock.monotonicMs() - startMonoMs >= HUB_HEARD_WITHIN_MS) {
-      const message = `The last complete order poll of the hub that is known here was at ${isoUtc(lastPollOkMs)}.`;
-      mirror.alarms.raise('orders.stale', message);
-    }
   };
 }
 

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { ChangeSignal } from '../api/api.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { ordersPatienceMs } from '../app/readers.ts';
 import type { Config } from '../config/config-type.ts';
 import { cronSchedule } from '../config/schedule.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
@@ -195,12 +194,10 @@ export function incomingOrders(
         },
         newGaps: (report) => gaps.newGaps(report.codes),
         mayCall,
-        alarms,
         clock,
         random,
         log,
         wideEveryMs: config.orders.wideEveryMs,
-        staleAfterMs: ordersPatienceMs(config),
         beat,
       });
       return loop.run(signal);

@@ -1,6 +1,6 @@
 import { programVersion } from '../app/installation.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
-import { configuredBranches, ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
+import { areOrdersStale, configuredBranches, ordersStaleAfterMs, verdictOn } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
 import type { Config } from '../config/config-type.ts';
 import { configuredNames, isBranch, isHub } from '../config/roles.ts';
@@ -95,6 +95,7 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
       guards: config.guard,
       holdBack: config.stock.holdBackUnbooked,
       ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
+      areOrdersStale: () => areOrdersStale(mirror, { config, clock }),
       onQueued: () => outbox.queued(),
       ownStore: config.hub.store || undefined,
       announcement: () => announced().announcement,

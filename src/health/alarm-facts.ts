@@ -4,7 +4,7 @@ import type { Alarms } from '../core/alarm.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict } from './disk-space.ts';
+import { type DiskSpace, diskVerdict } from './facts.ts';
 
 /** What no flow notices by itself: room on the disk, the clock, tokens that never came, orders of another company. */
 export interface AlarmFacts {

@@ -2,8 +2,10 @@ import type Database from 'better-sqlite3';
 import type { AlarmUp, FindingLevel } from '../core/alarm.ts';
 import { isoUtc } from '../core/time.ts';
 import { sqlOf, storing } from '../db/sqlite.ts';
-import { FINDINGS, type Finding, type FindingCode, type Standing } from './findings.ts';
+import type { Finding } from './facts.ts';
+import { FINDINGS, type FindingCode } from './findings.ts';
 import type { HeartbeatMemory } from './heartbeat.ts';
+import type { Standing } from './verdict.ts';
 
 /**
  * What a person is told:
@@ -56,10 +58,20 @@ export interface Moment {
 
 const ORDER = Object.keys(FINDINGS);
 
+interface Seen {
+  isUp: boolean;
+  sinceMonoMs: number;
+  sinceMs: number;
+  /** Told at once: it has lasted before it was found. */
+  hasLasted: boolean;
+}
+
 /** Decides what is told next. What comes and goes within the settling time is not told. */
 export class AlarmJudge {
   readonly #rules: AlarmRules;
-  readonly #seen = new Map<FindingCode, { isUp: boolean; sinceMonoMs: number; sinceMs: number }>();
+  readonly #seen = new Map<FindingCode, Seen>();
+  /** Hidden at the last look. */
+  readonly #hidden = new Set<FindingCode>();
   #up: readonly Finding[] = [];
 
   constructor(rules: AlarmRules) {
@@ -72,12 +84,15 @@ export class AlarmJudge {
       .filter(({ code, level }) => isSent(code, level))
       .sort((a, b) => ORDER.indexOf(a.code) - ORDER.indexOf(b.code));
     const codesUp = new Set(this.#up.map(({ code }) => code));
-    for (const code of new Set([...codesUp, ...this.#seen.keys(), ...toldCodes(memory)])) {
+    for (const code of new Set([...codesUp, ...hidden, ...this.#seen.keys(), ...toldCodes(memory)])) {
       const isUp = codesUp.has(code);
       // What only followed from something else has its time to go by itself once that is over.
-      if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) this.#seen.delete(code);
-      else if (this.#seen.get(code)?.isUp !== isUp) {
-        this.#seen.set(code, { isUp, sinceMonoMs: at.monotonicMs, sinceMs: at.nowMs });
+      if (hidden.has(code) || this.#follows(code, codesUp, at.monotonicMs)) {
+        this.#seen.delete(code);
+        this.#hidden.add(code);
+      } else if (this.#seen.get(code)?.isUp !== isUp) {
+        const hasLasted = isUp && FINDINGS[code].lasted === true && !this.#hidden.delete(code);
+        this.#seen.set(code, { isUp, sinceMonoMs: at.monotonicMs, sinceMs: at.nowMs, hasLasted });
       }
     }
   }
@@ -138,7 +153,7 @@ export class AlarmJudge {
 
   #isSettled(code: FindingCode, { monotonicMs }: Moment): boolean {
     const seen = this.#seen.get(code);
-    return seen !== undefined && monotonicMs - seen.sinceMonoMs >= this.#rules.settleMs;
+    return seen !== undefined && (seen.hasLasted || monotonicMs - seen.sinceMonoMs >= this.#rules.settleMs);
   }
 }
 

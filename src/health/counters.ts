@@ -11,8 +11,8 @@ import { COUNTED_MAX, type InboxWaiting } from '../outbox/inbox.ts';
 import type { InboxTaken } from '../outbox/inbox-loop.ts';
 import { ENDPOINTS, type Wait } from '../platform/platform.ts';
 import type { Transport } from '../platform/transport.ts';
-import type { Verdict } from './findings.ts';
 import { FINDINGS } from './findings.ts';
+import type { Verdict } from './verdict.ts';
 
 /** One figure, or one bucket of a histogram. */
 export interface Sample {

@@ -7,7 +7,6 @@ import {
   type FreshnessState,
   type FreshnessSubject,
 } from '../core/alarm.ts';
-import { type DiskSpace, diskVerdict } from './disk-space.ts';
 
 /** What can be wrong: an alarm, a flow in trouble, or what the figures tell. */
 export type FindingCode =
@@ -38,7 +37,44 @@ export interface Finding {
   count: number | null;
   /** ISO 8601 UTC; null when unknown. */
   since: string | null;
+  /** Why it is so, where the remedy depends on it. */
+  cause?: Cause | undefined;
 }
+
+/** Why calls to the platform fail. */
+export const FAILURE_CAUSES = [
+  'refuses',
+  'no-name',
+  'certificate-date',
+  'certificate-trust',
+  'no-right',
+  'fault',
+  'refused',
+] as const;
+export type Cause = (typeof FAILURE_CAUSES)[number];
+
+/** By the code of the failure, as a system or tillsync itself has it. */
+const CAUSES: Readonly<Record<string, Cause>> = {
+  ECONNREFUSED: 'refuses',
+  ENOTFOUND: 'no-name',
+  CERT_HAS_EXPIRED: 'certificate-date',
+  CERT_NOT_YET_VALID: 'certificate-date',
+  ERR_TLS_CERT_ALTNAME_INVALID: 'certificate-trust',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'certificate-trust',
+  SELF_SIGNED_CERT_IN_CHAIN: 'certificate-trust',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'certificate-trust',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'certificate-trust',
+  unauthorized: 'no-right',
+  forbidden: 'no-right',
+  'platform-refused': 'refused',
+  'platform-failed': 'fault',
+};
+/** What a platform that is being worked on, or a line that comes back, does not say twice in minutes. */
+const LASTING: ReadonlySet<Cause> = new Set<Cause>([
+  ...(['refuses', 'no-name', 'certificate-date', 'certificate-trust', 'no-right', 'refused'] as const),
+]);
+const LASTING_TRIES = 2;
+const LASTING_MS = 90_000;
 
 /** All that is known of how things stand; null where it could not be looked up. */
 export interface Facts {
@@ -64,7 +100,7 @@ export interface Facts {
 }
 
 /** What facts add to the row of a finding; a level only where it is another one. */
-export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since'>>;
+export type FactsOfFinding = Partial<Pick<Finding, 'level' | 'detail' | 'count' | 'since' | 'cause'>>;
 
 export function flowOf(subject: FreshnessSubject, { freshness }: Facts): Freshness | undefined {
   return freshness.find((flow) => flow.subject === subject);
@@ -158,11 +194,25 @@ export function changesWait(facts: Facts): FactsOfFinding | null | undefined {
   if (!facts.outbox) return undefined;
   const { pending, oldestPendingAt: since } = facts.outbox;
   const level = changesLate({ ...facts, since });
-  return level && { level, count: pending, since };
+  const push = flowOf('outbox.push', facts);
+  return level && { level, count: pending, since, ...(push && causeOf(push)) };
 }
 
 /** What is known of the age of the orders; the first of these is told. */
 type OrdersCode = 'orders.resuming' | 'orders.starting' | 'orders.stale';
+
+function causeOf({ failure }: Freshness): { cause?: Cause } {
+  const cause = failure ? CAUSES[failure.code] : undefined;
+  return cause ? { cause } : {};
+}
+
+/** Whether a flow fails for the same reason, try after try, so that its age need not be waited for. */
+function isLasting(flow: Freshness, nowMs: number): boolean {
+  const { cause } = causeOf(flow);
+  if (!flow.failure || cause === undefined || !LASTING.has(cause)) return false;
+  const { tries, since } = flow.failure;
+  return tries >= LASTING_TRIES && nowMs - Date.parse(since) >= LASTING_MS;
+}
 
 function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | undefined {
   const poll = flowOf('orders.poll', facts);
@@ -175,7 +225,8 @@ function ordersFare(facts: Facts): { code: OrdersCode; more: FactsOfFinding } | 
   if (ageMs === null && (state === 'unknown' || state === 'waiting'))
     return { code: 'orders.starting', more: {} };
   const isOld = ageMs === null || ageMs > facts.ordersStaleAfterMs;
-  return isOld ? { code: 'orders.stale', more: { detail: poll.message || null, since } } : undefined;
+  if (!isOld && !isLasting(poll, facts.nowMs)) return undefined;
+  return { code: 'orders.stale', more: { detail: poll.message || null, since, ...causeOf(poll) } };
 }
 
 export function ordersAre(code: OrdersCode, facts: Facts): FactsOfFinding | undefined {
@@ -199,4 +250,53 @@ function flowsIn(state: FreshnessState, facts: Facts): Freshness[] {
 
 export function counted(count: number): FactsOfFinding | null {
   return count > 0 ? { count } : null;
+}
+
+/** Of the file system that holds the storage directory, as `statfs` tells: what this user may still write. */
+export interface DiskSpace {
+  freeBytes: number;
+  totalBytes: number;
+}
+
+/**
+ * - `ok`: there is room
+ * - `low`: free some today
+ * - `full`: what comes in soon can no longer be kept, or cannot already
+ */
+export interface DiskVerdict {
+  level: 'ok' | 'low' | 'full';
+  /** How the status page and `doctor` name it; null when all is well. */
+  code: 'storage.low' | 'storage.full' | null;
+  /** One sentence: how much is free. */
+  message: string;
+}
+
+export const DISK_FULL_BYTES = 50 * 1024 ** 2;
+export const DISK_LOW_BYTES = 500 * 1024 ** 2;
+export const DISK_LOW_SHARE = 0.05;
+/** A twentieth of a large disk is more than tillsync fills in years. */
+const LOW_SHARE_MAX_BYTES = 5 * 1024 ** 3;
+
+/** Whether the disk has room for what comes in: low below 500 MiB or 5 %, full below 50 MiB. */
+export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
+  const message = `${formatBytes(freeBytes)} of ${formatBytes(totalBytes)} are free.`;
+  if (freeBytes < DISK_FULL_BYTES) return { level: 'full', code: 'storage.full', message: `Only ${message}` };
+  const share = Math.min(totalBytes * DISK_LOW_SHARE, LOW_SHARE_MAX_BYTES);
+  if (freeBytes < Math.max(DISK_LOW_BYTES, share)) {
+    return { level: 'low', code: 'storage.low', message: `Only ${message}` };
+  }
+  return { level: 'ok', code: null, message };
+}
+
+/** Bytes as a person says them: `812 MiB`, `1.5 GiB`. */
+export function formatBytes(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let value = Math.max(0, bytes);
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit++;
+  }
+  const digits = unit > 2 && value < 100 ? 1 : 0;
+  return `${value.toFixed(digits)} ${units[unit]}`;
 }

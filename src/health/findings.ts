@@ -1,41 +1,21 @@
 import type { FindingLevel } from '../core/alarm.ts';
-import { asTyped } from '../core/errors.ts';
 import {
+  type Cause,
   changesWait,
   counted,
   endsSoon,
   type Facts,
   type FactsOfFinding,
-  type Finding,
   type FindingCode,
-  flowOf,
   hasDisk,
   hasNoTokens,
   isBlocked,
   isLockedOut,
-  notedAs,
   ordersAre,
   troubleOf,
 } from './facts.ts';
 
-export type { Finding, FindingCode };
-
-/**
- * - `green`: all is well
- * - `amber`: works, and somebody should look at it today
- * - `red`: orders or changes do not get through, somebody is needed now
- */
-export interface Verdict {
-  level: 'green' | FindingLevel;
-  /** Worst first; empty when all is well. */
-  findings: Finding[];
-}
-
-/** How things stand: what is wrong, and what may be wrong as well and is not told beside it. */
-export interface Standing {
-  findings: Finding[];
-  hidden: ReadonlySet<FindingCode>;
-}
+export type { FindingCode };
 
 /** A row of the table: all that is known of one code. */
 export interface FindingRow {
@@ -45,12 +25,16 @@ export interface FindingRow {
   remedy: string;
   /** Where `doctor` itself tells it and the remedy would lead to `doctor` once more. */
   inDoctor?: string;
+  /** What to do where the cause is known. */
+  remedies?: Partial<Record<Cause, string>>;
   /** Whether it is so; null: it is not; undefined: the figures do not say, and what a part noted counts. Left out: as noted. */
   when?: (facts: Facts) => FactsOfFinding | null | undefined;
   /** Not told beside one of these: it says the same better, or this only follows from it. */
   hiddenBy?: readonly FindingCode[];
   /** What is sent to receivers of alarms: all of it where it is left out; `red`: only then. It is shown in any case. */
   sent?: 'never' | 'red';
+  /** It has lasted before it is found, so that nobody waits any longer to be told. */
+  lasted?: true;
   /** Not sent beside that one, nor for so long after it: it goes by itself then. */
   follows?: { code: FindingCode; withinMs: number };
   /** Told before the set-up; all else only waits for it. */
@@ -93,6 +77,20 @@ const NOT_RUNNING = ['service.down'] as const;
 const TRIES_AGAIN =
   'It is tried again by itself; if it stays, see what is wrong with the way to the platform.';
 const CONNECTION = 'Check the internet connection of this machine, and what else is wrong here.';
+
+/** What a person does whose calls to the platform fail for one reason, try after try. */
+const WITHOUT_AN_ANSWER: Partial<Record<Cause, string>> = {
+  refuses:
+    "The platform's server takes no connections: ask its support whether it is down, and check platform.base_url.",
+  'no-name': 'Check the spelling of platform.base_url, and the DNS of this machine.',
+  'certificate-date':
+    "Check this machine's clock. Where it is right, tell the platform's support that its certificate has expired.",
+  'certificate-trust':
+    'Something between here and the platform shows a certificate of its own: ask who looks after the network.',
+  'no-right': 'Create a new token in the company panel, then run {tillsync} auth set and paste it.',
+  fault: 'The platform answers with a fault: ask its support. tillsync tries again by itself.',
+  refused: 'The platform refuses the call: send its support and ours the output of {tillsync} doctor',
+};
 
 /** The one table. Worst first, causes before what follows from them: findings are told in this order. */
 export const FINDINGS: Record<FindingCode, FindingRow> = {
@@ -192,12 +190,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'orders.stale': {
     level: 'red',
     when: (facts) => ordersAre('orders.stale', facts),
+    lasted: true,
     hiddenBy: ['orders.resuming', ...NO_TOKENS, ...NOT_RUNNING],
     growsOld: true,
     check: 'orders',
     inDoctor: CONNECTION,
     message: 'Orders are no longer fetched from the platform.',
     remedy: 'Check the internet connection of this machine, then run: {tillsync} doctor',
+    remedies: WITHOUT_AN_ANSWER,
   },
   'orders.unbooked': {
     level: 'amber',
@@ -305,6 +305,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     inDoctor: CONNECTION,
     message: 'Stock and price changes have waited too long to be sent: {count}.',
     remedy: 'Check the internet connection of this machine, then run: {tillsync} doctor',
+    remedies: WITHOUT_AN_ANSWER,
   },
   'platform.forbidden': {
     level: 'amber',
@@ -516,57 +517,3 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     remedy: 'tillsync retries. If it stays, run: {tillsync} sync products',
   },
 };
-
-const CODES = Object.keys(FINDINGS) as FindingCode[];
-
-/** What is wrong, worst first: the one place that says so. It depends on nothing but the facts, in any order. */
-export function findings(facts: Facts): Finding[] {
-  return standing(facts).findings;
-}
-
-/** The same, and what is hidden by it: whoever told of that before is not told that it is over. */
-export function standing(facts: Facts): Standing {
-  const found = new Map<FindingCode, Finding>();
-  for (const code of CODES) {
-    const { when = () => undefined } = FINDINGS[code];
-    const told = when(facts);
-    const more = told === undefined ? notedAs(code, facts) : told;
-    if (more) found.set(code, findingOf(code, more));
-  }
-  putCauseFirst(found, facts);
-  const isHidden = (code: FindingCode) => {
-    const { hiddenBy = [], isToldBeforeSetUp = false } = FINDINGS[code];
-    return hiddenBy.some((better) => found.has(better)) || (facts.isSetUp === false && !isToldBeforeSetUp);
-  };
-  const hidden = new Set([...found.keys()].filter(isHidden));
-  const shown = [...found.values()].filter(({ code }) => !hidden.has(code));
-  return { findings: shown.sort((a, b) => rank(a) - rank(b)), hidden };
-}
-
-/** Whether everything is all right, and if not, what is wrong and what to do. */
-export function verdictOf(facts: Facts): Verdict {
-  const found = findings(facts);
-  return { level: found[0]?.level ?? 'green', findings: found };
-}
-
-/** Why no orders are fetched, where that is known, is as serious as what follows from it, and is told first. */
-function putCauseFirst(found: Map<FindingCode, Finding>, facts: Facts): void {
-  const stale = found.get('orders.stale');
-  const cause = found.get(
-    flowOf('orders.poll', facts)?.state === 'blocked' ? 'platform.blocked' : 'orders.unreadable',
-  );
-  if (!stale || !cause) return;
-  found.set('orders.stale', { ...stale, remedy: '' });
-  found.set(cause.code, { ...cause, level: stale.level });
-}
-
-function findingOf(code: FindingCode, more: FactsOfFinding): Finding {
-  const { level, message, remedy } = FINDINGS[code];
-  const count = more.count ?? null;
-  const told = message.replace(': {count}', count === null ? '' : `: ${count}`);
-  return { code, level, remedy: asTyped(remedy), detail: null, since: null, ...more, count, message: told };
-}
-
-function rank({ code, level }: Finding): number {
-  return (level === 'red' ? 0 : CODES.length) + CODES.indexOf(code);
-}

@@ -2,7 +2,8 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Poster } from '../core/post.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { FindingCode, Standing } from './findings.ts';
+import type { FindingCode } from './findings.ts';
+import type { Standing } from './verdict.ts';
 
 /** How things stand, as whoever watches from outside is told: the codes of what is red; empty: nothing is. */
 export type Pulse = readonly FindingCode[];

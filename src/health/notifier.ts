@@ -13,7 +13,8 @@ import {
   type ReceiverName,
 } from './alarm-news.ts';
 import type { AlarmReceiver, AlarmReport } from './alarm-receivers.ts';
-import { FINDINGS, type Standing } from './findings.ts';
+import { FINDINGS } from './findings.ts';
+import type { Standing } from './verdict.ts';
 
 /** Between two looks; more is a machine that was asleep or stood still. */
 const AWAKE_GAP_MS = 60_000;

@@ -4,7 +4,7 @@ import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { Waker } from '../core/loop.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
-import type { Verdict } from '../health/findings.ts';
+import type { Verdict } from '../health/verdict.ts';
 import type { Mirror } from '../orders/mirror.ts';
 import { continueFeedAfter } from '../orders/mirror-file.ts';
 import { FEED_JUMP } from '../orders/order.ts';

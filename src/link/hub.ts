@@ -85,6 +85,8 @@ export interface HubOptions {
   holdBack: HoldBackSetting;
   /** How long after the last good poll orders count as missing. */
   ordersStaleAfterMs: () => number;
+  /** Whether the hub's own orders are stale, which its branches then say as well. */
+  areOrdersStale: () => boolean;
   /** Where branches find the hub from now on; left out: nothing is announced. */
   announcement?: () => Announcement;
   /** Told when changes were put in the queue. */
@@ -214,7 +216,7 @@ export class Hub {
     const nowMs = clock.nowMs();
     const alarm = branchesAlarm({
       branches: mirror.read((db) => examineBranches(db, watched, rows.branches(), nowMs)),
-      areOrdersStale: mirror.raisedAlarms().some(({ key }) => key === 'orders.stale'),
+      areOrdersStale: this.#options.areOrdersStale(),
       connectedAtMs: this.#connectedAtMs,
       nowMs,
     });

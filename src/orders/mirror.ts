@@ -57,19 +57,29 @@ interface PendingAlarm {
 }
 
 /** `lastOkAt` null leaves the one that is there. */
+const NO_FAILURE = { code: null, since: null, tries: 0 };
+
 function setFreshness(db: Database.Database, freshness: Freshness): void {
+  const { failure: _, ...rest } = freshness;
   sqlOf(db).run(
-    `INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message)
-     VALUES (@subject, @lastOkAt, @lastTryAt, @state, @message)
+    `INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures)
+     VALUES (@subject, @lastOkAt, @lastTryAt, @state, @message, @code, @since, @tries)
      ON CONFLICT (subject) DO UPDATE SET last_ok_at = coalesce(excluded.last_ok_at, last_ok_at),
-       last_try_at = excluded.last_try_at, state = excluded.state, message = excluded.message`,
-    freshness,
+       last_try_at = excluded.last_try_at, state = excluded.state, message = excluded.message,
+       failure_code = excluded.failure_code, failing_since = excluded.failing_since, failures = excluded.failures`,
+    { ...NO_FAILURE, ...freshness.failure, ...rest },
   );
 }
 
 function storedFreshness(db: Database.Database): Freshness[] {
-  const sql = `SELECT subject, last_ok_at AS lastOkAt, last_try_at AS lastTryAt, state, message FROM freshness`;
-  return sqlOf(db).rows<Freshness>(sql);
+  const sql = `SELECT subject, last_ok_at AS lastOkAt, last_try_at AS lastTryAt, state, message,
+    failure_code AS code, failing_since AS since, failures AS tries FROM freshness`;
+  const rows = sqlOf(db).rows<
+    Omit<Freshness, 'failure'> & { code: string | null; since: string; tries: number }
+  >(sql);
+  return rows.map(({ code, since, tries, ...rest }) =>
+    code === null ? rest : { ...rest, failure: { code, since, tries } },
+  );
 }
 
 function setAlarm(db: Database.Database, key: AlarmKey, { message, level, at }: PendingAlarm): void {
@@ -113,9 +123,24 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put({ subject, lastOkAt: now, lastTryAt: now, state: 'ok', message });
   }
 
-  report(subject: FreshnessSubject, state: FreshnessState, message: string): void {
-    const lastOkAt = this.#freshness.get(subject)?.lastOkAt ?? null;
-    this.#put({ subject, lastOkAt, lastTryAt: this.#now(), state, message });
+  report(subject: FreshnessSubject, state: FreshnessState, message: string, code?: string): void {
+    const now = this.#now();
+    const before = this.#flowOf(subject);
+    const isSame = code !== undefined && before?.failure?.code === code;
+    const { since = now, tries = 0 } = isSame ? (before.failure ?? {}) : {};
+    const failure = code === undefined ? {} : { failure: { code, since, tries: tries + 1 } };
+    this.#put({ subject, lastOkAt: before?.lastOkAt ?? null, lastTryAt: now, state, message, ...failure });
+  }
+
+  /** undefined: the database cannot say, or has nothing. */
+  #flowOf(subject: FreshnessSubject): Freshness | undefined {
+    const pending = this.#freshness.get(subject);
+    if (pending) return pending;
+    try {
+      return this.#file.read(storedFreshness).find((flow) => flow.subject === subject);
+    } catch {
+      return undefined;
+    }
   }
 
   /** As another tillsync says it. */

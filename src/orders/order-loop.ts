@@ -75,8 +75,6 @@ const GIVE_WAY_MS = 500;
  */
 const MANY_RECORDS = 5_000;
 const LOOKBACK_EVERY_MS = 600_000;
-/** From the moment at which a poll was due: a line or a platform that is gone for some minutes comes back by itself. */
-const CUT_MS_MAX = 8 * 60_000;
 
 export interface OrderLoopOptions {
   poll: Pick<OrderPoll, 'poll'>;
@@ -86,14 +84,11 @@ export interface OrderLoopOptions {
   newGaps: (report: PollReport) => number[];
   /** False while only a person can bring new tokens: nothing is asked of the platform then. */
   mayCall: () => boolean;
-  alarms: Alarms;
   clock: Clock;
   random: Random;
   log: Log;
   /** How often a poll reaches back to the oldest open order. */
   wideEveryMs: number;
-  /** After this long without a complete poll a person is told, and later where polls are seldom due. */
-  staleAfterMs: number;
   /** Sign of life, for the watchdog. */
   beat: () => void;
 }
@@ -110,16 +105,11 @@ export class OrderLoop {
   #lookbackDueMs = Number.NEGATIVE_INFINITY;
   /** Whether the last poll of the look-back alone brought many. */
   #isMany = false;
-  #lastOkMonoMs: number;
-  /** Since the last good poll; more is told. */
-  #patienceMs: number;
   #dueMs = 0;
 
   constructor(options: OrderLoopOptions) {
     this.#options = options;
     this.#waker = new Waker(options.clock);
-    this.#lastOkMonoMs = options.clock.monotonicMs();
-    this.#patienceMs = options.staleAfterMs;
   }
 
   /** A hint that something is missing: polls as soon as the rate budget allows; `wide`: perhaps of an older order. */
@@ -152,7 +142,7 @@ export class OrderLoop {
   }
 
   async #once(signal: AbortSignal): Promise<void> {
-    const { poll, schedule, clock, random, log, watch, wideEveryMs, staleAfterMs, beat } = this.#options;
+    const { poll, schedule, clock, random, log, watch, wideEveryMs, beat } = this.#options;
     const wide = clock.monotonicMs() >= this.#wideDueMs;
     const runningDay = !wide && this.#isMany && clock.monotonicMs() < this.#lookbackDueMs;
     const patient = patientSignal(signal, clock);
@@ -165,20 +155,17 @@ export class OrderLoop {
         giveWayMs: GIVE_WAY_MS,
         onWait: (wait) => {
           beat();
-          this.#tellIfStale(`the next one is allowed in ${formatDuration(wait.waitMs)}.`);
           log.debug({ ...wait }, `next order poll allowed in ${formatDuration(wait.waitMs)}`);
         },
         onProgress: beat,
       });
       this.#failures = 0;
-      this.#lastOkMonoMs = clock.monotonicMs();
       if (wide) this.#wideDueMs = clock.monotonicMs() + wideEveryMs;
       if (!runningDay) this.#lookbackDueMs = clock.monotonicMs() + LOOKBACK_EVERY_MS;
       // A wide one says nothing of it: it may reach back for weeks.
       if (!runningDay && !wide) this.#isMany = report.records > MANY_RECORDS;
       watch.polled(report.createdIds);
       this.#dueMs = schedule.nextAfter(clock.nowMs());
-      this.#patienceMs = Math.max(staleAfterMs, this.#dueMs - clock.nowMs() + CUT_MS_MAX);
       this.#lookAgain(report, wide);
       this.#logReport(report);
     } catch (error) {
@@ -225,18 +212,6 @@ export class OrderLoop {
       log.error({ ...fields, err: error }, `order poll failed: ${known.message}`);
     } else {
       log.warn(fields, `order poll failed: ${known.message}`);
-    }
-    this.#tellIfStale(known.message);
-  }
-
-  #tellIfStale(why: string): void {
-    const { log, alarms, clock } = this.#options;
-    const silentMs = clock.monotonicMs() - this.#lastOkMonoMs;
-    if (silentMs < this.#patienceMs) return;
-    try {
-      alarms.raise('orders.stale', `No complete order poll for ${formatDuration(silentMs)}: ${why}`);
-    } catch (storageError) {
-      log.error({ err: storageError }, 'the alarm for missing polls could not be stored');
     }
   }
 }

@@ -1,5 +1,5 @@
 import { freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, counted, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
+import { asTillsyncError, counted, failureCode, hasCode, TillsyncError, whenFree } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import type { Clock } from '../core/time.ts';
 import { Lease, type Leases } from '../db/lease.ts';
@@ -227,7 +227,6 @@ export class OrderPoll {
     const { mirror, settings } = this.#options;
     this.#garbledSinceMonoMs = undefined;
     const { freshnessBoard: freshness, alarms } = mirror;
-    alarms.lower('orders.stale');
     const unreadable =
       report.unreadable === 0
         ? ''
@@ -260,7 +259,7 @@ export class OrderPoll {
     if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed')) {
       alarms.raise('storage.failing', `Polls keep nothing: ${message}`);
     }
-    freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message);
+    freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
   }
 }
 

@@ -1,5 +1,5 @@
 import { type FreshnessBoard, type FreshnessState, freshnessOfFailure } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, type TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, failureCode, hasCode, type TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { LOCKED_OUT_LOOK_MS, patientSignal, rest, retryDelayMs, Waker } from '../core/loop.ts';
 import type { Clock, Random } from '../core/time.ts';
@@ -36,9 +36,11 @@ export class PushFreshness {
   }
 
   failed(kind: ChangeKind, error: unknown): void {
-    const { code, message, hint } = asTillsyncError(error);
+    const known = asTillsyncError(error);
+    const { code, message, hint } = known;
     if (code === 'aborted') return;
-    this.#report(kind, freshnessOfFailure(code), [message, hint].filter(Boolean).join(' '));
+    const words = [message, hint].filter(Boolean).join(' ');
+    this.#report(kind, freshnessOfFailure(code), words, failureCode(known));
   }
 
   /** Changes wait that nobody may send before a person acts. */
@@ -53,12 +55,12 @@ export class PushFreshness {
     if (this.#troubles.delete(kind) && this.#troubles.size === 0) this.#board.report(SUBJECT, 'ok', '');
   }
 
-  #report(kind: ChangeKind, state: FreshnessState, message: string): void {
+  #report(kind: ChangeKind, state: FreshnessState, message: string, failure?: string): void {
     const before = this.#troubles.get(kind);
     this.#troubles.set(kind, state);
     // Only a call is a try; that a person is still waited for is no news.
     if (state === 'locked-out' && before === 'locked-out') return;
-    this.#board.report(SUBJECT, state, message);
+    this.#board.report(SUBJECT, state, message, failure);
   }
 }
 

@@ -176,7 +176,14 @@ async function openHubQueue(directory: string, productsOf: (branch: number) => n
       rows: state.hub,
       guards: GUARDS_OFF,
     },
-    ...{ holdBack: false, onQueued: () => {}, ordersStaleAfterMs: () => 600_000, clock, log: silentLog },
+    ...{
+      holdBack: false,
+      onQueued: () => {},
+      ordersStaleAfterMs: () => 600_000,
+      areOrdersStale: () => false,
+      clock,
+      log: silentLog,
+    },
   });
   await hub.begin();
   const lastU = new Map<string, number>();

@@ -3,7 +3,7 @@ import { authReport } from '../../src/cli/auth.ts';
 import { freshnessSentence, type StatusReport, statusText } from '../../src/cli/status.ts';
 import { ago, when } from '../../src/cli/table.ts';
 import type { Freshness } from '../../src/core/alarm.ts';
-import { verdictOf } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import type { TokenStatus } from '../../src/platform/tokens.ts';
 
 const AT = '2026-01-02T12:00:00.000Z';

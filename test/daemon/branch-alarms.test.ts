@@ -1,8 +1,10 @@
 import { expect, it, onTestFinished } from 'vitest';
+import { verdictOn } from '../../src/app/readers.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { alarmLoops } from '../../src/daemon/alarm-loop.ts';
 import { settleRole } from '../../src/daemon/link-loops.ts';
 import { Counters } from '../../src/health/counters.ts';
+import { FINDINGS } from '../../src/health/findings.ts';
 import { openChain } from '../link/chain-rig.ts';
 import { seededRandom } from '../support/fake-clock.ts';
 
@@ -34,7 +36,17 @@ async function running(aheadMs = 0) {
       await clock.advance(MINUTE_MS);
     }
   };
-  const alarms = () => parts.mirror.raisedAlarms().map(({ key }) => key);
+  /** What a person is told of. */
+  const alarms = () => {
+    const raised = parts.mirror.raisedAlarms();
+    const beside = { alarms: raised, tokens: null, outbox: parts.outbox.counts(), disk: null };
+    const { findings } = verdictOn(parts.mirror, { config: parts.config, clock: branch.own }, beside);
+    const codes = findings.map(({ code }) => code);
+    return codes
+      .filter((code) => FINDINGS[code].sent !== 'never')
+      .filter((code) => !codes.some((other) => FINDINGS[code].follows?.code === other))
+      .sort();
+  };
   await minutes(5);
   return { hub, server, clock, branch, parts, alarms, minutes };
 }

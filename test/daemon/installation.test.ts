@@ -8,7 +8,7 @@ import { findInstallation } from '../../src/app/installation.ts';
 import { asTyped, setInstallation, TillsyncError, wordsOf } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
-import { verdictOf } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import { speechOf } from '../../src/page/words/language.ts';
 import { invoke } from '../cli/invoke.ts';
 

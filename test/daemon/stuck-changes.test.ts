@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { Verdict } from '../../src/health/findings.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
 import { type StoreRig, type StoreRigOptions, storeRig } from '../support/store-rig.ts';
 import { listener } from '../support/watchers.ts';
 

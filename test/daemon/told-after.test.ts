@@ -10,6 +10,7 @@ import { TillsyncError } from '../../src/core/errors.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
 import type { Heartbeat } from '../../src/health/heartbeat.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
+import { networkFault } from '../../src/platform/transport.ts';
 import { matrixRows } from '../fault-matrix-rows.ts';
 import { hook } from '../hooks/event-receiver.ts';
 import { sampleNotification } from '../support/order-samples.ts';
@@ -41,7 +42,7 @@ function overwritePages(file: string, keptShare: number): void {
 interface Scene {
   store: StoreRig;
   daemon: Daemon;
-  line: { isCut: boolean };
+  line: { isCut: boolean; code?: string };
 }
 
 interface Fault {
@@ -67,6 +68,14 @@ const FAULTS: Fault[] = [
       line.isCut = true;
     },
   },
+  ...['ECONNREFUSED', 'ENOTFOUND', 'CERT_HAS_EXPIRED'].map(
+    (code): Fault => ({
+      key: 'orders.stale',
+      row: 'the platform for one reason',
+      what: code,
+      begin: ({ line }) => void Object.assign(line, { isCut: true, code }),
+    }),
+  ),
   {
     key: 'auth.locked-out',
     begin({ store: { sandbox } }) {
@@ -229,9 +238,9 @@ describe('a person is told', { tags: ['bulk'] }, () => {
     const store = openStore(
       receive ? [hook('pos', { url: `http://127.0.0.1:${port}/`, timeoutMs: 50 })] : [],
     );
-    const line = { isCut: false };
+    const line: Scene['line'] = { isCut: false };
     const tamper: Tamper = (_request, pass) => {
-      if (line.isCut) throw new TillsyncError('platform-unreachable', 'The line is cut.');
+      if (line.isCut) throw networkFault({ code: line.code }, { host: 'platform.test', port: 443 });
       return pass();
     };
     const daemon = await store.daemon(tamper);

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { Verdict } from '../../src/health/findings.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
 import { sampleNotification } from '../support/order-samples.ts';
 import { storeRig } from '../support/store-rig.ts';
 

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
 import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
-import { standing } from '../../src/health/findings.ts';
+import { standing } from '../../src/health/verdict.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
 const SINCE = '2026-11-21T10:00:00.000Z';
@@ -43,10 +43,14 @@ function receiver(rules: Partial<ConstructorParameters<typeof AlarmJudge>[0]> = 
 describe('alarms as a person hears them', () => {
   it('are told once when they have settled, and once when they are over', () => {
     const owner = receiver();
-    expect(owner.pass(60, 'orders.stale')).toEqual([]);
-    expect(owner.pass(3_600, 'orders.stale')).toEqual(['raised orders.stale']);
+    expect(owner.pass(60, 'webhook.silent')).toEqual([]);
+    expect(owner.pass(3_600, 'webhook.silent')).toEqual(['raised webhook.silent']);
     expect(owner.pass(60)).toEqual([]);
-    expect(owner.pass(3_600)).toEqual(['healed orders.stale']);
+    expect(owner.pass(3_600)).toEqual(['healed webhook.silent']);
+  });
+
+  it('that have lasted before they were found are told at once', () => {
+    expect(receiver().pass(1, 'orders.stale')).toEqual(['raised orders.stale']);
   });
 
   it('are not told when they come and go, nor their going when they come back', () => {

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { TillsyncError } from '../../src/core/errors.ts';
-import type { Finding, FindingCode } from '../../src/health/findings.ts';
+import type { Finding } from '../../src/health/facts.ts';
+import type { FindingCode } from '../../src/health/findings.ts';
 import { StandingNow } from '../../src/health/notifier.ts';
 import { tempState } from '../platform/temp-state.ts';
 import { FakeClock } from '../support/fake-clock.ts';

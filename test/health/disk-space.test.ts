@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { diskVerdict, formatBytes } from '../../src/health/disk-space.ts';
+import { diskVerdict, formatBytes } from '../../src/health/facts.ts';
 
 const MIB = 1024 ** 2;
 const GIB = 1024 ** 3;

@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS, type FreshnessSubject } from '../../src/core/alarm.ts';
 import type { Facts } from '../../src/health/facts.ts';
-import { FINDINGS, type FindingCode, findings } from '../../src/health/findings.ts';
+import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
+import { findings } from '../../src/health/verdict.ts';
 
 const NOW_MS = Date.parse('2026-01-15T12:00:00.000Z');
 const ago = (ms: number) => new Date(NOW_MS - ms).toISOString();

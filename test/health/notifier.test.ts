@@ -3,8 +3,8 @@ import type { AlarmKey } from '../../src/core/alarm.ts';
 import { TillsyncError } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import { type AlarmMemory, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
-import { standing } from '../../src/health/findings.ts';
 import { Notifier } from '../../src/health/notifier.ts';
+import { standing } from '../../src/health/verdict.ts';
 import { FakeClock } from '../support/fake-clock.ts';
 
 /** Nothing is known but what was noted. */

@@ -8,7 +8,8 @@ import {
   type FreshnessSubject,
 } from '../../src/core/alarm.ts';
 import type { Facts } from '../../src/health/facts.ts';
-import { FINDINGS, verdictOf } from '../../src/health/findings.ts';
+import { FINDINGS } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 
 const nowMs = Date.parse('2026-01-15T12:00:00.000Z');
 const ago = (ms: number) => new Date(nowMs - ms).toISOString();
@@ -71,6 +72,36 @@ describe('orders', () => {
     const facts = withFlow('orders.poll', { state: 'failing', message: 'No answer.' });
     expect(verdictOf(facts).findings).toMatchObject([
       { code: 'orders.poll', level: 'amber', detail: 'No answer.', since: ago(30_000) },
+    ]);
+  });
+
+  it('that fail for one reason, try after try, are stale before they are old', () => {
+    const failing = (code: string, tries: number, sinceMs: number) =>
+      withFlow('orders.poll', {
+        ...{ state: 'failing', message: 'No connection.', lastOkAt: ago(240_000) },
+        failure: { code, since: ago(sinceMs), tries },
+      });
+    expect(told(failing('ECONNREFUSED', 1, 120_000))).toEqual(['amber', 'orders.poll']);
+    expect(told(failing('ECONNREFUSED', 5, 30_000))).toEqual(['amber', 'orders.poll']);
+    for (const code of ['UND_ERR_CONNECT_TIMEOUT', 'EAI_AGAIN', 'ENETUNREACH', 'platform-failed'])
+      expect(told(failing(code, 5, 240_000)), code).toEqual(['amber', 'orders.poll']);
+    const remedies = ['ECONNREFUSED', 'ENOTFOUND', 'CERT_HAS_EXPIRED', 'unauthorized'].map((code) => {
+      const [first] = verdictOf(failing(code, 2, 120_000)).findings;
+      expect(first).toMatchObject({ code: 'orders.stale', level: 'red', detail: 'No connection.' });
+      return first?.remedy;
+    });
+    expect(new Set(remedies).size).toBe(4);
+  });
+
+  it('that cannot be kept have the disk as their cause', () => {
+    const facts = withFlow('orders.poll', {
+      ...{ state: 'failing', lastOkAt: ago(700_000) },
+      failure: { code: 'storage-full', since: ago(600_000), tries: 5 },
+    });
+    const full = { ...facts, disk: { freeBytes: 1, totalBytes: 8 * 1024 ** 3 } };
+    expect(verdictOf(full).findings).toMatchObject([
+      { code: 'storage.full', level: 'red' },
+      { code: 'orders.stale', remedy: '' },
     ]);
   });
 

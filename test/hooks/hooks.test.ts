@@ -6,7 +6,7 @@ import { describe, expect, it, onTestFinished } from 'vitest';
 import { HOOK_TEST, type HookTest } from '../../src/app/hooks.ts';
 import { askRunning } from '../../src/app/wish.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
-import type { Verdict } from '../../src/health/findings.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
 import { skipWaiting, statusOf } from '../../src/hooks/hook-places.ts';
 import type { HookAnswer } from '../../src/hooks/receivers.ts';

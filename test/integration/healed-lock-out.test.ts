@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { verdictOf } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import { storeRig } from '../support/store-rig.ts';
 
 const HOUR_MS = 3_600_000;

@@ -12,7 +12,7 @@ import { hasCode } from '../../src/core/errors.ts';
 import { silentLog } from '../../src/core/log.ts';
 import type { Clock } from '../../src/core/time.ts';
 import { feedBranches } from '../../src/daemon/link-loops.ts';
-import type { Verdict } from '../../src/health/findings.ts';
+import type { Verdict } from '../../src/health/verdict.ts';
 import { BranchFollower, GAP_MAX_MS } from '../../src/link/branch.ts';
 import { Hub } from '../../src/link/hub.ts';
 import { noteStream } from '../../src/link/hub-feed.ts';
@@ -148,6 +148,8 @@ export class HubStore extends Store {
       ...{ link, branches, mirror, stores, rows: state.hub, guards: this.config.guard },
       ...{ holdBack: false, onQueued: () => {}, clock: this.clock, log: silentLog },
       ordersStaleAfterMs: () => this.staleAfterMs ?? ordersStaleAfterMs(this.config, mirror),
+
+      areOrdersStale: () => false,
     });
     for (const { branch, name, renamedFrom } of branches()) {
       const key = `U${name.padEnd(55, 'A')}`;

@@ -1,6 +1,6 @@
 import { copyFileSync, rmSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { verdictOf } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import { GAP_MAX_MS } from '../../src/link/branch.ts';
 import { composed } from '../../src/link/feed-pages.ts';
 import { unpublished } from '../../src/link/hub-feed.ts';

@@ -38,6 +38,28 @@ describe('freshness', () => {
     await other.close();
   });
 
+  it('knows for which reason the last tries failed, since when and how often, also after a restart', async () => {
+    const { mirror, clock, path } = openTestMirror();
+    const fail = async (code: string) => {
+      mirror.freshnessBoard.report('orders.poll', 'failing', 'No answer.', code);
+      await mirror.flushBoards();
+      await clock.advance(60_000);
+      return of(mirror, 'orders.poll')?.failure;
+    };
+    await fail('ETIMEDOUT');
+    expect(await fail('ECONNREFUSED')).toEqual({
+      ...{ code: 'ECONNREFUSED', since: '2026-01-15T12:01:00.000Z', tries: 1 },
+    });
+    expect(await fail('ECONNREFUSED')).toMatchObject({ since: '2026-01-15T12:01:00.000Z', tries: 2 });
+    await mirror.close();
+    const again = openMirror({ path, clock });
+    again.freshnessBoard.report('orders.poll', 'failing', 'No answer.', 'ECONNREFUSED');
+    expect(of(again, 'orders.poll')?.failure?.tries).toBe(3);
+    again.freshnessBoard.ok('orders.poll');
+    expect(of(again, 'orders.poll')?.failure).toBeUndefined();
+    await again.close();
+  });
+
   it('is in the file soon at whatever moment of an earlier write it is reported', async () => {
     const { mirror, clock, path } = openTestMirror();
     const other = openMirror({ path, clock, readonly: true });

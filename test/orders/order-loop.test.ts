@@ -24,7 +24,6 @@ const report: PollReport = {
 function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TWO_MINUTES_MS) {
   const clock = new FakeClock();
   const calls: { atMs: number; wide: boolean; runningDay: boolean }[] = [];
-  const alarms: string[] = [];
   const errors: string[] = [];
   const usable = { yes: true };
   const gaps: number[][] = [];
@@ -40,12 +39,10 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
     watch: { polled() {} },
     newGaps: () => gaps.shift() ?? [],
     mayCall: () => usable.yes,
-    alarms: { raise: (key) => void alarms.push(key), lower() {} },
     clock,
     random: seededRandom(1),
     log: { ...silentLog, error: (_fields, message) => void errors.push(message) },
     wideEveryMs: 3_600_000,
-    staleAfterMs: 600_000,
     beat() {},
   });
   const controller = new AbortController();
@@ -55,7 +52,7 @@ function setUp(poll: (request: PollRequest) => Promise<PollReport>, everyMs = TW
     await ended;
     expect(clock.sleeping).toBe(0);
   };
-  return { clock, calls, alarms, errors, usable, gaps, loop, stop };
+  return { clock, calls, errors, usable, gaps, loop, stop };
 }
 
 describe('OrderLoop', () => {
@@ -122,7 +119,7 @@ describe('OrderLoop', () => {
     'goes on polling while each %s poll fails, and tries that every ten minutes',
     async (failing) => {
       const mayFail = { yes: failing === 'wide' };
-      const { clock, calls, alarms, stop } = setUp(async ({ wide = false, runningDay = false }) => {
+      const { clock, calls, stop } = setUp(async ({ wide = false, runningDay = false }) => {
         const isFailing = failing === 'wide' ? wide : !wide && !runningDay;
         if (mayFail.yes && isFailing)
           throw new TillsyncError('platform-failed', 'The platform answered 504.');
@@ -132,7 +129,6 @@ describe('OrderLoop', () => {
       await clock.advance(TWO_MINUTES_MS);
       mayFail.yes = true;
       await clock.advance(3_600_000);
-      expect(alarms).toEqual([]);
       const kinds = calls.map(({ wide, runningDay }) => (wide ? 'w' : runningDay ? 'r' : 'l')).join('');
       const wanted = {
         wide: `wlrrrr${'wrlrrr'.repeat(5)}wrl`,
@@ -143,46 +139,21 @@ describe('OrderLoop', () => {
     },
   );
 
-  it('tries again after a failure, and tells a person when it lasts', async () => {
+  it('tries again after a failure', async () => {
     const failing = { yes: true };
-    const { clock, calls, alarms, stop } = setUp(async () => {
+    const { clock, calls, stop } = setUp(async () => {
       if (failing.yes) throw new TillsyncError('platform-failed', 'The platform answered 500.');
       return report;
     });
     await clock.advance(60_000);
     expect(calls.length).toBeGreaterThanOrEqual(3);
-    expect(alarms).toEqual([]);
     await clock.advance(900_000);
-    expect(alarms).toContain('orders.stale');
     const before = calls.length;
     failing.yes = false;
     await clock.advance(TWO_MINUTES_MS * 3);
     expect(calls.length - before).toBeGreaterThanOrEqual(2);
     await stop();
   });
-
-  it.each([2, 5, 60])(
-    'polling every %i minutes, tells nobody of a line that is cut for six',
-    async (minutes) => {
-      const line = { isCut: false };
-      const poll = async () => {
-        if (line.isCut) throw new TillsyncError('platform-unreachable', 'The line is cut.');
-        return report;
-      };
-      const { clock, alarms, stop } = setUp(poll, minutes * 60_000);
-      // Just before a poll is due.
-      await clock.advance(every(minutes * 60_000).nextAfter(clock.nowMs()) - clock.nowMs() - 1_000);
-      line.isCut = true;
-      await clock.advance(6 * 60_000);
-      line.isCut = false;
-      await clock.advance(10 * 60_000);
-      expect(alarms).toEqual([]);
-      line.isCut = true;
-      await clock.advance((minutes + 11) * 60_000);
-      expect(alarms).toContain('orders.stale');
-      await stop();
-    },
-  );
 
   it('stops asking while only a person can bring tokens, and goes on by itself when they are there', async () => {
     let locked = false;
@@ -198,22 +169,6 @@ describe('OrderLoop', () => {
     usable.yes = true;
     await clock.advance(10_000);
     expect(calls).toHaveLength(3);
-    await stop();
-  });
-
-  it('tells that the orders are stale also while a poll only waits for its turn', async () => {
-    const { clock, alarms, stop } = setUp(async ({ onWait, signal }) => {
-      await Promise.resolve();
-      while (!signal?.aborted) {
-        onWait?.({ endpoint: 'order.all', reason: 'blocked', waitMs: 60_000 });
-        await clock.sleep(60_000, signal);
-      }
-      return report;
-    });
-    await clock.advance(540_000);
-    expect(alarms).toEqual([]);
-    await clock.advance(60_000);
-    expect(alarms[0]).toBe('orders.stale');
     await stop();
   });
 

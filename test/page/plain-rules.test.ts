@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { typedWords } from '../../src/core/errors.ts';
-import { FINDINGS, type FindingCode, verdictOf } from '../../src/health/findings.ts';
+import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
+import { verdictOf } from '../../src/health/verdict.ts';
 import { axis, durationAxis } from '../../src/page/views/trends-view.ts';
 import {
   changeSubject,

@@ -119,7 +119,7 @@ CREATE TABLE freshness (
   last_try_at TEXT,
   state TEXT NOT NULL,
   message TEXT NOT NULL
-) WITHOUT ROWID;
+, failure_code TEXT, failing_since TEXT, failures INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 
 CREATE TABLE alarms (
   key TEXT NOT NULL PRIMARY KEY,
@@ -771,11 +771,12 @@ INSERT INTO schema_migrations (number, name) VALUES (38, '0038-stock-looks');
 INSERT INTO schema_migrations (number, name) VALUES (39, '0039-sent-orders-whole');
 INSERT INTO schema_migrations (number, name) VALUES (40, '0040-ended-orders');
 INSERT INTO schema_migrations (number, name) VALUES (41, '0041-forgotten-again');
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('auth', NULL, NULL, 'unknown', '');
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '');
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.poll', NULL, NULL, 'unknown', '');
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('orders.webhook', NULL, NULL, 'unknown', '');
-INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message) VALUES ('outbox.push', NULL, NULL, 'unknown', '');
+INSERT INTO schema_migrations (number, name) VALUES (42, '0042-failures');
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('auth', NULL, NULL, 'unknown', '', NULL, NULL, 0);
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('catalog.sweep', NULL, NULL, 'unknown', '', NULL, NULL, 0);
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.poll', NULL, NULL, 'unknown', '', NULL, NULL, 0);
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('orders.webhook', NULL, NULL, 'unknown', '', NULL, NULL, 0);
+INSERT INTO freshness (subject, last_ok_at, last_try_at, state, message, failure_code, failing_since, failures) VALUES ('outbox.push', NULL, NULL, 'unknown', '', NULL, NULL, 0);
 INSERT INTO marks (name, value) VALUES ('acks.used', 0);
 INSERT INTO marks (name, value) VALUES ('events.trimmed', 0);
 INSERT INTO marks (name, value) VALUES ('ledger.from', 0);

@@ -1,7 +1,7 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { Freshness, FreshnessState, FreshnessSubject } from '../../core/alarm.ts';
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding } from '../../health/findings.ts';
+import type { Finding } from '../../health/facts.ts';
 import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
 import { LANGUAGES, type Speech } from '../words/language.ts';

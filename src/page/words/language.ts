@@ -1,5 +1,6 @@
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding, FindingCode } from '../../health/findings.ts';
+import type { Cause, Finding } from '../../health/facts.ts';
+import type { FindingCode } from '../../health/findings.ts';
 import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
 import en from './en.json' with { type: 'json' };
@@ -17,7 +18,10 @@ export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, s
 };
 
 /** What is wrong and what to do, by code; English comes from the daemon itself. */
-export const SPANISH_FINDINGS: Record<FindingCode, { message: string; remedy: string }> = es.findings;
+export const SPANISH_FINDINGS: Record<
+  FindingCode,
+  { message: string; remedy: string; remedies?: Partial<Record<Cause, string>> }
+> = es.findings;
 
 /**
  * Reasons as the daemon tells them, and the same in Spanish. `{1}`, `{2}` … stand for what is filled in. A sentence of
@@ -109,11 +113,12 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
     language,
     format: formatFor(region ?? language),
     say,
-    finding({ code, message, remedy, count }, commands) {
+    finding({ code, message, remedy, count, cause }, commands) {
       const known = language === 'es' ? SPANISH_FINDINGS[code] : undefined;
       if (!known) return { message, remedy };
       const told = known.message.replace(': {count}', count === null ? '' : `: ${count}`);
-      return { message: told, remedy: remedy === '' ? '' : withValues(known.remedy, { ...commands }) };
+      const todo = (cause && known.remedies?.[cause]) ?? known.remedy;
+      return { message: told, remedy: remedy === '' ? '' : withValues(todo, { ...commands }) };
     },
     branch(code, message) {
       if (language === 'en' || code === null || !Object.hasOwn(SPANISH_FINDINGS, code))

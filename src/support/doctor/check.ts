@@ -1,6 +1,7 @@
 import { asTillsyncError, asTyped, hasCode, typedAgain } from '../../core/errors.ts';
 import { type Clock, formatDuration } from '../../core/time.ts';
-import { FINDINGS, type FindingCheck, type FindingCode, type Verdict } from '../../health/findings.ts';
+import { FINDINGS, type FindingCheck, type FindingCode } from '../../health/findings.ts';
+import type { Verdict } from '../../health/verdict.ts';
 
 /** Every check by its id, which stays the same in every version, in the order they are made. */
 export const CHECK_TITLES = {
@@ -140,8 +141,12 @@ export function outcomeOfFindings(
   const found = findings.filter(({ code }) => FINDINGS[code].check === check);
   if (found.length === 0) return undefined;
   const remedies = new Set(
-    found.map(({ code, remedy }) =>
-      remedy === '' ? 'It ends with what else is wrong here.' : (FINDINGS[code].inDoctor ?? remedy),
+    found.map(({ code, remedy, cause }) =>
+      remedy === ''
+        ? 'It ends with what else is wrong here.'
+        : cause === undefined
+          ? (FINDINGS[code].inDoctor ?? remedy)
+          : remedy,
     ),
   );
   const sentences = found.map(({ code, message, detail }) =>

@@ -9,7 +9,7 @@ import type { Clock } from '../../core/time.ts';
 import { openKeeper } from '../../db/mirror-connection.ts';
 import { type DatabaseHealth, databaseHealth, walBytes } from '../../db/sqlite.ts';
 import { findWalReaders, type LockHolder, namesOf, WAL_BYTES_MAX } from '../../db/wal.ts';
-import { diskVerdict, formatBytes } from '../../health/disk-space.ts';
+import { diskVerdict, formatBytes } from '../../health/facts.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { lookIntoInbox } from '../../outbox/inbox-process.ts';
 import type { InboxHealth } from '../../outbox/inbox-protocol.ts';

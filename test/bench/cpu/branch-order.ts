@@ -119,6 +119,8 @@ external_id = "${BRANCH}"
     ...{ link, branches: () => branches, mirror, stores, rows: state.hub, guards: config.guard },
     ...{ holdBack: false, onQueued: () => {}, clock: systemClock, log: silentLog },
     ordersStaleAfterMs: () => ordersStaleAfterMs(config, mirror),
+
+    areOrdersStale: () => false,
   });
   await hub.begin();
   const key = `U${BRANCH.padEnd(55, 'A')}`;

@@ -86,7 +86,7 @@ function isPair({ status, bytes }: TransportAnswer): boolean {
 }
 
 function neverSent(): TillsyncError {
-  const cause = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' });
+  const cause = Object.assign(new Error('connect ENETUNREACH'), { code: 'ENETUNREACH' });
   return new TillsyncError('platform-unreachable', 'The network is down.', { cause });
 }
 

@@ -64,6 +64,8 @@ export class SimulatedHub extends ChainStore {
         holdBack: this.#holdBack,
         onQueued: () => {},
         ordersStaleAfterMs: () => 600_000,
+
+        areOrdersStale: () => false,
         clock,
         log: silentLog,
       },
