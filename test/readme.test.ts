@@ -17,6 +17,11 @@ const ALL = FILES.filter((file) => file !== 'docs/reference.md')
   .map(read)
   .join('\n');
 const prose = (file: string) => read(file).replace(/^```.*?^```$/gms, '');
+const codeOf = (file: string): string[] => read(file).match(/^```.*?^```$/gms) ?? [];
+const withoutCount = (message: string) => message.replace(/: \{count\}\.$/, '');
+const SPANISH = JSON.parse(read('src/page/words/es.json')) as {
+  findings: Record<string, { message: string }>;
+};
 
 function slugsOf(file: string): string[] {
   return [...prose(file).matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) =>
@@ -140,15 +145,31 @@ describe('README and docs', () => {
   it.each([
     ['docs/operator.md', 'docs/operador.md'],
     ['docs/support.md', 'docs/support.es.md'],
+    ['docs/troubleshooting.md', 'docs/troubleshooting.es.md'],
   ])('have the headings and the commands of %s in Spanish too', (english, spanish) => {
     const levels = (file: string) => [...prose(file).matchAll(/^(#+) /gm)].map(([, level]) => level);
     expect(levels(spanish)).toEqual(levels(english));
     const commands = (file: string) =>
-      read(file)
+      codeOf(file)
+        .join('\n')
         .match(/^(sudo )?tillsync [a-z]+( [a-z-]+)*/gm)
         ?.map((each) => each.trim()) ?? [];
     expect(commands(spanish)).toEqual(commands(english));
   });
+
+  it.each([['docs/troubleshooting.md', 'docs/troubleshooting.es.md']])(
+    'have the code and the rows of %s in Spanish too',
+    (english, spanish) => {
+      const withoutComments = (file: string) =>
+        codeOf(file).map((block) => block.replaceAll(/\s+(#|--) .*$/gm, ''));
+      expect(withoutComments(spanish)).toEqual(withoutComments(english));
+      const rows = (file: string) =>
+        prose(file)
+          .split(/^#+ /m)
+          .map((part) => part.match(/^\|/gm)?.length ?? 0);
+      expect(rows(spanish)).toEqual(rows(english));
+    },
+  );
 
   it('keep the README to a few screens', () => {
     expect(read('README.md').split('\n').length).toBeLessThanOrEqual(250);
@@ -156,14 +177,22 @@ describe('README and docs', () => {
 
   it('have a heading for each finding and each code of an error', () => {
     const headings = [...read('docs/troubleshooting.md').matchAll(/^### (.*)$/gm)].map(([, text]) => text);
+    const spanish = read('docs/troubleshooting.es.md');
     for (const [code, { message }] of Object.entries(FINDINGS)) {
-      expect(headings).toContain(message.replace(/: \{count\}\.$/, ''));
+      const said = withoutCount(message);
+      expect(headings).toContain(said);
       expect(read('docs/troubleshooting.md'), code).toContain(`Code \`${code}\``);
+      // As the page says it, and below as the terminal does.
+      const page = withoutCount(SPANISH.findings[code]?.message ?? '');
+      expect(spanish).toContain(`\n### ${page}\n\n*${said}*\n\nCódigo \`${code}\``);
     }
     const codes = /export type ErrorCode =(.*?);/s.exec(read('src/core/errors.ts'))?.[1] ?? '';
     const names = [...codes.matchAll(/'([\w-]+)'/g)].map(([, name]) => name);
     expect(names.length).toBeGreaterThan(10);
-    for (const name of names) expect(headings).toContain(name);
+    for (const name of names) {
+      expect(headings).toContain(name);
+      expect(spanish).toContain(`\n### ${name}\n`);
+    }
   });
 
   it('have the reference as the program has it: npm run reference', () => {

@@ -89,7 +89,9 @@ export function pageRoutes(load: () => Promise<PageFiles>, log: Log): FastifyPlu
 }
 
 const DIRECTORY = new URL('../page/', import.meta.url);
-const TROUBLESHOOTING = '../../docs/troubleshooting.md';
+/** Pages of help, and the documents in docs/ that they are made of. */
+const HELP = { 'help.html': 'troubleshooting.md', 'help.es.html': 'troubleshooting.es.md' };
+const PAGE_OF = new Map(Object.entries(HELP).map(([page, document]) => [document, page]));
 /** Parts that a browser cannot use as they are written; each becomes one file. */
 const BUNDLED = ['main.ts', 'main.css', 'help.css'];
 
@@ -101,7 +103,9 @@ export async function pageFiles(directory = DIRECTORY): Promise<Map<string, Uint
   }
   if (files.has('main.js')) return files;
   for (const [name, content] of (await bundlePage()).files) files.set(name, content);
-  files.set('help.html', Buffer.from(await helpPage()));
+  for (const [name, document] of Object.entries(HELP)) {
+    files.set(name, Buffer.from(await helpPage(document, /\.(\w+)\.html$/.exec(name)?.[1] ?? 'en')));
+  }
   return files;
 }
 
@@ -134,37 +138,39 @@ export async function bundlePage(): Promise<{ files: Map<string, Uint8Array>; in
 }
 
 /**
- * docs/troubleshooting.md for the browser. What is said of a code can be linked with it: `help.html#orders.stale`.
- * Other documents are not served, so links to them are left as words.
+ * A document for the browser. What is said of a code can be linked with it: `help.html#orders.stale`.
+ * Documents without a page are not served, so links to them are left as words.
  */
-async function helpPage(): Promise<string> {
+async function helpPage(document: string, language: string): Promise<string> {
   const { Marked } = await tool<typeof import('marked')>('mar', 'ked');
   const marked = new Marked({
     renderer: {
       heading({ tokens, depth, text }) {
         const id = text
           .toLowerCase()
-          .replace(/[^\w\s-]/g, '')
+          .replace(/[^\p{L}\p{N}_\s-]/gu, '')
           .replaceAll(' ', '-');
         return `<h${depth} id="${id}">${this.parser.parseInline(tokens)}</h${depth}>\n`;
       },
       paragraph({ tokens, text }) {
-        const code = /^Code `([\w.-]+)`/.exec(text)?.[1];
+        const code = /^(?:Code|Código) `([\w.-]+)`/.exec(text)?.[1];
         return `<p${code ? ` id="${code}"` : ''}>${this.parser.parseInline(tokens)}</p>\n`;
       },
       link({ href, tokens }) {
         const words = this.parser.parseInline(tokens);
-        return href.startsWith('#') ? `<a href="${href}">${words}</a>` : words;
+        const place = href.startsWith('#') ? href : PAGE_OF.get(href);
+        return place === undefined ? words : `<a href="${place}">${words}</a>`;
       },
     },
   });
-  const text = await readFile(new URL(TROUBLESHOOTING, DIRECTORY), 'utf8');
+  const text = await readFile(new URL(`../../docs/${document}`, DIRECTORY), 'utf8');
+  const title = /^# (.*)$/m.exec(text)?.[1];
   return `<!doctype html>
-<html lang="en">
+<html lang="${language}">
   <head>
     <meta charset="utf-8" />
     <meta name="viewport" content="width=device-width, initial-scale=1" />
-    <title>tillsync: Troubleshooting</title>
+    <title>tillsync: ${title}</title>
     <link rel="icon" href="/page/icon.svg" type="image/svg+xml" />
     <link rel="stylesheet" href="/page/help.css" />
   </head>

@@ -212,9 +212,11 @@ function jump({ code }: Finding, speech: Speech, actions: Actions): TemplateResu
   return html`<button type="button" class="jump" @click=${() => actions.showChanges(tab, true)}>${speech.say('verdict.show')}</button>`;
 }
 
+const HELP = { en: 'help.html', es: 'help.es.html' } as const;
+
 /** What the document for troubleshooting says of it. */
 function help({ code }: Finding, speech: Speech): TemplateResult {
-  return html`<a class="help" href="/page/help.html#${code}" target="_blank">${speech.say('verdict.help')}</a>`;
+  return html`<a class="help" href="/page/${HELP[speech.language]}#${code}" target="_blank">${speech.say('verdict.help')}</a>`;
 }
 
 function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof nothing {
