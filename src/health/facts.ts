@@ -17,6 +17,7 @@ export type FindingCode =
   | 'orders.starting'
   | 'orders.resuming'
   | 'service.down'
+  | 'webhook.external-pos'
   | 'setup.missing'
   | 'state.unusable'
   | 'storage.full'
@@ -159,6 +160,12 @@ function ageMs(iso: string | null, nowMs: number): number | null {
 }
 
 const REFRESH_TOKEN_SOON_MS = 3 * 24 * 3_600_000;
+
+/** None of the orders was announced, and no callback ever was: the platform does not send any. */
+export function neverCalled(facts: Facts): FactsOfFinding | undefined {
+  const webhook = flowOf('orders.webhook', facts);
+  return webhook && webhook.lastOkAt === null ? notedAs('webhook.silent', facts) : undefined;
+}
 
 export function hasNoTokens(facts: Facts): FactsOfFinding | null | undefined {
   if (!facts.tokens) return undefined;

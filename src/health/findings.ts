@@ -11,6 +11,7 @@ import {
   hasNoTokens,
   isBlocked,
   isLockedOut,
+  neverCalled,
   ordersAre,
   troubleOf,
 } from './facts.ts';
@@ -136,6 +137,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'clock.wrong': {
     level: 'red',
+    lasted: true,
     check: 'alarms',
     message: "This machine's clock is wrong by more than half a day.",
     remedy: 'Set it right, and have it kept right: sudo timedatectl set-ntp true',
@@ -315,6 +317,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   },
   'clock.off': {
     level: 'amber',
+    lasted: true,
     check: 'alarms',
     message: "This machine's clock is not right.",
     remedy: 'Have it kept right: sudo timedatectl set-ntp true',
@@ -331,9 +334,19 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     message: 'Callbacks are refused, so orders arrive only by polling.',
     remedy: 'See them with: {tillsync} callbacks tail',
   },
+  'webhook.external-pos': {
+    level: 'amber',
+    when: neverCalled,
+    hiddenBy: ['webhook.refused', 'webhook.mismatch'],
+    check: 'webhook.arriving',
+    message:
+      'The platform has never sent a callback, so orders arrive only by polling, up to two minutes late.',
+    remedy:
+      "Test the address with {tillsync} webhook test. Where it passes, ask the platform's support: is the option for an external POS switched on for your company?",
+  },
   'webhook.silent': {
     level: 'amber',
-    hiddenBy: ['webhook.refused'],
+    hiddenBy: ['webhook.refused', 'webhook.external-pos'],
     check: 'webhook.arriving',
     message: 'Orders arrive only by polling, up to two minutes late.',
     remedy: 'To test the callback address, run: {tillsync} webhook test',
@@ -491,7 +504,14 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
   'orders.webhook': {
     level: 'amber',
     when: (facts) => troubleOf('orders.webhook', facts),
-    hiddenBy: ['webhook.refused', 'webhook.silent', 'webhook.mismatch', 'webhook.unreadable', ...NOT_RUNNING],
+    hiddenBy: [
+      'webhook.refused',
+      'webhook.external-pos',
+      'webhook.silent',
+      'webhook.mismatch',
+      'webhook.unreadable',
+      ...NOT_RUNNING,
+    ],
     sent: 'never',
     check: 'webhook.arriving',
     message: 'Callbacks work only in part.',

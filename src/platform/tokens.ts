@@ -276,9 +276,14 @@ export class PlatformClock {
   agreedSkewMs(): number | undefined {
     const skews = this.#skews();
     if (skews.length < AGREEING) return undefined;
-    const leastMs = skews.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
     const aheadMs = this.#clock.nowMs() - this.#clock.monotonicMs();
-    const isSame = this.#seen.every((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
+    const isSince = this.#seen.map((each) => Math.abs(each.aheadMs - aheadMs) <= JUMP_MS);
+    // It was right, and was set since: two answers are enough.
+    const [, , before] = this.#seen;
+    const wasSet = before && !isSince[2] && Math.abs(before.offsetMs - before.aheadMs) <= JUMP_MS;
+    const told = wasSet ? skews.slice(0, AGREEING - 1) : skews;
+    const leastMs = told.reduce((least, each) => (Math.abs(each) < Math.abs(least) ? each : least));
+    const isSame = isSince.slice(0, told.length).every(Boolean);
     return isSame || Math.abs(leastMs) <= JUMP_MS ? leastMs : undefined;
   }
 

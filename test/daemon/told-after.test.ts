@@ -5,9 +5,10 @@ import type { AddressInfo } from 'node:net';
 import path from 'node:path';
 import Database from 'better-sqlite3';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
-import type { AlarmKey } from '../../src/core/alarm.ts';
+
 import { TillsyncError } from '../../src/core/errors.ts';
 import type { Daemon } from '../../src/daemon/daemon.ts';
+import type { FindingCode } from '../../src/health/facts.ts';
 import type { Heartbeat } from '../../src/health/heartbeat.ts';
 import type { HookSettings } from '../../src/hooks/hook.ts';
 import { networkFault } from '../../src/platform/transport.ts';
@@ -46,7 +47,7 @@ interface Scene {
 }
 
 interface Fault {
-  key: AlarmKey;
+  key: FindingCode;
   /** How the row of the fault matrix begins that this is about; without it, of each row with that alarm and no fault of its own. */
   row?: string;
   what?: string;
@@ -92,6 +93,13 @@ const FAULTS: Fault[] = [
     begin({ store: { clock, sandbox } }) {
       clock.jumpWall(5 * DAY_MS);
       sandbox.control.configure({ clockSkewMs: -5 * DAY_MS });
+    },
+  },
+  {
+    key: 'clock.off',
+    begin({ store: { clock, sandbox } }) {
+      clock.jumpWall(60 * MINUTE_MS);
+      sandbox.control.configure({ clockSkewMs: -60 * MINUTE_MS });
     },
   },
   {
@@ -160,7 +168,12 @@ const FAULTS: Fault[] = [
       ),
   },
   {
+    key: 'webhook.external-pos',
+    again: ({ store: { sandbox } }) => sandbox.control.createOrder({}, { hidden: true }),
+  },
+  {
     key: 'webhook.silent',
+    begin: announceOrder,
     again: ({ store: { sandbox } }) => sandbox.control.createOrder({}, { hidden: true }),
   },
   {

@@ -136,7 +136,7 @@ export function outcomeOfFindings(
   check: FindingCheck & CheckId,
   facts: Facts = {},
   /** Whose detail the caller says better. */
-  saidBetter?: FindingCode,
+  ...saidBetter: readonly FindingCode[]
 ): Outcome | undefined {
   const found = findings.filter(({ code }) => FINDINGS[code].check === check);
   if (found.length === 0) return undefined;
@@ -150,7 +150,7 @@ export function outcomeOfFindings(
     ),
   );
   const sentences = found.map(({ code, message, detail }) =>
-    detail === null || code === saidBetter ? message : `${message} ${detail}`,
+    detail === null || saidBetter.includes(code) ? message : `${message} ${detail}`,
   );
   return {
     level: found.some(({ level }) => level === 'red') ? 'fail' : 'warn',

@@ -99,7 +99,13 @@ export function arrivingOutcome(verdict: Verdict, seen: FirstSights, clock: Cloc
   const facts = { ...seen };
   const last = lastWebhookAt === null ? 'None ever came' : `The last came ${since(lastWebhookAt, clock)}`;
   const counted = `${last}; of the new orders of the last day callbacks announced ${webhook}, and polls found ${poll} first.`;
-  const found = outcomeOfFindings(verdict, 'webhook.arriving', facts, 'webhook.silent');
+  const found = outcomeOfFindings(
+    verdict,
+    'webhook.arriving',
+    facts,
+    'webhook.silent',
+    'webhook.external-pos',
+  );
   if (found) return { ...found, message: `${found.message} ${counted}` };
   if (unannounced >= SILENT_IN_A_ROW) {
     const { message, remedy } = FINDINGS['webhook.silent'];

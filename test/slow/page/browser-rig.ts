@@ -65,7 +65,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
     local: { ...local, host: host ?? local.host },
     shop: { name: name ?? '', currency: currency ?? '' },
     ...(branches && {
-      hub: { nats: 'nats://127.0.0.1:4222', publicUrl: '', store: '' },
+      hub: { nats: 'nats://127.0.0.1:4222', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
       branches: branches.map((externalId) => ({ externalId })),
     }),
   };
