@@ -1,5 +1,7 @@
-import { statfsSync, statSync } from 'node:fs';
+import { existsSync, statfsSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
+import { OWN_STORE } from '../config/config.ts';
+import type { Config } from '../config/config-type.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { giveToGroup, groupId, setDirectoryMode } from '../core/files.ts';
 import type { Log } from '../core/log.ts';
@@ -51,6 +53,15 @@ export function storagePaths(directory: string): StoragePaths {
     state: join(directory, 'state.db'),
     inbox: join(directory, 'inbox', 'inbox.db'),
   };
+}
+
+export const LEFT_STORE =
+  'The hub stands in this shop no more (hub.store is empty). Nothing new comes here, and what is put into this inbox goes nowhere.';
+
+/** The directory of a shop in which the hub stood before; undefined: there is none. */
+export function leftStore({ hub, storage }: Pick<Config, 'hub' | 'storage'>): string | undefined {
+  const directory = join(storage.directory, OWN_STORE);
+  return hub.store === '' && existsSync(storagePaths(directory).mirror) ? directory : undefined;
 }
 
 /**

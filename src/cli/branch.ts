@@ -257,7 +257,15 @@ const rename = command({
           hint: 'Such as: {tillsync} branch rename B2 Norte',
         });
       }
-      refuseOwnStore(config, name);
+      if (name === config.hub.store) {
+        throw new TillsyncError(
+          'usage',
+          `The hub itself stands in ${name} (hub.store). Nothing was changed.`,
+          {
+            hint: `Its new name in [[branches]] and in hub.store is all that it takes, where its subsidiary_id is the same: {restart}`,
+          },
+        );
+      }
       const known = state.hub.branches();
       const branch = known.find((each) => each.name === old);
       if (!branch) {

@@ -52,6 +52,7 @@ export const bundle = command({
     const progress = new Progress(cli);
     const collected = await collectBundle({
       file: options.config,
+      isOwnStore: options.ownStore,
       ...{ env, clock, random, signal },
       unit: options.unit ?? unitOf(configPath(options.config, env)) ?? 'tillsync.service',
       logFiles: options.log ?? [],

@@ -205,7 +205,7 @@ function writeResult(cli: Cli, isJson: boolean, { json, csv, text, above, below,
 }
 
 /** Where a command reads its configuration. */
-export function sourceOf({ cli, options }: Call) {
+export function sourceOf({ cli, options }: Pick<Call, 'cli' | 'options'>) {
   return { file: options.config, env: cli.env, isOwnStore: options.ownStore };
 }
 

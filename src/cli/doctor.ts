@@ -3,7 +3,7 @@ import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
 import { CHECK_IDS, CHECK_TITLES, type CheckLevel, type CheckResult } from '../support/doctor/check.ts';
 import { broken, type Cli, EXIT, type ExitCode, printable } from './cli.ts';
-import { command } from './command.ts';
+import { command, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
 
 /** How a check is shown: signs in colour on a terminal, words elsewhere. */
@@ -107,7 +107,7 @@ export const doctor = command({
     const results: CheckResult[] = [];
     const advised = new Set<string>();
     try {
-      const setup = readDoctorSetup({ file: options.config, env });
+      const setup = readDoctorSetup(sourceOf({ cli, options }));
       if (setup.config) {
         const { directory } = setup.config.storage;
         becomeStorageUser({ directory, configFile: setup.file, writes: false });

@@ -187,6 +187,7 @@ export const ASKED_KEYS = [
   'webhook.callback_url',
   'orders.timezone',
   'local.listen',
+  'hub.store',
 ] as const;
 export type AskedKey = (typeof ASKED_KEYS)[number];
 

@@ -10,7 +10,7 @@ import { HOOK_TEST, type HookTest, receiverOf, testHook } from '../app/hooks.ts'
 import { programVersion } from '../app/installation.ts';
 import { Metrics } from '../app/metrics.ts';
 import { buildOrRelease, openParts, type Parts, type PartsOptions, type Releasers } from '../app/parts.ts';
-import { markRunning } from '../app/storage.ts';
+import { leftStore, markRunning } from '../app/storage.ts';
 import { answerWish } from '../app/wish.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
@@ -142,7 +142,10 @@ async function ownStoreOf(
   parts: Parts,
   releasers: Releasers,
 ): Promise<OwnStore | undefined> {
-  if (options.config.hub.store === '') return undefined;
+  if (options.config.hub.store === '') {
+    if (leftStore(options.config) !== undefined) (await import('./own-store.ts')).markLeftStore(options);
+    return undefined;
+  }
   const { openOwnStore } = await import('./own-store.ts');
   const own = await openOwnStore({ ...options, parts, apiKey: options.secrets.localApiKey });
   if (own) releasers.push('own store', () => own.close());

@@ -4,11 +4,14 @@ import { localApi } from '../api/local-api.ts';
 import { pageFiles, pageRoutes } from '../api/page-routes.ts';
 import { programVersion } from '../app/installation.ts';
 import { openParts, type Parts, type PartsOptions } from '../app/parts.ts';
-import { markRunning, storagePaths } from '../app/storage.ts';
+import { LEFT_STORE, leftStore, markRunning, storagePaths } from '../app/storage.ts';
 import { OWN_STORE, ownStoreConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
-import { branchName } from '../config/roles.ts';
+import { branchName, configuredNames } from '../config/roles.ts';
+import { MIRROR_MODE } from '../db/mirror-connection.ts';
+import { openDatabase, sqlOf } from '../db/sqlite.ts';
 import { Counters } from '../health/counters.ts';
+import { keepRoute } from '../link/assign.ts';
 import { branchPlace } from '../link/branch-line.ts';
 import { branchRow } from '../link/hub-hello.ts';
 import { OwnStoreLink } from '../link/own-store.ts';
@@ -53,6 +56,7 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
     await parts.close();
   };
   try {
+    await takeNewName(options, config);
     await beginMirror(options, config, parts);
     await settleRole(config, parts);
   } catch (error) {
@@ -84,6 +88,52 @@ export async function openOwnStore(options: OwnStoreOptions): Promise<OwnStore |
       return loops.map(({ name, run }) => ({ name: `${OWN_STORE}.${name}`, run }));
     },
   };
+}
+
+/** Nobody has a key by which the shop is known, so that it is called otherwise is all that there is to a rename. */
+async function takeNewName(
+  { config: { branches }, parts, log }: OwnStoreOptions,
+  own: Config,
+): Promise<void> {
+  const { state, stores } = parts;
+  const configured = configuredNames(branches);
+  const named = configured.find(({ name }) => name === own.link.branch);
+  const before = named && state.hub.formerOwnStore(named, configured);
+  if (!named || !before) return;
+  state.hub.rename(before.branch, named.name);
+  await stores.write(({ db, audit }) => {
+    keepRoute(db, before.name, before.branch);
+    const deed = { who: 'tillsync', action: 'branch.rename', subject: `branch ${before.name}` } as const;
+    audit.note({ ...deed, detail: `now ${named.name}` });
+  });
+  log.info({ before: before.name, now: named.name }, 'the shop in which the hub stands has another name');
+}
+
+/**
+ * Tells whoever reads the mirror of a shop in which the hub stands no more: nothing comes there, and what is put into its
+ * inbox goes nowhere. The files stay for a person: they may hold what nobody took.
+ */
+export function markLeftStore({ config, log }: Pick<PartsOptions, 'config' | 'log'>): void {
+  const directory = leftStore(config);
+  if (directory === undefined) return;
+  log.warn({ directory }, LEFT_STORE);
+  const tell = `INSERT INTO freshness (subject, state, message) VALUES (@subject, 'failing', @message)
+    ON CONFLICT (subject) DO UPDATE SET state = excluded.state, message = excluded.message`;
+  try {
+    const db = openDatabase({ path: storagePaths(directory).mirror, mode: MIRROR_MODE, busyTimeoutMs: 100 });
+    try {
+      for (const subject of ['hub.link', 'orders.poll', 'catalog.sweep']) {
+        sqlOf(db).run(tell, { subject, message: LEFT_STORE });
+      }
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    log.warn(
+      { err: error, directory },
+      'the mirror of that shop could not be marked; it is tried at the next start',
+    );
+  }
 }
 
 /** A POS that read the mirror of all shops yesterday goes on with that of its own; not where another machine was the branch. */

@@ -176,6 +176,22 @@ export class HubRows {
     );
   }
 
+  /**
+   * The shop in which the hub stands, where the configuration has another name for it now: its id is the same, and nothing
+   * else has one of the two names.
+   */
+  formerOwnStore(
+    { name, subsidiaryId }: Pick<InvitedBranch, 'name' | 'subsidiaryId'>,
+    configured: readonly Pick<InvitedBranch, 'name'>[],
+  ): InvitedBranch | undefined {
+    const rows = this.branches();
+    const isTaken = rows.some((each) => each.name === name && (each.publicKey ?? each.invitedKey) !== null);
+    const own = rows.find((each) => each.publicKey === NO_KEY);
+    const isSame = own && subsidiaryId !== null && own.subsidiaryId === subsidiaryId;
+    const isGone = !configured.some((each) => each.name === own?.name);
+    return isSame && isGone && !isTaken ? own : undefined;
+  }
+
   /** The newest number of its feed that the branch told; 0: none. */
   markOf(branch: string): number {
     return this.#heard.get(branch)?.report.mark ?? 0;

@@ -40,7 +40,8 @@ export function measureLive(options: BenchOptions): Promise<BenchResult[]> {
       return results;
     } catch (error) {
       // What was measured by then took minutes.
-      for (const { name, ratio, detail } of results) progress(`${name}: ${ratio.toFixed(3)} (${detail})`);
+      for (const { name, ratio, detail } of results)
+        progress(`${name}: ${ratio?.toFixed(3) ?? '-'} (${detail})`);
       throw error;
     } finally {
       await place.close();

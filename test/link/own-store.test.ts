@@ -1,4 +1,5 @@
-import { existsSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import Database from 'better-sqlite3';
@@ -208,6 +209,113 @@ test('own store: orders and counts come and go while the nats-server is down', a
   ]) {
     expect(await shop.run(...words), words.join(' ')).toMatchObject({ code: 2 });
   }
+});
+
+test('own store: another name in the configuration is a rename, without a word: mirror, numbers and open orders stay', async () => {
+  const shop = machine();
+  const before = await shop.start(TWO_SHOPS);
+  await order(before, 1, 'B1');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  await until('the snapshot', () => taken(shop.mirror, 'snapshot-end') === 1);
+  const place = () => rows<{ epoch: string; line: string }>(shop.own, 'SELECT epoch, line FROM link')[0];
+  const { epoch } = place() ?? {};
+  await before.stop();
+  const hub = await shop.start(TWO_SHOPS.replaceAll('"B1"', '"Centro"'));
+  // Under the old name the platform may still call it for a while.
+  await order(hub, 1, 'B1', 'payment-approved');
+  await order(hub, 2, 'Centro');
+  await until('both at the shop', () => events(shop.own).length === 3);
+  expect(place()?.epoch).toBe(epoch);
+  expect(rows(shop.mirror, 'SELECT branch FROM feed_branches ORDER BY branch')).toEqual([
+    { branch: 'B1' },
+    { branch: 'B2' },
+  ]);
+  expect(rows(shop.mirror, 'SELECT 1 FROM unassigned_orders')).toEqual([]);
+  expect(rows(shop.mirror, "SELECT subject, detail FROM audit WHERE action = 'branch.rename'")).toEqual([
+    { subject: 'branch B1', detail: 'now Centro' },
+  ]);
+  const { branches } = JSON.parse((await shop.run('branch', 'list', '--json')).stdout);
+  expect(branches.map(({ branch }: { branch: string }) => branch).sort()).toEqual(['B2', 'Centro']);
+  const typed = await shop.run('branch', 'rename', 'B1', 'Centro');
+  expect(typed).toMatchObject({ code: 2, stderr: expect.stringContaining('is all that it takes') });
+});
+
+test('own store: once hub.store is empty its files say so to whoever reads them, and the doctor to a person', async () => {
+  const shop = machine();
+  const before = await shop.start(TWO_SHOPS);
+  await order(before, 1, 'B1');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  await before.stop();
+  await shop.start(TWO_SHOPS.replace('store = "B1"', ''));
+  const told = "SELECT state, message FROM freshness WHERE subject = 'orders.poll'";
+  expect(rows(shop.own, told)).toEqual([
+    { state: 'failing', message: expect.stringContaining('stands in this shop no more') },
+  ]);
+  const { checks } = JSON.parse((await shop.run('doctor', '--json', '--only', 'hub')).stdout);
+  expect(checks.find(({ id }: { id: string }) => id === 'hub.store')).toMatchObject({
+    level: 'warn',
+    remedy: expect.stringContaining(`sudo rm -r ${shop.directory}/store`),
+  });
+  expect(codes(shop.own)).toEqual([1]);
+});
+
+test('own store: doctor, bundle, hooks, page and backup work on the running daemon', async () => {
+  const shop = machine();
+  const heard = path.join(shop.directory, 'heard');
+  const hook = `
+[[hooks]]
+name = "printer"
+from = "start"
+command = ["/bin/sh", "-c", "cat >> ${heard}; echo >> ${heard}"]
+store = true`;
+  const hub = await shop.start(`${TWO_SHOPS}${hook}`);
+  await order(hub, 1, 'B1');
+  await order(hub, 2, 'B2');
+  await until('the order at its shop', () => codes(shop.own).length === 1);
+  await until('the hook', () => existsSync(heard) && readFileSync(heard, 'utf8').includes('\n'));
+  const printed = readFileSync(heard, 'utf8');
+  expect(printed).toContain('"B1"');
+  expect(printed).not.toContain('"B2"');
+  expect((await shop.run('--own-store', 'hooks', 'list')).stdout).toContain('printer');
+
+  const doctor = await shop.run('--own-store', 'doctor', '--offline', '--json');
+  const { checks } = JSON.parse(doctor.stdout) as {
+    checks: { id: string; level: string; message: string }[];
+  };
+  const wrong = checks.filter(({ level }) => level === 'fail' || level === 'warn');
+  // It runs by no service here.
+  expect(wrong.filter(({ id }) => !['service', 'version', 'disk'].includes(id))).toEqual([]);
+  expect(checks.find(({ id }) => id === 'hub')).toMatchObject({ level: 'ok' });
+  expect(checks.some(({ message }) => message.includes('B2'))).toBe(false);
+
+  const bundle = path.join(shop.directory, 'own.tar.gz');
+  expect(await shop.run('--own-store', 'bundle', bundle)).toMatchObject({ code: 0 });
+  expect(statSync(bundle).size).toBeGreaterThan(1_000);
+  const packed = execFileSync('tar', ['-xzOf', bundle, '--wildcards', '*configuration.json'], {
+    encoding: 'utf8',
+  });
+  expect(JSON.parse(packed)).toMatchObject({
+    inForce: { storage: { directory: path.join(shop.directory, 'store') } },
+  });
+
+  const page = await (await request(`${hub.localUrl}/store/`)).body.text();
+  const parts = [...page.matchAll(/(?:src|href)="([^"#]+)"/g)].map(
+    ([, place]) => new URL(place ?? '', `${hub.localUrl}/store/`),
+  );
+  expect(parts.length).toBeGreaterThan(1);
+  for (const part of parts) {
+    const { statusCode, body } = await request(part);
+    await body.dump();
+    expect([part.pathname, statusCode]).toEqual([part.pathname, 200]);
+  }
+  expect((await api(hub, '/store/v1/status')).status).toBe(200);
+  const backup = path.join(shop.directory, 'backup.tar.gz');
+  expect(await shop.run('backup', backup)).toMatchObject({ code: 0 });
+  expect(
+    await shop.run('--own-store', 'backup', path.join(shop.directory, 'own-backup.tar.gz')),
+  ).toMatchObject({
+    code: 0,
+  });
 });
 
 test('hub.store: a shop that is no branch, and a shop or its hook without a hub, are refused', () => {

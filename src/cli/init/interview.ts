@@ -1,10 +1,10 @@
 import { checkGroup } from '../../app/storage.ts';
 import type { BranchConfig } from '../../config/config-type.ts';
 import type { AskedKey, ConfigDraft } from '../../config/edit.ts';
-import type { ROLES } from '../../config/roles.ts';
+import { configuredNames, type ROLES } from '../../config/roles.ts';
 import type { Secrets } from '../../config/secrets.ts';
 import { SAMPLE_BASE_URL } from '../../config/source.ts';
-import { asTyped, hasCode, type TillsyncError } from '../../core/errors.ts';
+import { asTyped, hasCode, TillsyncError } from '../../core/errors.ts';
 import { parseTokenInput } from '../auth.ts';
 import { type ListenKey, setTimeZone } from './machine.ts';
 import { branchName, type SetUp } from './set-up.ts';
@@ -25,12 +25,12 @@ const NO_ANSWER = [
 const NO_PLATFORM = ['platform-refused', 'platform-garbled'] as const;
 
 const ALL = ['platform', 'branches', 'callbacks', 'local', 'timezone', 'group'] as const;
-export type Step = (typeof ALL)[number];
+export type Step = (typeof ALL)[number] | 'store';
 
 /** What a machine of each role is asked, in this order: a branch has no platform. */
 const STEPS: Record<(typeof ROLES)[number], readonly Step[]> = {
   store: ALL,
-  hub: ALL,
+  hub: ['platform', 'branches', 'store', 'callbacks', 'local', 'timezone', 'group'],
   branch: ['local', 'timezone', 'group'],
 };
 
@@ -73,6 +73,7 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
         while (!(await this.#hasTokens()));
       },
       branches: () => this.#askBranches(),
+      store: () => this.#askStore(),
       callbacks: () => this.#askCallback(),
       local: () => this.#askLocal(),
       timezone: () => this.#askTimeZone(),
@@ -203,6 +204,22 @@ at once; nothing is written before the end, and Ctrl-C leaves the file as it is.
       if (isSound) branches = wanted;
       else this.#draft.setBranches(branches);
     }
+  }
+
+  /** Of a hub alone. */
+  async #askStore(): Promise<void> {
+    const names = configuredNames(this.#draft.branches()).map(({ name }) => name);
+    await this.#ask(
+      'hub.store',
+      'The shop in which this machine stands (optional)',
+      `One of ${names.join(', ')}: its POS then reads its own orders alone, in store/. Enter keeps what stands\nthere; - for none.`,
+      (store) => {
+        if (store !== '' && !names.includes(store)) {
+          throw new TillsyncError('usage', `${store} is none of the branches: ${names.join(', ')}.`);
+        }
+        this.#draft.set('hub.store', store);
+      },
+    );
   }
 
   async #askCallback(): Promise<void> {

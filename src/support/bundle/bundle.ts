@@ -17,6 +17,8 @@ import { logSections, machineSections, mirrorSections, type Section, stateSectio
 export interface BundleOptions {
   /** Configuration file, as `--config` gives it. */
   file: string | undefined;
+  /** Of the shop in which the hub stands (`hub.store`). */
+  isOwnStore?: boolean | undefined;
   env: Environment;
   clock: Clock;
   random: Random;
@@ -52,12 +54,13 @@ const PEOPLE_LEFT_OUT =
 
 /** Gathers what support has to see, redacted. What cannot be read says so in its file; nothing here fails. */
 export async function collectBundle(options: BundleOptions): Promise<Bundle> {
-  const { file, env, withCustomerData, signal } = options;
-  const setup = readSetup({ file, env });
+  const { file, env, isOwnStore, withCustomerData, signal } = options;
+  const source = { file, env, isOwnStore };
+  const setup = readSetup(source);
   // It may be in order where secrets are not.
-  const read = 'config' in setup ? setup : readConfig({ file, env });
+  const read = 'config' in setup ? setup : readConfig(source);
   const config = 'config' in read ? read.config : undefined;
-  const doctorSetup = readDoctorSetup({ file, env });
+  const doctorSetup = readDoctorSetup(source);
   const directory = config?.storage.directory ?? findInstallation(file, env).storage;
   actAsStorageUser({ directory, configFile: setup.file, writes: false });
   const paths = storagePaths(directory);

@@ -2,7 +2,7 @@ import { heartbeatTarget } from '../../app/alarm-test.ts';
 import { programVersion, unitOf } from '../../app/installation.ts';
 import { openParts, type Parts } from '../../app/parts.ts';
 import { configuredBranches } from '../../app/readers.ts';
-import { storagePaths } from '../../app/storage.ts';
+import { LEFT_STORE, leftStore, storagePaths } from '../../app/storage.ts';
 import { probeWebhook } from '../../app/webhook-probe.ts';
 import { ownStoreConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
@@ -29,6 +29,7 @@ import {
   outcomeOfFindings,
   since,
   skipped,
+  warned,
   well,
 } from './check.ts';
 import { databaseOutcome, diskOutcome, filesOutcome, readersNow } from './files.ts';
@@ -138,7 +139,9 @@ const OF_THE_HUB: Partial<Record<CheckId, Check>> = Object.fromEntries(
 /** Whether a check is one of a store like this. */
 function concerns(id: CheckId, config: Config | undefined): boolean {
   if (/^hub\.(server|certificate|branches)$/.test(id)) return config !== undefined && isHub(config);
-  if (id === 'hub.store') return config !== undefined && config.hub.store !== '';
+  if (id === 'hub.store') {
+    return config !== undefined && (config.hub.store !== '' || leftStore(config) !== undefined);
+  }
   return !/^hub/.test(id) || (config !== undefined && (isBranch(config) || isHub(config)));
 }
 
@@ -270,6 +273,14 @@ class Examination {
       }),
       'hub.store': async () => {
         const own = ownStoreConfig(config);
+        const left = leftStore(config);
+        if (left !== undefined) {
+          return warned(
+            LEFT_STORE,
+            `Have its POS use ${config.storage.directory}, then: sudo rm -r ${left}`,
+            { left },
+          );
+        }
         if (!own) return skipped('The hub stands in no shop.');
         const { directory, group } = own.storage;
         return filesOutcome({ directory, group, configFile: setup.file, running: await this.#running() });

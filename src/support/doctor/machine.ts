@@ -5,10 +5,10 @@ import Database from 'better-sqlite3';
 import { Agent, request } from 'undici';
 import { programVersion, type ServiceView, viewOfService } from '../../app/installation.ts';
 import { reachPlatform } from '../../app/webhook-probe.ts';
-import { configWarnings, hookNames, readConfig } from '../../config/config.ts';
+import { type ConfigOptions, configWarnings, hookNames, readConfig } from '../../config/config.ts';
 import type { Config } from '../../config/config-type.ts';
 import { readSecrets, type Secrets, serviceOf } from '../../config/secrets.ts';
-import { type ConfigFault, describeFault, type Environment, isSetUp } from '../../config/source.ts';
+import { type ConfigFault, describeFault, isSetUp } from '../../config/source.ts';
 import { asTillsyncError } from '../../core/errors.ts';
 import { FINDINGS } from '../../health/findings.ts';
 import { addressOf } from '../../platform/transport.ts';
@@ -248,7 +248,7 @@ export interface DoctorSetup {
 const NO_SECRETS: Secrets = { webhookSecrets: [] };
 
 /** As much of configuration and secrets as can be used, with all that is wrong with them. */
-export function readDoctorSetup(options: { file?: string | undefined; env: Environment }): DoctorSetup {
+export function readDoctorSetup(options: ConfigOptions): DoctorSetup {
   const config = readConfig(options);
   const hooks = 'config' in config ? hookNames(config.config) : [];
   const secrets = readSecrets(options.env, serviceOf(resolve(config.file)), hooks);
