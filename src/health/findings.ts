@@ -382,7 +382,7 @@ export const FINDINGS: Record<FindingCode, FindingRow> = {
     check: 'stock.differs',
     message: 'The platform has other stocks than the POS counted.',
     remedy:
-      'See all with: {tillsync} diff stock. Have the POS hand over what it has of them, or put them right in the company panel.',
+      'See all with: {tillsync} diff stock. Have the POS hand over what it has of them, or put them right in the company panel. Where the panel is right: {tillsync} stock forget --all-differing.',
   },
   'hooks.lagging': {
     level: 'amber',
