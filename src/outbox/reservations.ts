@@ -25,6 +25,21 @@ const EDIT_HOLD_MS = 30 * 60_000;
 /** Booked steps of articles that are never counted again are forgotten after this time. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
 
+/** What an order takes that a count does not contain, which is not counted any more, is taken off the count with its rows. */
+const FOLD = `
+  UPDATE stock_counts SET counted_qty = max(0, round(counted_qty - r.open, 9)) FROM (
+    SELECT s.sku, s.subsidiary_id, min(sum(s.qty), CASE WHEN b.holds
+      THEN sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
+        WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
+        WHEN s.qty > 0 THEN s.qty
+        WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END)
+      ELSE sum(s.qty) FILTER (WHERE s.seq > b.counted_seq) END) AS open
+    FROM stock_steps s JOIN (
+      SELECT *, EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', n.subsidiary_id)) AS holds
+      FROM stock_counts n) b USING (sku, subsidiary_id)
+    WHERE s.order_id = @orderId GROUP BY s.sku, s.subsidiary_id) r
+  WHERE r.sku = stock_counts.sku AND r.subsidiary_id = stock_counts.subsidiary_id AND r.open > 0`;
+
 export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
@@ -83,6 +98,7 @@ export class Reservations {
   readonly #ledger: StockLedger;
   readonly #editHoldMs: number;
   readonly #holding: HoldingBranches;
+  #isBegun = false;
 
   constructor({
     db,
@@ -163,6 +179,11 @@ export class Reservations {
     this.begin(holdBack);
     if (this.#safety) this.#safetyStock.configure(this.#safety);
     if (this.#takeEvents() === PART) return true;
+    if (!this.#isBegun) {
+      // Another configuration may name the branch of a store that nobody knew.
+      this.#sql.run('UPDATE ledger_orders SET is_stale = 1 WHERE is_unplaced = 1 AND is_stale = 0');
+      this.#isBegun = true;
+    }
     const stale = this.#sql.values<string>(
       `SELECT order_id FROM ledger_orders WHERE is_stale = 1 LIMIT ${PART}`,
     );
@@ -340,6 +361,8 @@ export class Reservations {
     // Part of every count that lives or waits, and of every quantity since the catalogue was read whole. Where a branch does
     // not hold back, an order that is over explains until the stock is sent again what the platform kept of it.
     const isOpenStep = `(NOT @holds OR s.booked_version IS NOT NULL) = 0`;
+    const isAwaited = `EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
+      AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id)`;
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (
@@ -352,10 +375,9 @@ export class Reservations {
            SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
              OR n.counted_version < s.booked_version
-             OR EXISTS (SELECT 1 FROM outbox w WHERE w.kind = 'stock' AND w.state = 'pending'
-               AND w.target = 'sku:' || s.sku || '@' || s.subsidiary_id))))
+             OR ${isAwaited})))
          OR (o.updated_at < @longAgo AND NOT EXISTS (
-           SELECT 1 FROM stock_steps s WHERE s.order_id = l.order_id AND ${isOpenStep})))
+           SELECT 1 FROM stock_steps s WHERE s.order_id = l.order_id AND (${isOpenStep} OR ${isAwaited}))))
        LIMIT @limit`,
       {
         limit,
@@ -365,6 +387,7 @@ export class Reservations {
       },
     );
     for (const orderId of collected) {
+      this.#sql.run(FOLD, { orderId });
       this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
       this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }

@@ -72,8 +72,8 @@ export function outgoing(
   const clock = new FakeClock();
   const skew = { ms: 0 };
   const open = () => new Stores(db, { branches, clock, guards, editHoldMs, skewMs: () => skew.ms });
-  const { lookup: catalog, catalog: store, intake } = open();
-  const resolve = (change: Change, alreadyRead = false) => intake.resolve(change, alreadyRead);
+  const { lookup: catalog, catalog: store } = open();
+  const resolve = (change: Change, alreadyRead = false) => out.intake.resolve(change, alreadyRead);
 
   const accept = (
     kind: 'stock' | 'product',
@@ -85,7 +85,7 @@ export function outgoing(
       const reading = readChange(kind, value);
       return 'fault' in reading ? { ...reading, value } : reading;
     });
-    return intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
+    return out.intake.accept(items, { source, guards: { ...GUARDS_OFF, ...guards } });
   };
 
   /** Mirrors a whole sweep of every branch. */
@@ -100,12 +100,12 @@ export function outgoing(
 
   /** What a process makes anew when it starts. */
   const parts = () => {
-    const { calls, decisions, queries, reservations, inbox, safety, differences } = open();
-    return { calls, decisions, queries, reservations, inbox, safety, differences };
+    const { intake, calls, decisions, queries, reservations, inbox, safety, differences } = open();
+    return { intake, calls, decisions, queries, reservations, inbox, safety, differences };
   };
 
   const out = {
-    ...{ db, clock, catalog, store, intake, accept, sweep, resolve, skew },
+    ...{ db, clock, catalog, store, accept, sweep, resolve, skew },
     ...parts(),
     restart: () => void Object.assign(out, parts()),
   };

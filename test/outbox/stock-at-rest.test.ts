@@ -37,3 +37,18 @@ it('steps of an acknowledged order of an article that is never counted again are
   expect(out.reservations.collect()).toBe(1);
   expect(steps()).toEqual(['o2']);
 });
+
+it('what an order took that the last count cannot contain is taken off it when the order is forgotten', () => {
+  const out = holding();
+  out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+  expect(send(out)).toEqual([10]);
+  order(out, 'o1', 'B1', [['B', 2]]);
+  expect(send(out)).toEqual([8]);
+  out.reservations.acknowledge(['o1'], 'http');
+  out.clock.jumpWall(91 * DAY_MS);
+  out.sweep([TEA]);
+  const wanted = () => out.db.prepare('SELECT wanted_qty FROM stock_ledger').pluck().get();
+  expect(wanted()).toBe(8);
+  expect(out.reservations.collect()).toBe(1);
+  expect(wanted()).toBe(8);
+});

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { HOLDING, holding, placed, send } from './held-back-steps.ts';
-import { order, type outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { BRANCHES, order, outgoing, product, SEND_ALL } from './outbox-fixture.ts';
+import { TEA } from './swept-outbox.ts';
 
 /** Two are ordered and not booked, and ten are counted: eight are sent. */
 function countShortOfTwo(out: ReturnType<typeof outgoing>): void {
@@ -170,6 +171,20 @@ describe('corrections of what was held back', () => {
     expect(send(out)).toEqual([]);
     order(out, 'o1', 'B1', [['B', 2]], 'cancel', placed(out, 5));
     expect(send(out)).toEqual([9]);
+  });
+
+  it('are made once the configuration names the branch of an order that nobody could place', () => {
+    const branches = BRANCHES.map((branch) => ({ ...branch }));
+    const out = outgoing(undefined, branches);
+    out.sweep([TEA]);
+    out.reservations.begin(true);
+    order(out, 'o1', 'C1', [['B', 2]]);
+    out.accept('stock', [{ externalId: 'B', qty: 10 }]);
+    expect(send(out)).toEqual([10]);
+    branches[0]!.externalId = 'C1';
+    out.restart();
+    out.calls.catchUp(HOLDING);
+    expect(send(out)).toEqual([8]);
   });
 
   it('are made for an order that was placed before a night without power and is heard of after it', async () => {

@@ -4,61 +4,15 @@ import { GUARDS_OFF } from '../../../src/outbox/guard-rails.ts';
 import type { InboxBatch } from '../../../src/outbox/inbox.ts';
 import { BRANCHES, order, outgoing, product } from '../../outbox/outbox-fixture.ts';
 import { inMemory } from './in-memory.ts';
-import type { Budget, Change, Lines, SmallWorld, Stock } from './small-worlds.ts';
+import type { Budget, Change, SmallWorld, Stock } from './small-worlds.ts';
 import { stateKey } from './state-key.ts';
+import { branchOf, type Count, type Order, type Pos, skuOf, takesOf, type World } from './world.ts';
 
-const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: 600_000_000 };
+const RULES = { holdBack: true, sendAsIs: false, skipUnchanged: true, trustMs: Number.MAX_SAFE_INTEGER };
 const SHELF = 20;
-
-type Quantities = Record<string, number>;
-type Branch = 's1' | 's2';
-
-interface Order {
-  branch: Branch;
-  lines: Lines;
-  isLive: boolean;
-  createdAt: string;
-  isNews: boolean;
-  /** How its lines name products: as the catalogue did when it was first heard. */
-  named: { word: string; id: string } | null;
-  /** What the platform has taken off, by stock. */
-  took: Quantities;
-  /** What tillsync heard last, by stock. */
-  heard: Quantities;
-}
-
-interface Pos {
-  /** Newest event that it has read. */
-  read: number;
-  /** What it has booked of each order, by stock. */
-  booked: Record<string, Quantities>;
-  shelf: Quantities;
-  /** Orders to be acknowledged: as of which event, and which stocks are to be counted before. */
-  owed: Record<string, { seq: number; uncounted: string[] }>;
-}
-
-/** A count, and how much of each order it contains. */
-interface Count {
-  stock: Stock;
-  qty: number;
-  contains: Quantities;
-}
-
-export interface World {
-  platform: Quantities;
-  orders: Partial<Record<'A' | 'B', Order>>;
-  events: { seq: number; id: 'A' | 'B'; takes: Quantities }[];
-  pos: Record<string, Pos>;
-  /** By version of the hand-over. */
-  counts: Record<number, Count>;
-  inbox: (Count & { handedAt: string })[];
-  /** The last hand-over of each stock, by whatever way. */
-  last: Quantities;
-  call: { id: number; items: { changeId: number; stock: Stock; qty: number }[]; isApplied: boolean } | null;
-  names: { word: string; id: string; known: string[] };
-  done: string[];
-  nowMs: number;
-}
+const LONG_MS = 91 * 24 * 3_600_000;
+/** Safety stocks, one after the other. */
+const SAFETY = [0, 3, 1];
 
 export interface Explored {
   states: number;
@@ -82,7 +36,8 @@ type Step = [name: string, act: () => void];
 export class Exploration {
   readonly #of: SmallWorld;
   readonly #habits: Habits;
-  readonly #out = outgoing(inMemory());
+  readonly #branches = BRANCHES.map((branch) => ({ ...branch }));
+  readonly #out = outgoing(inMemory(), this.#branches);
   readonly #seen = new Set<string>();
   readonly #rested = new Set<string>();
   readonly #looks = new Map<string, Database.Statement<[], unknown[]>>();
@@ -112,7 +67,7 @@ export class Exploration {
       last: {},
       call: null,
       names: { word: 'Name', id: 'X', known },
-      done: [],
+      ...{ safety: 0, store: 'B1' as const, done: [] },
       nowMs: this.#out.clock.nowMs() + 3_600_000,
     };
     this.#sweep();
@@ -161,6 +116,7 @@ export class Exploration {
       this.#rollback.run();
       this.#release.run();
       this.#world = before;
+      this.#configure(before.store);
       this.#at(before.nowMs);
     }
   }
@@ -192,7 +148,7 @@ export class Exploration {
       if (orders[id]?.isNews) steps.push([`hear ${id}`, () => this.#hear(id)]);
     }
     for (const [branch, each] of Object.entries(pos)) {
-      if (this.#unread(each)) steps.push([`read ${branch}`, () => this.#read(each)]);
+      if (this.#unread(each)) steps.push([`read ${branch}`, () => this.#read(branch)]);
       for (const [id, { uncounted }] of Object.entries(each.owed)) {
         if (uncounted.length === 0) steps.push([`ack ${id} ${branch}`, () => this.#ack(branch, id)]);
       }
@@ -225,6 +181,13 @@ export class Exploration {
       ...some('rename', names.known.length > 0, () => this.#catalogue({ word: 'New name' })),
       ...some('map', names.known.length > 0, () => this.#catalogue({ id: 'Z', word: 'Other name' })),
       ...some('appear', true, () => this.#catalogue({ known: stocks.map(skuOf) })),
+      ...some('collect', true, () => this.#collect()),
+      ...some('wait', true, () => {
+        this.#at(this.#world.nowMs + LONG_MS);
+        this.#collect();
+      }),
+      ...some('safety', true, () => this.#keepBack()),
+      ...some('correct', true, () => this.#correct()),
       ...some('refuse', true, () => void (this.#claim() && this.#answer('rejected'))),
       ...(isSplit
         ? [
@@ -280,7 +243,7 @@ export class Exploration {
       qty,
       `${word} ${sku}`,
     ]);
-    const store = heard.branch === 's1' ? 'B1' : 'B2';
+    const store = heard.branch === 's1' ? this.#world.store : 'B2';
     order(this.#out, id, store, lines, heard.isLive ? 'pending' : 'cancel', { createdAt: heard.createdAt });
     this.#catchUp();
     heard.heard = takesOf(heard);
@@ -293,8 +256,10 @@ export class Exploration {
   }
 
   /** The POS reads the next event, and books what is its own. */
-  #read(pos: Pos): void {
-    const event = this.#unread(pos);
+  #read(branch: string): void {
+    // What a step was made of is another copy by the time it is taken.
+    const pos = this.#world.pos[branch];
+    const event = pos && this.#unread(pos);
     if (!event) return;
     pos.read = event.seq;
     const had = pos.booked[event.id] ?? {};
@@ -317,7 +282,7 @@ export class Exploration {
     const owed = pos[branch]?.owed ?? {};
     const seq = owed[id]?.seq;
     delete owed[id];
-    const name = branch === 's1' ? 'B1' : 'B2';
+    const name = branch === 's1' ? this.#world.store : 'B2';
     const [answer] = this.#out.reservations.acknowledge([{ orderId: id, seq }], 'http', {
       ...(this.#of.areApart && { branch: { name, subsidiaryId: branch } }),
       beforeInbox: this.#of.budget.insert ? isoUtc(nowMs) : undefined,
@@ -392,17 +357,62 @@ export class Exploration {
     if (shelf) shelf[stock] = (shelf[stock] ?? 0) - 1;
   }
 
-  /** No event of the catalogue raises what is wanted. */
   #catalogue(names: Partial<World['names']>): void {
+    this.#raisesNothing('the catalogue', () => {
+      Object.assign(this.#world.names, names);
+      this.#sweep();
+      this.#catchUp();
+    });
+  }
+
+  /** No event of the catalogue or of the configuration raises what is wanted. */
+  #raisesNothing(what: string, act: () => void): void {
     const before = new Map(this.#ledger().map(({ stock, wanted }) => [stock, wanted]));
-    Object.assign(this.#world.names, names);
-    this.#sweep();
-    this.#catchUp();
+    act();
     for (const { stock, wanted } of this.#ledger()) {
       if (wanted > (before.get(stock) ?? wanted)) {
-        this.#wrong(`the catalogue raises what is wanted of ${stock} from ${before.get(stock)} to ${wanted}`);
+        this.#wrong(`${what} raises what is wanted of ${stock} from ${before.get(stock)} to ${wanted}`);
       }
     }
+  }
+
+  /** Nothing depends on the removal of rows. */
+  #collect(): void {
+    this.#sweep();
+    this.#catchUp();
+    const numbers = () =>
+      JSON.stringify(this.#ledger().map(({ stock, wanted, expected }) => [stock, wanted, expected]));
+    const before = numbers();
+    while (this.#out.reservations.collect() > 0);
+    if (numbers() !== before) this.#wrong(`what is forgotten makes ${numbers()} of ${before}`);
+  }
+
+  /** A person writes another safety stock into the configuration; a smaller one raises what is wanted, no other does. */
+  #keepBack(): void {
+    const qty = SAFETY[this.#world.done.filter((name) => name === 'safety').length] ?? 0;
+    const change = () => {
+      this.#out.safety.configure([{ sku: null, subsidiaryId: 's1', qty }]);
+      this.#catchUp();
+    };
+    if (qty > this.#world.safety) this.#raisesNothing('a safety stock', change);
+    else change();
+    this.#world.safety = qty;
+  }
+
+  #correct(): void {
+    this.#raisesNothing('the configuration', () => {
+      this.#world.store = 'C1';
+      this.#configure('C1');
+      this.#catchUp();
+    });
+  }
+
+  /** Another configuration is another process. */
+  #configure(store: World['store']): void {
+    const [first] = this.#branches;
+    if (!first || first.externalId === store) return;
+    first.externalId = store;
+    this.#out.restart();
   }
 
   #catchUp(): void {
@@ -464,7 +474,11 @@ export class Exploration {
     const reserved = Object.entries(this.#world.orders).map(([id, each]) =>
       Math.max(0, (each?.heard[stock] ?? 0) - (count.contains[id] ?? 0)),
     );
-    return Math.max(0, count.qty - reserved.reduce((sum, qty) => sum + qty, 0));
+    return Math.max(0, count.qty - reserved.reduce((sum, qty) => sum + qty, 0) - this.#safetyOf(stock));
+  }
+
+  #safetyOf(stock: Stock): number {
+    return branchOf(stock) === 's1' ? this.#world.safety : 0;
   }
 
   #check(): void {
@@ -476,7 +490,7 @@ export class Exploration {
       else if (wanted > free) this.#wrong(`${wanted} of ${stock} are wanted, ${free} are free`);
       // Never more is kept back than orders take now.
       const taken = Object.values(orders).reduce((sum, each) => sum + (each?.heard[stock] ?? 0), 0);
-      if (wanted < counted - taken)
+      if (wanted < counted - taken - this.#safetyOf(stock))
         this.#wrong(`${wanted} of ${counted} ${stock} are wanted, ${taken} are sold`);
       if (isAllHeard && expected !== null && expected !== platform[stock]) {
         this.#wrong(`${expected} of ${stock} are expected, the platform has ${platform[stock]}`);
@@ -494,7 +508,8 @@ export class Exploration {
     this.#rested.add(key);
     this.#quiet('all is heard');
     this.#at(this.#world.nowMs + 61_000);
-    for (const each of Object.values(this.#world.pos)) while (this.#unread(each)) this.#read(each);
+    for (const [branch, each] of Object.entries(this.#world.pos))
+      while (this.#unread(each)) this.#read(branch);
     const known = this.#of.stocks.filter((stock) => this.#world.names.known.includes(skuOf(stock)));
     for (const stock of known) this.#count(stock);
     for (const [branch, { owed }] of Object.entries(this.#world.pos)) {
@@ -504,7 +519,8 @@ export class Exploration {
     if (this.#isLate()) this.#look();
     this.#quiet('all is booked');
     for (const { stock, wanted } of this.#ledger()) {
-      const shelf = Math.max(0, this.#world.pos[branchOf(stock)]?.shelf[stock] ?? 0);
+      const has = this.#world.pos[branchOf(stock)]?.shelf[stock] ?? 0;
+      const shelf = Math.max(0, has - this.#safetyOf(stock));
       if (wanted !== shelf)
         this.#wrong(`all is booked: ${wanted} of ${stock} are wanted, the shop has ${shelf}`);
     }
@@ -559,7 +575,7 @@ export class Exploration {
     });
     const { store } = this.#out;
     const seen = new Set(records.map((record) => record.id));
-    for (const branch of BRANCHES) {
+    for (const branch of this.#branches) {
       const mark = store.readMark();
       store.applyPage(branch, records, mark);
       store.completeSweep({ branch, mark, startedAtMs: this.#world.nowMs, pages: 1, seen });
@@ -583,17 +599,4 @@ export class Exploration {
   #key(isOpen: boolean): string {
     return stateKey(this.#world, this.#of, (sql) => this.#rows(sql), isOpen);
   }
-}
-
-function branchOf(stock: string): string {
-  return stock.slice(0, 2);
-}
-
-function skuOf(stock: string): string {
-  return stock.slice(3);
-}
-
-function takesOf({ branch, lines, isLive }: Order): Quantities {
-  if (!isLive) return {};
-  return Object.fromEntries(Object.entries(lines).map(([sku, qty]) => [`${branch}/${sku}`, qty]));
 }

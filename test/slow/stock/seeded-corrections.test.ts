@@ -129,7 +129,17 @@ const HANDED_OVER_THEN: Fault[] = [
   },
 ];
 
-const FAULTS = [...HEARD_ONCE, ...BOOKED_PER_EVENT, ...HANDED_OVER_THEN];
+const NOTHING_BY_REMOVAL: Fault[] = [
+  {
+    name: 'what is forgotten is offered again',
+    from: /AND r\.open > 0/,
+    to: 'AND r.open > 1000',
+    world: '91 days',
+    isOfWalks: false,
+  },
+];
+
+const FAULTS = [...HEARD_ONCE, ...BOOKED_PER_EVENT, ...HANDED_OVER_THEN, ...NOTHING_BY_REMOVAL];
 
 let spoiled: Fault | undefined;
 let hits = 0;

@@ -29,6 +29,13 @@ export interface Budget {
   rename?: number;
   map?: number;
   appear?: number;
+  /** The catalogue is read and what nothing needs is forgotten: at once, or after 91 days. */
+  collect?: number;
+  wait?: number;
+  /** Another safety stock: of the branch by the configuration. */
+  safety?: number;
+  /** The branch has another external id, at the platform and in the configuration. */
+  correct?: number;
   /** A call leaves, arrives and is answered by itself; its answer may be lost. */
   lose?: number;
 }
@@ -130,6 +137,33 @@ export const WORLDS: readonly SmallWorld[] = [
     stocks: ['s1/10'],
     changes: [PLACED, RAISED],
     budget: { count: 1, insert: 1, sell: 1 },
+    isOfOneKind: true,
+  },
+  {
+    name: 'what nothing needs is forgotten',
+    stocks: ['s1/10'],
+    changes: [PLACED, RAISED, CANCELLED],
+    budget: { count: 1, collect: 1 },
+  },
+  {
+    name: 'an article is not counted for 91 days',
+    stocks: ['s1/10'],
+    changes: [PLACED, CANCELLED],
+    budget: { count: 1, hold: 1, wait: 1 },
+    isOfOneKind: true,
+  },
+  {
+    name: 'the safety stock changes',
+    stocks: ['s1/10'],
+    changes: [PLACED, CUT],
+    budget: { count: 1, safety: 2 },
+  },
+  {
+    name: "a branch's external id is corrected",
+    stocks: ['s1/10', 's2/10'],
+    changes: [PLACED, { id: 'A', name: 'move A', branch: 's2' }],
+    budget: { count: 1, correct: 1 },
+    areApart: true,
     isOfOneKind: true,
   },
 ];

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
-import type { World } from './exploration.ts';
 import type { SmallWorld } from './small-worlds.ts';
+import type { World } from './world.ts';
 
 /** What decides how it goes on; of times, versions and numbers of the feed only which is before which. */
 export function stateKey(
@@ -53,7 +53,7 @@ export function stateKey(
     ),
     rows('SELECT seq, edited_seq, order_id, branch, waits_since IS NULL FROM order_acks', 2, 0),
     rows('SELECT version, sku, subsidiary_id FROM given_up_counts', 0, 1),
-    ...[platform, names, orders],
+    ...[platform, names, orders, world.safety, world.store],
   ];
   const live = new Set(look('SELECT counted_version FROM stock_counts').map(([version]) => version));
   for (const [version] of look("SELECT version FROM outbox WHERE state IN ('pending', 'sending')")) {
@@ -80,6 +80,16 @@ export function stateKey(
     if (inbox.length > 0) {
       state.push(look('SELECT observed_at FROM order_events ORDER BY seq').map(([at]) => time(at)));
     }
+  }
+  if (of.budget.wait) {
+    const longAgo = new Date(world.nowMs - 90 * 24 * 3_600_000).toISOString();
+    state.push(look('SELECT order_id, updated_at FROM orders').map(([id, at]) => [id, String(at) < longAgo]));
+    state.push(
+      look(`SELECT t.held_until_ms <= c.counted_ms, t.held_until_ms FROM stock_steps t
+        LEFT JOIN stock_counts c USING (sku, subsidiary_id) ORDER BY t.order_id, t.seq`).map(
+        ([isIn, until]) => [isIn, until === null || Number(until) <= world.nowMs],
+      ),
+    );
   }
   if (isOpen) {
     const own = done.filter(

@@ -1,0 +1,68 @@
+import type { Lines, Stock } from './small-worlds.ts';
+
+export type Quantities = Record<string, number>;
+export type Branch = 's1' | 's2';
+
+export interface Order {
+  branch: Branch;
+  lines: Lines;
+  isLive: boolean;
+  createdAt: string;
+  isNews: boolean;
+  /** How its lines name products: as the catalogue did when it was first heard. */
+  named: { word: string; id: string } | null;
+  /** What the platform has taken off, by stock. */
+  took: Quantities;
+  /** What tillsync heard last, by stock. */
+  heard: Quantities;
+}
+
+export interface Pos {
+  /** Newest event that it has read. */
+  read: number;
+  /** What it has booked of each order, by stock. */
+  booked: Record<string, Quantities>;
+  shelf: Quantities;
+  /** Orders to be acknowledged: as of which event, and which stocks are to be counted before. */
+  owed: Record<string, { seq: number; uncounted: string[] }>;
+}
+
+/** A count, and how much of each order it contains. */
+export interface Count {
+  stock: Stock;
+  qty: number;
+  contains: Quantities;
+}
+
+export interface World {
+  platform: Quantities;
+  orders: Partial<Record<'A' | 'B', Order>>;
+  events: { seq: number; id: 'A' | 'B'; takes: Quantities }[];
+  pos: Record<string, Pos>;
+  /** By version of the hand-over. */
+  counts: Record<number, Count>;
+  inbox: (Count & { handedAt: string })[];
+  /** The last hand-over of each stock, by whatever way. */
+  last: Quantities;
+  call: { id: number; items: { changeId: number; stock: Stock; qty: number }[]; isApplied: boolean } | null;
+  names: { word: string; id: string; known: string[] };
+  /** Pieces of each stock of the first branch that are never offered. */
+  safety: number;
+  /** The external id of the first branch, at the platform and in the configuration. */
+  store: 'B1' | 'C1';
+  done: string[];
+  nowMs: number;
+}
+
+export function branchOf(stock: string): string {
+  return stock.slice(0, 2);
+}
+
+export function skuOf(stock: string): string {
+  return stock.slice(3);
+}
+
+export function takesOf({ branch, lines, isLive }: Order): Quantities {
+  if (!isLive) return {};
+  return Object.fromEntries(Object.entries(lines).map(([sku, qty]) => [`${branch}/${sku}`, qty]));
+}
