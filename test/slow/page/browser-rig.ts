@@ -70,7 +70,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
     }),
   };
   if (branch !== undefined)
-    Object.assign(config, { link: { hub: 'nats://127.0.0.1:4222', branch, caFile: '' } });
+    Object.assign(config, { link: { hub: 'nats://127.0.0.1:4222', otherHubs: [], branch, caFile: '' } });
   // Whether the server runs is not what the page is looked at for.
   const server = new InProcessServer();
   const link = { ...(branches && { hub: server.hub() }), ...(branch && { branch: server.branch(branch) }) };
