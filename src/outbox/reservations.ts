@@ -25,21 +25,6 @@ const EDIT_HOLD_MS = 30 * 60_000;
 /** Booked steps of articles that are never counted again are forgotten after this time. */
 const NEVER_COUNTED_MS = 90 * 24 * 3_600_000;
 
-/** What an order takes that a count does not contain, which is not counted any more, is taken off the count with its rows. */
-const FOLD = `
-  UPDATE stock_counts SET counted_qty = max(0, round(counted_qty - r.open, 9)) FROM (
-    SELECT s.sku, s.subsidiary_id, min(sum(s.qty), CASE WHEN b.holds
-      THEN sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
-        WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
-        WHEN s.qty > 0 THEN s.qty
-        WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END)
-      ELSE sum(s.qty) FILTER (WHERE s.seq > b.counted_seq) END) AS open
-    FROM stock_steps s JOIN (
-      SELECT *, EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', n.subsidiary_id)) AS holds
-      FROM stock_counts n) b USING (sku, subsidiary_id)
-    WHERE s.order_id = @orderId GROUP BY s.sku, s.subsidiary_id) r
-  WHERE r.sku = stock_counts.sku AND r.subsidiary_id = stock_counts.subsidiary_id AND r.open > 0`;
-
 export interface ReservationsOptions {
   db: Database.Database;
   clock: Clock;
@@ -53,12 +38,6 @@ export interface ReservationsOptions {
 }
 
 type FeedStep = Omit<OrderEvent, 'source'>;
-
-interface OrderItem {
-  externalId: string | null;
-  name: string | null;
-  quantity: number | string | null;
-}
 
 interface MirroredOrder {
   /** The event with which its store, or what its lines take, last changed. */
@@ -366,11 +345,10 @@ export class Reservations {
     const collected = this.#sql.values<string>(
       `SELECT l.order_id FROM ledger_orders l LEFT JOIN orders o USING (order_id)
        WHERE l.seq <= @seq AND l.is_stale = 0 AND (
-         (l.takes = 0 AND NOT EXISTS (
+         (l.takes = 0 AND (o.updated_at < @longAgo OR NOT EXISTS (
            SELECT 1 FROM stock_steps s JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND s.seq > max(n.counted_seq, coalesce(n.call_seq, 0))
-             AND NOT EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id))))
-         OR (l.takes = 0 AND o.updated_at < @longAgo)
+             AND NOT EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', s.subsidiary_id)))))
          OR ((o.order_id IS NULL OR NOT (${IS_OPEN})) AND NOT EXISTS (
            SELECT 1 FROM stock_steps s LEFT JOIN stock_counts n USING (sku, subsidiary_id)
            WHERE s.order_id = l.order_id AND (${isOpenStep} OR n.counted_seq < s.seq
@@ -387,7 +365,7 @@ export class Reservations {
       },
     );
     for (const orderId of collected) {
-      this.#sql.run(FOLD, { orderId });
+      this.#ledger.fold(orderId);
       this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
       this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }
@@ -507,7 +485,11 @@ export class Reservations {
     const places = JSON.parse(before?.places ?? '{}') as LinePlaces;
     const quantities: Quantities = new Map();
     let isUnplaced = 0;
-    const items = this.#sql.rows<OrderItem>(
+    const items = this.#sql.rows<{
+      externalId: string | null;
+      name: string | null;
+      quantity: number | string | null;
+    }>(
       `SELECT product_external_id AS externalId, product_name AS name, quantity FROM order_items WHERE order_id = ?`,
       orderId,
     );
