@@ -147,6 +147,7 @@ describe('README and docs', () => {
     ['docs/support.md', 'docs/support.es.md'],
     ['docs/troubleshooting.md', 'docs/troubleshooting.es.md'],
     ['docs/pos.md', 'docs/pos.es.md'],
+    ['docs/chain.md', 'docs/chain.es.md'],
   ])('have the headings and the commands of %s in Spanish too', (english, spanish) => {
     const levels = (file: string) => [...prose(file).matchAll(/^(#+) /gm)].map(([, level]) => level);
     expect(levels(spanish)).toEqual(levels(english));
@@ -161,6 +162,7 @@ describe('README and docs', () => {
   it.each([
     ['docs/troubleshooting.md', 'docs/troubleshooting.es.md'],
     ['docs/pos.md', 'docs/pos.es.md'],
+    ['docs/chain.md', 'docs/chain.es.md'],
   ])('have the code and the rows of %s in Spanish too', (english, spanish) => {
     const withoutComments = (file: string) =>
       codeOf(file).map((block) => block.replaceAll(/(?<=\S {2,})(#|--) .*$/gm, '').replaceAll(/ +$/gm, ''));
