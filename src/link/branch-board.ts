@@ -64,6 +64,7 @@ function causes(
   named: NamedBranch,
   found: Omit<BranchStatus, keyof Cause>,
   said: InvitedBranch['report'],
+  seenLateMs: number,
   nowMs: number,
 ): Cause[] {
   const { branch, status, joinedAt, seenAt, behindSince, held } = found;
@@ -91,7 +92,7 @@ function causes(
   const isLost = ageMs(behindSince) >= LOST_AFTER_MS;
   const level = isLost ? 'red' : 'amber';
   const waits = isLost ? ' What the hub has for it waits.' : '';
-  if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS) {
+  if (seenAt === null || ageMs(seenAt) >= ABSENT_AFTER_MS + seenLateMs) {
     const message = `Nothing is heard of it.${waits}`;
     all.push({ level, reason: 'absent', message, command: 'sudo tillsync doctor', commandAt: 'branch' });
   } else if (ageMs(behindSince) >= BEHIND_AFTER_MS) {
@@ -140,7 +141,7 @@ export function examineBranches(
   return names.map((named) => {
     const { branch, name } = named;
     const row = known.get(branch);
-    const { expiresAt = null, joinedAt = null, seenAt = null, report = null } = row ?? {};
+    const { expiresAt = null, joinedAt = null, seenAt = null, seenLateMs = 0, report = null } = row ?? {};
     const found = {
       branch: name,
       joinedAt,
@@ -155,7 +156,7 @@ export function examineBranches(
       quarantined: report?.quarantined ?? 0,
       version: report?.version ?? null,
     } as const;
-    return { found, causes: causes(named, found, report, nowMs) };
+    return { found, causes: causes(named, found, report, seenLateMs, nowMs) };
   });
 }
 
@@ -202,7 +203,7 @@ function behindOf(
   const behind = Math.max(0, newestNumber(db, branch) - mark);
   const since = behind === 0 ? null : (sqlOf(db).value<string>(first, branch, mark) ?? null);
   const seenMs = Date.parse(known?.seenAt ?? '');
-  const isConnected = nowMs - seenMs < ABSENT_AFTER_MS;
+  const isConnected = nowMs - seenMs < ABSENT_AFTER_MS + (known?.seenLateMs ?? 0);
   if (isConnected && since !== null && Date.parse(since) > seenMs - ON_ITS_WAY_MS) {
     return { behind: 0, behindSince: null };
   }

@@ -66,6 +66,8 @@ export interface InvitedBranch {
   expiresAt: string | null;
   joinedAt: string | null;
   seenAt: string | null;
+  /** It may have been heard so much later: another process wrote it down. 0: this one heard it. */
+  seenLateMs: number;
   report: BranchReport | null;
 }
 
@@ -74,7 +76,7 @@ const NO_KEY = 'own';
 
 /** How often changed reports are written, all in one transaction; and the times at which branches were heard. */
 const REPORTS_EVERY_MS = 3_000;
-const TIMES_EVERY_MS = 30_000;
+const TIMES_EVERY_MS = 60_000;
 
 /** What this process heard of a branch last. */
 interface Heard {
@@ -130,15 +132,16 @@ export class HubRows {
       public_key AS publicKey, invited_key AS invitedKey, expires_at AS expiresAt,
       joined_at AS joinedAt, seen_at AS seenAt, report FROM hub_branches ORDER BY branch`;
     const rows = storing(() =>
-      sqlOf(this.#db).rows<Omit<InvitedBranch, 'report'> & { report: string | null }>(sql),
+      sqlOf(this.#db).rows<Omit<InvitedBranch, 'report' | 'seenLateMs'> & { report: string | null }>(sql),
     );
     return rows.map((row) => {
       const heard = this.#heard.get(row.branch);
       // What was heard before it joined anew is of another machine.
       if (heard && row.joinedAt !== null && heard.seenMs >= Date.parse(row.joinedAt)) {
-        return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs) };
+        return { ...row, report: heard.report, seenAt: isoUtc(heard.seenMs), seenLateMs: 0 };
       }
-      return { ...row, report: row.report === null ? null : (JSON.parse(row.report) as BranchReport) };
+      const report = row.report === null ? null : (JSON.parse(row.report) as BranchReport);
+      return { ...row, report, seenLateMs: TIMES_EVERY_MS };
     });
   }
 
