@@ -65,6 +65,12 @@ export class StockModel {
   readonly #waiting = new Set<string>();
   /** What is kept back, by product and branch; '' stands for all of them. */
   readonly #kept = new Map<string, number>();
+  /** Acknowledgements that came while counts lay in the inbox: they book once these are taken in. */
+  #owed: { order: ModelOrder; asOf: number }[] = [];
+  /** The last count by an id that nobody knows, which may be of any stock that was not counted since. */
+  #nameless = 0;
+  /** Whether the catalogue has the second product: lines of it are placed once it has. */
+  #isListed = true;
   #inbox: { item: number; qty: number; asOfSeq: number; handedAt: string; isOutlived: boolean }[] = [];
   #call: Call | undefined;
   #sweep: { mark: ReturnType<ReturnType<typeof outgoing>['store']['readMark']>; seen?: number[] } | undefined;
@@ -90,6 +96,7 @@ export class StockModel {
     this.#skewMs =
       this.#below(isTold ? (this.#below(2) ? 7_200_000 : 120_000) : 25_000) * (this.#below(2) ? 1 : -1);
     if (isTold) this.#out.skew.ms = this.#skewMs;
+    this.#isListed = this.#below(3) > 0;
     this.#out.sweep(this.#records(this.#platform));
     this.#out.reservations.begin(true);
     this.steps.push(`${kind}, skew ${this.#skewMs} ms${isTold ? ' told' : ''}`);
@@ -102,7 +109,7 @@ export class StockModel {
       ...[() => this.#stepCall(), () => this.#stepCall(), () => this.#refuse(), () => this.#restart()],
       ...[() => this.#catchUp(), () => this.#stepSweep(), () => this.#zeros(), () => this.#decide()],
       ...[() => this.#keepBack(), () => this.#moveAway(), () => this.#book(), () => this.#rename()],
-      ...[() => this.#insert(), () => this.#look()],
+      ...[() => this.#insert(), () => this.#look(), () => this.#misname(), () => this.#appear()],
     ];
     await this.#out.clock.advance(200 + this.#below(20_000));
     acts[this.#below(acts.length)]?.();
@@ -171,8 +178,52 @@ export class StockModel {
     this.steps.push(`keep back ${qty} of ${place}`);
   }
 
+  /** One that can be counted. */
+  #item(): number {
+    return this.#isListed ? this.#below(2) : 0;
+  }
+
+  /** The newest hand-over of a stock, whatever became of it. */
+  #handedOf(item: number): number {
+    const text = `SELECT counted_version FROM stock_counts WHERE sku = '1${item}'`;
+    const counted = this.#out.db.prepare<[], number>(text).pluck().get() ?? 0;
+    return Math.max(this.#handed[item] ?? 0, this.#nameless >= counted ? this.#nameless : 0);
+  }
+
+  /** By an id that nobody knows, not even the platform: it is refused, and was a hand-over all the same. */
+  #misname(): void {
+    if (this.#below(4) > 0) return;
+    const name = `nobody ${this.#version()}`;
+    this.#out.accept('stock', [{ externalId: name, subsidiaryId: 's1', qty: this.#below(40) }]);
+    this.#nameless = this.#version();
+    for (const change of this.#out.decisions.unresolved('needs-read', { limit: 9 })) {
+      this.#out.decisions.retarget(change, this.#out.resolve(change, true));
+    }
+    this.steps.push(`misname with ${this.#nameless}`);
+  }
+
+  /** A product comes of which orders took before. */
+  #appear(): void {
+    if (this.#isListed || this.#sweep || this.#below(4) > 0) return;
+    this.#catchUp();
+    this.#isListed = true;
+    const [branch] = BRANCHES;
+    const { store } = this.#out;
+    if (branch) store.applyPage(branch, this.#records(this.#platform), store.readMark());
+    this.#catchUp();
+    for (const { moves } of this.#orders) {
+      for (const move of moves) if (move.item === 1 && move.booked !== null) move.booked = this.#handedOf(1);
+    }
+    this.steps.push('appear');
+  }
+
+  /** What becomes of an order while nobody can place its lines is heard at once when they are. */
+  #isUnplaced({ lines }: ModelOrder): boolean {
+    return !this.#isListed && lines.some(({ item }) => item === 1);
+  }
+
   #count(): void {
-    const item = this.#below(2);
+    const item = this.#item();
     const qty = this.#below(4) ? 30 + this.#below(30) : this.#below(6);
     // What lies in the inbox is taken in first, or comes under this one when it is taken in.
     const isBlind = this.#inbox.length > 0 && this.#below(2) === 0;
@@ -193,13 +244,14 @@ export class StockModel {
 
   /** A count by the inbox, which is read later. */
   #insert(): void {
-    const item = this.#below(2);
+    const item = this.#item();
     const row = { item, qty: 30 + this.#below(30), asOfSeq: this.#seq(), isOutlived: false };
     this.#inbox.push({ ...row, handedAt: isoUtc(this.#out.clock.nowMs()) });
     this.steps.push(`insert ${ITEMS[item]} ${row.qty}`);
   }
 
   #look(): void {
+    if (this.#owed.length > 0) this.#catchUp();
     const before = this.#version();
     const changes = this.#inbox.map(({ item, qty, handedAt }, n) => {
       const row = { table: 'stock_changes', id: `${n}`, key: `${before}.${n}`, keyHex: `${n}` } as const;
@@ -214,6 +266,8 @@ export class StockModel {
     }
     this.#inbox = [];
     this.#out.intake.inboxWasEmpty(isoUtc(this.#out.clock.nowMs()));
+    for (const { order: booked, asOf } of this.#owed) this.#isBooked(booked, asOf);
+    this.#owed = [];
     if (changes.length > 0) this.steps.push(`take in ${changes.length}`);
   }
 
@@ -255,7 +309,7 @@ export class StockModel {
       const own = lines.filter((line) => line.item === item);
       const now = takes ? own.reduce((sum, { qty }) => sum + qty, 0) : 0;
       const before = moves.reduce((sum, move) => sum + (move.item === item ? move.qty : 0), 0);
-      const booked = isBookedEarly && heard.heard === null ? (this.#handed[item] ?? 0) : null;
+      const booked = isBookedEarly && heard.heard === null ? this.#handedOf(item) : null;
       if (now !== before) moves.push({ item, qty: now - before, seq, booked });
     }
     if (isBookedEarly && heard.heard === null) this.#catchUp();
@@ -272,7 +326,7 @@ export class StockModel {
 
   #moveOn(): void {
     const moved = this.#orders[this.#below(this.#orders.length)];
-    if (!moved || isUntold(moved)) return;
+    if (!moved || isUntold(moved) || this.#isUnplaced(moved)) return;
     const before = moved.status;
     moved.status = LATER[this.#below(LATER.length)] ?? 'cancel';
     if (moved.status === before) return;
@@ -291,7 +345,7 @@ export class StockModel {
   #edit(): void {
     const pending = this.#orders.filter(({ status }) => status === 'pending');
     const edited = pending[this.#below(pending.length)];
-    if (!edited || isUntold(edited)) return;
+    if (!edited || isUntold(edited) || this.#isUnplaced(edited)) return;
     const follows = this.#kind !== 'neither' && (edited.heard === null || this.#followsEdits);
     const lines = edited.lines.map((line) => ({ ...line, qty: this.#below(4) }));
     // What it does not have it does not sell: taken off and given back unheard, that would be lost for whoever counts.
@@ -315,7 +369,7 @@ export class StockModel {
   #moveAway(): void {
     const heard = this.#orders.filter(({ heard, isNews }) => heard !== null && !isNews);
     const moved = heard[this.#below(heard.length)];
-    if (!moved || takesNothing(moved.status)) return;
+    if (!moved || takesNothing(moved.status) || this.#isUnplaced(moved)) return;
     moved.store = moved.store === 'B1' ? 'B2' : 'B1';
     if (this.#kind === 'takes-off-and-gives-back') this.#move(moved.lines, moved.store === 'B1' ? -1 : 1);
     moved.isNews = true;
@@ -332,20 +386,28 @@ export class StockModel {
     const [first] = moves;
     const isOlder = first !== undefined && this.#below(3) === 0;
     const asOf = isOlder ? first.seq + this.#below(this.#seq() - first.seq + 1) : this.#seq();
-    const known = moves.filter((move) => move.seq <= asOf);
-    const takesOf = (wanted: number) =>
-      known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
-    // Of an order that is in the other store then, that store's POS says it.
-    const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(booked.heard);
-    if (isHere) for (const move of known) move.booked ??= this.#handed[move.item] ?? 0;
-    this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http');
+    const isWaiting = booked.heard !== null && this.#inbox.length > 0 && this.#below(2) === 0;
+    const beforeInbox = isWaiting ? isoUtc(this.#out.clock.nowMs()) : undefined;
+    this.#out.reservations.acknowledge([isOlder ? { orderId: id, seq: asOf } : id], 'http', { beforeInbox });
+    if (isWaiting) this.#owed.push({ order: booked, asOf });
+    else this.#isBooked(booked, asOf);
     this.#waiting.clear();
     this.steps.push(`book ${id} as of ${asOf}`);
   }
 
+  #isBooked({ moves, heard }: ModelOrder, asOf: number): void {
+    const known = moves.filter((move) => move.seq <= asOf);
+    const takesOf = (wanted: number) =>
+      known.reduce((sum, { item, qty }) => (item === wanted ? sum + qty : sum), 0);
+    // Of an order that is in the other store then, that store's POS says it.
+    const isHere = [0, 1].some((item) => takesOf(item) > 0) || takesNothing(heard);
+    if (isHere) for (const move of known) move.booked ??= this.#handedOf(move.item);
+  }
+
   /** The catalogue names one of them otherwise from now on, or as before. */
   #rename(): void {
-    if (this.#sweep) return;
+    // What was ordered by a name that no product has any more, nobody can place.
+    if (this.#sweep || !this.#isListed) return;
     this.#catchUp();
     this.#isRenamed = !this.#isRenamed;
     const [branch] = BRANCHES;
@@ -448,6 +510,7 @@ export class StockModel {
 
   /** So many at once that the guard rail holds them, where neither was zero. */
   #zeros(): void {
+    if (!this.#isListed) return;
     this.#look();
     const zeros = ITEMS.map((externalId) => ({ externalId, qty: 0 }));
     const accepted = this.#out.accept('stock', zeros, { zeroItemsMax: 1, zeroItemsWindowMs: 60_000 });
@@ -476,7 +539,7 @@ export class StockModel {
   }
 
   #records(qtys: readonly number[]) {
-    return ITEMS.map((id, item) => {
+    return ITEMS.slice(0, this.#isListed ? 2 : 1).map((id, item) => {
       return product(`p${id}`, `${this.#word} of ${id}`, [
         { sku: `1${item}`, stocks: { s1: [id ?? '', qtys[item] ?? 0] } },
       ]);

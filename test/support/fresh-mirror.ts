@@ -20,3 +20,8 @@ export function freshMirror(directory: string): string {
   copyFileSync(made, file);
   return file;
 }
+
+/** The next one is made from its SQL again, for a test that has put a fault into that. */
+export function forgetFreshMirror(): void {
+  made = undefined;
+}
