@@ -76,15 +76,15 @@ export class PlatformAlarms {
     if (endpoint === 'webhook.get') return;
     this.#answering.delete(endpoint);
     const message = [error.message, error.hint].filter(Boolean).join(' ');
-    this.#alarms.raise(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
+    this.#alarms.note(kind === 'block' ? 'platform.blocked' : 'platform.forbidden', message);
   }
 
   /** A 2xx proves that the token is not blocked, and that this endpoint is allowed. */
   answered(endpoint: Endpoint): void {
-    this.#alarms.lower('platform.blocked');
+    this.#alarms.note('platform.blocked', null);
     if (this.#answering.has(endpoint)) return;
     try {
-      if (this.#wasForbidden(endpoint)) this.#alarms.lower('platform.forbidden');
+      if (this.#wasForbidden(endpoint)) this.#alarms.note('platform.forbidden', null);
       this.#answering.add(endpoint);
     } catch {
       // The next answer asks again.
@@ -270,13 +270,13 @@ function connect(
           ? 'The answer to a token refresh was lost, so the platform has given the new tokens to nobody. Hand in new ones with: {tillsync} auth set'
           : 'The platform refused the refresh token. Hand in new ones with: {tillsync} auth set';
       freshnessBoard.report('auth', 'locked-out', message);
-      alarms.raise('auth.locked-out', message);
+      alarms.note('auth.locked-out', message);
     },
     // That they are good is not known before the platform has taken them.
     onHealed: () => freshnessBoard.report('auth', 'waiting', NEW_TOKENS),
     onAccepted() {
       freshnessBoard.ok('auth');
-      alarms.lower('auth.locked-out');
+      alarms.note('auth.locked-out', null);
     },
     onForbidden: (told) => platformAlarms.forbidden(told),
     onAnswered: (endpoint) => platformAlarms.answered(endpoint),

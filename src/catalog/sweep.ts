@@ -382,13 +382,12 @@ export async function sweepAll(
       const text = [message, hint].filter(Boolean).join(' ');
       freshness.report('catalog.sweep', freshnessOfFailure(code), text);
       const isBrief = isTriedAgain && code === 'platform-unreachable';
-      if (!isBrief)
-        alarms.raise('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
+      if (!isBrief) alarms.note('catalog.incomplete', `The catalogue in the mirror is not complete: ${text}`);
     }
     throw error;
   }
   freshness.ok('catalog.sweep');
-  alarms.lower('catalog.incomplete');
+  alarms.note('catalog.incomplete', null);
   return branches.flatMap((branch) => reports.get(branch) ?? []);
 }
 

@@ -217,8 +217,7 @@ async function tried(
     const outcome = await parts.platform.tokens.tryOut(refreshToken, call.onWait, otherCompany);
     if (outcome === 'known') return outcome;
     freshnessBoard.ok('auth');
-    alarms.lower('auth.locked-out');
-    alarms.lower('auth.none');
+    for (const key of ['auth.locked-out', 'auth.none'] as const) alarms.note(key, null);
     return outcome;
   } catch (error) {
     if (hasCode(error, 'auth-required', 'aborted', 'usage')) throw error;

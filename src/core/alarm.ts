@@ -64,11 +64,10 @@ export interface AlarmUp {
   raisedAt: string;
 }
 
-/** Raising an alarm that is up already changes nothing but its message and level; lowering one that is down, nothing. */
+/** Where the parts say what they found; the table of findings makes of it what a person is told. */
 export interface Alarms {
-  /** `level`: left out where the alarm has one only. */
-  raise(key: AlarmKey, message: string, level?: FindingLevel): void;
-  lower(key: AlarmKey): void;
+  /** What is wrong under this code by now, or null: nothing is. `level`: left out where the code has one only. */
+  note(key: AlarmKey, trouble: string | null, level?: FindingLevel): void;
 }
 
 /** The flows whose freshness a POS and support can see, as rows of the mirror's `freshness` table. */

@@ -43,7 +43,7 @@ export class CallbackStanding {
     const { alarms, freshnessBoard } = this.#mirror;
     if (!enabled) {
       freshnessBoard.report('orders.webhook', 'off', 'Callbacks are off in the configuration.');
-      alarms.lower('webhook.silent');
+      alarms.note('webhook.silent', null);
       return;
     }
     if (!hasSecret) {
@@ -63,14 +63,14 @@ export class CallbackStanding {
   unreadable(reason: string): void {
     this.#unreadableMonoMs = this.#clock.monotonicMs();
     const message = `A callback with the right secret could not be read as an order: ${reason} It was saved. To see it, run: {tillsync} quarantine list`;
-    this.#mirror.alarms.raise('webhook.unreadable', message);
+    this.#mirror.alarms.note('webhook.unreadable', message);
   }
 
   /** Callbacks are on the disk; the first time, and again after a fault, that ends the alarm. */
   kept(): void {
     if (this.#isStoring) return;
     this.#isStoring = true;
-    this.#mirror.alarms.lower('storage.failing');
+    this.#mirror.alarms.note('storage.failing', null);
   }
 
   /** Callbacks were put off since they could not be stored. */
@@ -83,7 +83,7 @@ export class CallbackStanding {
       `Callbacks are put off (503), since they cannot be stored: ${error.message}`,
       error.hint,
     ];
-    this.#mirror.alarms.raise('storage.failing', message.filter(Boolean).join(' '));
+    this.#mirror.alarms.note('storage.failing', message.filter(Boolean).join(' '));
   }
 
   /**
@@ -93,12 +93,12 @@ export class CallbackStanding {
    */
   settle(): void {
     const mirror = this.#mirror;
-    if (!this.#wasPutOff) mirror.alarms.lower('storage.failing');
+    if (!this.#wasPutOff) mirror.alarms.note('storage.failing', null);
     this.#wasPutOff = false;
     if (!mirror.raisedAlarms().some(({ key }) => key === 'webhook.unreadable')) return;
     const isQuiet = this.#clock.monotonicMs() - this.#unreadableMonoMs >= OVER_AFTER_MS;
     const isEmpty = () => !mirror.quarantineList(QUARANTINE_MAX).some(({ source }) => source === 'webhook');
-    if (isQuiet || isEmpty()) mirror.alarms.lower('webhook.unreadable');
+    if (isQuiet || isEmpty()) mirror.alarms.note('webhook.unreadable', null);
   }
 }
 

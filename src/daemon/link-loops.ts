@@ -43,10 +43,10 @@ export function feedBranches(config: Config, rows: Pick<HubRows, 'named'>): Feed
 export async function settleRole(config: Config, { mirror }: Pick<Parts, 'mirror'>): Promise<void> {
   if (isHub(config)) return;
   if (mirror.read(isFeeding)) await mirror.write(endFeeding);
-  for (const key of OF_A_HUB) mirror.alarms.lower(key);
+  for (const key of OF_A_HUB) mirror.alarms.note(key, null);
   if (isBranch(config)) return settleBranch(mirror);
   if (!mirror.freshness().some(({ subject }) => subject === 'hub.link')) return;
-  for (const key of ['hub.link', 'hub.refused'] as const) mirror.alarms.lower(key);
+  for (const key of ['hub.link', 'hub.refused'] as const) mirror.alarms.note(key, null);
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'hub.link'"));
 }
 
@@ -73,7 +73,7 @@ const OF_THE_PLATFORM: readonly AlarmKey[] = [
 
 /** What a store with a platform of its own noted, and what nothing at a branch would ever end. */
 async function settleBranch(mirror: Mirror): Promise<void> {
-  for (const key of OF_THE_PLATFORM) mirror.alarms.lower(key);
+  for (const key of OF_THE_PLATFORM) mirror.alarms.note(key, null);
   if (!mirror.freshness().some(({ subject }) => subject === 'auth')) return;
   await mirror.write((db) => db.exec("DELETE FROM freshness WHERE subject = 'auth'"));
 }
@@ -119,16 +119,15 @@ export function hubLoops(options: Options, parts: Parts, own?: OwnStoreLink): Na
         await keeper.look(clock.nowMs(), (found) => {
           const [fault] = found ? [] : announcementOf(config.hub, state.hub.serverConfig()).faults;
           const warning = fault === undefined ? found : ({ message: fault, level: 'amber' } as const);
-          if (warning) mirror.alarms.raise('hub.certificate', warning.message, warning.level);
-          else mirror.alarms.lower('hub.certificate');
+          mirror.alarms.note('hub.certificate', warning?.message ?? null, warning?.level);
         });
         isTold = false;
-        mirror.alarms.lower('hub.server');
+        mirror.alarms.note('hub.server', null);
         await clock.sleep(SERVER_LOOK_EVERY_MS, signal);
       } catch (error) {
         const { message, hint } = asTillsyncError(error);
         if (hasCode(error, 'config-invalid')) {
-          mirror.alarms.raise('hub.server', [message, hint].filter(Boolean).join(' '));
+          mirror.alarms.note('hub.server', [message, hint].filter(Boolean).join(' '));
         }
         if (!isTold)
           log.warn({ err: error }, 'the nats-server does not know all branches yet; it is told again');

@@ -129,10 +129,10 @@ export class WalCare {
     const bytes = walBytes(path);
     if (bytes > WAL_BYTES_MAX) {
       this.#isUp = true;
-      alarms.raise('mirror.reader-holds-wal', sentence(path, bytes));
+      alarms.note('mirror.reader-holds-wal', sentence(path, bytes));
     } else if (this.#isUp !== false) {
       this.#isUp = false;
-      alarms.lower('mirror.reader-holds-wal');
+      alarms.note('mirror.reader-holds-wal', null);
     }
   }
 }
@@ -192,7 +192,7 @@ export class LockWatch {
     this.#isUp = true;
     const names = namesOf(findHolders(path, LOCKING));
     const who = names === '' ? 'A program that could not be named keeps' : `${names} keeps`;
-    alarms.raise(
+    alarms.note(
       'mirror.locked',
       `${who} mirror.db locked: callbacks are put off (503), and polls keep nothing.`,
     );
@@ -203,7 +203,7 @@ export class LockWatch {
   free(): void {
     if (this.#isUp === false) return;
     this.#isUp = false;
-    this.#options.alarms.lower('mirror.locked');
+    this.#options.alarms.note('mirror.locked', null);
   }
 
   close(): void {

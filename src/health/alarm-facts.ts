@@ -88,46 +88,39 @@ const ROOM_TO_HEAL = 0.9;
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
 
+/** Kept for whoever cannot measure it, and so that it does not flap around the mark. */
 function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
   const { code, message } = diskVerdict(space);
   const nearly = diskVerdict({ ...space, freeBytes: space.freeBytes * ROOM_TO_HEAL }).code;
-  if (code !== null) alarms.raise(code, message);
-  if (nearly !== 'storage.full') alarms.lower('storage.full');
+  if (code !== null) alarms.note(code, message);
+  if (nearly !== 'storage.full') alarms.note('storage.full', null);
   // Nearly full is not over when the disk is full.
-  if (nearly === null) alarms.lower('storage.low');
+  if (nearly === null) alarms.note('storage.low', null);
 }
 
 function lookAtClock({ alarms, clockSkewMs }: AlarmFacts): void {
   const skewMs = clockSkewMs();
   if (skewMs === undefined) return;
   const offMs = Math.abs(skewMs);
-  const code = offMs > CLOCK_WRONG_MS ? 'clock.wrong' : offMs > CLOCK_OFF_MS ? 'clock.off' : null;
   // In whole minutes, so that the words stay the same from one look to the next.
   const off = formatDuration(Math.round(offMs / 60_000) * 60_000);
-  if (code) alarms.raise(code, `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`);
-  for (const other of ['clock.wrong', 'clock.off'] as const) if (other !== code) alarms.lower(other);
+  const words = `It is ${off} ${skewMs > 0 ? 'behind' : 'ahead of'} the platform's clock.`;
+  const isWrong = offMs > CLOCK_WRONG_MS;
+  alarms.note('clock.wrong', isWrong ? words : null);
+  alarms.note('clock.off', !isWrong && offMs > CLOCK_OFF_MS ? words : null);
 }
 
 function lookAtCompany({ alarms, orderCompanies }: AlarmFacts): void {
-  const companies = orderCompanies();
-  if (companies === undefined || companies.oldest === companies.newest) alarms.lower('auth.other-company');
-  else {
-    const { oldest, newest } = companies;
-    alarms.raise(
-      'auth.other-company',
-      `The orders were of company ${oldest}, and the newest is of ${newest}.`,
-    );
-  }
+  const { oldest, newest } = orderCompanies() ?? {};
+  const words = `The orders were of company ${oldest}, and the newest is of ${newest}.`;
+  alarms.note('auth.other-company', oldest === newest ? null : words);
 }
 
 function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
-  if (hasNoTokens()) {
-    alarms.raise('auth.none', 'No tokens were handed over yet. Hand them over with: {tillsync} auth set');
-  } else {
-    alarms.lower('auth.none');
-  }
+  const words = 'No tokens were handed over yet. Hand them over with: {tillsync} auth set';
+  alarms.note('auth.none', hasNoTokens() ? words : null);
 }
 
 /** After a start the POS may have to start, too, before it can acknowledge what came before. */
@@ -135,6 +128,15 @@ const POS_STARTS_WITHIN_MS = 5 * 60_000;
 /** After so many times as long as it may wait, an order that nobody took is red. */
 const RED_AFTER_TIMES = 3;
 const NAMED_MAX = 5;
+
+/** The first of them by name, and how many more there are. */
+function named<Item>(items: readonly Item[], name: (item: Item) => string, count = items.length): string {
+  const names = items.slice(0, NAMED_MAX).map(name);
+  if (count > names.length) names.push(`+${count - names.length}`);
+  return names.join(', ');
+}
+
+const numberOf = ({ code, orderId }: { code: number | null; orderId: string }) => `${code ?? orderId}`;
 
 function lookAtWaitingOrders(
   { alarms, waitingOrders, unbookedAfterMs, localTime, clock }: AlarmFacts,
@@ -145,58 +147,35 @@ function lookAtWaitingOrders(
   const late =
     unbookedAfterMs === 0 ? [] : waitingOrders().filter((order) => waitedMs(order) >= unbookedAfterMs);
   const [oldest] = late;
-  if (oldest === undefined) alarms.lower('orders.unbooked');
+  if (oldest === undefined) alarms.note('orders.unbooked', null);
   else if (mayRaise) {
-    const named = late
-      .slice(0, NAMED_MAX)
-      .map(({ code, orderId, since }) => `${code ?? orderId} (${localTime(since)})`);
-    if (late.length > NAMED_MAX) named.push(`+${late.length - NAMED_MAX}`);
     const level = waitedMs(oldest) >= RED_AFTER_TIMES * unbookedAfterMs ? 'red' : 'amber';
-    const message = `Their numbers, and since when they wait: ${named.join(', ')}.`;
-    alarms.raise('orders.unbooked', message, level);
+    const names = named(late, (order) => `${numberOf(order)} (${localTime(order.since)})`);
+    alarms.note('orders.unbooked', `Their numbers, and since when they wait: ${names}.`, level);
   }
 }
 
 function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
   const orders = incompleteOrders();
-  const named = orders.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
-  if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
-  if (orders.length === 0) alarms.lower('orders.incomplete');
-  else {
-    const lacksTime = orders.some((order) => order.lacksTime === 1);
-    const message = lacksTime
-      ? `Look at order ${named.join(', ')}: {tillsync} order show NUMBER. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
-      : `Look at order ${named.join(', ')}: {tillsync} order show NUMBER`;
-    alarms.raise('orders.incomplete', message);
-  }
+  const lacksTime = orders.some((order) => order.lacksTime === 1);
+  const words = lacksTime
+    ? `Look at order ${named(orders, numberOf)}: {tillsync} order show NUMBER. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
+    : `Look at order ${named(orders, numberOf)}: {tillsync} order show NUMBER`;
+  alarms.note('orders.incomplete', orders.length === 0 ? null : words);
 }
 
 function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {
   const { count, worst } = stockDifferences();
-  if (count === 0) {
-    alarms.lower('stock.differs');
-    return;
-  }
-  const named = worst.map(
-    ({ sku, branch, platformQty, wantedQty, since }) =>
-      `${sku} ${branch} ${platformQty} / ${wantedQty} (${localTime(since)})`,
-  );
-  if (count > worst.length) named.push(`+${count - worst.length}`);
-  const message = `Sku and branch, platform / POS, and since when, of ${count}: ${named.join(', ')}.`;
-  alarms.raise('stock.differs', message);
+  const nameOf = ({ sku, branch, platformQty, wantedQty, since }: NamedDifference) =>
+    `${sku} ${branch} ${platformQty} / ${wantedQty} (${localTime(since)})`;
+  const words = `Sku and branch, platform / POS, and since when, of ${count}: ${named(worst, nameOf, count)}.`;
+  alarms.note('stock.differs', count === 0 ? null : words);
 }
 
 function lookAtStrayOrders({ alarms, strayOrders }: AlarmFacts): void {
   const orders = strayOrders();
-  if (orders.length === 0) {
-    alarms.lower('orders.unassigned');
-    return;
-  }
-  const named = orders
-    .slice(0, NAMED_MAX)
-    .map(({ code, orderId, store }) => `${code ?? orderId} (${store ?? '-'})`);
-  if (orders.length > NAMED_MAX) named.push(`+${orders.length - NAMED_MAX}`);
-  alarms.raise('orders.unassigned', `Order and store: ${named.join(', ')}.`);
+  const names = named(orders, (order) => `${numberOf(order)} (${order.store ?? '-'})`);
+  alarms.note('orders.unassigned', orders.length === 0 ? null : `Order and store: ${names}.`);
 }
 
 /** Reading a day of orders takes longer than other looks. */
@@ -207,27 +186,20 @@ const ODD_TIMES = 3;
 
 function lookAtSums({ alarms }: AlarmFacts, { orders, odd, usualShare }: SumsOfOrders): void {
   const share = odd.length / Math.max(orders, 1);
-  if (share <= ODD_SHARE || share <= ODD_TIMES * usualShare) {
-    alarms.lower('orders.sums');
-    return;
-  }
-  const named = odd.slice(0, NAMED_MAX).map(({ code, orderId }) => `${code ?? orderId}`);
-  if (odd.length > NAMED_MAX) named.push(`+${odd.length - NAMED_MAX}`);
-  alarms.raise('orders.sums', `Of the last day's ${orders} orders: ${named.join(', ')}.`);
+  const isOdd = share > ODD_SHARE && share > ODD_TIMES * usualShare;
+  const words = `Of the last day's ${orders} orders: ${named(odd, numberOf)}.`;
+  alarms.note('orders.sums', isOdd ? words : null);
 }
 
 /** Who was to take such an order has, or nobody will. */
 const ORDERED_WITHIN_MS = 24 * 3_600_000;
 
 function tellUnmapped({ alarms }: AlarmFacts, mappings: readonly BranchMapping[]): void {
-  const named = mappings
+  const names = mappings
     .filter(({ unmapped }) => unmapped > 0)
     .map(({ branch, unmapped }) => `${branch.externalId ?? branch.subsidiaryId} (${unmapped})`);
-  if (named.length === 0) alarms.lower('catalog.unmapped');
-  else {
-    const message = `Shown products without an id of yours, by branch: ${named.join(', ')}.`;
-    alarms.raise('catalog.unmapped', message);
-  }
+  const words = `Shown products without an id of yours, by branch: ${names.join(', ')}.`;
+  alarms.note('catalog.unmapped', names.length === 0 ? null : words);
 }
 
 function tellUnmappedItems(
@@ -237,14 +209,6 @@ function tellUnmappedItems(
   const branches = mappings.map(({ branch }) => branch);
   const items =
     branches.length === 0 ? [] : unmappedItems(branches, isoUtc(clock.nowMs() - ORDERED_WITHIN_MS));
-  if (items.length === 0) {
-    alarms.lower('catalog.unmapped-ordered');
-    return;
-  }
-  const named = items
-    .slice(0, NAMED_MAX)
-    .map(({ code, orderId, productName }) => `${code ?? orderId} (${productName ?? '-'})`);
-  if (items.length > NAMED_MAX) named.push(`+${items.length - NAMED_MAX}`);
-  const message = `Order and product: ${named.join(', ')}.`;
-  alarms.raise('catalog.unmapped-ordered', message);
+  const names = named(items, (item) => `${numberOf(item)} (${item.productName ?? '-'})`);
+  alarms.note('catalog.unmapped-ordered', items.length === 0 ? null : `Order and product: ${names}.`);
 }

@@ -282,7 +282,7 @@ class CustomerWatch {
 
   gone(): void {
     this.#sinceMonoMs = undefined;
-    this.#o.alarms.lower('customers.not-forgotten');
+    this.#o.alarms.note('customers.not-forgotten', null);
   }
 
   /** A run ended before its end, and why. */
@@ -290,8 +290,7 @@ class CustomerWatch {
     const { clock, alarms, log } = this.#o;
     this.#sinceMonoMs ??= clock.monotonicMs();
     try {
-      if (this.#areLate(clock.monotonicMs() - this.#sinceMonoMs))
-        alarms.raise('customers.not-forgotten', why);
+      if (this.#areLate(clock.monotonicMs() - this.#sinceMonoMs)) alarms.note('customers.not-forgotten', why);
     } catch (error) {
       log.debug({ err: error }, 'whether customers are late cannot be read now');
     }
@@ -374,8 +373,8 @@ export async function retentionRun(options: RetentionOptions, signal: AbortSigna
   } finally {
     await lease.release();
   }
-  if (report.usedBytes > settings.maxBytes) alarms.raise('mirror.too-large', tooLarge(report, settings));
-  else alarms.lower('mirror.too-large');
+  const isLarge = report.usedBytes > settings.maxBytes;
+  alarms.note('mirror.too-large', isLarge ? tooLarge(report, settings) : null);
   return report;
 }
 

@@ -65,11 +65,8 @@ export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): P
   while (!signal.aborted) {
     beat();
     const lagging = queues.flatMap((queue) => queue.lag() ?? []);
-    if (lagging.length === 0) alarms.lower('hooks.lagging');
-    else {
-      const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
-      alarms.raise('hooks.lagging', lagging.map(({ message }) => message).join(' '), level);
-    }
+    const level = lagging.some((each) => each.level === 'red') ? 'red' : 'amber';
+    alarms.note('hooks.lagging', lagging.map(({ message }) => message).join(' ') || null, level);
     if (hooks.length > 0) {
       testing ??= answerTest(signal).finally(() => {
         testing = undefined;

@@ -196,18 +196,15 @@ export class Hub {
     this.#tellMisuse();
     this.#tellBranches();
     const { orders, stores } = mirror.read(unassigned);
-    if (orders === 0) mirror.alarms.lower('hub.unassigned');
-    else {
-      const names = stores.map((store) => store ?? 'no branch at all').join(', ');
-      mirror.alarms.raise('hub.unassigned', `Orders of no known branch: ${orders}. They name: ${names}.`);
-    }
+    const names = stores.map((store) => store ?? 'no branch at all').join(', ');
+    const words = `Orders of no known branch: ${orders}. They name: ${names}.`;
+    mirror.alarms.note('hub.unassigned', orders === 0 ? null : words);
   }
 
   #tellMisuse(): void {
     const { alarms } = this.#options.mirror;
     const found = this.#misuse.sentences();
-    if (found.length === 0) alarms.lower('hub.misuse');
-    else alarms.raise('hub.misuse', found.slice(0, NAMED_MAX).join(' '));
+    alarms.note('hub.misuse', found.slice(0, NAMED_MAX).join(' ') || null);
   }
 
   #tellBranches(): void {
@@ -220,8 +217,7 @@ export class Hub {
       connectedAtMs: this.#connectedAtMs,
       nowMs,
     });
-    if (alarm === null) mirror.alarms.lower('hub.branches');
-    else mirror.alarms.raise('hub.branches', alarm.message, alarm.level);
+    mirror.alarms.note('hub.branches', alarm?.message ?? null, alarm?.level);
   }
 
   #tellUnapplied(): void {
@@ -230,12 +226,10 @@ export class Hub {
       .branches()
       .map(({ name, report }) => ({ branch: name, entries: report?.quarantined ?? 0 }))
       .filter(({ entries }) => entries > 0);
-    if (found.length === 0) alarms.lower('hub.unapplied');
-    else {
-      const named = found.slice(0, NAMED_MAX).map(({ branch, entries }) => `${branch} (${entries})`);
-      if (found.length > NAMED_MAX) named.push(`+${found.length - NAMED_MAX}`);
-      alarms.raise('hub.unapplied', `Branches, and entries in the quarantine of each: ${named.join(', ')}.`);
-    }
+    const named = found.slice(0, NAMED_MAX).map(({ branch, entries }) => `${branch} (${entries})`);
+    if (found.length > NAMED_MAX) named.push(`+${found.length - NAMED_MAX}`);
+    const words = `Branches, and entries in the quarantine of each: ${named.join(', ')}.`;
+    alarms.note('hub.unapplied', found.length === 0 ? null : words);
   }
 
   /** Sees to what orders, the catalogue and the branches themselves tell by now. */
@@ -494,7 +488,7 @@ export class LinkFreshness {
   ok(): void {
     this.#sinceMs = undefined;
     this.#mirror.freshnessBoard.ok('hub.link');
-    for (const key of OF_THE_LINK) this.#mirror.alarms.lower(key);
+    for (const key of OF_THE_LINK) this.#mirror.alarms.note(key, null);
   }
 
   failed(error: unknown): void {
@@ -516,8 +510,7 @@ export function reportLinkDown(
   freshnessBoard.report('hub.link', 'failing', text);
   const isRefused = hasCode(error, 'link-refused');
   for (const key of OF_THE_LINK) {
-    if ((key === 'hub.refused') === isRefused) alarms.raise(key, text);
-    else alarms.lower(key);
+    alarms.note(key, (key === 'hub.refused') === isRefused ? text : null);
   }
 }
 

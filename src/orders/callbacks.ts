@@ -173,7 +173,7 @@ export class RefusedCallbacks {
   #lower(): void {
     if (this.#isUp === false) return;
     this.#isUp = false;
-    this.#options.alarms.lower('webhook.refused');
+    this.#options.alarms.note('webhook.refused', null);
   }
 
   #judge(): void {
@@ -194,7 +194,7 @@ export class RefusedCallbacks {
     }
     if (told.length === 0) return;
     this.#isUp = true;
-    this.#options.alarms.raise('webhook.refused', told.join(' '));
+    this.#options.alarms.note('webhook.refused', told.join(' '));
   }
 }
 

@@ -148,12 +148,8 @@ class Boards implements FreshnessBoard, Alarms {
     this.#put(freshness);
   }
 
-  raise(key: AlarmKey, text: string, level: FindingLevel | null = null): void {
-    this.#putAlarm(key, asTyped(text), level);
-  }
-
-  lower(key: AlarmKey): void {
-    this.#putAlarm(key, null, null);
+  note(key: AlarmKey, trouble: string | null, level: FindingLevel | null = null): void {
+    this.#putAlarm(key, trouble === null ? null : asTyped(trouble), trouble === null ? null : level);
   }
 
   /** One entry for each subject, those reported last included. */
@@ -515,7 +511,7 @@ export class Mirror implements OrderKeeper {
   /** The store belongs to another company from now on: what came before says nothing of it. */
   async beginOtherCompany(): Promise<void> {
     await this.write((db) => setMark(db, 'orders.company-from', newestSeq(db)));
-    this.alarms.lower('auth.other-company');
+    this.alarms.note('auth.other-company', null);
   }
 
   freshness(): Freshness[] {

@@ -40,7 +40,7 @@ export class WebhookWatch {
       if (oldest !== undefined) this.#announced.delete(oldest);
     }
     if (this.#heard && this.#silentInARow === 0) return;
-    this.#options.alarms.lower('webhook.silent');
+    this.#options.alarms.note('webhook.silent', null);
     if (this.#silentInARow > 0) {
       this.#options.freshness.ok('orders.webhook');
       // Those of the silence that is over; their notifications were lost with the others.
@@ -63,7 +63,7 @@ export class WebhookWatch {
       'Check that the webhook is active ({tillsync} webhook show) and that its address reaches this machine ({tillsync} webhook test).';
     this.#options.log.warn({ orderIds: unannounced.slice(0, 10), count: unannounced.length }, message);
     this.#options.freshness.report('orders.webhook', 'degraded', message);
-    if (this.#silentInARow >= SILENT_IN_A_ROW) this.#options.alarms.raise('webhook.silent', message);
+    if (this.#silentInARow >= SILENT_IN_A_ROW) this.#options.alarms.note('webhook.silent', message);
   }
 }
 

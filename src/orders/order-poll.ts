@@ -67,6 +67,9 @@ export interface PollReport extends Omit<ImportReport, 'listFound'> {
   pages: number;
 }
 
+const MORE_PAGES =
+  'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
+
 /** A page of a proxy, or one that says that the platform is being worked on, goes within minutes. */
 const GARBLED_FOR_MS = 6 * 60_000;
 
@@ -231,18 +234,12 @@ export class OrderPoll {
       report.unreadable === 0
         ? ''
         : `${counted(report.unreadable, 'record')} of GET /order/all could not be read as an order; see: {tillsync} quarantine list`;
-    if (unreadable) alarms.raise('orders.unreadable', unreadable);
-    else alarms.lower('orders.unreadable');
+    alarms.note('orders.unreadable', unreadable || null);
     freshness.ok('orders.poll', unreadable);
 
-    if (report.morePages && settings.pageParameter === '') {
-      const message =
-        'The answer of GET /order/all speaks of further pages, and no parameter is configured to ask for them; orders may be missing. Set orders.page_parameter.';
-      alarms.raise('orders.more-pages', message);
-      freshness.report('orders.poll', 'degraded', message);
-    } else {
-      alarms.lower('orders.more-pages');
-    }
+    const isCut = report.morePages && settings.pageParameter === '';
+    alarms.note('orders.more-pages', isCut ? MORE_PAGES : null);
+    if (isCut) freshness.report('orders.poll', 'degraded', MORE_PAGES);
   }
 
   #fail(error: unknown): void {
@@ -254,11 +251,11 @@ export class OrderPoll {
     if (known.code === 'platform-garbled') {
       const nowMs = clock.monotonicMs();
       this.#garbledSinceMonoMs ??= nowMs;
-      if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.raise('orders.unreadable', message);
+      if (nowMs - this.#garbledSinceMonoMs >= GARBLED_FOR_MS) alarms.note('orders.unreadable', message);
     }
-    if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed')) {
-      alarms.raise('storage.failing', `Polls keep nothing: ${message}`);
-    }
+    // Whoever settles callbacks after a complete poll ends it.
+    if (hasCode(known, 'storage-full', 'storage-readonly', 'storage-corrupt', 'storage-failed'))
+      alarms.note('storage.failing', `Polls keep nothing: ${message}`);
     freshnessBoard.report('orders.poll', freshnessOfFailure(known.code), message, failureCode(known));
   }
 }

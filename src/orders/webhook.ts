@@ -183,7 +183,7 @@ export class WebhookRegistration {
   async ensure(call?: CallOptions): Promise<'nothing-to-register' | 'equal' | 'registered'> {
     const { callbackUrl, secrets, store, alarms, log } = this.#options;
     if (callbackUrl === '') {
-      alarms.lower('webhook.mismatch');
+      alarms.note('webhook.mismatch', null);
       return 'nothing-to-register';
     }
     const secret = secrets.current();
@@ -196,7 +196,7 @@ export class WebhookRegistration {
         seen.active !== false &&
         seen.hasSecret === (secret !== undefined));
     if (sameAsLast && sameThere) {
-      alarms.lower('webhook.mismatch');
+      alarms.note('webhook.mismatch', null);
       return 'equal';
     }
     await this.set({ callbackUrl, active: true, ...(secret !== undefined && { secret }) }, call);
@@ -211,11 +211,11 @@ export class WebhookRegistration {
     const seen = await this.look(call);
     if (seen === 'unsupported') return;
     if (seen?.callbackUrl === callbackUrl && seen.active !== false) {
-      alarms.lower('webhook.mismatch');
+      alarms.note('webhook.mismatch', null);
       return;
     }
     const found = seen ? `${seen.callbackUrl} (active: ${seen.active})` : 'no webhook at all';
-    alarms.raise(
+    alarms.note(
       'webhook.mismatch',
       `The platform sends callbacks to ${found}, not to ${callbackUrl}. Somebody changed it; \`{tillsync} webhook set\` puts it back.`,
     );
@@ -282,11 +282,11 @@ export class WebhookRegistration {
       differs(hasSecret, state.hasSecret) && `hasSecret is ${state.hasSecret}`,
     ].filter(Boolean);
     if (faults.length === 0) {
-      alarms.lower('webhook.mismatch');
+      alarms.note('webhook.mismatch', null);
       return;
     }
     const message = `The platform took the webhook, but ${faults.join(' and ')}.`;
-    alarms.raise('webhook.mismatch', message);
+    alarms.note('webhook.mismatch', message);
     throw new TillsyncError('platform-refused', message, {
       hint: 'Compare with the company panel; platform.webhook_active_field names the field that switches sending.',
     });

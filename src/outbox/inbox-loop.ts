@@ -310,7 +310,6 @@ export class InboxLoop {
     const words = isError ? [trouble.message, trouble.hint].filter(Boolean).join(' ') : trouble;
     if (words === this.#told.get(key)) return;
     this.#told.set(key, words);
-    if (words === null) alarms.lower(key);
-    else alarms.raise(key, words);
+    alarms.note(key, words);
   }
 }

@@ -194,18 +194,12 @@ export class OutboxMaintenance {
   }
 }
 
-/** Raises or lowers the alarms of changes that wait for a person. */
+/** Says which changes wait for a person. */
 export function notifyPeople(alarms: Alarms, { held, rejected }: { held: number; rejected: number }): void {
-  if (held === 0) alarms.lower('outbox.held');
-  else {
-    const message = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
-    alarms.raise('outbox.held', message);
-  }
-  if (rejected === 0) alarms.lower('outbox.rejected');
-  else {
-    const message = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
-    alarms.raise('outbox.rejected', message);
-  }
+  const ofHeld = `${counted(held, 'change')} held until a person releases or drops ${held === 1 ? 'it' : 'them'}. See why: {tillsync} outbox list --state held`;
+  const ofRejected = `${counted(rejected, 'change')} did not arrive and will not be sent again automatically. See why: {tillsync} outbox list --state rejected`;
+  alarms.note('outbox.held', held === 0 ? null : ofHeld);
+  alarms.note('outbox.rejected', rejected === 0 ? null : ofRejected);
 }
 
 /** A comparison of all counts begins at most this often, and at least this often. */

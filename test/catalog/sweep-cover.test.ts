@@ -73,7 +73,7 @@ async function sweep() {
     },
     ...{ stores, clock, leases: tempState(clock).leases, quarantine: async () => {}, pageSize: PAGE },
   });
-  const board = { freshness: { report() {}, ok() {} }, alarms: { raise() {}, lower() {} } };
+  const board = { freshness: { report() {}, ok() {} }, alarms: { note() {} } };
   return await sweepAll({ sweep: run, branches: BRANCHES, ...board }, {});
 }
 

@@ -56,7 +56,7 @@ beforeAll(async () => {
     },
   ]);
   mirror.freshnessBoard.report('orders.poll', 'failing', 'The platform does not answer.');
-  mirror.alarms.raise('orders.stale', 'No orders for an hour.');
+  mirror.alarms.note('orders.stale', 'No orders for an hour.');
   await mirror.close();
   const state = openState({ path: join(STORAGE, 'state.db'), clock });
   state.tokens.save(

@@ -96,8 +96,8 @@ it('a branch waits for orders as long as the schedule of its hub says', async ()
 it('a store that becomes a branch says nothing more of a platform that it calls no more', async () => {
   const { branches } = await openChain();
   const { mirror, config } = branches[0].parts;
-  mirror.alarms.raise('auth.locked-out', 'The platform takes the tokens no more.');
-  mirror.alarms.raise('storage.low', 'The disk is nearly full.');
+  mirror.alarms.note('auth.locked-out', 'The platform takes the tokens no more.');
+  mirror.alarms.note('storage.low', 'The disk is nearly full.');
   mirror.freshnessBoard.report('auth', 'locked-out', 'The platform takes the tokens no more.');
   await mirror.flushBoards();
   await settleRole(config, branches[0].parts);
@@ -168,7 +168,7 @@ it('a store that is a hub or a branch no more says nothing of a link, nor of bra
   const { mirror, config } = hub.parts;
   const { alarms, freshnessBoard } = mirror;
   for (const key of ['hub.link', 'hub.unassigned', 'hub.unapplied', 'storage.low'] as const)
-    alarms.raise(key, key);
+    alarms.note(key, key);
   freshnessBoard.report('hub.link', 'failing', 'The link is down.');
   await mirror.write(() => {});
   await settleRole(config, hub.parts);

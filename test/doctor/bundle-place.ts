@@ -115,7 +115,7 @@ export async function plantMirror(clock: FakeClock): Promise<void> {
     },
   ]);
   mirror.freshnessBoard.report('orders.poll', 'failing', everything());
-  mirror.alarms.raise('orders.stale', everything());
+  mirror.alarms.note('orders.stale', everything());
   await mirror.flushBoards();
   await mirror.write((db) =>
     db

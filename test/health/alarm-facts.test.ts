@@ -25,8 +25,10 @@ describe('what no flow notices by itself', () => {
     };
     const facts = new FactWatch({
       alarms: {
-        raise: (key, message, level) => void up.set(key, level ? `${level} ${message}` : message),
-        lower: (key) => void up.delete(key),
+        note(key, trouble, level) {
+          if (trouble === null) up.delete(key);
+          else up.set(key, level ? `${level} ${trouble}` : trouble);
+        },
       },
       disk: () => ({ freeBytes: now.freeMib * MIB, totalBytes: 10_000 * MIB }),
       hasNoTokens: () => now.hasNoTokens,

@@ -1,9 +1,12 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { FRESHNESS_STATES, FRESHNESS_SUBJECTS, type FreshnessSubject } from '../../src/core/alarm.ts';
 import type { Facts } from '../../src/health/facts.ts';
 import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
 import { findings } from '../../src/health/verdict.ts';
+import { ROOT } from '../support/workplace.ts';
 
 const NOW_MS = Date.parse('2026-01-15T12:00:00.000Z');
 const ago = (ms: number) => new Date(NOW_MS - ms).toISOString();
@@ -88,4 +91,23 @@ it('hides nothing beside itself, and nothing by what is hidden the other way rou
   for (const code of CODES)
     for (const better of FINDINGS[code].hiddenBy ?? [])
       expect([better, ...(FINDINGS[better].hiddenBy ?? [])], `${code} and ${better}`).not.toContain(code);
+});
+
+it('is noted by the parts under codes of the table alone, and each part that notes trouble also notes its end', () => {
+  const src = path.join(ROOT, 'src');
+  const files = readdirSync(src, { recursive: true, encoding: 'utf8' }).filter((name) =>
+    name.endsWith('.ts'),
+  );
+  const noted = new Map<string, { endings: number }>();
+  for (const file of files) {
+    const text = readFileSync(path.join(src, file), 'utf8');
+    expect(text, file).not.toMatch(/[aA]larms\.(raise|lower)\(/);
+    for (const [, code = '', rest = ''] of text.matchAll(/alarms\.note\(\s*'([\w.-]+)',\s*([^;]*?)\);/gs)) {
+      const { endings } = noted.get(code) ?? { endings: 0 };
+      noted.set(code, { endings: endings + (/\bnull\b/.test(rest) ? 1 : 0) });
+    }
+  }
+  expect(noted.size).toBeGreaterThan(20);
+  expect([...noted.keys()].filter((code) => !Object.hasOwn(FINDINGS, code))).toEqual([]);
+  expect([...noted].filter(([, { endings }]) => endings === 0).map(([code]) => code)).toEqual([]);
 });

@@ -52,7 +52,7 @@ function begin(settings: Partial<typeof SETTINGS> = {}) {
         renew: () => true,
         release: (name) => void leases.held.splice(leases.held.indexOf(name), 1),
       },
-      alarms: { raise: (key) => alarms.push(key), lower: (key) => lowered.push(key) },
+      alarms: { note: (key, trouble) => (trouble === null ? lowered : alarms).push(key) },
       clock,
       log: silentLog,
       beat: () => beats.push(clock.monotonicMs() - startMs),

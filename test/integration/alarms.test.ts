@@ -70,8 +70,8 @@ function configureDailyMax(most: number): void {
 /** As a command beside the daemon does it. */
 async function beside(act: 'raise' | 'lower', key: AlarmKey): Promise<void> {
   const mirror = openMirror({ path: path.join(place.storage, 'mirror.db'), clock: systemClock });
-  if (act === 'raise') mirror.alarms.raise(key, `${key} for this test.`);
-  else mirror.alarms.lower(key);
+  if (act === 'raise') mirror.alarms.note(key, `${key} for this test.`);
+  else mirror.alarms.note(key, null);
   await mirror.close();
 }
 

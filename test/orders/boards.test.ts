@@ -78,10 +78,10 @@ describe('freshness', () => {
     const other = openMirror({ path, clock, readonly: true });
     for (let turns = 0; turns < 20; turns++) {
       mirror.freshnessBoard.report('auth', 'failing', `first ${turns}`);
-      mirror.alarms.raise('orders.stale', `first ${turns}`);
+      mirror.alarms.note('orders.stale', `first ${turns}`);
       for (let turn = 0; turn < turns; turn++) await Promise.resolve();
       mirror.freshnessBoard.report('auth', 'failing', `second ${turns}`);
-      mirror.alarms.raise('orders.stale', `second ${turns}`);
+      mirror.alarms.note('orders.stale', `second ${turns}`);
       await new Promise(setImmediate);
       expect([of(other, 'auth')?.message, other.raisedAlarms()[0]?.message]).toEqual([
         `second ${turns}`,
@@ -107,9 +107,9 @@ describe('freshness', () => {
 describe('alarms', () => {
   it('stay up over a restart until they are lowered', async () => {
     const first = openTestMirror();
-    first.mirror.alarms.raise('orders.stale', 'No poll since noon.');
+    first.mirror.alarms.note('orders.stale', 'No poll since noon.');
     await first.clock.advance(1000);
-    first.mirror.alarms.raise('orders.stale', 'No poll since one.');
+    first.mirror.alarms.note('orders.stale', 'No poll since one.');
     await first.mirror.close();
     const { mirror } = openTestMirror({ path: first.path });
     expect(mirror.raisedAlarms()).toEqual([
@@ -121,8 +121,8 @@ describe('alarms', () => {
         changedAt: '2026-01-15T12:00:01.000Z',
       },
     ]);
-    mirror.alarms.lower('orders.stale');
-    mirror.alarms.lower('webhook.silent');
+    mirror.alarms.note('orders.stale', null);
+    mirror.alarms.note('webhook.silent', null);
     expect(mirror.raisedAlarms()).toEqual([]);
     await mirror.flushBoards();
     expect(mirror.read((db) => db.prepare('SELECT key FROM alarms').all())).toEqual([]);
@@ -130,11 +130,11 @@ describe('alarms', () => {
 
   it('cost no write when nothing is new', async () => {
     const { mirror } = openTestMirror();
-    mirror.alarms.raise('orders.stale', 'x');
+    mirror.alarms.note('orders.stale', 'x');
     await mirror.flushBoards();
     const before = mirror.walBytes();
-    mirror.alarms.raise('orders.stale', 'x');
-    mirror.alarms.lower('webhook.silent');
+    mirror.alarms.note('orders.stale', 'x');
+    mirror.alarms.note('webhook.silent', null);
     await mirror.flushBoards();
     expect(mirror.walBytes()).toBe(before);
   });

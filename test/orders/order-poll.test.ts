@@ -39,7 +39,7 @@ function shop() {
         notePoll: async () => {},
         oldestOpenOrderMs: () => null,
         freshnessBoard: { ok() {}, report() {} },
-        alarms: { raise() {}, lower() {} },
+        alarms: { note() {} },
       },
       platformSkewMs: () => undefined,
       leases: {

@@ -28,8 +28,8 @@ describe('RefusedCallbacks', () => {
   function watch() {
     const up = new Map<string, string>();
     const alarms = {
-      raise: (key: string, message: string) => void up.set(key, message),
-      lower: (key: string) => void up.delete(key),
+      note: (key: string, trouble: string | null) =>
+        void (trouble === null ? up.delete(key) : up.set(key, trouble)),
     };
     return { refused: new RefusedCallbacks({ alarms, bodyLimitBytes: 1_048_576, clock }), up };
   }

@@ -41,7 +41,9 @@ interface RunOptions {
 export async function run(mirror: Mirror, day: number, options: RunOptions = {}) {
   const told: string[] = [];
   const taken: string[] = [];
-  const alarms: Alarms = { raise: (key) => told.push(`+${key}`), lower: (key) => told.push(`-${key}`) };
+  const alarms: Alarms = {
+    note: (key, trouble) => told.push(`${trouble === null ? '-' : '+'}${key}`),
+  };
   const leases: Leases = {
     acquire: (name) => taken.push(name),
     renew: () => true,

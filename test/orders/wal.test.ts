@@ -77,7 +77,7 @@ it('a store without callbacks is told of a reader that holds the log as well', a
 
 it('an alarm of an earlier run ends with the first write', async () => {
   const { mirror } = openTestMirror();
-  mirror.alarms.raise('mirror.reader-holds-wal', 'A reader that is gone by now.');
+  mirror.alarms.note('mirror.reader-holds-wal', 'A reader that is gone by now.');
   await mirror.flushBoards();
   await receive(mirror, sampleNotification(1));
   expect(mirror.raisedAlarms()).toEqual([]);

@@ -59,7 +59,7 @@ function setUp(handedIn: string[], there: WebhookState | null | 'unsupported' = 
     secrets,
     store,
     callbackUrl: URL_HERE,
-    alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+    alarms: { note: (key, trouble) => void (trouble === null ? alarms.delete(key) : alarms.add(key)) },
     clock,
     log: silentLog,
   };
@@ -127,7 +127,7 @@ describe('WebhookRegistration', () => {
       secrets: new WebhookSecrets({ handedIn: ['s2'], store, clock }),
       store,
       callbackUrl: URL_HERE,
-      alarms: { raise() {}, lower() {} },
+      alarms: { note() {} },
       clock,
       log: silentLog,
     });
@@ -247,7 +247,7 @@ describe('WebhookWatch', () => {
         ok: (subject) => void reports.push(`${subject} ok`),
         report: (subject, state) => void reports.push(`${subject} ${state}`),
       },
-      alarms: { raise: (key) => void alarms.add(key), lower: (key) => void alarms.delete(key) },
+      alarms: { note: (key, trouble) => void (trouble === null ? alarms.delete(key) : alarms.add(key)) },
       log: silentLog,
     });
     return { watch, reports, alarms };

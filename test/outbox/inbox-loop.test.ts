@@ -40,8 +40,7 @@ async function told(looks: (InboxTaken | Error)[], warnings: string[] = []) {
   const words: string[] = [];
   const stop = new AbortController();
   const alarms: Alarms = {
-    raise: (key, message) => words.push(`${key} up: ${message}`),
-    lower: (key) => words.push(`${key} down`),
+    note: (key, trouble) => words.push(trouble === null ? `${key} down` : `${key} up: ${trouble}`),
   };
   const log = {
     ...silentLog,

@@ -85,8 +85,8 @@ function setUp(how: { get?: () => Promise<ProductRecord | null>; sent?: () => Pr
     },
     ...{ holdBack: true, keptMs: 0, newestSeq: () => state.seq, leases },
     alarms: {
-      raise: (key: AlarmKey, text: string) => void alarms.set(key, text),
-      lower: (key: AlarmKey) => void alarms.delete(key),
+      note: (key: AlarmKey, trouble: string | null) =>
+        void (trouble === null ? alarms.delete(key) : alarms.set(key, trouble)),
     },
     mayCall: () => true,
     wantCatalog: () => {

@@ -11,7 +11,7 @@ function setUp() {
   const own = new Map<Endpoint, BlockRecord>();
   const process = () =>
     new PlatformAlarms(
-      { raise: (key, message) => void up.set(key, message), lower: (key) => void up.delete(key) },
+      { note: (key, trouble) => void (trouble === null ? up.delete(key) : up.set(key, trouble)) },
       (endpoint) => own.has(endpoint),
     );
   return { up, own, process };

@@ -142,7 +142,7 @@ export class SetUp {
 
   #tokensWork({ mirror, platform }: Parts): void {
     mirror.freshnessBoard.ok('auth');
-    mirror.alarms.lower('auth.locked-out');
+    mirror.alarms.note('auth.locked-out', null);
     const { message } = authReport(platform.tokens.describe(), this.#options.cli.clock.nowMs());
     this.note('tokens', 'refresh token', true, message);
   }
