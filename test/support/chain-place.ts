@@ -112,6 +112,10 @@ export class ChainPlace {
     await daemon?.end('SIGTERM');
   }
 
+  async kill(place: BranchPlace): Promise<void> {
+    await this.#of.get(place)?.end('SIGKILL');
+  }
+
   commandAt({ env }: BranchPlace, ...words: string[]): Promise<CommandResult> {
     return runCommand(env, words);
   }
