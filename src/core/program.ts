@@ -1,9 +1,10 @@
-import type { ChildProcess } from 'node:child_process';
+import type { ChildProcess, ChildProcessWithoutNullStreams } from 'node:child_process';
 import { TillsyncError } from './errors.ts';
 
 /** What a program needs to find its way. All else stays here: secrets, credentials, systemd's sockets. */
 const PASSED_ON = /^(PATH|HOME|USER|LOGNAME|SHELL|LANG|LC_\w+|TZ|TMPDIR|TILLSYNC_CONFIG)$/;
 const SAID_MAX = 1_000;
+const VARIABLE_MAX = 8_000;
 /** What the program wrote last may still be on its way when it ends; what it started may keep the pipe open. */
 const LAST_WORDS_MS = 200;
 
@@ -24,7 +25,7 @@ export interface ProgramRun {
   input: string;
   /** Of this process; the program gets little of it, and nothing secret. */
   env: NodeJS.ProcessEnv;
-  /** In its environment besides. */
+  /** In its environment besides, without control characters and cut where they are long. */
   variables?: Readonly<Record<string, string>>;
   timeoutMs: number;
   /** Ends the program and all that it started. */
@@ -43,13 +44,20 @@ export async function runProgram(
   const { spawn } = await import('node:child_process');
   if (signal.aborted) throw stopped();
   const passed = Object.entries(env).filter(([name]) => PASSED_ON.test(name));
-  const child = spawn(program, words, {
-    cwd: '/',
-    env: { ...Object.fromEntries(passed), ...variables },
-    // A group of its own, so that what it started ends with it.
-    detached: true,
-    stdio: ['pipe', 'pipe', 'pipe'],
-  });
+  const own = Object.entries(variables ?? {}).map(([name, value]) => [name, cleaned(value)]);
+  let child: ChildProcessWithoutNullStreams;
+  try {
+    child = spawn(program, words, {
+      cwd: '/',
+      env: Object.fromEntries([...passed, ...own]),
+      // A group of its own, so that what it started ends with it.
+      detached: true,
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+  } catch (cause) {
+    const what = whyNotStarted(cause instanceof Error ? cause : new Error(String(cause)));
+    return { ok: false, what, cause, said: '', printed: '' };
+  }
   child.stdin.on('error', () => {});
   child.stdin.end(input);
   const [said, printed] = [lastOf(child.stderr), lastOf(child.stdout)];
@@ -85,6 +93,16 @@ export async function runProgram(
     child.stderr.destroy();
     child.stdout.destroy();
   }
+}
+
+/** Foreign text as the environment takes it: a NUL ends a variable, and Linux takes 128 KiB in each at most. */
+function cleaned(value: string): string {
+  const text = Array.from(value.slice(0, VARIABLE_MAX), (char) => (isControl(char) ? ' ' : char)).join('');
+  return value.length > VARIABLE_MAX ? `${text}…` : text;
+}
+
+function isControl(char: string): boolean {
+  return (char < ' ' && char !== '\n' && char !== '\t') || char === '\u007f';
 }
 
 function lastOf(stream: NodeJS.ReadableStream): () => string {
