@@ -16,7 +16,7 @@ import {
 const orders = (count: number, changes: Record<string, unknown> = {}) =>
   Array.from({ length: count }, (_, i) => sampleNotification(i + 1, changes));
 /** Large enough for the worker thread. */
-const MANY = 900;
+const MANY = 650;
 
 describe.each([
   ['a small answer', 30],
@@ -87,7 +87,7 @@ describe.each([
   it('stops between two transactions when it is told to, and keeps what it did', async () => {
     const { mirror } = openTestMirror();
     const abort = new AbortController();
-    const all = orders(count * 5);
+    const all = orders(count * 3);
     const body = new Uint8Array(Buffer.from(JSON.stringify(all)));
     const run = mirror.importAnswer(body, {
       observedAtMs: OBSERVED_MS,

@@ -18,6 +18,9 @@ const MEASURES: readonly CpuMeasure[] = [
 
 const KEPT_FILE = path.join(import.meta.dirname, 'kept.json');
 
+/** What takes more than is kept in each of them is slower; each is a new process with new files. */
+const TRIES_MAX = 4;
+
 const HELP = `Measures the processor time of what tillsync does most, beside bare loops, against the ratios in test/bench/cpu/kept.json.
 
 npm run test:speed -- [--keep] [NAME …]
@@ -39,8 +42,8 @@ async function main(): Promise<number> {
   let isSlower = false;
   for (const measure of wanted.measures) {
     let figure = await measureOnce(measure);
-    // A busy moment of the machine is over the second time; more work is not.
-    if (standingOf(figure.ratio, kept[measure.name]) === 'slower') {
+    // A busy moment of the machine passes, and so does an unlucky layout of memory; more work stays.
+    for (let more = 1; more < TRIES_MAX && standingOf(figure.ratio, kept[measure.name]) === 'slower'; more++) {
       const again = await measureOnce(measure);
       if (again.ratio < figure.ratio) figure = again;
     }
