@@ -214,16 +214,24 @@ const ANSWER_HEADERS = {
   'cross-origin-resource-policy': 'same-origin',
 };
 
-/** Everything below `/v1`, behind one gate, with the document that describes it at `/v1/openapi.json`. */
+/**
+ * Everything below `/v1`, behind one gate, with the document that describes it at `/v1/openapi.json`. `shop`: what it is
+ * called, for who is asked for the key; empty: not told.
+ */
 export function apiPlugin(
   families: readonly ApiFamily[],
-  { apiKey, version }: Pick<LocalApiOptions, 'apiKey' | 'version'>,
+  { apiKey, version, shop }: Pick<LocalApiOptions, 'apiKey' | 'version'> & { shop: string },
 ): FastifyPluginAsync {
   const gate = new AccessGate(apiKey);
   const serve: FastifyPluginAsync = async (app) => {
     app.addHook('onRequest', async (request, reply) => {
       reply.headers(ANSWER_HEADERS);
       gate.check(request);
+    });
+    // The page asks for the key under the shop's name. A header has no letter beyond ASCII.
+    const challenge = shop === '' ? 'Bearer' : `Bearer realm="${encodeURIComponent(shop)}"`;
+    app.addHook('onSend', async (_request, reply) => {
+      if (reply.statusCode === 401) reply.header('www-authenticate', challenge);
     });
     acceptJsonOnly(app);
     for (const { routes, prepare } of families) {

@@ -15,7 +15,7 @@ export function localApi(options: LocalApiOptions): FastifyPluginAsync {
   const families = [statusRoutes, orderRoutes, productRoutes, changeRoutes, outboxRoutes, ...ofHub];
   return apiPlugin(
     families.map((family) => family(options)),
-    options,
+    { ...options, shop: options.parts.config.shop.name },
   );
 }
 

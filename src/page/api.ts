@@ -34,6 +34,8 @@ const TIMEOUT_MS = 15_000;
 export class Api {
   /** Shows the key, as the last refusal said it. */
   keyCommand = '';
+  /** What the shop is called, as the last refusal said it. */
+  shop: string | null = null;
   #key: string | null;
   readonly #keep: KeepKey;
   readonly #base: string;
@@ -76,6 +78,8 @@ export class Api {
   }
 
   async #faultOf(answer: Response): Promise<ApiFault> {
+    const realm = /realm="([^"]+)"/.exec(answer.headers.get('www-authenticate') ?? '')?.[1];
+    if (realm !== undefined) this.shop = decodeURIComponent(realm);
     try {
       const { error } = (await answer.json()) as {
         error: { code: string; message: string; hint: string | null };

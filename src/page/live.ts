@@ -79,7 +79,7 @@ export class Live {
       if (code === 'unreachable') store.set({ link: 'lost' });
       if (code === 'unauthorized') {
         this.stop();
-        store.set({ link: 'locked' });
+        store.set({ link: 'locked', shop: this.#options.api.shop });
         onLocked();
       }
     }

@@ -26,6 +26,7 @@ const store = new Store(
     nowMs: Date.now(),
     link: 'connecting',
     hasKey: keptKey() !== null,
+    shop: null,
     isNarrow: narrow.matches,
     status: null,
     board: NO_BOARD,

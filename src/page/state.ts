@@ -4,7 +4,8 @@ import type { ApiFault, Branch, Change, OrderAnswer, StatusAnswer } from './api.
 import type { Speech, WordKey } from './words/language.ts';
 
 /** Where an order is on its way, for the board's columns. */
-export const STAGES = ['payment', 'new', 'scheduled', 'preparing', 'ready', 'underway', 'ended'] as const;
+/** What nobody can cook yet stands behind what is under way. */
+export const STAGES = ['new', 'scheduled', 'preparing', 'ready', 'underway', 'payment', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
 
 const STAGE_OF: Readonly<Record<string, Stage>> = {
@@ -149,6 +150,8 @@ export interface PageState {
   /** `locked`: the key is needed even to look. */
   link: 'connecting' | 'live' | 'lost' | 'locked';
   hasKey: boolean;
+  /** What the shop is called, as it is told to who has no key; null: not told. */
+  shop: string | null;
   /** The window is no wider than a phone's. */
   isNarrow: boolean;
   status: StatusAnswer | null;

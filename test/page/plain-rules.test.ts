@@ -1,16 +1,20 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Cli } from '../../src/cli/cli.ts';
+import { createProgram } from '../../src/cli/program.ts';
 import { typedWords } from '../../src/core/errors.ts';
 import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
-import { axis, durationAxis } from '../../src/page/views/trends-view.ts';
+import { axis, durationAxis, sinceFirst } from '../../src/page/views/trends-view.ts';
 import {
   changeSubject,
   changeValues,
   chooseLanguage,
+  COMMAND_WORDS,
   formatFor,
   SPANISH_FINDINGS,
   speechOf,
+  splitCommands,
   statusWord,
   WORDS,
   type WordKey,
@@ -151,5 +155,47 @@ describe('figures', () => {
       '1 min',
       '2 hr',
     ]);
+  });
+});
+
+describe('commands in a text', () => {
+  it('splitCommands: knows every command that a text may name', () => {
+    const program = createProgram({} as Cli).commands.map((command) => command.name());
+    const never = ['demo', 'sandbox', 'help'];
+    expect(COMMAND_WORDS.split(' ')).toEqual(program.filter((name) => !never.includes(name)).sort());
+  });
+
+  it('splitCommands: finds each command of each remedy, and takes no sentence for one', () => {
+    const words = { ...COMMANDS, tillsync: 'sudo tillsync' };
+    const remedies = [
+      ...Object.values(FINDINGS).map(({ remedy }) => remedy),
+      ...Object.values(SPANISH_FINDINGS).flatMap(({ remedy, remedies }) => [
+        remedy,
+        ...Object.values(remedies ?? {}),
+      ]),
+    ];
+    for (const remedy of remedies) {
+      const text = remedy.replaceAll('{tillsync}', words.tillsync);
+      const found = splitCommands(text, words).filter((part, at) => at % 2 === 1 && part.startsWith('sudo tillsync'));
+      expect(found.length, text).toBe(remedy.split('{tillsync}').length - 1);
+    }
+    expect(splitCommands('Vea tillsync hooks test NOMBRE, o espere: tillsync reintenta.', COMMANDS)).toEqual([
+      'Vea ',
+      'tillsync hooks test NOMBRE',
+      ', o espere: tillsync reintenta.',
+    ]);
+  });
+});
+
+describe('the hours of a picture', () => {
+  const hours = (...orders: number[]) =>
+    orders.map((each, i) => ({ from: `h${i}`, orders: each, pushed: 0, pushMedianMs: null, pushP95Ms: null }));
+
+  it('sinceFirst: leaves out what was before the first day began, and keeps six hours', () => {
+    const from = (given: ReturnType<typeof hours>) => sinceFirst(given).map((hour) => hour.from);
+    expect(from(hours(0, 0, 0, 0, 0, 0, 0, 1))).toEqual(['h2', 'h3', 'h4', 'h5', 'h6', 'h7']);
+    expect(from(hours(0, 2, 0, 0, 0, 0, 0, 0))).toEqual(['h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'h7']);
+    expect(from(hours(0, 0, 0))).toHaveLength(3);
+    expect(from(hours(0, 0, 0, 0, 0, 0, 0, 0))).toHaveLength(8);
   });
 });

@@ -102,6 +102,8 @@ export function outboxView(state: PageState, actions: Actions): TemplateResult {
     rejected: counts?.rejected ?? 0,
   };
   const { tab, changes, before } = outbox;
+  // The list is younger than the figures.
+  if (changes !== null && before === null) count[tab] = changes.length;
   return html`
     <section class="outbox" aria-labelledby="outbox">
       <h2 id="outbox" tabindex="-1">${speech.say('outbox.title')}</h2>
@@ -148,6 +150,14 @@ function holdBackView({ status, speech }: PageState): TemplateResult | typeof no
   `;
 }
 
+/** What waits leaves by itself within a minute, unless something is wrong. */
+const LEAVES_WITHIN_MS = 60_000;
+
+function mayBeDropped({ state, heldGuard, createdAt }: Change, nowMs: number): boolean {
+  if (state === 'sending') return false;
+  return state !== 'pending' || heldGuard !== null || nowMs - Date.parse(createdAt) >= LEAVES_WITHIN_MS;
+}
+
 function changeView(
   change: Change,
   { speech, nowMs, outbox, status }: PageState,
@@ -178,7 +188,7 @@ function changeView(
       <div class="buttons">
         ${state === 'rejected' ? button('retry', () => actions.decide('retry', change)) : nothing}
         ${heldGuard === null ? nothing : button('release', () => actions.decide('release', change))}
-        ${state === 'sending' ? nothing : button('drop', () => actions.askDrop(change))}
+        ${mayBeDropped(change, nowMs) ? button('drop', () => actions.askDrop(change)) : nothing}
       </div>
     </div>
   `;

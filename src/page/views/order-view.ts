@@ -133,7 +133,7 @@ function keyForm(
   return html`
     <form class="sheet" @submit=${submit}>
       <h2 id="dialog-title">${speech.say('key.title')}</h2>
-      <p>${speech.say('key.why', { command })}</p>
+      <p>${ticked(speech.say('key.why', { command }))}</p>
       <label for="key">${speech.say('key.label')}</label>
       <input
         id="key"
@@ -154,6 +154,11 @@ function keyForm(
       </div>
     </form>
   `;
+}
+
+/** What stands between backticks is typed. */
+function ticked(text: string): (string | TemplateResult)[] {
+  return text.split('`').map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part));
 }
 
 function dropForm(

@@ -1,10 +1,10 @@
 import { html, nothing, type TemplateResult } from 'lit-html';
 import type { Freshness, FreshnessState, FreshnessSubject } from '../../core/alarm.ts';
 import type { TypedWords } from '../../core/errors.ts';
-import type { Finding } from '../../health/facts.ts';
+import type { Finding, FindingCode } from '../../health/facts.ts';
 import type { Actions } from '../actions.ts';
 import type { OutboxTab, PageState } from '../state.ts';
-import { LANGUAGES, type Speech } from '../words/language.ts';
+import { LANGUAGES, type Speech, splitCommands } from '../words/language.ts';
 import { boardView, type IconName, icon } from './board-view.ts';
 import { branchesView } from './branches-view.ts';
 import { catalogView, outboxView } from './lists-view.ts';
@@ -22,7 +22,7 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
       ${
         state.link === 'locked'
           ? nothing
-          : html`${branchesView(state, actions)} ${flowsView(state)} ${boardView(state, actions)} ${trendsView(state)}
+          : html`${jumpsView(state)} ${branchesView(state, actions)} ${boardView(state, actions)} ${flowsView(state)} ${trendsView(state)}
       <div class="pair">${outboxView(state, actions)} ${catalogView(state, actions)}</div>`
       }
     </main>
@@ -34,6 +34,27 @@ export function pageView(state: PageState, actions: Actions): TemplateResult {
       }
     </footer>
     ${dialogView(state, actions)}
+  `;
+}
+
+/** On a narrow screen the sections stand below each other: these lead to each. */
+function jumpsView({ speech, status, branches, trends }: PageState): TemplateResult | typeof nothing {
+  if (status === null) return nothing;
+  const { rejected, held } = status.outbox;
+  const places = [
+    ...(branches.all === null
+      ? []
+      : [['branches', speech.say('branches.title'), branches.all.length] as const]),
+    ['board', speech.say('board.title'), status.counts.openOrders] as const,
+    ['flows', speech.say('flows.title'), 0] as const,
+    ...(trends.length === 0 ? [] : [['trends', speech.say('trends.title'), 0] as const]),
+    ['outbox', speech.say('outbox.short'), rejected + held] as const,
+    ['catalog', speech.say('catalog.title'), 0] as const,
+  ];
+  return html`
+    <nav class="jumps" aria-label=${speech.say('jumps')}>
+      ${places.map(([id, words, count]) => html`<a href="#${id}">${words}${count > 0 ? html` <span class="count">${speech.format.number(count)}</span>` : nothing}</a>`)}
+    </nav>
   `;
 }
 
@@ -50,7 +71,7 @@ function headerView(state: PageState, actions: Actions): TemplateResult {
   const { speech, link, hasKey } = state;
   return html`
     <header class="top">
-      <h1><img src="/page/icon.svg" alt="" width="28" height="28" />${state.status?.shop ?? 'tillsync'}</h1>
+      <h1><img src="/page/icon.svg" alt="" width="28" height="28" />${state.status?.shop ?? state.shop ?? 'tillsync'}</h1>
       <p class="link link-${link}" role="status">${speech.say(LINK[link])}</p>
       <div class="languages" role="group" aria-label=${speech.say('language')}>
         ${LANGUAGES.map(
@@ -90,8 +111,31 @@ const LOOK: Record<FreshnessState, IconName> = {
   'locked-out': 'red',
 };
 
-/** How fresh every flow is. */
+/** Whose card says what is wrong; what is told of no flow stands in the verdict alone. */
+const FLOW_OF: Partial<Record<FindingCode, FreshnessSubject>> = {
+  'webhook.external-pos': 'orders.webhook',
+  'webhook.refused': 'orders.webhook',
+  'webhook.silent': 'orders.webhook',
+  'webhook.mismatch': 'orders.webhook',
+  'webhook.unreadable': 'orders.webhook',
+  'orders.stale': 'orders.poll',
+  'orders.more-pages': 'orders.poll',
+  'orders.unreadable': 'orders.poll',
+  'outbox.stuck': 'outbox.push',
+  'outbox.full': 'outbox.push',
+  'catalog.incomplete': 'catalog.sweep',
+  'auth.none': 'auth',
+  'auth.locked-out': 'auth',
+  'auth.other-company': 'auth',
+  'auth.expiring': 'auth',
+  'hub.link': 'hub.link',
+  'hub.server': 'hub.link',
+  'hub.refused': 'hub.link',
+};
+
+/** How fresh every flow is, with what the verdict says of it. */
 function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
+  const findings = status?.verdict.findings ?? [];
   const known = new Map(status?.freshness.map((each) => [each.subject, each]));
   const isBranch = status?.role === 'branch';
   /** A branch has what its hub tells it of, and no platform of its own. */
@@ -106,16 +150,20 @@ function flowsView({ status, speech, nowMs, link }: PageState): TemplateResult {
     const lastOkAt = freshness?.lastOkAt ?? null;
     // What was so when tillsync last answered says nothing of now.
     const isKnown = link !== 'lost';
-    const look = isKnown ? LOOK[state] : 'waiting';
-    const reason = isKnown && freshness?.message ? speech.reason(freshness.message) : undefined;
+    const finding = isKnown ? findings.find(({ code }) => FLOW_OF[code] === subject) : undefined;
+    const look = finding?.level ?? (isKnown ? LOOK[state] : 'waiting');
+    const message = freshness?.message || finding?.detail;
+    const reason = isKnown && message ? speech.reason(message) : undefined;
+    const says =
+      finding && status ? speech.finding(finding, status.commands).message : speech.say(`state.${state}`);
     return html`
       <li class="flow flow-${look}">
         <h3>${icon(look)}${speech.say(isBranch && subject === 'hub.link' ? 'flow.hub' : `flow.${subject}`)}</h3>
         <p class="when">
           ${lastOkAt === null ? speech.say('flow.never') : html`<time datetime=${lastOkAt} title=${speech.format.moment(lastOkAt)}>${speech.format.ago(lastOkAt, nowMs)}</time>`}
         </p>
-        <p class="state">${isKnown ? speech.say(`state.${state}`) : speech.say('link.lost')}</p>
-        ${reason ? html`<p class="detail" lang=${reason.language} title=${reason.text}>${reason.text}</p>` : nothing}
+        <p class="state">${isKnown ? says : speech.say('link.lost')}</p>
+        ${reason ? html`<p class="detail" lang=${reason.language}>${reason.text}</p>` : nothing}
       </li>
     `;
   };
@@ -226,20 +274,10 @@ function detail({ detail }: Finding, speech: Speech): TemplateResult | typeof no
 }
 
 /** Commands stand out, so that they can be copied. */
-function withCommands(
-  text: string,
-  { tillsync, storage: _, ...others }: TypedWords,
-): (string | TemplateResult)[] {
-  const whole = Object.values(others).map(literal).join('|');
-  const command = new RegExp(`(${whole}|${literal(tillsync)} [a-z]+(?: [a-z]+)?)(?=[ .,;]|$)`);
-  return text
-    .split(command)
+function withCommands(text: string, commands: TypedWords): (string | TemplateResult)[] {
+  return splitCommands(text, commands)
     .map((part, at) => (at % 2 === 1 ? html`<code>${part}</code>` : part))
     .filter((part) => part !== '');
-}
-
-function literal(text: string): string {
-  return text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
 }
 
 function unreachable({ speech, status }: PageState): TemplateResult {

@@ -56,12 +56,13 @@ function barShape(share: number, place: { x: number; step: number; layer: number
     width=${place.step * (1 - GAP)} height=${height} />`;
 }
 
-/** A word under every sixth bar. */
-const LABEL_EVERY = 6;
+/** A word under every sixth bar of a day. */
+const labelEvery = ({ length }: readonly TrendHour[]): number => Math.ceil(length / 4);
 
 /** Orders per hour, and how long changes took. */
-export function trendsView({ trends, speech }: PageState): TemplateResult | typeof nothing {
-  if (trends.length === 0) return nothing;
+export function trendsView({ trends: hours, speech }: PageState): TemplateResult | typeof nothing {
+  if (hours.length === 0) return nothing;
+  const trends = sinceFirst(hours);
   return html`
     <section class="trends" aria-labelledby="trends">
       <h2 id="trends">${speech.say('trends.title')}</h2>
@@ -71,12 +72,25 @@ export function trendsView({ trends, speech }: PageState): TemplateResult | type
   `;
 }
 
+/** So many hours at least, so that a bar is no wall. */
+const HOURS_MIN = 6;
+
+/** Without the hours before anything happened: on the first day they would be most of the picture. */
+export function sinceFirst(hours: readonly TrendHour[]): readonly TrendHour[] {
+  const first = hours.findIndex(({ orders, pushed }) => orders > 0 || pushed > 0);
+  if (first === -1) return hours;
+  return hours.slice(Math.min(first, Math.max(0, hours.length - HOURS_MIN)));
+}
+
 function ordersPlot(trends: readonly TrendHour[], { say, format }: Speech): TemplateResult {
   const most = Math.max(...trends.map(({ orders }) => orders));
   const total = trends.reduce((sum, { orders }) => sum + orders, 0);
-  const words = say('trends.orders.say', { total: format.number(total), most: format.number(most) });
+  const words =
+    total === 0
+      ? say('trends.orders.none')
+      : say('trends.orders.say', { total: format.number(total), most: format.number(most) });
   const bars = trends.map(({ from, orders }, i) => ({
-    label: i % LABEL_EVERY === 0 ? format.hour(from) : '',
+    label: i % labelEvery(trends) === 0 ? format.hour(from) : '',
     title: `${format.hour(from)}: ${format.number(orders)}`,
     values: [orders],
   }));
@@ -97,7 +111,7 @@ function pushPlot(trends: readonly TrendHour[], { say, format }: Speech): Templa
       ? say('trends.push.none')
       : say('trends.push.say', { total: format.number(total), median: format.duration(last.pushMedianMs) });
   const bars = trends.map(({ from, pushMedianMs, pushP95Ms }, i) => ({
-    label: i % LABEL_EVERY === 0 ? format.hour(from) : '',
+    label: i % labelEvery(trends) === 0 ? format.hour(from) : '',
     title:
       pushMedianMs === null
         ? format.hour(from)

@@ -249,3 +249,23 @@ function steady(ageMs: number): { count: number; unit: Unit } {
   const count = Math.floor(ageMs / unitMs);
   return { count: unit === 'second' ? count - (count % 10) : count, unit };
 }
+
+/** First words of the commands that a text may name: `tillsync` is often only the subject of its sentence. */
+export const COMMAND_WORDS =
+  'alarms audit auth backup branch bundle callbacks catalog config diff doctor events feed hooks hub init key order ' +
+  'outbox product push quarantine restore run status stock sync webhook';
+const INNER = '(?: [a-z]{3,}(?=[ .,;]|$))?';
+const OPTIONS = '(?: --[a-z-]+(?: [a-z]+)?)*';
+const PLACEHOLDER = '(?: [A-ZÑ]{2,})?';
+
+/** `see tillsync hooks test NAME, then …` → `['see ', 'tillsync hooks test NAME', ', then …']`: every second is a command. */
+export function splitCommands(text: string, { tillsync, storage: _, ...others }: TypedWords): string[] {
+  const whole = Object.values(others).map(literal).join('|');
+  const first = COMMAND_WORDS.replaceAll(' ', '|');
+  const typed = `${literal(tillsync)} (?:${first})${INNER}${OPTIONS}${PLACEHOLDER}`;
+  return text.split(new RegExp(`(${whole}|${typed})(?=[ .,;]|$)`));
+}
+
+function literal(text: string): string {
+  return text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&');
+}

@@ -134,11 +134,12 @@ export interface OpenedPage {
   close(): Promise<void>;
 }
 
-/** Opens the page in a profile of its own and waits for its verdict. */
+/** Opens the page in a profile of its own and waits for its verdict, unless `isShown` is false. */
 export async function openPage(
   browser: Browser,
   url: string,
   options: BrowserContextOptions = {},
+  isShown = true,
 ): Promise<OpenedPage> {
   const context = await browser.newContext({ locale: 'en-US', ...options });
   const page = await context.newPage();
@@ -156,6 +157,6 @@ export async function openPage(
     bytes += encodedDataLength;
   });
   await page.goto(url);
-  await page.locator('.verdict').waitFor();
+  if (isShown) await page.locator('.verdict').waitFor();
   return { page, complaints, asked, firstPaintBytes: bytes, close: () => context.close() };
 }
