@@ -69,7 +69,7 @@ describe('with a key', () => {
     for (const path of ['/v1/status', '/v1/orders', '/v1/openapi.json', '/v1/outbox']) {
       const answer = await call(path, { headers: { ...elsewhere, ...headers } });
       expect([answer.status, answer.body.error.code]).toEqual([401, 'unauthorized']);
-      expect(answer.headers.get('www-authenticate')).toMatch(/^Bearer/);
+      expect(answer.headers['www-authenticate']).toMatch(/^Bearer/);
       expect(answer.text).not.toContain(KEY);
     }
     const acts = ['/v1/stock', '/v1/orders/ack', '/v1/outbox/1/drop', '/v1/outbox/release'];

@@ -7,10 +7,10 @@ import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
 import { axis, durationAxis, sinceFirst } from '../../src/page/views/trends-view.ts';
 import {
+  COMMAND_WORDS,
   changeSubject,
   changeValues,
   chooseLanguage,
-  COMMAND_WORDS,
   formatFor,
   SPANISH_FINDINGS,
   speechOf,
@@ -176,7 +176,9 @@ describe('commands in a text', () => {
     ];
     for (const remedy of remedies) {
       const text = remedy.replaceAll('{tillsync}', words.tillsync);
-      const found = splitCommands(text, words).filter((part, at) => at % 2 === 1 && part.startsWith('sudo tillsync'));
+      const found = splitCommands(text, words).filter(
+        (part, at) => at % 2 === 1 && part.startsWith('sudo tillsync'),
+      );
       expect(found.length, text).toBe(remedy.split('{tillsync}').length - 1);
     }
     expect(splitCommands('Vea tillsync hooks test NOMBRE, o espere: tillsync reintenta.', COMMANDS)).toEqual([
@@ -189,7 +191,13 @@ describe('commands in a text', () => {
 
 describe('the hours of a picture', () => {
   const hours = (...orders: number[]) =>
-    orders.map((each, i) => ({ from: `h${i}`, orders: each, pushed: 0, pushMedianMs: null, pushP95Ms: null }));
+    orders.map((each, i) => ({
+      from: `h${i}`,
+      orders: each,
+      pushed: 0,
+      pushMedianMs: null,
+      pushP95Ms: null,
+    }));
 
   it('sinceFirst: leaves out what was before the first day began, and keeps six hours', () => {
     const from = (given: ReturnType<typeof hours>) => sinceFirst(given).map((hour) => hour.from);
