@@ -43,7 +43,11 @@ async function main(): Promise<number> {
   for (const measure of wanted.measures) {
     let figure = await measureOnce(measure);
     // A busy moment of the machine passes, and so does an unlucky layout of memory; more work stays.
-    for (let more = 1; more < TRIES_MAX && standingOf(figure.ratio, kept[measure.name]) === 'slower'; more++) {
+    for (
+      let more = 1;
+      more < TRIES_MAX && standingOf(figure.ratio, kept[measure.name]) === 'slower';
+      more++
+    ) {
       const again = await measureOnce(measure);
       if (again.ratio < figure.ratio) figure = again;
     }
