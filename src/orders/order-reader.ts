@@ -279,8 +279,10 @@ export function readOrder(
   }
   const reading: OrderReading = { orderId, fields: fields as OrderFields };
   if (reading.fields.deliveryType === 'pickup') clearAddress(reading.fields);
+  let isGuessed = false;
   if (reading.fields.isScheduled === true && reading.fields.scheduledFor === undefined) {
     const scheduledFor = onlyUnknownTime(sent, reading.fields, spellings);
+    isGuessed = scheduledFor !== undefined;
     if (scheduledFor !== undefined) reading.fields.scheduledFor = scheduledFor;
   }
   const notes: string[] = [];
@@ -294,6 +296,8 @@ export function readOrder(
   }
   if (lines) reading.items = lines.items;
   noteUnread(found, spellings.order, '', notes);
+  if (isGuessed && hasUnreadTime(sent, spellings.order))
+    notes.push('scheduledFor cannot be read, and another time stands in its place');
   // A value of before would be taken for the one of now.
   for (const slot of found.unread ?? []) {
     const name = names[slot] as keyof typeof ORDER_SPELLINGS;
@@ -330,6 +334,13 @@ function onlyUnknownTime(
   }
   const [time, ...others] = times;
   return others.length === 0 ? time : undefined;
+}
+
+/** Whether something stands under a name of the scheduled time. */
+function hasUnreadTime(sent: Record<string, unknown>, { fields, names }: SpellingTree): boolean {
+  const slot = fields.indexOf('scheduledFor');
+  const isTime = (name: string) => names.get(name)?.hits.some((hit) => hit.slot === slot) === true;
+  return Object.entries(sent).some(([name, value]) => value !== null && !isBlank(value) && isTime(name));
 }
 
 const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>

@@ -64,9 +64,8 @@ function key(value: unknown, known: unknown): Way[] {
 }
 
 function status(value: unknown, known: unknown): Way[] {
-  // Of an object its name may be taken for the status.
-  if (isObject(value) && typeof value.name === 'string')
-    return [...key(value, known), ...status(value.name, known)];
+  // Of an object its name is the status.
+  if (isObject(value) && typeof value.name === 'string') return status(value.name, known);
   if (typeof value !== 'string' || isEmpty(value)) return key(value, known);
   const trimmed = asText(value).trim();
   return [{ is: STATUSES.find((each) => each.toLowerCase() === trimmed.toLowerCase()) ?? trimmed }];
@@ -255,7 +254,9 @@ export class Verdict {
       ...(named === null && order.created_at === null ? [null] : []),
     ];
     if (!right.includes(due)) this.breaches.push(`scheduled for ${show(right)} is ${show(due)}`);
-    if (due === null) this.#mustTell('schedule', `for ${show(scheduledDate)}`);
+    const isUnread = named === null && !isNothing(scheduledDate) && !isEmpty(scheduledDate);
+    if (due === null || (isUnread && other !== null))
+      this.#mustTell('schedule', `for ${show(scheduledDate)} is ${show(due)}`);
   }
 
   #lines(items: unknown): void {
