@@ -124,16 +124,19 @@ function oddOrders(
   { mirror, branches }: AlarmParts,
   orderNowMs: () => number,
 ): Pick<AlarmFacts, 'strayOrders' | 'sumsOfOrders'> {
-  const hasSeveral = branches.length > 1 && !isHub(config) && !isBranch(config);
+  const isOwn = branches.length > 0 && !isHub(config) && !isBranch(config);
   return {
-    strayOrders: () =>
-      hasSeveral ? mirror.read((db) => strayOrders(db, storesOf(branches), orderNowMs())) : [],
+    strayOrders: () => (isOwn ? mirror.read((db) => strayOrders(db, storesOf(branches), orderNowMs())) : []),
     sumsOfOrders: () => mirror.read((db) => sumsOfOrders(db, orderNowMs())),
   };
 }
 
-/** What an order may name as its store; null: a branch has an external id that is not configured, or none. */
+/**
+ * What an order may name as its store; null: a branch has an external id that is not configured, or none. A store of one
+ * branch may be one of a company's, of which it is told of no others.
+ */
 function storesOf(branches: AlarmParts['branches']): string[] | null {
+  if (branches.length === 1) return null;
   if (branches.some(({ externalId }) => externalId === null)) return null;
   return branches.flatMap(({ subsidiaryId, externalId }) =>
     [subsidiaryId, externalId].filter((id) => id !== null),
