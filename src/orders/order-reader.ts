@@ -3,6 +3,7 @@ import type { OrderItem, OrderModifier } from './mirrored-order.ts';
 import type { OrderFields, OrderReading, OrderSource } from './order.ts';
 import {
   BROKEN_ID,
+  hasValueOf,
   INEXACT_ID,
   isRecord,
   ORDER_SPELLINGS,
@@ -279,12 +280,9 @@ export function readOrder(
   }
   const reading: OrderReading = { orderId, fields: fields as OrderFields };
   if (reading.fields.deliveryType === 'pickup') clearAddress(reading.fields);
-  let isGuessed = false;
-  if (reading.fields.isScheduled === true && reading.fields.scheduledFor === undefined) {
-    const scheduledFor = onlyUnknownTime(sent, reading.fields, spellings);
-    isGuessed = scheduledFor !== undefined;
-    if (scheduledFor !== undefined) reading.fields.scheduledFor = scheduledFor;
-  }
+  const isUntimed = reading.fields.isScheduled === true && reading.fields.scheduledFor === undefined;
+  const guessed = isUntimed ? onlyUnknownTime(sent, reading.fields, spellings) : undefined;
+  if (guessed !== undefined) reading.fields.scheduledFor = guessed;
   const notes: string[] = [];
   const lines = Array.isArray(items) ? readItems(items, spellings, notes) : undefined;
   if (source === 'poll') {
@@ -296,7 +294,7 @@ export function readOrder(
   }
   if (lines) reading.items = lines.items;
   noteUnread(found, spellings.order, '', notes);
-  if (isGuessed && hasUnreadTime(sent, spellings.order))
+  if (guessed !== undefined && hasValueOf('scheduledFor', sent, spellings.order))
     notes.push('scheduledFor cannot be read, and another time stands in its place');
   // A value of before would be taken for the one of now.
   for (const slot of found.unread ?? []) {
@@ -334,13 +332,6 @@ function onlyUnknownTime(
   }
   const [time, ...others] = times;
   return others.length === 0 ? time : undefined;
-}
-
-/** Whether something stands under a name of the scheduled time. */
-function hasUnreadTime(sent: Record<string, unknown>, { fields, names }: SpellingTree): boolean {
-  const slot = fields.indexOf('scheduledFor');
-  const isTime = (name: string) => names.get(name)?.hits.some((hit) => hit.slot === slot) === true;
-  return Object.entries(sent).some(([name, value]) => value !== null && !isBlank(value) && isTime(name));
 }
 
 const ADDRESS_FIELDS = Object.keys(ORDER_SPELLINGS).filter((name) =>

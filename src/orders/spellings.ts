@@ -390,6 +390,12 @@ export interface SpellingTree {
   names: ReadonlyMap<string, SpellingNode>;
 }
 
+/** Whether something stands under a name of the field; '' is how the platform writes that there is none. */
+export function hasValueOf(field: string, sent: object, { fields, names }: SpellingTree): boolean {
+  const isName = (name: string) => names.get(name)?.hits.some(({ slot }) => fields[slot] === field) === true;
+  return Object.entries(sent).some(([name, value]) => isName(name) && String(value ?? '').trim() !== '');
+}
+
 /** All tables as trees, so that one walk over a record's own names finds every field. */
 export type SpellingTrees = Record<'order' | 'item' | 'modifier' | 'option', SpellingTree>;
 
