@@ -58,7 +58,7 @@ export async function buildOrRelease<T>(log: Log, build: (releasers: Releasers) 
   }
 }
 
-/** Raises the alarms of a block by the platform, and ends them, also when another process met it. */
+/** Notes a block by the platform, and its end, also when another process met it. */
 export class PlatformAlarms {
   readonly #alarms: Alarms;
   readonly #wasForbidden: (endpoint: Endpoint) => boolean;

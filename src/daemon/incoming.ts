@@ -87,9 +87,9 @@ export class CallbackStanding {
   }
 
   /**
-   * After a complete poll. Lowers the alarm for a failing disk unless callbacks were put off since the poll before: large
-   * ones may still find no room. Lowers the one for unreadable callbacks once none lies in quarantine any more, or none
-   * came for a day.
+   * After a complete poll. Ends what was noted of a failing disk unless callbacks were put off since the poll before:
+   * large ones may still find no room. Ends what was noted of unreadable ones once none lies in quarantine any more, or
+   * none came for a day.
    */
   settle(): void {
     const mirror = this.#mirror;

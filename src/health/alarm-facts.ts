@@ -48,7 +48,7 @@ export interface NamedDifference {
   since: string;
 }
 
-/** Raises and lowers their alarms. The looks throw what the facts throw. */
+/** Notes them. The looks throw what the facts throw. */
 export class FactWatch {
   readonly #facts: AlarmFacts;
   readonly #startMonoMs: number;

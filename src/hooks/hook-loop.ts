@@ -52,7 +52,7 @@ const NOTE_EVERY_MS = 250;
 /** Events that were passed over and of which no note is worth a write. */
 const PASSED_MAX = 1_000;
 
-/** Sends each hook its events until the signal; raises the alarm of hooks that lag. One that fails delays no other. */
+/** Sends each hook its events until the signal; notes hooks that lag. One that fails delays no other. */
 export async function hookLoop(options: HookLoopOptions, signal: AbortSignal): Promise<void> {
   const { hooks, rows, clock, alarms, beat, answerTest } = options;
   const names = hooks.map(({ name }) => name);
@@ -290,7 +290,7 @@ class HookQueue {
     }
   }
 
-  /** A disk that fails raises its own alarm. */
+  /** A disk that fails is told by itself. */
   #tellOfStorage(error: unknown): void {
     this.#o.log.debug({ hook: this.#hook.name, err: error }, 'the place of a hook cannot be noted now');
   }

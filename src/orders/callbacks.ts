@@ -163,7 +163,7 @@ export class RefusedCallbacks {
     this.#judge();
   }
 
-  /** Lowers the alarm once nothing was refused for a day. */
+  /** Notes that it is over once nothing was refused for a day. */
   settle(): void {
     if (this.#isUp === false || this.#options.clock.monotonicMs() - this.#lastMonoMs < QUIET_MS) return;
     this.#large = [];

@@ -204,7 +204,7 @@ export class WebhookRegistration {
     return 'registered';
   }
 
-  /** Says whether the platform still sends to us; a difference raises the alarm and changes nothing there. */
+  /** Says whether the platform still sends to us; a difference is noted and changes nothing there. */
   async compare(call?: CallOptions): Promise<void> {
     const { callbackUrl, alarms } = this.#options;
     if (callbackUrl === '') return;

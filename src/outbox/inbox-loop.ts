@@ -298,7 +298,7 @@ export class InboxLoop {
     }
   }
 
-  /** Raises the alarm with the words of what is wrong, and lowers it when nothing is; an error is logged once. */
+  /** Notes what is wrong, or that nothing is; an error is logged once. */
   #tell(key: AlarmKey, trouble: string | TillsyncError | null): void {
     const { alarms, log } = this.#options;
     const isError = typeof trouble === 'object' && trouble !== null;

@@ -159,12 +159,14 @@ describe('what goes wrong', () => {
       control.setWebhookBehaviour({ drop: 1 });
       await until('the page says that callbacks are silent', async () => {
         control.createOrder();
-        return says('webhook.silent')();
+        return says('webhook.external-pos')();
       });
       const silent = await doctor();
       expect({ code: silent.code, wrong: wrong(silent) }).toEqual({ code: 3, wrong: ['webhook.arriving'] });
       expect(silent.checks.get('webhook.arriving')?.remedy).toMatch(/tillsync .*--config \S+ webhook test/);
-      expect(await headline()).toMatch(/^Working, but needs attention today: Orders arrive only by polling/);
+      expect(await headline()).toMatch(
+        /^Working, but needs attention today: The platform has never sent a callback/,
+      );
       control.setWebhookBehaviour({ drop: 0 });
       // One that a poll had found before counts as not announced for one more poll.
       await until('callbacks come again', async () => {
