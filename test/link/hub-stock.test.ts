@@ -1,0 +1,109 @@
+import { expect, it } from 'vitest';
+import { product } from '../outbox/outbox-fixture.ts';
+import { type Chain, type HubStore, openChain } from './chain-rig.ts';
+
+/* What a hub does with the counts of its branches. */
+
+const idOf = (number: number) => `65a1${String(number).padStart(20, '0')}`;
+const RULES = { holdBack: 'auto', sendAsIs: true, skipUnchanged: true } as const;
+const stocks = { 'sub-1': ['P1', 30], 'sub-2': ['P1', 30] } as Record<string, [string, number]>;
+const TEA = product('p1', 'Tea', [{ sku: '10', stocks }]);
+
+/** One call with all that waits; what is sent, by branch. */
+async function send({ parts }: HubStore): Promise<Record<string, number>> {
+  const { callId, items } = await parts.stores.write(({ calls }) => {
+    while (calls.catchUp(RULES));
+    return calls.claim('stock', 100, RULES);
+  });
+  if (callId === null) return {};
+  const answers = items.map(({ changeId }) => ({ changeId, state: 'done' as const }));
+  await parts.stores.write(({ calls }) => calls.settle(callId, answers));
+  return Object.fromEntries(
+    items.map(({ target, body }) => [target.split('@')[1], 'qty' in body ? body.qty : Number.NaN]),
+  );
+}
+
+const holding = (hub: HubStore) =>
+  hub.rows<{ branch: string }>('SELECT subsidiary_id AS branch FROM holding_branches ORDER BY 1');
+
+async function orderOfEach({ hub, settle, clock }: Chain, first: number): Promise<void> {
+  const createdAt = new Date(clock.nowMs()).toISOString();
+  await hub.order(first, 'B1', 'payment-approved', createdAt);
+  await hub.order(first + 1, 'B2', 'payment-approved', createdAt);
+  await settle();
+}
+
+it("a hub holds back of each branch once that branch's own POS has acknowledged", async () => {
+  const chain = await openChain();
+  const { hub, branches, settle } = chain;
+  const [one, two] = branches;
+  await hub.sweep([TEA]);
+  await settle();
+  await orderOfEach(chain, 1);
+  // What a person types, at the branch or at the hub, begins nothing.
+  await orderOfEach(chain, 11);
+  await one.parts.outbox.acknowledge([idOf(11)], 'cli');
+  await hub.parts.outbox.acknowledge([idOf(12)], 'cli');
+  await settle();
+  await send(hub);
+  expect(holding(hub)).toEqual([]);
+
+  await one.parts.outbox.acknowledge([idOf(1)], 'http');
+  await settle();
+  await send(hub);
+  expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
+  await orderOfEach(chain, 3);
+  for (const branch of branches) await branch.count('P1', 20, 'first');
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 18, 'sub-2': 20 });
+
+  // An acknowledgement of another branch's order is none of that branch.
+  await one.parts.outbox.acknowledge([idOf(4)], 'http');
+  await settle();
+  await send(hub);
+  expect(holding(hub)).toEqual([{ branch: 'sub-1' }]);
+  await two.parts.outbox.acknowledge([idOf(2)], 'http');
+  await settle();
+  await send(hub);
+  expect(holding(hub)).toEqual([{ branch: 'sub-1' }, { branch: 'sub-2' }]);
+});
+
+it('a hub undoes a hand-over of its branches, but what one of them has changed since', async () => {
+  const { hub, branches, settle } = await openChain();
+  const [one, two] = branches;
+  await hub.sweep([TEA]);
+  await settle();
+  const handOver = async (qtys: [number, number], reference: string) => {
+    await one.count('P1', qtys[0], reference);
+    await two.count('P1', qtys[1], reference);
+    await settle();
+    return send(hub);
+  };
+  expect(await handOver([9, 12], 'good')).toEqual({ 'sub-1': 9, 'sub-2': 12 });
+  // Wrong twice in a row: what stood before the first one counts.
+  expect(await handOver([0, 0], 'wrong')).toEqual({ 'sub-1': 0, 'sub-2': 0 });
+  expect(await handOver([1, 1], 'wrong')).toEqual({ 'sub-1': 1, 'sub-2': 1 });
+  await one.count('P1', 6, 'later');
+  await settle();
+  expect(await send(hub)).toEqual({ 'sub-1': 6 });
+
+  const { outbox } = hub.parts;
+  // The hub puts the branch before what its POS called it.
+  const lines = ['B1: wrong', 'B2: wrong'].flatMap((reference) => outbox.undoLines({ reference }));
+  const verdicts = lines.map(({ target, verdict, before }) => [target, verdict, before]);
+  expect(verdicts).toEqual([
+    ['sku:10@sub-1', 'changed-since', expect.objectContaining({ qty: 9 })],
+    ['sku:10@sub-2', 'undo', expect.objectContaining({ qty: 12 })],
+  ]);
+  expect(outbox.undoLines({ reference: 'B1: wrong', branch: 'sub-2' })).toEqual([]);
+  await outbox.undo(
+    lines.filter(({ verdict }) => verdict === 'undo'),
+    'cli ana',
+    'reference wrong',
+  );
+  expect(await send(hub)).toEqual({ 'sub-2': 12 });
+  // By force.
+  const forced = outbox.undoLines({ reference: 'B1: wrong' });
+  await outbox.undo(forced, 'cli ana', 'reference wrong');
+  expect(await send(hub)).toEqual({ 'sub-1': 9 });
+});
