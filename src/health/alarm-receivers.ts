@@ -50,7 +50,8 @@ export function alarmReport(news: AlarmNews, context: ReportContext): AlarmRepor
       : (news.words ?? FINDINGS[key]);
   const message = words.message.replace(': {count}', '');
   const remedy = state === 'healed' || words.remedy === '' ? null : asTyped(words.remedy);
-  return complete({ state, key, level, message, detail, remedy, since }, context);
+  const isKnownBetter = news.words?.cause !== undefined;
+  return complete({ state, key, level, message, detail, remedy, since }, context, isKnownBetter);
 }
 
 /** What `tillsync alarms test` sends. */
@@ -64,10 +65,11 @@ export function testReport(context: ReportContext): AlarmReport {
 
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
-function complete(told: Told, { shop, version, nowMs }: ReportContext): AlarmReport {
+/** `isKnownBetter`: the remedy is that of the cause, and the detail's own hint is not. */
+function complete(told: Told, { shop, version, nowMs }: ReportContext, isKnownBetter = false): AlarmReport {
   const host = hostname();
   const at = isoUtc(nowMs);
-  return { ...told, at, shop, host, version, text: textOf(told, shop) };
+  return { ...told, at, shop, host, version, text: textOf(told, shop, isKnownBetter) };
 }
 
 const MARKS: Record<AlarmReport['state'], (level: FindingLevel) => string> = {
@@ -78,10 +80,15 @@ const MARKS: Record<AlarmReport['state'], (level: FindingLevel) => string> = {
   test: () => 'TEST',
 };
 
-function textOf({ state, key, level, message, detail, remedy, since }: Told, shop: string): string {
+function textOf(
+  { state, key, level, message, detail, remedy, since }: Told,
+  shop: string,
+  isKnownBetter: boolean,
+): string {
   const place = since === null ? key : `${key}, since ${since}`;
   // Words that name a command say what to do themselves.
-  const more = (detail?.includes('tillsync ') ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
+  const isRemedy = !isKnownBetter && detail?.includes('tillsync ');
+  const more = (isRemedy ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
   const what = state === 'healed' ? `It is over: ${message}` : message;
   return `[${MARKS[state](level)}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${place})`;
 }

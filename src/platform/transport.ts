@@ -28,7 +28,7 @@ const UNTRUSTED: Fault = ['the certificate of {host} is signed by nobody this ma
 const FAULTS: Record<string, Fault> = {
   ENOTFOUND: NO_SUCH_NAME,
   EAI_AGAIN: NO_SUCH_NAME,
-  ECONNREFUSED: ['{host} refuses connections on port {port}', `${SPELLING} ${ONLINE}`],
+  ECONNREFUSED: ['{host} refuses connections on port {port}', SPELLING],
   EHOSTUNREACH: ['there is no way through the network to {host}', ONLINE],
   ENETUNREACH: ['this machine is not connected to a network that leads to {host}', ONLINE],
   ETIMEDOUT: SILENT,

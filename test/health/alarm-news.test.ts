@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
 import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
+import { alarmReport } from '../../src/health/alarm-receivers.ts';
 import { standing } from '../../src/health/verdict.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
@@ -136,4 +137,22 @@ describe('alarms as a person hears them', () => {
       ['healed orders.unbooked'],
     ]);
   });
+});
+
+it('a message says the cause and what to do about it', () => {
+  const judge = new AlarmJudge(RULES);
+  const at = { nowMs: Date.parse(SINCE) + 300_000, monotonicMs: 300_000, day: 'one day' };
+  const poll = {
+    ...({ subject: 'orders.poll', state: 'failing', lastOkAt: SINCE, lastTryAt: SINCE } as const),
+    message: 'Cannot reach the platform: it refuses connections (ECONNREFUSED). Check tillsync here.',
+    failure: { code: 'ECONNREFUSED', since: SINCE, tries: 3 },
+  };
+  judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], freshness: [poll] }), NOTHING_TOLD, at);
+  const news = judge.next(NOTHING_TOLD, at);
+  if (!news) throw new Error('nothing is told');
+  const { text, remedy } = alarmReport(news, { shop: 'Shop 7', dailyMax: 9, version: '', nowMs: at.nowMs });
+  expect(remedy).toContain('takes no connections');
+  expect(text).toBe(
+    `[RED] Shop 7: Orders are no longer fetched from the platform. ${poll.message} ${remedy} (orders.stale, since ${SINCE})`,
+  );
 });
