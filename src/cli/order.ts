@@ -242,15 +242,24 @@ const show = command({
     }),
 });
 
-type OrderReads = Pick<Readers['mirror'], 'order' | 'orders'>;
+type OrderReads = Pick<Readers['mirror'], 'order' | 'orders' | 'codesBeside'>;
 
 /** As `findOrder`. Throws `not-found`, too. */
 export function namedOrder(mirror: OrderReads, word: string, timeZone: string): MirroredOrder {
   const order = findOrder(mirror, word, timeZone);
   if (order !== undefined) return order;
-  throw new TillsyncError('not-found', `The mirror has no order "${word}".`, {
+  throw new TillsyncError('not-found', `The mirror has no order "${word}".${beside(mirror, word)}`, {
     hint: 'See those it has with: {tillsync} order list. To ask the platform again: {tillsync} sync orders --from DAY --to DAY',
   });
+}
+
+/** The numbers before and after it: whether it was left out, or did not come yet. */
+function beside(mirror: OrderReads, word: string): string {
+  const code = orderCode(word);
+  if (code === undefined) return '';
+  const { before, after } = mirror.codesBeside(code);
+  const known = [before, after].filter((each) => each !== null);
+  return known.length === 0 ? '' : ` The nearest numbers it has: ${known.join(' and ')}.`;
 }
 
 /**

@@ -42,12 +42,13 @@ const orders = command({
 });
 
 function ordersText(report: Awaited<ReturnType<Parts['orderPoll']['poll']>>): string {
-  const { records, created, changed, confirmed, superseded, unreadable, window } = report;
+  const { records, created, changed, confirmed, superseded, unreadable, window, codes } = report;
   const { startDate, endDate } = window;
   const days = startDate === endDate ? startDate : `${startDate} to ${endDate}`;
   const lines = [
     `${counted(records, 'order')} of ${days}: ${created} new, ${changed} changed, ${confirmed} as they were.`,
   ];
+  if (codes) lines.push(`Numbers: ${codes.min === codes.max ? codes.min : `${codes.min} to ${codes.max}`}.`);
   if (superseded > 0) lines.push(`${superseded} kept as a newer callback had put them.`);
   if (unreadable > 0) lines.push(unreadableLine(unreadable));
   if (report.morePages) {

@@ -460,6 +460,14 @@ export class Mirror implements OrderKeeper {
     return this.read((db) => mark(db, 'events.trimmed')) ?? 0;
   }
 
+  /** The numbers of orders next to one that is not there; null: none on that side. */
+  codesBeside(code: number): { before: number | null; after: number | null } {
+    const sql = `SELECT (SELECT max(code) FROM orders WHERE code < ?) AS before,
+      (SELECT min(code) FROM orders WHERE code > ?) AS after`;
+    const none = { before: null, after: null };
+    return this.read((db) => sqlOf(db).row<typeof none>(sql, code, code) ?? none);
+  }
+
   codesBetween(min: number, max: number): number[] {
     const sql = 'SELECT code FROM orders WHERE code BETWEEN ? AND ?';
     return this.read((db) => sqlOf(db).values<number>(sql, min, max));

@@ -177,7 +177,7 @@ describe('orders', () => {
     expect(first).toMatchObject({ code: 0, document: { records: 1, created: 1, unreadable: 0 } });
     const second = await invoke(['sync', 'orders'], { env });
     expect(second.code).toBe(0);
-    expect(second.stdout).toMatch(/^1 order of .*: 0 new, 0 changed, 1 as they were\.\n$/);
+    expect(second.stdout).toMatch(/^1 order of .*: 0 new, 0 changed, 1 as they were\.\nNumbers: \d+\.\n$/);
     expect(second.stderr).toContain('next order poll allowed in ');
     const { document } = await json(['order', 'show', order.internalOrderId]);
     expect(document.order).toMatchObject({ code: order.code, status: order.status });

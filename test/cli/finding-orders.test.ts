@@ -2,6 +2,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { namedOrder } from '../../src/cli/order.ts';
 import { openMirror } from '../../src/orders/mirror.ts';
 import type { OrderItem } from '../../src/orders/mirrored-order.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
@@ -215,6 +216,24 @@ test('an order is acknowledged by the number that the alarm names, and what the 
     mirror.read((db) => db.prepare("SELECT 1 FROM order_acks WHERE order_id = '4711'").all()),
   ).toHaveLength(1);
   await mirror.close();
+});
+
+test('order show: names the numbers beside one that is not there', () => {
+  const mirror = openMirror({ path: join(directory, 'mirror.db'), clock: new FakeClock(AT), readonly: true });
+  try {
+    const told = (word: string) => {
+      try {
+        return namedOrder(mirror, word, 'America/Santiago').orderId;
+      } catch (error) {
+        return (error as Error).message;
+      }
+    };
+    expect(told('1009')).toBe('The mirror has no order "1009". The nearest numbers it has: 1008 and 1010.');
+    expect(told('3')).toBe('The mirror has no order "3". The nearest numbers it has: 9.');
+    expect(told('somebody')).toBe('The mirror has no order "somebody".');
+  } finally {
+    void mirror.close();
+  }
 });
 
 test('a test of a hook takes no order for another with the same number', async () => {
