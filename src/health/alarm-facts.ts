@@ -158,17 +158,19 @@ function lookAtWaitingOrders(
 function lookAtIncompleteOrders({ alarms, incompleteOrders }: AlarmFacts): void {
   const orders = incompleteOrders();
   const lacksTime = orders.some((order) => order.lacksTime === 1);
+  const [first] = orders;
+  const number = first && numberOf(first);
   const words = lacksTime
-    ? `Look at order ${named(orders, numberOf)}: {tillsync} order show NUMBER. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
-    : `Look at order ${named(orders, numberOf)}: {tillsync} order show NUMBER`;
-  alarms.note('orders.incomplete', orders.length === 0 ? null : words);
+    ? `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}. A scheduled order has no time: name its field as scheduled_for in [orders.fields].`
+    : `Look at order ${named(orders, numberOf)}: {tillsync} order show ${number}`;
+  alarms.note('orders.incomplete', first ? words : null);
 }
 
 function lookAtStockDifferences({ alarms, stockDifferences, localTime }: AlarmFacts): void {
   const { count, worst } = stockDifferences();
   const nameOf = ({ sku, branch, platformQty, wantedQty, since }: NamedDifference) =>
-    `${sku} ${branch} ${platformQty} / ${wantedQty} (${localTime(since)})`;
-  const words = `Sku and branch, platform / POS, and since when, of ${count}: ${named(worst, nameOf, count)}.`;
+    `${sku} ${branch} ${platformQty} ≠ ${wantedQty} (${localTime(since)})`;
+  const words = `The largest of ${count}, as sku, branch, platform ≠ POS and since when: ${named(worst, nameOf, count)}.`;
   alarms.note('stock.differs', count === 0 ? null : words);
 }
 
