@@ -374,8 +374,19 @@ export async function sweepAll(
   const reports = new Map<Branch, SweepReport>();
   try {
     const { largestFirst, soFar } = sweep.begin(branches);
-    for (const branch of largestFirst) reports.set(branch, await sweep.sweep(branch, request, soFar));
+    const refused: { branch: Branch; error: TillsyncError }[] = [];
+    for (const branch of largestFirst) {
+      try {
+        reports.set(branch, await sweep.sweep(branch, request, soFar));
+      } catch (error) {
+        // A list that is refused says nothing of the others, unless all of them are.
+        if (branches.length < 2 || !hasCode(error, 'platform-refused')) throw error;
+        refused.push({ branch, error: asTillsyncError(error) });
+        if (reports.size === 0 && refused.length >= REFUSED_MAX) throw error;
+      }
+    }
     await sweep.end(branches);
+    if (refused.length > 0) throw refusedLists(refused);
   } catch (error) {
     const { code, message, hint } = asTillsyncError(error);
     if (code !== 'aborted') {
@@ -389,6 +400,25 @@ export async function sweepAll(
   freshness.ok('catalog.sweep');
   alarms.note('catalog.incomplete', null);
   return branches.flatMap((branch) => reports.get(branch) ?? []);
+}
+
+/** Of the first lists so many: then the platform refuses all of them. */
+const REFUSED_MAX = 3;
+const NAMED_MAX = 5;
+
+function refusedLists(refused: readonly { branch: Branch; error: TillsyncError }[]): TillsyncError {
+  const names = refused
+    .slice(0, NAMED_MAX)
+    .map(({ branch }) => [branch.externalId, branch.subsidiaryId].filter((id) => id !== null).join(' / '));
+  const [first] = refused;
+  return new TillsyncError(
+    'platform-refused',
+    `The platform does not list the products of ${names.join(', ')}: ${first?.error.message ?? ''} What was read of them before is kept, and the others are read.`,
+    {
+      cause: first?.error,
+      hint: 'Correct the ids in [[branches]]; a branch that is no more goes out of it, and at a hub: {tillsync} branch close NAME',
+    },
+  );
 }
 
 /** Somebody's wish for a sweep before its time. It is fulfilled by the next one that begins. */

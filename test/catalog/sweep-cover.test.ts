@@ -3,6 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { LeasedSweep, sweepAll } from '../../src/catalog/sweep.ts';
+import { TillsyncError } from '../../src/core/errors.ts';
 import { type Mirror, openMirror } from '../../src/orders/mirror.ts';
 import { MirrorStores } from '../../src/outbox/stores.ts';
 import type { ProductRecord } from '../../src/platform/schemas.ts';
@@ -45,7 +46,7 @@ const record = (id: string, stocks: Record<string, number>): ProductRecord => {
   return product(id, id, [{ sku: id.slice(1), stocks: Object.fromEntries(named) as never }]);
 };
 
-async function sweep() {
+async function sweep(refused: readonly string[] = []) {
   calls = [];
   const run = new LeasedSweep({
     platform: {
@@ -54,6 +55,7 @@ async function sweep() {
         await clock.advance(1_000);
         const branch = 'subsidiaryId' in query ? (query.subsidiaryId ?? '') : '';
         calls.push(`${branch} ${query.order} ${query.page}`);
+        if (refused.includes(branch)) throw new TillsyncError('platform-refused', 'Subsidiary not found.');
         const listed = [...shelf].filter(([, stocks]) => branch in stocks);
         if (query.order === 'desc') listed.reverse();
         const start = (query.page - 1) * query.limit;
@@ -73,7 +75,7 @@ async function sweep() {
     },
     ...{ stores, clock, leases: tempState(clock).leases, quarantine: async () => {}, pageSize: PAGE },
   });
-  const board = { freshness: { report() {}, ok() {} }, alarms: { note() {} } };
+  const board = { freshness: { report() {}, ok() {} }, alarms: { note() {}, raise() {}, lower() {} } };
   return await sweepAll({ sweep: run, branches: BRANCHES, ...board }, {});
 }
 
@@ -114,6 +116,35 @@ describe('a sweep of branches whose records carry the stocks of all', () => {
       'SELECT branch, completed_ms - ?, as_of_seq FROM sweeps'.replace('?', String(startedMs)),
     );
     expect(known).toEqual(BRANCHES.map(({ subsidiaryId }) => [subsidiaryId, 4_000, 0]));
+  });
+
+  it('goes on behind a branch whose id the platform does not have any more, keeps what was read of it, and names it', async () => {
+    await sweep();
+    const before = rows("SELECT * FROM branch_products WHERE branch = 's2' ORDER BY product_id");
+    shelf.set('p35', inAll(35));
+    await expect(sweep(['s2'])).rejects.toMatchObject({
+      code: 'platform-refused',
+      message: expect.stringMatching(
+        /products of [^,]*s2: Subsidiary not found\. What was read of them before is kept/,
+      ),
+      hint: expect.stringContaining('branch close NAME'),
+    });
+    expect(rows("SELECT * FROM branch_products WHERE branch = 's2' ORDER BY product_id")).toEqual(before);
+    const others = rows(
+      "SELECT DISTINCT branch FROM branch_products WHERE product_id = 'p35' ORDER BY branch",
+    );
+    expect(others.flat()).toEqual(
+      BRANCHES.map(({ subsidiaryId }) => subsidiaryId)
+        .filter((id) => id !== 's2')
+        .sort(),
+    );
+  });
+
+  it('gives up where the platform refuses one list after the other', async () => {
+    await expect(sweep(BRANCHES.map(({ subsidiaryId }) => subsidiaryId))).rejects.toMatchObject({
+      message: 'Subsidiary not found.',
+    });
+    expect(calls).toHaveLength(3);
   });
 
   it('ends without the branches that are configured no more', async () => {

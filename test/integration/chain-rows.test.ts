@@ -152,6 +152,27 @@ describe.skipIf(!hasNatsServer)('what happens, with a real server, when', () => 
   );
 
   it(
+    'the platform does not have the id of a branch any more: it is named, what was read is kept, and others go on',
+    async () => {
+      const gone = '[[branches]]\nsubsidiary_id = "sub-99"\nexternal_id = "B9"\n';
+      const products = 'SELECT count(*) AS n FROM products';
+      const [before] = rowsOf<{ n: number }>(b1.storage, products);
+      await restartHub(() => configure((text) => text + gone));
+      const told = () =>
+        rowsOf<{ message: string }>(
+          chain.hub.storage,
+          "SELECT message FROM alarms WHERE key = 'catalog.incomplete'",
+        )[0]?.message ?? '';
+      await until('it is named', () => told().includes('B9 / sub-99'), 60_000);
+      expect(told()).toMatch(/kept, and the others are read\. .*branch close NAME/);
+      expect(rowsOf<{ n: number }>(b1.storage, products)).toEqual([before]);
+      await arrives(b1, orderFor('sub-1'));
+      await restartHub(() => configure((text) => text.replace(gone, '')));
+    },
+    limitMs(180_000),
+  );
+
+  it(
     'a branch was removed since the backup: its key does not come back with it',
     async () => {
       const name = readFileSync(chain.hub.configFile, 'utf8').includes('"Norte"') ? 'Norte' : 'B2';
