@@ -7,7 +7,7 @@ import { isSetUp } from '../config/source.ts';
 import type { AlarmUp } from '../core/alarm.ts';
 import { asTillsyncError, TillsyncError } from '../core/errors.ts';
 import { openWhenFree } from '../core/files.ts';
-import type { Clock } from '../core/time.ts';
+import { type Clock, keptFor } from '../core/time.ts';
 import type { DiskSpace, Facts } from '../health/facts.ts';
 import { StandingNow } from '../health/notifier.ts';
 import { standing, type Verdict, verdictOf } from '../health/verdict.ts';
@@ -254,6 +254,9 @@ export function fromState<T>(config: Config, look: () => T): { found: T | null; 
   }
 }
 
+/** Receivers and heartbeat look at the same moments: to count reads all that waits, so they share one look. */
+const SHARED_FOR_MS = 200;
+
 /** How things stand for the daemon that runs on these parts. */
 export function standingNow({
   config,
@@ -272,7 +275,7 @@ export function standingNow({
     const beside = { alarms: mirror.raisedAlarms(), tokens, stateFault, outbox: outbox.counts(), disk };
     return standing(factsOn(mirror, { config, clock }, beside));
   };
-  return new StandingNow(look, clock);
+  return new StandingNow(keptFor(SHARED_FOR_MS, clock, look), clock);
 }
 
 /** Whether orders are stale, also where something else is told in place of it. */
