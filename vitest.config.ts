@@ -14,15 +14,20 @@ export default defineConfig({
       'test/recipes/**',
       'test/bench/**',
     ],
-    tags: [{ name: 'bulk', description: 'Thousands of rows, or a measure: npm run test:bulk.' }],
+    tags: [
+      {
+        name: 'bulk',
+        description: 'Thousands of rows, a measure, or seconds of real time: npm run test:bulk.',
+      },
+    ],
     globalSetup: ['test/support/fast-files.ts'],
     pool: 'forks',
     // V8's guard of compiled code loses count of its pages when threads come and go, and ends the process for it.
     execArgv: ['--no-memory-protection-keys'],
     // A process for each of 140 files would take a third of the time.
     isolate: false,
-    // Vitest leaves one of two cores idle by itself; many tests wait for a process or the disk.
-    maxWorkers: 3,
+    // For two cores: many tests wait for a process or the disk.
+    maxWorkers: 4,
     testTimeout: limitMs(20_000),
     hookTimeout: limitMs(20_000),
     expect: { poll: { timeout: limitMs(1_000) } },

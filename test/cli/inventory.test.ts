@@ -83,7 +83,7 @@ test('what is new at the platform arrives, and is not missing under the id that 
   expect([onPlatform(), onPlatform(SKU + 90_000)]).toEqual([7, 9]);
 });
 
-test('what is counted anew while the catalogue is read stays', async () => {
+test('what is counted anew while the catalogue is read stays', { tags: ['bulk'] }, async () => {
   const { control } = place.sandbox;
   control.setFault({ kind: 'slow-body', endpoint: 'product.list', delayMs: 1_500, times: 1 });
   const before = control.calls('product.list').length;
@@ -111,7 +111,9 @@ test('while the catalogue cannot be read, what is known arrives and nothing goes
   ]);
 });
 
-test('a count that says what orders have left is known all the same when one of them is paid back', async () => {
+test('a count that says what orders have left is known all the same when one of them is paid back', {
+  tags: ['bulk'],
+}, async () => {
   at = commandsAt({ env: { ...place.env, TILLSYNC_STOCK_HOLD_BACK_UNBOOKED: 'true' } });
   const { control } = place.sandbox;
   const run = async (words: string[], input?: string) => {

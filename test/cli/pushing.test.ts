@@ -416,7 +416,7 @@ test('a file of product changes is merged by product and sent', async () => {
 });
 
 describe('waiting', () => {
-  test('is left to a daemon that sends', async () => {
+  test('is left to a daemon that sends', { tags: ['bulk'] }, async () => {
     const daemon = await place.run();
     const alone = 'No daemon is sending';
     const set = (qty: number) =>

@@ -144,29 +144,31 @@ describe('a hook', () => {
     expect(again?.body).toBe(taken?.body);
   });
 
-  it.each([400, 404, 410, 429, 500, 302])(
-    'that answers %i gets the event again, and later ones after it',
-    async (code) => {
-      const receiver = await eventReceiver();
-      const elsewhere = await eventReceiver();
+  it('that answers no success gets the event again, and later ones after it', async () => {
+    const receiver = await eventReceiver();
+    const elsewhere = await eventReceiver();
+    const { rig, announce, status } = storeWith([hook('pos', { url: receiver.url })]);
+    const daemon = await rig.daemon();
+    await rig.clock.advance(MINUTE_MS);
+    for (const [at, code] of [400, 404, 410, 429, 500, 302].entries()) {
       receiver.answer = (response) => response.writeHead(code, { location: elsewhere.url }).end();
-      const { rig, announce, status } = storeWith([hook('pos', { url: receiver.url })]);
-      const daemon = await rig.daemon();
-      await rig.clock.advance(MINUTE_MS);
-      await announce(daemon, order(1), order(2));
-      await runUntil(rig, () => receiver.received.length === 4);
-      expect(new Set(receiver.seqs()).size).toBe(1);
+      const [first, second] = [2 * at + 1, 2 * at + 2];
+      const before = receiver.received.length;
+      await announce(daemon, order(first), order(second));
+      await runUntil(rig, () => receiver.received.length === before + 4);
+      expect(new Set(receiver.seqs().slice(before)).size).toBe(1);
       await until(() => status(daemon, 'pos').failures === 4);
       expect(status(daemon, 'pos')).toMatchObject({
         waiting: 2,
         lastFailure: expect.stringContaining(`answered ${code}`),
       });
       receiver.answer = 200;
-      await runUntil(rig, () => receiver.received.length === 6);
-      expect(receiver.received.slice(-2).map(({ event }) => event.order?.code)).toEqual([1, 2]);
-      expect(elsewhere.received).toEqual([]);
-    },
-  );
+      await runUntil(rig, () => receiver.received.length === before + 6);
+      await until(() => status(daemon, 'pos').waiting === 0);
+      expect(receiver.received.slice(-2).map(({ event }) => event.order?.code)).toEqual([first, second]);
+    }
+    expect(elsewhere.received).toEqual([]);
+  });
 
   it('that fails is tried again after growing times, up to a minute, or when it asks for it', async () => {
     const receiver = await eventReceiver();

@@ -146,7 +146,9 @@ test('own store: a POS goes on where it read yesterday, and sees its own orders 
   expect(events(shop.own)).toHaveLength(5);
 });
 
-test('own store: orders and counts come and go while the nats-server is down', async () => {
+test('own store: orders and counts come and go while the nats-server is down', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   shop.server.isDown = true;
   const hub = await shop.start(TWO_SHOPS);
@@ -211,7 +213,9 @@ test('own store: orders and counts come and go while the nats-server is down', a
   }
 });
 
-test('own store: another name in the configuration is a rename, without a word: mirror, numbers and open orders stay', async () => {
+test('own store: another name in the configuration is a rename, without a word: mirror, numbers and open orders stay', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   const before = await shop.start(TWO_SHOPS);
   await order(before, 1, 'B1');
@@ -240,7 +244,9 @@ test('own store: another name in the configuration is a rename, without a word: 
   expect(typed).toMatchObject({ code: 2, stderr: expect.stringContaining('is all that it takes') });
 });
 
-test('own store: once hub.store is empty its files say so to whoever reads them, and the doctor to a person', async () => {
+test('own store: once hub.store is empty its files say so to whoever reads them, and the doctor to a person', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   const before = await shop.start(TWO_SHOPS);
   await order(before, 1, 'B1');
@@ -259,7 +265,9 @@ test('own store: once hub.store is empty its files say so to whoever reads them,
   expect(codes(shop.own)).toEqual([1]);
 });
 
-test('own store: doctor, bundle, hooks, page and backup work on the running daemon', async () => {
+test('own store: doctor, bundle, hooks, page and backup work on the running daemon', {
+  tags: ['bulk'],
+}, async () => {
   const shop = machine();
   const heard = path.join(shop.directory, 'heard');
   const hook = `

@@ -83,7 +83,7 @@ it('an alarm of an earlier run ends with the first write', async () => {
   expect(mirror.raisedAlarms()).toEqual([]);
 });
 
-it('an import leaves the log empty', async () => {
+it('an import leaves the log empty', { tags: ['bulk'] }, async () => {
   const { mirror, path } = openTestMirror();
   const report = await poll(
     mirror,

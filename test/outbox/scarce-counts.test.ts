@@ -126,7 +126,7 @@ describe('a stock that was edited in the panel', () => {
     await sweep();
     await rig.clock.advance(7 * MINUTE_MS);
     const told = () => daemon.parts.mirror.raisedAlarms().filter(({ key }) => key === 'stock.differs');
-    expect(told()).toMatchObject([{ message: expect.stringContaining('1001 B1 500 / 12') }]);
+    expect(told()).toMatchObject([{ message: expect.stringContaining('1001 B1 500 ≠ 12') }]);
     edit(12);
     await sweep();
     await rig.clock.advance(2 * MINUTE_MS);

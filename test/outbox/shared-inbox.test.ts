@@ -69,7 +69,9 @@ it('rows of a branch whose line is full stay in a shared inbox; those of others 
   expect(out.db.prepare('SELECT count(*) FROM inbox_copied').pluck().get()).toBe(0);
 });
 
-it('InboxLoop gets past thousands of rows of one full branch, and comes back for them once there is room', async () => {
+it('InboxLoop gets past thousands of rows of one full branch, and comes back for them once there is room', {
+  tags: ['bulk'],
+}, async () => {
   const { out, taken, send } = almostFull(0);
   const directory = mkdtempSync(path.join(tmpdir(), 'tillsync-shared-inbox-'));
   mkdirSync(path.join(directory, 'inbox'));
