@@ -268,14 +268,28 @@ async function postOrders(
           await answer.arrayBuffer();
           return answer.status;
         };
-        // As the platform does: again where a connection broke, as one that was kept open for long.
-        const code = await post().catch(post);
+        const code = await untilAnswered(post);
         if (code >= 300) throw new Error(`The hub answered a callback with ${code}.`);
       }
     }
   };
   await Promise.all(Array.from({ length: SENDERS }, send));
   return ids;
+}
+
+const POST_TRIES_MAX = 5;
+
+/** As the platform does: again where a connection broke, as one that was kept open for long. */
+async function untilAnswered(post: () => Promise<number>): Promise<number> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await post();
+    } catch (error) {
+      const { cause = error } = error as Error;
+      if (tries === POST_TRIES_MAX) throw new Error(`The hub answered no callback: ${cause}`, { cause });
+      await systemClock.sleep(tries * 200);
+    }
+  }
 }
 
 /** What the commands cost that look at all branches. */

@@ -7,6 +7,7 @@ import { openState } from '../../src/app/stores.ts';
 import { systemClock } from '../../src/core/system-clock.ts';
 import { freePort, PUBLISHED_LIMITS } from '../../src/demo/sandbox-platform.ts';
 import { newKey } from '../../src/link/nats.ts';
+import type { PlatformLimits } from '../../src/platform/platform.ts';
 import { type Sandbox, startSandbox } from '../../src/sandbox/server.ts';
 import { httpWebhookTransport } from '../../src/sandbox/webhook.ts';
 import { seededRandom } from '../support/fake-clock.ts';
@@ -36,6 +37,15 @@ const TOGETHER_MAX = 250;
 const START_MS = 600_000;
 /** Each of them in every branch; an answer of the platform carries the stock of all branches. */
 const PRODUCTS = 20;
+/**
+ * The first sweep takes a call for each branch, at the platform's pace most of what is measured: so it is over before. The
+ * platform in small permits as much all the time; the hub keeps the published pace from then on.
+ */
+const SWEEP_LIMITS: PlatformLimits = {
+  ...PUBLISHED_LIMITS,
+  endpointIntervalMs: 20,
+  requestsPerWindow: 1_000_000,
+};
 const SECRET = 'bench-secret';
 const UNPUBLISHED = 'SELECT count(*) AS n FROM feed WHERE published = 0';
 
@@ -100,7 +110,7 @@ async function build(
   const webhook = httpWebhookTransport();
   let place: HubPlace;
   const sandbox = await startSandbox({
-    ...{ clock: systemClock, random: seededRandom(41), limits: PUBLISHED_LIMITS },
+    ...{ clock: systemClock, random: seededRandom(41), limits: SWEEP_LIMITS },
     seed: {
       branches: names.map((externalId, i) => ({ subsidiaryId: `sub-${i + 1}`, externalId })),
       products: PRODUCTS,
@@ -122,10 +132,8 @@ async function build(
   );
   const storage = path.join(directory, 'hub');
   const configFile = path.join(directory, 'hub.toml');
-  writeFileSync(
-    configFile,
-    hubConfig({ baseUrl: sandbox.url, storage, webhookPort, callbackUrl, url, tlsUrl, names }),
-  );
+  const ofHub = { baseUrl: sandbox.url, storage, webhookPort, callbackUrl, url, tlsUrl, names };
+  writeFileSync(configFile, hubConfig(ofHub, SWEEP_LIMITS));
   const environment = {
     ...program.environment,
     CACHE_DIRECTORY: path.join(directory, 'cache'),
@@ -149,6 +157,24 @@ async function build(
   const ca = readFileSync(tls.ca, 'utf8');
   const own = await joinAll(storage, names);
   await command('hub', 'server-config', serverFile, '--json');
+  const rows = <T>(file: string, sql: string, ...values: unknown[]): T[] => {
+    const db = new Database(file, { readonly: true });
+    try {
+      return db.prepare<unknown[], T>(sql).all(...values);
+    } finally {
+      db.close();
+    }
+  };
+  const hubRows = <T>(sql: string, ...values: unknown[]) =>
+    rows<T>(path.join(storage, 'mirror.db'), sql, ...values);
+  progress(`the catalogues of ${count} branches are read`);
+  const sweeper = startNode([...program.args, 'run'], environment);
+  undo.push(() => stopChild(sweeper));
+  await outputOf(sweeper, /tillsync is running/);
+  const swept = 'SELECT count(DISTINCT subsidiary_id) AS n FROM sweeps WHERE completed_ms IS NOT NULL';
+  await until('all are read', () => hubRows<{ n: number }>(swept)[0]?.n === count, START_MS);
+  await stopChild(sweeper);
+  writeFileSync(configFile, hubConfig(ofHub, PUBLISHED_LIMITS));
   let server: NatsServer = await startNatsServer(serverFile, natsPort);
   undo.push(() => server.kill());
   const hub = startNode([...program.args, 'run'], environment);
@@ -164,16 +190,6 @@ async function build(
   undo.push(() => Promise.all(processes.map((each) => each.end())));
   for (const each of processes) each.onCommitted = (committed) => place.onCommitted(committed);
   await Promise.all(processes.map((each) => each.begin({ url: tlsUrl, ca, directory: branchesAt })));
-  const rows = <T>(file: string, sql: string, ...values: unknown[]): T[] => {
-    const db = new Database(file, { readonly: true });
-    try {
-      return db.prepare<unknown[], T>(sql).all(...values);
-    } finally {
-      db.close();
-    }
-  };
-  const hubRows = <T>(sql: string, ...values: unknown[]) =>
-    rows<T>(path.join(storage, 'mirror.db'), sql, ...values);
   place = {
     ...{ sandbox, callbackUrl, secret: SECRET, branches: names, command, hubRows },
     busyPercent: (ms) => busyPercent(hub.pid ?? 0, ms),
@@ -260,7 +276,10 @@ interface HubConfig {
   names: readonly string[];
 }
 
-function hubConfig({ baseUrl, storage, webhookPort, callbackUrl, url, tlsUrl, names }: HubConfig): string {
+function hubConfig(
+  { baseUrl, storage, webhookPort, callbackUrl, url, tlsUrl, names }: HubConfig,
+  { endpointIntervalMs }: PlatformLimits,
+): string {
   const branches = names.map(
     (name, i) => `[[branches]]\nsubsidiary_id = "sub-${i + 1}"\nexternal_id = "${name}"\n`,
   );
@@ -273,6 +292,9 @@ listen = "127.0.0.1:${webhookPort}"
 callback_url = "${callbackUrl}"
 [local]
 listen = "127.0.0.1:0"
+[limits]
+endpoint_interval = "${endpointIntervalMs}ms"
+requests_per_window = ${SWEEP_LIMITS.requestsPerWindow}
 [hub]
 nats = "${url}"
 public_url = "${tlsUrl}"
