@@ -131,7 +131,7 @@ describe('what goes wrong', () => {
       expect(cut.checks.get('platform.network')).toMatchObject({
         level: 'fail',
         message: expect.stringContaining('(ECONNREFUSED)'),
-        remedy: expect.stringContaining('internet connection'),
+        remedy: expect.stringContaining('address and its port'),
       });
       expect(cut.checks.get('platform.products')?.level).toBe('skipped');
       expect(await headline()).toMatch(
