@@ -4,6 +4,10 @@ export interface BenchOptions {
   quick: boolean;
   /** Of a hub; left out: 500. */
   branches?: number | undefined;
+  /** Of `oversell`. */
+  oversell?:
+    | { days?: number | undefined; seed?: number | undefined; strategy?: string; csv?: string }
+    | undefined;
   /** Says what is being measured, for the person who waits; goes to standard error. */
   progress(message: string): void;
 }

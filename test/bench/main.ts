@@ -3,6 +3,7 @@ import { parseArgs } from 'node:util';
 import { describeMachine } from './bench-machine.ts';
 import {
   type BenchModule,
+  type BenchOptions,
   countVerdicts,
   isMissed,
   isUnmeasured,
@@ -16,11 +17,14 @@ import { RunClock } from './run-clock.ts';
 const HELP = `Measures tillsync beside the bare limits and what a user would pick instead, in turns, and prints the ratios.
 
 npm run bench -- [--quick] [--branches N] [--json] [--report DIRECTORY] [NAME …]
+npm run bench -- oversell [--strategy FILE] [--days N] [--seed N] [--csv FILE]
 
   NAME                 ${moduleNames().join(', ')}; without one, all
   --quick              shorter and smaller: enough to see a regression, not to quote; a time may miss its bound by
                        half, since a slow moment of the machine weighs more
   --branches N         of the hub, such as 2000, whose bounds are others; then its queue is not measured
+  --strategy FILE      a further strategy for oversell: test/bench/oversell/strategy.ts says what it may do
+  --days N, --seed N   of oversell: 200 days of seed 1 unless told; --csv FILE gets a row for each day and strategy
   --json               one JSON document on standard output instead of the table
   --report DIRECTORY   also writes report.md and its plots (SVG) there
   -h, --help           this
@@ -38,10 +42,10 @@ process.exitCode = await main();
 async function main(): Promise<number> {
   const wanted = readArguments();
   if (typeof wanted === 'number') return wanted;
-  const { quick, branches, json, report, names } = wanted;
+  const { quick, branches, oversell, json, report, names } = wanted;
   const machine = describeMachine();
   const date = new Date().toISOString();
-  const sections = await measure(names, quick, branches);
+  const sections = await measure(names, { quick, branches, oversell });
   const summary = { date, machine, quick, sections };
   process.stdout.write(json ? `${JSON.stringify(summary, null, 2)}\n` : table(summary));
   if (report !== undefined) {
@@ -61,6 +65,10 @@ function readArguments() {
       options: {
         quick: { type: 'boolean', default: false },
         branches: { type: 'string' },
+        strategy: { type: 'string' },
+        days: { type: 'string' },
+        seed: { type: 'string' },
+        csv: { type: 'string' },
         json: { type: 'boolean', default: false },
         report: { type: 'string' },
         help: { type: 'boolean', short: 'h', default: false },
@@ -78,7 +86,21 @@ function readArguments() {
     if (branches !== undefined && !(Number.isInteger(branches) && branches >= 10 && branches <= 5_000)) {
       throw new Error(`--branches: found "${values.branches}"; allowed: a whole number from 10 to 5000.`);
     }
-    return { ...values, branches, names: positionals.length === 0 ? known : positionals };
+    const { strategy, csv } = values;
+    const whole = (name: 'days' | 'seed', max: number) => {
+      const text = values[name];
+      if (text !== undefined && !(/^\d{1,9}$/.test(text) && Number(text) >= 1 && Number(text) <= max)) {
+        throw new Error(`--${name}: found "${text}"; allowed: a whole number from 1 to ${max}.`);
+      }
+      return text === undefined ? undefined : Number(text);
+    };
+    const oversell = {
+      ...(strategy !== undefined && { strategy }),
+      ...(csv !== undefined && { csv }),
+      days: whole('days', 100_000),
+      seed: whole('seed', 1_000_000),
+    };
+    return { ...values, branches, oversell, names: positionals.length === 0 ? known : positionals };
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
     return 2;
@@ -88,8 +110,7 @@ function readArguments() {
 /** One after the other; what fails does not take the figures of the others with it. */
 async function measure(
   names: readonly string[],
-  quick: boolean,
-  branches: number | undefined,
+  { quick, branches, oversell }: Pick<BenchOptions, 'quick' | 'branches' | 'oversell'>,
 ): Promise<Section[]> {
   const modules: { name: string; module: BenchModule }[] = [];
   for (const name of names) modules.push({ name, module: (await import(`./${name}.ts`)) as BenchModule });
@@ -104,7 +125,7 @@ async function measure(
     const progress = (message: string) =>
       process.stderr.write(`${clock.stamp(performance.now())} ${name}: ${message}\n`);
     try {
-      sections.push({ name, results: await module.run({ quick, branches, progress }) });
+      sections.push({ name, results: await module.run({ quick, branches, oversell, progress }) });
     } catch (error) {
       const failure = error instanceof Error ? error.message : String(error);
       progress(`ended early: ${failure}`);

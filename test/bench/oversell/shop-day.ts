@@ -1,0 +1,93 @@
+import type { Random } from '../../../src/core/time.ts';
+import { seededRandom } from '../../support/fake-clock.ts';
+
+/** What a day is drawn from. Times in seconds. Assumptions, which `--strategy` and the sweeps of a report may change. */
+export interface DaySettings {
+  products: number;
+  /** Customers of both kinds in a day. */
+  customers: number;
+  /** Of the customers, those who order online. */
+  onlineShare: number;
+  /** Mean time until staff book an order in the POS and take its pieces from the shelf. */
+  bookingS: number;
+  /** How the store hears of an order: by callback within seconds, or with the next poll. */
+  hears: 'callback' | 'poll';
+}
+
+export const DAY: DaySettings = {
+  products: 20,
+  customers: 140,
+  onlineShare: 0.5,
+  bookingS: 600,
+  hears: 'callback',
+};
+
+export const OPEN_S = 12 * 3_600;
+/** Pieces on the shelf in the morning: few of most articles, as of fresh goods. */
+const SCARCE_SHARE = 0.6;
+const SCARCE_MAX = 6;
+const PLENTY_MAX = 30;
+const BASKET_S = { min: 60, max: 480 };
+const CALLBACK_S = { min: 0.2, max: 2 };
+const POLL_EVERY_S = 120;
+const TWO_PIECES_SHARE = 0.1;
+
+/** What a customer wants; the same for every strategy. */
+export interface Visit {
+  atS: number;
+  product: number;
+  qty: number;
+  isOnline: boolean;
+  /** From the shelf to the till, of who is in the shop. */
+  basketS: number;
+  /** From the order until the store hears of it. */
+  hearingS: number;
+  /** From hearing of it until it is booked. */
+  bookingS: number;
+}
+
+export interface ShopDay {
+  /** On the shelf in the morning, by product. */
+  stock: number[];
+  /** By time. */
+  visits: Visit[];
+}
+
+/** The day with this number: one stream of random numbers each, so that all strategies meet the same customers. */
+export function shopDay(settings: DaySettings, seed: number, day: number): ShopDay {
+  const random = seededRandom(seed * 1_000_003 + day);
+  const between = ({ min, max }: { min: number; max: number }) => min + random.next() * (max - min);
+  const stock = Array.from({ length: settings.products }, () => {
+    const isScarce = random.next() < SCARCE_SHARE;
+    return isScarce ? 1 + below(random, SCARCE_MAX) : SCARCE_MAX + below(random, PLENTY_MAX - SCARCE_MAX);
+  });
+  const visits = Array.from({ length: settings.customers }, (): Visit => {
+    const atS = random.next() * OPEN_S;
+    const product = favourite(random, settings.products);
+    const qty = random.next() < TWO_PIECES_SHARE ? 2 : 1;
+    const isOnline = random.next() < settings.onlineShare;
+    const basketS = between(BASKET_S);
+    const callbackS = between(CALLBACK_S);
+    const bookingS = -Math.log(1 - random.next()) * settings.bookingS;
+    const nextPollS = Math.ceil(atS / POLL_EVERY_S) * POLL_EVERY_S - atS + callbackS;
+    const hearingS = settings.hears === 'callback' ? callbackS : nextPollS;
+    return { atS, product, qty, isOnline, basketS, hearingS, bookingS };
+  });
+  return { stock, visits: visits.sort((a, b) => a.atS - b.atS) };
+}
+
+function below(random: Random, max: number): number {
+  return Math.floor(random.next() * max);
+}
+
+/** A few articles are wanted by most: the share of each falls with its rank. */
+function favourite(random: Random, products: number): number {
+  const weights = Array.from({ length: products }, (_, rank) => 1 / (rank + 1));
+  const total = weights.reduce((sum, each) => sum + each, 0);
+  let rest = random.next() * total;
+  for (const [product, weight] of weights.entries()) {
+    rest -= weight;
+    if (rest < 0) return product;
+  }
+  return products - 1;
+}
