@@ -19,7 +19,7 @@ const ALL = FILES.filter((file) => file !== 'docs/reference.md')
 const prose = (file: string) => read(file).replace(/^```.*?^```$/gms, '');
 const codeOf = (file: string): string[] => read(file).match(/^```.*?^```$/gms) ?? [];
 const withoutCount = (message: string) => message.replace(/: \{count\}\.$/, '');
-const SPANISH = JSON.parse(read('src/page/words/es.json')) as {
+const SPANISH = JSON.parse(read('src/health/spanish.json')) as {
   findings: Record<string, { message: string }>;
 };
 

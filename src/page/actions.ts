@@ -1,3 +1,4 @@
+import type { Language } from '../health/speech.ts';
 import {
   type Api,
   ApiFault,
@@ -9,7 +10,7 @@ import {
 } from './api.ts';
 import type { Caller } from './calls.ts';
 import type { Decision, OutboxTab, PageState, Stage, Store } from './state.ts';
-import { type Language, speechOf } from './words/language.ts';
+import { speechOf } from './words/language.ts';
 
 /** What a person can do on the page. */
 export type Actions = ReturnType<typeof pageActions>;

@@ -4,6 +4,7 @@ import type { Cli } from '../../src/cli/cli.ts';
 import { createProgram } from '../../src/cli/program.ts';
 import { typedWords } from '../../src/core/errors.ts';
 import { FINDINGS, type FindingCode } from '../../src/health/findings.ts';
+import { SPANISH_FINDINGS } from '../../src/health/speech.ts';
 import { verdictOf } from '../../src/health/verdict.ts';
 import { axis, durationAxis, sinceFirst } from '../../src/page/views/trends-view.ts';
 import {
@@ -12,7 +13,6 @@ import {
   changeValues,
   chooseLanguage,
   formatFor,
-  SPANISH_FINDINGS,
   speechOf,
   splitCommands,
   statusWord,

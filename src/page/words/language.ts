@@ -1,13 +1,17 @@
 import type { TypedWords } from '../../core/errors.ts';
-import type { Cause, Finding } from '../../health/facts.ts';
+import type { Finding } from '../../health/facts.ts';
 import type { FindingCode } from '../../health/findings.ts';
+import {
+  inSpanish,
+  LANGUAGES,
+  type Language,
+  SPANISH_FINDINGS,
+  spanishFinding,
+} from '../../health/speech.ts';
 import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
 import en from './en.json' with { type: 'json' };
 import es from './es.json' with { type: 'json' };
-
-export const LANGUAGES = ['en', 'es'] as const;
-export type Language = (typeof LANGUAGES)[number];
 
 export type WordKey = keyof typeof en.words;
 
@@ -17,63 +21,7 @@ export const WORDS: Record<Language, Record<WordKey | `status.${OrderStatus}`, s
   es: es.words,
 };
 
-/** What is wrong and what to do, by code; English comes from the daemon itself. */
-export const SPANISH_FINDINGS: Record<
-  FindingCode,
-  { message: string; remedy: string; remedies?: Partial<Record<Cause, string>> }
-> = es.findings;
-
-/**
- * Reasons as the daemon tells them, and the same in Spanish. `{1}`, `{2}` … stand for what is filled in. A sentence of
- * the daemon that a person can see on the page and that is missing here fails a test.
- */
-export const SPANISH_TEXTS: Readonly<Record<string, string>> = es.texts;
-
 const PLACE = /\{(\w+)\}/g;
-
-/** What the daemon says in English, and the same in Spanish, where the same places are filled in. */
-let patterns: { english: RegExp; places: string[]; spanish: string }[] | undefined;
-
-/**
- * A text of the daemon in Spanish: a reason, made of one sentence or more. undefined where a part of it is not known,
- * such as words of the platform's own.
- */
-export function inSpanish(text: string): string | undefined {
-  patterns ??= Object.entries(SPANISH_TEXTS).map(([english, spanish]) => ({
-    english: patternOf(english),
-    places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
-    spanish,
-  }));
-  let rest = text.trim();
-  const told: string[] = [];
-  while (rest !== '') {
-    // The longest known beginning: a text may hold several sentences.
-    let best = { length: 0, spanish: '' };
-    for (const { english, places, spanish } of patterns) {
-      const [all = '', ...values] = english.exec(rest) ?? [];
-      if (all.length <= best.length) continue;
-      best = { length: all.length, spanish: filled(spanish, places, values) };
-    }
-    if (best.length === 0) return undefined;
-    told.push(best.spanish);
-    rest = rest.slice(best.length).trimStart();
-  }
-  return told.length === 0 ? undefined : told.join(' ');
-}
-
-/** What was filled in may be a reason itself. */
-function filled(spanish: string, places: readonly string[], values: readonly string[]): string {
-  return spanish.replaceAll(PLACE, (_all, name: string) => {
-    const value = values[places.indexOf(name)] ?? '';
-    return inSpanish(value) ?? value;
-  });
-}
-
-/** Up to the end of the text or to a next sentence. */
-function patternOf(english: string): RegExp {
-  const escaped = english.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`);
-  return new RegExp(`^${escaped.replaceAll(PLACE, '(.+?)')}(?=$| )`, 's');
-}
 
 /** A language as the views speak it. */
 export interface Speech {
@@ -113,12 +61,14 @@ export function speechOf(language: Language, preferred: readonly string[]): Spee
     language,
     format: formatFor(region ?? language),
     say,
-    finding({ code, message, remedy, count, cause }, commands) {
-      const known = language === 'es' ? SPANISH_FINDINGS[code] : undefined;
+    finding(finding, commands) {
+      const { message, remedy } = finding;
+      const known = language === 'es' ? spanishFinding(finding) : undefined;
       if (!known) return { message, remedy };
-      const told = known.message.replace(': {count}', count === null ? '' : `: ${count}`);
-      const todo = (cause && known.remedies?.[cause]) ?? known.remedy;
-      return { message: told, remedy: remedy === '' ? '' : withValues(todo, { ...commands }) };
+      return {
+        message: known.message,
+        remedy: remedy === '' ? '' : withValues(known.remedy, { ...commands }),
+      };
     },
     branch(code, message) {
       if (language === 'en' || code === null || !Object.hasOwn(SPANISH_FINDINGS, code))

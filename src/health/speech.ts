@@ -1,0 +1,148 @@
+import type { Cause, Finding, FindingCode } from './facts.ts';
+import spanish from './spanish.json' with { type: 'json' };
+
+/** Languages of the page, alarms, `status` and `doctor`. This file goes to browsers too. */
+export const LANGUAGES = ['en', 'es'] as const;
+export type Language = (typeof LANGUAGES)[number];
+
+/** What is wrong and what to do, by code; the English is in the table of findings. */
+export const SPANISH_FINDINGS: Readonly<
+  Record<FindingCode, { message: string; remedy: string; remedies?: Partial<Record<Cause, string>> }>
+> = spanish.findings;
+
+/**
+ * Reasons in English, and the same in Spanish. `{1}`, `{2}` … stand for what is filled in. A sentence that a person can
+ * see and that is missing here fails a test.
+ */
+export const SPANISH_TEXTS: Readonly<Record<string, string>> = spanish.texts;
+
+/** A finding in Spanish, its commands as `{tillsync}`; undefined: a code of another version. */
+export function spanishFinding({
+  code,
+  count,
+  cause,
+}: Pick<Finding, 'code' | 'count' | 'cause'>): { message: string; remedy: string } | undefined {
+  if (!Object.hasOwn(SPANISH_FINDINGS, code)) return undefined;
+  const { message, remedy, remedies } = SPANISH_FINDINGS[code];
+  return {
+    message: message.replace(': {count}', count === null ? '' : `: ${count}`),
+    remedy: (cause && remedies?.[cause]) ?? remedy,
+  };
+}
+
+const PLACE = /\{(\w+)\}/g;
+/** Where one sentence may end and another begin. */
+const SENTENCE_END = /[.!?:](?=\s|$)/;
+
+interface Pattern {
+  english: RegExp;
+  /** Where it ends with a place: the same with all that follows in it. */
+  toTheEnd: RegExp | undefined;
+  places: string[];
+  spanish: string;
+  /** Characters that are not filled in: of two patterns that fit, the one that says more is meant. */
+  length: number;
+}
+
+interface Reading {
+  spanish: string;
+  /** Characters of the English. */
+  length: number;
+}
+
+/** Knows texts in Spanish that are made of the sentences of a table, one after the other or one within another. */
+export class Translator {
+  readonly #table: Readonly<Record<string, string>>;
+  #patterns: Pattern[] | undefined;
+
+  constructor(table: Readonly<Record<string, string>>) {
+    this.#table = table;
+  }
+
+  /** undefined where a part of the text is not known, such as words of the platform's own. */
+  whole(text: string): string | undefined {
+    const rest = text.trim();
+    if (rest === '') return undefined;
+    for (const { spanish, length } of this.#readings(rest)) {
+      if (length === rest.length) return spanish;
+      const more = this.whole(rest.slice(length));
+      if (more !== undefined) return `${spanish} ${more}`;
+    }
+    return undefined;
+  }
+
+  /** Sentence by sentence; what is not known stays as it came. */
+  known(text: string): string {
+    const told: string[] = [];
+    for (let rest = text.trim(); rest !== ''; ) {
+      const whole = this.whole(rest);
+      if (whole !== undefined) return [...told, whole].join(' ');
+      const [first] = this.#readings(rest);
+      const length = first?.length ?? sentenceLength(rest);
+      told.push(first?.spanish ?? rest.slice(0, length));
+      rest = rest.slice(length).trimStart();
+    }
+    return told.join(' ');
+  }
+
+  /** What the text may begin with, the likeliest first. */
+  #readings(text: string): Reading[] {
+    const found: (Reading & Pick<Pattern, 'length'> & { said: number })[] = [];
+    this.#patterns ??= patternsOf(this.#table);
+    for (const { english, toTheEnd, places, spanish, length: said } of this.#patterns) {
+      const [, ...ending] = toTheEnd?.exec(text) ?? [];
+      if (this.whole(ending.at(-1) ?? '') !== undefined) {
+        found.push({ spanish: this.#filled(spanish, places, ending), length: text.length, said });
+      }
+      const [all, ...values] = english.exec(text) ?? [];
+      if (all === undefined) continue;
+      found.push({ spanish: this.#filled(spanish, places, values), length: all.length, said });
+    }
+    return found.sort((a, b) => b.said - a.said);
+  }
+
+  /** What was filled in may be a reason itself. */
+  #filled(spanish: string, places: readonly string[], values: readonly string[]): string {
+    return spanish.replaceAll(PLACE, (_all, name: string) => {
+      const value = values[places.indexOf(name)] ?? '';
+      return this.whole(value) ?? value;
+    });
+  }
+}
+
+function sentenceLength(text: string): number {
+  const end = /[.!?](?= )/.exec(text);
+  return end ? end.index + 1 : text.length;
+}
+
+function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
+  return Object.entries(table).map(([english, spanish]) => ({
+    english: regExpOf(english),
+    toTheEnd: english.endsWith('}') ? new RegExp(`^${escaped(english)}$`, 's') : undefined,
+    places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
+    spanish,
+    length: english.replaceAll(PLACE, '').length,
+  }));
+}
+
+/** A sentence ends with the text or before another one; words such as `{1} ago` are known only as all of it. */
+function regExpOf(english: string): RegExp {
+  const isSentence = /^[A-Z]/.test(english) || SENTENCE_END.test(english);
+  return new RegExp(`^${escaped(english)}${isSentence ? '(?=$| )' : '$'}`, 's');
+}
+
+function escaped(english: string): string {
+  return english.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(PLACE, '(.+?)');
+}
+
+const translator = new Translator(SPANISH_TEXTS);
+
+/** A reason in Spanish; undefined where a part of it is not known. */
+export function inSpanish(text: string): string | undefined {
+  return translator.whole(text);
+}
+
+/** A reason in this language, as far as its sentences are known. */
+export function reasonIn(language: Language, text: string): string {
+  return language === 'es' ? translator.known(text) : text;
+}
