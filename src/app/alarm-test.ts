@@ -8,7 +8,7 @@ import { type HeartbeatTarget, type Pulse, sendHeartbeat } from '../health/heart
 import { programVersion, shopName } from './installation.ts';
 
 export interface ReceiverSettings {
-  config: Pick<Config, 'shop' | 'alarms'>;
+  config: Pick<Config, 'shop' | 'alarms' | 'orders'>;
   secrets: Pick<Secrets, 'alarmUrl' | 'alarmToken' | 'heartbeatUrl'>;
   /** Of this process; the command gets little of it, and nothing secret. */
   env: NodeJS.ProcessEnv;
@@ -24,13 +24,27 @@ export function alarmReceivers({ config, secrets, env }: ReceiverSettings): Alar
   return receivers;
 }
 
+/** What messages say of the shop, its language and its clock among it. */
+export function reportContext({ shop, alarms, orders }: ReceiverSettings['config']) {
+  return {
+    shop: alarms.name || shopName({ shop, alarms }),
+    dailyMax: alarms.dailyMax,
+    version: programVersion(),
+    language: shop.language,
+    timeZone: orders.timezone,
+  };
+}
+
 const HEARTBEAT_TIMEOUT_MS = 10_000;
 
 /** Where signs of life go; undefined: nobody watches from outside. */
 export function heartbeatTarget({
   config: { alarms },
   secrets,
-}: Pick<ReceiverSettings, 'config' | 'secrets'>): HeartbeatTarget | undefined {
+}: {
+  config: Pick<Config, 'alarms'>;
+  secrets: ReceiverSettings['secrets'];
+}): HeartbeatTarget | undefined {
   const url = secrets.heartbeatUrl ?? alarms.heartbeatUrl;
   if (url === '') return undefined;
   const timeoutMs = Math.min(alarms.timeoutMs, HEARTBEAT_TIMEOUT_MS);
@@ -69,13 +83,7 @@ export async function testAlarms(settings: TestSettings): Promise<AlarmTestResul
       hint: 'Set alarms.command, alarms.url or alarms.heartbeat_url, or hand in an alarm-url or a heartbeat-url among the secrets.',
     });
   }
-  const { dailyMax } = config.alarms;
-  const report = testReport({
-    shop: config.alarms.name || shopName(config),
-    dailyMax,
-    version: programVersion(),
-    nowMs: clock.nowMs(),
-  });
+  const report = testReport({ ...reportContext(config), nowMs: clock.nowMs() });
   const tried = async (
     receiver: AlarmTestResult['receiver'],
     description: string,

@@ -186,6 +186,7 @@ export const ASKED_KEYS = [
   'webhook.listen',
   'webhook.callback_url',
   'orders.timezone',
+  'shop.language',
   'local.listen',
   'hub.store',
 ] as const;

@@ -1,5 +1,6 @@
 import * as z from 'zod';
 import { LOG_LEVELS } from '../core/log.ts';
+import { LANGUAGES } from '../health/speech.ts';
 import * as value from './values.ts';
 
 interface About {
@@ -87,6 +88,11 @@ export const FILE = z.object({
       value.optionalCurrency,
       '',
       'The currency of prices and amounts. Empty: they are shown without one.',
+    ),
+    language: key(
+      value.oneOf(...LANGUAGES),
+      'en',
+      'The language of alarms, `tillsync status` and `tillsync doctor`; what they print with --json, the log and all codes are in English. The status page speaks that of the browser.',
     ),
   }),
   webhook: z.object({

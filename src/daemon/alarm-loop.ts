@@ -1,5 +1,4 @@
-import { ALARM_TEST, alarmReceivers, heartbeatTarget, testAlarms } from '../app/alarm-test.ts';
-import { programVersion, shopName } from '../app/installation.ts';
+import { ALARM_TEST, alarmReceivers, heartbeatTarget, reportContext, testAlarms } from '../app/alarm-test.ts';
 import type { Parts, PartsOptions } from '../app/parts.ts';
 import { standingNow } from '../app/readers.ts';
 import { storageSpace } from '../app/storage.ts';
@@ -37,10 +36,9 @@ export function alarmLoops(
 ): NamedLoop[] {
   const { config, secrets, clock, log, lookEveryMs } = options;
   const { mirror, state, platform, branches } = parts;
-  const { dailyMax, settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
+  const { settleMs, unbookedAfterMs, heartbeatEveryMs } = config.alarms;
   const tellEveryMs = Math.min(TELL_EVERY_MS, Math.max(TELL_EVERY_MIN_MS, settleMs / 2));
-  const version = programVersion();
-  const about = { shop: config.alarms.name || shopName(config), dailyMax, version };
+  const about = reportContext(config);
   const calendar = zoneCalendar(config.orders.timezone);
   const wallTime = (ms: number) => new Date(calendar.wallMs(ms)).toISOString();
   const now = standingNow({ ...parts, config, clock });

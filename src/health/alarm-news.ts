@@ -19,7 +19,7 @@ export interface AlarmNews {
   level: FindingLevel;
   detail: string | null;
   /** In the words for this cause; left out: as its finding says. */
-  words?: Pick<Finding, 'message' | 'remedy' | 'cause'>;
+  words?: Pick<Finding, 'message' | 'remedy' | 'cause' | 'count'>;
   /** When the alarm went up; null for `muted`. */
   since: string | null;
 }
@@ -145,10 +145,17 @@ export class AlarmJudge {
   }
 
   #newsOf(state: 'raised' | 'reminder', finding: Finding): AlarmNews {
-    const { code, level, message, remedy, cause, detail, since } = finding;
+    const { code, level, message, remedy, cause, count, detail, since } = finding;
     const seenMs = this.#seen.get(code)?.sinceMs;
     const seen = seenMs === undefined ? null : isoUtc(seenMs);
-    return { state, key: code, level, detail, words: { message, remedy, cause }, since: since ?? seen };
+    return {
+      state,
+      key: code,
+      level,
+      detail,
+      words: { message, remedy, cause, count },
+      since: since ?? seen,
+    };
   }
 
   #isSettled(code: FindingCode, { monotonicMs }: Moment): boolean {

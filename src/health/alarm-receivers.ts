@@ -4,9 +4,10 @@ import type { FindingLevel } from '../core/alarm.ts';
 import { asTyped, TillsyncError } from '../core/errors.ts';
 import { Poster } from '../core/post.ts';
 import { type ProgramEnd, runProgram } from '../core/program.ts';
-import { isoUtc } from '../core/time.ts';
+import { isoUtc, localTimes } from '../core/time.ts';
 import type { AlarmNews, ReceiverName } from './alarm-news.ts';
 import { FINDINGS } from './findings.ts';
+import { type Language, reasonIn, spanishFinding } from './speech.ts';
 
 /** One message as a program receives it. Names stay; more may come. */
 export interface AlarmReport {
@@ -36,27 +37,45 @@ export interface ReportContext {
   shop: string;
   dailyMax: number;
   version: string;
+  /** Of what people read. */
+  language: Language;
+  /** IANA name. */
+  timeZone: string;
   nowMs: number;
 }
 
 export function alarmReport(news: AlarmNews, context: ReportContext): AlarmReport {
-  const { state, key, level, detail, since } = news;
-  const words =
-    key === 'alarms.daily-max'
-      ? {
-          message: `Alarms were told ${context.dailyMax} times today; what is still wrong tomorrow is told then.`,
-          remedy: 'See how things stand with: {tillsync} status',
-        }
-      : (news.words ?? FINDINGS[key]);
-  const message = words.message.replace(': {count}', '');
-  const remedy = state === 'healed' || words.remedy === '' ? null : asTyped(words.remedy);
+  const { state, key, level, since } = news;
+  const { message, remedy } = wordsOf(news, context);
+  const detail = news.detail === null ? null : forPeople(news.detail, context);
+  const todo = state === 'healed' || remedy === '' ? null : asTyped(remedy);
   const isKnownBetter = news.words?.cause !== undefined;
-  return complete({ state, key, level, message, detail, remedy, since }, context, isKnownBetter);
+  return complete({ state, key, level, message, detail, remedy: todo, since }, context, isKnownBetter);
+}
+
+/** What is wrong and what to do, its commands not yet as they are typed. */
+function wordsOf({ key, words }: AlarmNews, { dailyMax, language }: ReportContext) {
+  if (key === 'alarms.daily-max') {
+    const message = `Alarms were told ${dailyMax} times today; what is still wrong tomorrow is told then.`;
+    const remedy = 'See how things stand with: {tillsync} status';
+    return { message: reasonIn(language, message), remedy: reasonIn(language, remedy) };
+  }
+  const { message, remedy } = words ?? FINDINGS[key];
+  const { count = null, cause } = words ?? {};
+  const spanish = language === 'es' ? spanishFinding({ code: key, count, cause }) : undefined;
+  // An empty remedy stays so: what is told before it ends it.
+  if (spanish) return { message: spanish.message, remedy: remedy === '' ? '' : spanish.remedy };
+  return { message: message.replace(': {count}', ''), remedy };
+}
+
+/** In the shop's language, with times by its clock. */
+function forPeople(text: string, { language, timeZone, nowMs }: ReportContext): string {
+  return localTimes(reasonIn(language, text), timeZone, nowMs);
 }
 
 /** What `tillsync alarms test` sends. */
 export function testReport(context: ReportContext): AlarmReport {
-  const message = 'This is a test: alarms of tillsync arrive here.';
+  const message = reasonIn(context.language, 'This is a test: alarms of tillsync arrive here.');
   return complete(
     { state: 'test', key: 'alarms.test', level: 'amber', message, detail: null, remedy: null, since: null },
     context,
@@ -66,31 +85,44 @@ export function testReport(context: ReportContext): AlarmReport {
 type Told = Omit<AlarmReport, 'at' | 'shop' | 'host' | 'version' | 'text'>;
 
 /** `isKnownBetter`: the remedy is that of the cause, and the detail's own hint is not. */
-function complete(told: Told, { shop, version, nowMs }: ReportContext, isKnownBetter = false): AlarmReport {
+function complete(told: Told, context: ReportContext, isKnownBetter = false): AlarmReport {
+  const { shop, version, nowMs } = context;
   const host = hostname();
   const at = isoUtc(nowMs);
-  return { ...told, at, shop, host, version, text: textOf(told, shop, isKnownBetter) };
+  return { ...told, at, shop, host, version, text: textOf(told, context, isKnownBetter) };
 }
 
-const MARKS: Record<AlarmReport['state'], (level: FindingLevel) => string> = {
-  raised: (level) => (level === 'red' ? 'RED' : 'AMBER'),
-  reminder: (level) => (level === 'red' ? 'STILL RED' : 'STILL AMBER'),
-  healed: () => 'OVER',
-  muted: () => 'NO MORE TODAY',
-  test: () => 'TEST',
+const MARKS: Record<Language, Record<AlarmReport['state'], Record<FindingLevel, string>>> = {
+  en: {
+    raised: { red: 'RED', amber: 'AMBER' },
+    reminder: { red: 'STILL RED', amber: 'STILL AMBER' },
+    healed: { red: 'OVER', amber: 'OVER' },
+    muted: { red: 'NO MORE TODAY', amber: 'NO MORE TODAY' },
+    test: { red: 'TEST', amber: 'TEST' },
+  },
+  es: {
+    raised: { red: 'ROJO', amber: 'AMARILLO' },
+    reminder: { red: 'SIGUE EN ROJO', amber: 'SIGUE EN AMARILLO' },
+    healed: { red: 'TERMINÓ', amber: 'TERMINÓ' },
+    muted: { red: 'HOY NO HAY MÁS', amber: 'HOY NO HAY MÁS' },
+    test: { red: 'PRUEBA', amber: 'PRUEBA' },
+  },
 };
+const SINCE: Record<Language, string> = { en: 'since', es: 'desde' };
+const OVER: Record<Language, string> = { en: 'It is over', es: 'Ya terminó' };
 
 function textOf(
   { state, key, level, message, detail, remedy, since }: Told,
-  shop: string,
+  { shop, language, timeZone, nowMs }: ReportContext,
   isKnownBetter: boolean,
 ): string {
-  const place = since === null ? key : `${key}, since ${since}`;
+  const began = since === null ? '' : `, ${SINCE[language]} ${localTimes(since, timeZone, nowMs)}`;
   // Words that name a command say what to do themselves.
   const isRemedy = !isKnownBetter && detail?.includes('tillsync ');
   const more = (isRemedy ? [detail] : [detail, remedy]).filter(Boolean).join(' ');
-  const what = state === 'healed' ? `It is over: ${message}` : message;
-  return `[${MARKS[state](level)}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${place})`;
+  const what = state === 'healed' ? `${OVER[language]}: ${message}` : message;
+  const mark = MARKS[language][state][level];
+  return `[${mark}] ${shop}: ${what}${more === '' ? '' : ` ${more}`} (${key}${began})`;
 }
 
 /** Who is told of alarms. */

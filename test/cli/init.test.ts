@@ -267,6 +267,17 @@ describe('a script', () => {
     expect(asked.stderr).toContain('Add --yes');
   });
 
+  test('begins with the language of the machine, and keeps the one that stands there', async () => {
+    const offline = ['--base-url', 'http://127.0.0.1:1', '--offline'];
+    await script(offline, undefined, { LC_ALL: '', LANG: 'es_CL.UTF-8' });
+    expect(config().shop.language).toBe('es');
+    await script(offline, undefined, { LANG: 'en_US.UTF-8' });
+    expect(config().shop.language).toBe('es');
+    await script([...offline, '--language', 'en']);
+    expect(config().shop.language).toBe('en');
+    expect((await script([...offline, '--language', 'fr'])).stderr).toContain('shop.language');
+  });
+
   test('sets up without the platform when told so', async () => {
     const result = await script(['--base-url', 'http://127.0.0.1:1', '--offline', '--branch', 'x,y']);
     expect(result).toMatchObject({ code: 0, document: { changed: true } });

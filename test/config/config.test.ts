@@ -354,4 +354,10 @@ describe('[shop]', () => {
       expect(faultsOf(`${MINIMAL}[shop]\ncurrency = ${wrong}`)).toMatchObject([{ key: 'shop.currency' }]);
     }
   });
+
+  test('speaks English, or Spanish where that is set', () => {
+    expect(configOf(MINIMAL).shop.language).toBe('en');
+    expect(configOf(`${MINIMAL}[shop]\nlanguage = "es"`).shop.language).toBe('es');
+    expect(faultsOf(`${MINIMAL}[shop]\nlanguage = "fr"`)).toMatchObject([{ key: 'shop.language' }]);
+  });
 });

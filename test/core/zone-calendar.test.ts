@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { canonicalZone, zoneCalendar } from '../../src/core/time.ts';
+import { canonicalZone, localTimes, zoneCalendar } from '../../src/core/time.ts';
 
 const ZONES = Intl.supportedValuesOf('timeZone');
 
@@ -45,4 +45,23 @@ test('a zone is known by older names and in any spelling, and nothing else is a 
   expect(zoneCalendar('Chile/Continental').wallMs(0)).toBe(zoneCalendar('America/Santiago').wallMs(0));
   expect(() => canonicalZone('Santiago')).toThrow(RangeError);
   expect(() => canonicalZone('')).toThrow(RangeError);
+});
+
+test('localTimes: times in UTC become those of the zone, with the date where it is not today', () => {
+  const nowMs = Date.parse('2026-01-16T01:30:00Z');
+  const local = (text: string) => localTimes(text, 'America/Santiago', nowMs);
+  expect(local('Since 2026-01-15 12:20 UTC; last 2026-01-15T12:20:59.123Z.')).toBe(
+    'Since 09:20; last 09:20.',
+  );
+  expect(local('It ends at 2026-02-01T02:00:00.000Z.')).toBe('It ends at 2026-01-31 23:00.');
+  expect(local('1005 (2026-01-15 21:10), 1004 (2026-01-14 21:10)')).toBe(
+    '1005 (21:10), 1004 (2026-01-14 21:10)',
+  );
+  for (const other of [
+    '2026-01-15',
+    'until 2026-01-15 no more',
+    '2026-13-45T99:99Z',
+    'B-2026-01-15T12:20:00',
+  ])
+    expect(local(other)).toBe(other);
 });

@@ -1,7 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import type { AlarmKey, FindingLevel } from '../../src/core/alarm.ts';
-import { AlarmJudge, type AlarmMemory, afterTelling, NOTHING_TOLD } from '../../src/health/alarm-news.ts';
-import { alarmReport } from '../../src/health/alarm-receivers.ts';
+import {
+  AlarmJudge,
+  type AlarmMemory,
+  type AlarmNews,
+  afterTelling,
+  NOTHING_TOLD,
+} from '../../src/health/alarm-news.ts';
+import { alarmReport, testReport } from '../../src/health/alarm-receivers.ts';
 import { standing } from '../../src/health/verdict.ts';
 
 const RULES = { level: 'amber', settleMs: 60_000, repeatMs: 0, dailyMax: 3 } as const;
@@ -141,20 +147,84 @@ describe('alarms as a person hears them', () => {
   });
 });
 
-it('a message says the cause and what to do about it', () => {
-  const judge = new AlarmJudge(RULES);
+describe('a message', () => {
   const at = { nowMs: Date.parse(SINCE) + 300_000, monotonicMs: 300_000, day: 'one day' };
+  const LATER = { ...at, monotonicMs: at.monotonicMs + 300_000 };
+  const context = {
+    ...{ shop: 'Local 7', dailyMax: 9, version: '', nowMs: at.nowMs },
+    timeZone: 'America/Santiago',
+  };
   const poll = {
     ...({ subject: 'orders.poll', state: 'failing', lastOkAt: SINCE, lastTryAt: SINCE } as const),
-    message: 'Cannot reach the platform: it refuses connections (ECONNREFUSED). Check tillsync here.',
+    message: 'Cannot reach the platform: api.test refuses connections on port 443 (ECONNREFUSED).',
     failure: { code: 'ECONNREFUSED', since: SINCE, tries: 3 },
   };
-  judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], freshness: [poll] }), NOTHING_TOLD, at);
-  const news = judge.next(NOTHING_TOLD, at);
-  if (!news) throw new Error('nothing is told');
-  const { text, remedy } = alarmReport(news, { shop: 'Shop 7', dailyMax: 9, version: '', nowMs: at.nowMs });
-  expect(remedy).toContain('takes no connections');
-  expect(text).toBe(
-    `[RED] Shop 7: Orders are no longer fetched from the platform. ${poll.message} ${remedy} (orders.stale, since ${SINCE})`,
-  );
+  const newsOf = (facts: Partial<Parameters<typeof standing>[0]>) => {
+    const judge = new AlarmJudge(RULES);
+    judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_TOLD, at);
+    judge.look(standing({ ...WELL, nowMs: at.nowMs, alarms: [], ...facts }), NOTHING_TOLD, LATER);
+    const news = judge.next(NOTHING_TOLD, LATER);
+    if (!news) throw new Error('nothing is told');
+    return news;
+  };
+
+  it('says the cause and what to do about it, by the clock of the shop', () => {
+    const { text, remedy, since } = alarmReport(newsOf({ freshness: [poll] }), {
+      ...context,
+      language: 'en',
+    });
+    expect(remedy).toContain('takes no connections');
+    expect(text).toBe(
+      `[RED] Local 7: Orders are no longer fetched from the platform. ${poll.message} ${remedy} (orders.stale, since 07:00)`,
+    );
+    expect(since).toBe(SINCE);
+  });
+
+  it('speaks the language of the shop, with the same codes and the same times for programs', () => {
+    const spanish = { ...context, language: 'es' } as const;
+    expect(alarmReport(newsOf({ freshness: [poll] }), spanish)).toMatchObject({
+      ...{ state: 'raised', key: 'orders.stale', level: 'red', since: SINCE },
+      at: new Date(at.nowMs).toISOString(),
+      message: 'Ya no se traen pedidos de la plataforma.',
+      detail:
+        'No se puede conectar con la plataforma: api.test rechaza conexiones en el puerto 443 (ECONNREFUSED).',
+      remedy:
+        'El servidor de la plataforma no acepta conexiones: pregunte a su soporte si está caído, y revise platform.base_url.',
+      text: expect.stringMatching(/^\[ROJO\] Local 7: Ya no se traen .* \(orders\.stale, desde 07:00\)$/),
+    });
+    const outbox = { pending: 0, held: 0, rejected: 3, oldestPendingAt: null };
+    expect(alarmReport(newsOf({ outbox }), spanish)).toMatchObject({
+      message: 'Cambios que la plataforma rechazó: 3.',
+      text: expect.stringMatching(/^\[AMARILLO\] Local 7: Cambios .* tillsync outbox list --state rejected/),
+    });
+  });
+
+  it('says in that language too that it is still so, that it is over, and that no more is told', () => {
+    const spanish = { ...context, language: 'es' } as const;
+    const news = newsOf({ freshness: [poll] });
+    const yesterday = new Date(Date.parse(SINCE) - 86_400_000).toISOString();
+    expect(alarmReport({ ...news, state: 'reminder', since: yesterday }, spanish).text).toMatch(
+      /^\[SIGUE EN ROJO\] .*\(orders\.stale, desde 2026-11-20 07:00\)$/,
+    );
+    const over = { state: 'healed', key: 'orders.stale', level: 'red', detail: null, since: SINCE } as const;
+    expect(alarmReport(over, spanish).text).toBe(
+      '[TERMINÓ] Local 7: Ya terminó: Ya no se traen pedidos de la plataforma. (orders.stale, desde 07:00)',
+    );
+    const muted = { state: 'muted', key: 'alarms.daily-max', level: 'amber', detail: null, since: null };
+    expect(alarmReport(muted as AlarmNews, spanish).text).toBe(
+      '[HOY NO HAY MÁS] Local 7: Hoy ya se enviaron 9 alarmas; lo que siga mal mañana se avisa mañana. Para ver cómo está todo: tillsync status (alarms.daily-max)',
+    );
+    expect(testReport(spanish).text).toBe(
+      '[PRUEBA] Local 7: Esta es una prueba: las alarmas de tillsync llegan aquí. (alarms.test)',
+    );
+  });
+
+  it('tells times within its words by the clock of the shop, and keeps the words of others', () => {
+    const refused = {
+      ...poll,
+      message: 'Since 2026-11-21 09:50 UTC the platform asks for new tokens: Acceso denegado.',
+    };
+    const { detail } = alarmReport(newsOf({ freshness: [refused] }), { ...context, language: 'es' });
+    expect(detail).toBe('Desde 06:50 la plataforma pide tokens nuevos: Acceso denegado.');
+  });
 });

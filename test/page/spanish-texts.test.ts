@@ -27,9 +27,6 @@ const TOLD_ON_THE_PAGE = [
 const NOT_ON_THE_PAGE = new Set([
   'To make them one: systemctl daemon-reload, then restart the socket unit and the service.',
   'The certificate or its key cannot be read.',
-  'Alarms were told {1} times today; what is still wrong tomorrow is told then.',
-  'See how things stand with: {tillsync} status',
-  'This is a test: alarms of tillsync arrive here.',
   '{1} notifications already wait for the disk; this one was not kept.',
   '{1} was made by a newer tillsync; it was left untouched.',
   '{1} has {2} bytes; no more than {3} are taken.',

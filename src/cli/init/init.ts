@@ -14,7 +14,14 @@ import { type Cli, printable } from '../cli.ts';
 import { type CommonOptions, command, parsed, type Result, type Values } from '../command.ts';
 import { fields } from '../table.ts';
 import { Interview, type Step, setCallback, stepsOf } from './interview.ts';
-import { freePortsBeside, machineTimeZone, refuseUnwritable, setTimeZone, unitsOf } from './machine.ts';
+import {
+  freePortsBeside,
+  machineLanguage,
+  machineTimeZone,
+  refuseUnwritable,
+  setTimeZone,
+  unitsOf,
+} from './machine.ts';
 import { type AtWork, branchName, type Check, SetUp, statusPageOf, workLines } from './set-up.ts';
 import { stopped, Terminal } from './terminal.ts';
 
@@ -41,6 +48,7 @@ const OPTIONS = {
   '--webhook-listen <address>': 'where callbacks arrive on this machine, as host:port',
   '--local-listen <address>': 'where status page and local API are, as host:port',
   '--timezone <zone>': 'whose calendar order dates are in, such as America/Santiago',
+  '--language <code>': 'en or es: of alarms, status and doctor (else as LANG says)',
   '--directory <path>': 'storage directory',
   '--group <name>': 'Unix group of the point of sale',
   '--join <invitation>': 'join a hub as one of its branches; `-` reads the invitation from standard input',
@@ -81,7 +89,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
   const secrets = loadSecrets(cli.env);
   const callbacksBefore = callbacksAt(draft);
   const groupBefore = String(draft.value('storage.group'));
-  applyOptions(draft, options);
+  applyOptions(draft, options, cli.env);
   await chooseFreePorts(draft, options);
   checkGroup(String(draft.value('storage.group')));
   refuseUnwritable(path.dirname(draft.file), String(draft.value('storage.directory')));
@@ -124,7 +132,7 @@ async function setUpFrom(cli: Cli, options: InitOptions): Promise<Result> {
 }
 
 /** Puts the answers of the command line into the draft. Throws `config-invalid` for one that may not stand there. */
-function applyOptions(draft: ConfigDraft, options: InitOptions): void {
+function applyOptions(draft: ConfigDraft, options: InitOptions, env: Cli['env']): void {
   const given: [AskedKey, string | undefined][] = [
     ['platform.base_url', options.baseUrl],
     // A shell's path begins where the shell is; the file is read by a service that is somewhere else.
@@ -132,6 +140,7 @@ function applyOptions(draft: ConfigDraft, options: InitOptions): void {
     ['storage.group', options.group],
     ['webhook.listen', options.webhookListen],
     ['local.listen', options.localListen],
+    ['shop.language', options.language ?? (draft.isNew ? machineLanguage(env) : undefined)],
   ];
   for (const [key, value] of given) {
     try {
@@ -243,7 +252,7 @@ interface InitReport extends Replaced, AtWork {
 
 /** All answers once more, before they are written. */
 function summaryText(config: Config, branches: Config['branches']): string {
-  const { platform, webhook, orders, storage } = config;
+  const { platform, webhook, orders, shop, storage } = config;
   const callbacks = webhook.enabled
     ? `${webhook.callbackUrl || 'no public address'}, arriving at ${webhook.host}:${webhook.port}`
     : 'none; orders come by polling';
@@ -256,6 +265,7 @@ function summaryText(config: Config, branches: Config['branches']): string {
           '  callbacks': callbacks,
         }),
     '  time zone': orders.timezone,
+    '  language': shop.language,
     '  group of the POS': storage.group || 'as it is',
     '  status page': statusPageOf(config) ?? 'at a port that is chosen at each start',
   });

@@ -15,7 +15,7 @@ import type { Question } from '../../link/link.ts';
 import { type Invitation, readInvitation } from '../../link/server-config.ts';
 import { type Cli, printable } from '../cli.ts';
 import type { CommonOptions, Result } from '../command.ts';
-import { freePortBeside, joinGroup } from './machine.ts';
+import { freePortBeside, joinGroup, machineLanguage } from './machine.ts';
 import { SetUp, workLines } from './set-up.ts';
 import { askSecret } from './terminal.ts';
 
@@ -30,6 +30,7 @@ export interface JoinOptions extends CommonOptions {
   directory: string | undefined;
   group: string | undefined;
   timezone: string | undefined;
+  language: string | undefined;
   localListen: string | undefined;
   start: boolean;
 }
@@ -43,7 +44,7 @@ export async function joinHub(cli: Cli, options: JoinOptions, given: string): Pr
   const invitation = readInvitation(given === '-' ? await lineOf(cli) : given);
   const file = configPath(options.config, cli.env);
   const caFile = invitation.ca === null ? '' : caFileBeside(file);
-  const text = await branchConfig(file, invitation, caFile, options);
+  const text = await branchConfig({ file, env: cli.env }, invitation, caFile, options);
   const config = loadConfig({ file, env: {}, text });
   refuseOther(file, config);
   await join(cli, invitation, { config, file });
@@ -89,7 +90,7 @@ function caFileBeside(file: string): string {
 
 /** The file as it will be. Throws `config-invalid` for a store that has a platform of its own. */
 async function branchConfig(
-  file: string,
+  { file, env }: { file: string; env: Cli['env'] },
   { hub, branch }: Invitation,
   caFile: string,
   options: JoinOptions,
@@ -102,7 +103,8 @@ async function branchConfig(
       hint: 'Name another file with --config FILE, or move this one away first.',
     });
   }
-  if (text.trim() === '' || isSample) {
+  const isNew = text.trim() === '' || isSample;
+  if (isNew) {
     text = '# tillsync: configuration of one branch. Every key: docs/reference.md\n';
     const isInstance =
       path.dirname(file) === path.dirname(DEFAULT_CONFIG_FILE) && file !== DEFAULT_CONFIG_FILE;
@@ -121,6 +123,7 @@ async function branchConfig(
     ['storage', 'directory', options.directory],
     ['storage', 'group', options.group],
     ['orders', 'timezone', options.timezone],
+    ['shop', 'language', options.language ?? (isNew ? machineLanguage(env) : undefined)],
     ['local', 'listen', options.localListen],
   ];
   for (const [section, key, value] of wanted) {

@@ -6,6 +6,7 @@ import { asRoot, serviceUserOf, unitOf } from '../../app/installation.ts';
 import type { ConfigDraft } from '../../config/edit.ts';
 import { type Environment, nearest } from '../../config/source.ts';
 import { hasCode, TillsyncError } from '../../core/errors.ts';
+import { LANGUAGES, type Language } from '../../health/speech.ts';
 
 /** The zone of this machine; undefined for UTC, which is how servers are delivered and no shop's. */
 export function machineTimeZone(): string | undefined {
@@ -16,6 +17,12 @@ export function machineTimeZone(): string | undefined {
     // Not every machine has the file.
   }
   return /^(Etc\/)?(UTC|UCT|GMT|Universal|Zulu)$/.test(zone) ? undefined : zone;
+}
+
+/** The language in which this user's machine speaks; undefined: tillsync does not speak it. */
+export function machineLanguage({ LC_ALL, LC_MESSAGES, LANG }: Environment): Language | undefined {
+  const locale = LC_ALL || LC_MESSAGES || LANG || '';
+  return LANGUAGES.find((language) => new RegExp(`^${language}([_.@-]|$)`, 'i').test(locale));
 }
 
 /** Throws `usage` that names the zone that was probably meant: `santiago` is enough for `America/Santiago`. */

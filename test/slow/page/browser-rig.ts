@@ -63,7 +63,7 @@ export async function openStore(options: PageStoreOptions = {}): Promise<PageSto
   const config = {
     ...place.config,
     local: { ...local, host: host ?? local.host },
-    shop: { name: name ?? '', currency: currency ?? '' },
+    shop: { name: name ?? '', currency: currency ?? '', language: 'en' as const },
     ...(branches && {
       hub: { nats: 'nats://127.0.0.1:4222', publicUrl: '', announce: [], announceCaFiles: [], store: '' },
       branches: branches.map((externalId) => ({ externalId })),
