@@ -1,6 +1,7 @@
 import { loadSetup } from '../config/config.ts';
 import { EXIT, printable } from './cli.ts';
 import { becomeOwner, command, group, sourceOf } from './command.ts';
+import { speaker } from './speech.ts';
 
 const test = command({
   description: 'Send a test alarm to the configured command and address',
@@ -15,17 +16,20 @@ const test = command({
     const byDaemon = await askRunning<null, Awaited<ReturnType<typeof testAlarms>>>(wish);
     const results = byDaemon ?? (await testAlarms({ config, secrets, env, clock, signal }));
     const ok = results.every((result) => result.ok);
+    const say = speaker(config, clock);
     return {
       json: { ok, by: byDaemon ? 'daemon' : 'command', results },
       text: results
         .map(({ description, ok, message }) => {
           const words = ok ? 'a test alarm was taken' : message;
-          return `${ok ? 'ok    ' : 'FAILED'}  ${printable(`${description}: ${words}`)}\n`;
+          return `${ok ? 'ok    ' : say('FAILED')}  ${printable(say(`${description}: ${words}`))}\n`;
         })
         .join(''),
-      below: byDaemon
-        ? 'The running tillsync sent it, as it sends its alarms.\n'
-        : 'tillsync is not running, so this command sent it, with the rights of this user.\n',
+      below: `${say(
+        byDaemon
+          ? 'The running tillsync sent it, as it sends its alarms.'
+          : 'tillsync is not running, so this command sent it, with the rights of this user.',
+      )}\n`,
       exit: ok ? EXIT.done : EXIT.failed,
     };
   },

@@ -1,14 +1,18 @@
 import { becomeStorageUser } from '../app/installation.ts';
 import { TillsyncError } from '../core/errors.ts';
 import { isoUtc } from '../core/time.ts';
+import type { Language } from '../health/speech.ts';
 import { CHECK_IDS, CHECK_TITLES, type CheckLevel, type CheckResult } from '../support/doctor/check.ts';
 import { broken, type Cli, EXIT, type ExitCode, printable } from './cli.ts';
 import { command, sourceOf } from './command.ts';
 import { Progress } from './progress.ts';
+import { type Say, speaker } from './speech.ts';
 
 /** How a check is shown: signs in colour on a terminal, words elsewhere. */
 export interface DoctorStyle {
   signs: boolean;
+  /** Of the words in place of signs. */
+  language?: Language;
   /** Columns of the terminal; undefined: lines are not broken. */
   columns?: number | undefined;
 }
@@ -19,17 +23,20 @@ const SIGNS: Record<CheckLevel, string> = {
   fail: '\u001b[31m✗\u001b[0m',
   skipped: '\u001b[2m-\u001b[0m',
 };
-const WORDS: Record<CheckLevel, string> = { ok: 'ok  ', warn: 'WARN', fail: 'FAIL', skipped: 'skip' };
+const WORDS: Record<Language, Record<CheckLevel, string>> = {
+  en: { ok: 'ok  ', warn: 'WARN', fail: 'FAIL', skipped: 'skip' },
+  es: { ok: 'bien ', warn: 'OJO  ', fail: 'FALLA', skipped: '-    ' },
+};
 const LINE_MIN = 30;
 
 /** One check as lines: how it is, and below what to do. */
 export function checkText(
   { level, title, message, remedy }: CheckResult,
   titleWidth: number,
-  { signs, columns }: DoctorStyle,
+  { signs, language = 'en', columns }: DoctorStyle,
 ): string {
-  const lead = signs ? SIGNS[level] : WORDS[level];
-  const indent = (signs ? 1 : WORDS.ok.length) + 1 + titleWidth + 2;
+  const lead = signs ? SIGNS[level] : WORDS[language][level];
+  const indent = (signs ? 1 : lead.length) + 1 + titleWidth + 2;
   const room = columns === undefined ? Number.POSITIVE_INFINITY : Math.max(columns - indent - 1, LINE_MIN);
   const said = broken(printable(message), room);
   const todo = remedy === null ? [] : broken(`-> ${printable(remedy)}`, room);
@@ -54,12 +61,13 @@ export function summaryText(results: readonly CheckResult[]): string {
 }
 
 /** Where each sentence is explained; '' where all is well, or no page answers. */
-export function helpText(results: readonly CheckResult[]): string {
+export function helpText(results: readonly CheckResult[], language: Language = 'en'): string {
   const isWell = results.every(({ level }) => level === 'ok' || level === 'skipped');
   const api = results.find(({ id }) => id === 'service.api');
   const answer = api?.facts.answer as { url: string } | null | undefined;
   if (isWell || api?.level !== 'ok' || !answer) return '';
-  return `What each sentence means: ${answer.url}/page/help.html\n`;
+  const page = language === 'en' ? 'help.html' : `help.${language}.html`;
+  return `What each sentence means: ${answer.url}/page/${page}\n`;
 }
 
 /** Which checks this user may not make, and what makes them. */
@@ -101,39 +109,53 @@ export const doctor = command({
       throw new TillsyncError('usage', `There is no check "${unknown}".`, { hint });
     }
     const shown = only.length === 0 ? CHECK_IDS : only.flatMap(checksNamed);
-    const titleWidth = Math.max(...shown.map((id) => CHECK_TITLES[id].length));
-    const style = styleOf(cli);
     const progress = new Progress(cli);
     const results: CheckResult[] = [];
     const advised = new Set<string>();
+    const setup = readDoctorSetup(sourceOf({ cli, options }));
+    const say = speaker(setup.config, clock);
+    const titleWidth = Math.max(...shown.map((id) => say(CHECK_TITLES[id]).length));
+    const language = setup.config?.shop.language ?? 'en';
+    const style = { ...styleOf(cli), language };
     try {
-      const setup = readDoctorSetup(sourceOf({ cli, options }));
       if (setup.config) {
         const { directory } = setup.config.storage;
         becomeStorageUser({ directory, configFile: setup.file, writes: false });
       }
       const examination = examine({
         ...{ setup, env, clock, random, signal, only, offline },
-        onCheck: (id) => stderr.isTTY && progress.step(`checking: ${CHECK_TITLES[id]}`),
+        onCheck: (id) => stderr.isTTY && progress.step(say(`checking: ${CHECK_TITLES[id]}`)),
         onWait: (wait) => progress.wait(wait),
       });
       for await (const result of examination) {
         results.push(result);
         progress.end();
-        if (!options.json) cli.stdout.write(checkText(withoutRepeat(result, advised), titleWidth, style));
+        const told = spoken(withoutRepeat(result, advised), say);
+        if (!options.json) cli.stdout.write(checkText(told, titleWidth, style));
       }
     } finally {
       progress.end();
     }
     const summary = summaryText(results);
+    const help = helpText(results, language);
     return {
       json: documentOf(results, summary, isoUtc(clock.nowMs())),
-      text: `\n${summary}\n`,
-      below: helpText(results),
+      text: `\n${say(summary)}\n`,
+      below: help === '' ? '' : `${say(help.trimEnd())}\n`,
       exit: doctorExit(results),
     };
   },
 });
+
+function spoken(result: CheckResult, say: Say): CheckResult {
+  const { title, message, remedy } = result;
+  return {
+    ...result,
+    title: say(title),
+    message: say(message),
+    remedy: remedy === null ? null : say(remedy),
+  };
+}
 
 /** What was not checked for the same reason as another check needs no advice of its own. */
 function withoutRepeat(result: CheckResult, advised: Set<string>): CheckResult {

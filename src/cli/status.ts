@@ -14,6 +14,7 @@ import { type AuthReport, authReport } from './auth.ts';
 import { type Cli, printable } from './cli.ts';
 import { command, type Result, withReaders } from './command.ts';
 import { waitText } from './progress.ts';
+import { type Say, speaker } from './speech.ts';
 import { ago } from './table.ts';
 
 /** All that `status` tells; with `--json` the document itself. */
@@ -52,7 +53,6 @@ const NAMES: Record<FreshnessSubject, string> = {
   'hub.link': 'hub and branches',
 };
 const AS_IT_WAS_LEFT = 'State when it stopped:';
-const NAME_WIDTH = Math.max(...Object.values(NAMES).map((name) => name.length)) + 2;
 
 const HEADLINES: Record<Verdict['level'], string> = {
   green: 'All is well: orders come in, changes go out.',
@@ -60,50 +60,56 @@ const HEADLINES: Record<Verdict['level'], string> = {
   red: 'Action needed now:',
 };
 /** The report for a person: what is wrong and what to do first, then one sentence for each flow. */
-export function statusText(report: StatusReport): string {
+export function statusText(report: StatusReport, say: Say = (english) => english): string {
   const nowMs = Date.parse(report.at);
   const toldBelow = new Set([...report.alarms, ...report.freshness].map(({ message }) => message));
-  const lines = [report.shop, ...verdictLines(report.verdict, toldBelow), ''];
+  const lines = [report.shop, ...verdictLines(report.verdict, toldBelow, say), ''];
   // Nothing that follows is of use before that.
   if (isNotSetUp(report.verdict)) return `${lines.slice(0, -1).map(printable).join('\n')}\n`;
-  if (report.running === false) lines.push(AS_IT_WAS_LEFT);
+  if (report.running === false) lines.push(say(AS_IT_WAS_LEFT));
   for (const { key, message, raisedAt } of report.alarms) {
-    lines.push(`ALARM ${key}, raised ${ago(raisedAt, nowMs)}: ${message}`);
+    lines.push(`${say(`ALARM ${key}, raised ${ago(raisedAt, nowMs)}:`)} ${say(message)}`);
   }
   if (report.alarms.length > 0 || report.running === false) lines.push('');
+  const nameWidth = Math.max(...Object.values(NAMES).map((name) => say(name).length)) + 2;
   const bySubject = new Map(report.freshness.map((freshness) => [freshness.subject, freshness]));
   for (const subject of FRESHNESS_SUBJECTS) {
     if (subject === 'hub.link' && !bySubject.has(subject)) continue;
     if (subject === 'auth' && report.auth === null && report.authFault === undefined) continue;
     lines.push(
-      `${`${NAMES[subject]}:`.padEnd(NAME_WIDTH)}${freshnessSentence(bySubject.get(subject), nowMs)}`,
+      `${`${say(NAMES[subject])}:`.padEnd(nameWidth)}${say(freshnessSentence(bySubject.get(subject), nowMs))}`,
     );
   }
   const auth = report.auth?.message ?? report.authFault;
-  lines.push('', ...(auth === undefined ? [] : [auth]));
-  for (const wait of report.waits) lines.push(waitText(wait));
-  if (report.holdBack.length > 0) lines.push('', ...holdBackLines(report.holdBack));
+  lines.push('', ...(auth === undefined ? [] : [say(auth)]));
+  for (const wait of report.waits) lines.push(say(waitText(wait)));
+  if (report.holdBack.length > 0) lines.push('', ...holdBackLines(report.holdBack).map(say));
   const { orders, openOrders, events, quarantine } = report.counts;
   if (report.ownStore) {
     const { branch, storage } = report.ownStore;
-    lines.push(`own shop ${branch}: its POS uses ${storage}; how it fares: tillsync status --own-store`);
+    lines.push(say(`own shop ${branch}: its POS uses ${storage}; how it fares: tillsync status --own-store`));
   }
   lines.push(
     '',
-    `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+    say(
+      `${counted(orders, 'order')} (${openOrders} open), newest event ${events}, ${quarantine} in quarantine`,
+    ),
   );
   return `${lines.map(printable).join('\n')}\n`;
 }
 
 /** Headline, then each finding with what to do about it; `toldBelow`: details that the reader comes to anyway. */
-function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>): string[] {
+function verdictLines({ level, findings }: Verdict, toldBelow: ReadonlySet<string>, say: Say): string[] {
   const [worst, ...others] = findings.map(({ message, detail, remedy }) => {
     const told = detail === null || toldBelow.has(detail) ? [message, remedy] : [message, detail, remedy];
-    return told.filter(Boolean).join(' ');
+    return told
+      .filter((each) => each !== null && each !== '')
+      .map((each) => say(String(each)))
+      .join(' ');
   });
-  if (worst === undefined) return [HEADLINES.green];
-  const headline = isNotSetUp({ findings }) ? worst : `${HEADLINES[level]} ${worst}`;
-  return [headline, ...others.map((each) => `Also: ${each}`)];
+  if (worst === undefined) return [say(HEADLINES.green)];
+  const headline = isNotSetUp({ findings }) ? worst : `${say(HEADLINES[level])} ${worst}`;
+  return [headline, ...others.map((each) => `${say('Also:')} ${each}`)];
 }
 
 function isNotSetUp({ findings }: Pick<Verdict, 'findings'>): boolean {
@@ -156,12 +162,13 @@ export const status = command({
     }
     return withReaders(call, async (readers, config): Promise<Result> => {
       const { storedVerdict: judge, holdBackStates: heldBack } = await import('../app/readers.ts');
+      const say = speaker(config, clock);
       const look = () => statusOf(cli, readers, config, { judge, heldBack });
       for (;;) {
         const report = await whenFree(clock, look, undefined, signal);
-        const above = configWarnings(config).map((warning) => `Warning: ${warning}\n`);
-        if (!options.watch) return { json: report, text: statusText(report), above: above.join('') };
-        stdout.write((stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report));
+        const above = configWarnings(config).map((warning) => `${say(`Warning: ${warning}`)}\n`);
+        if (!options.watch) return { json: report, text: statusText(report, say), above: above.join('') };
+        stdout.write((stdout.isTTY ? CLEAR_SCREEN : '') + statusText(report, say));
         await clock.sleep(WATCH_EVERY_MS, signal);
         if (signal.aborted) return {};
         if (!stdout.isTTY) stdout.write('\n');

@@ -35,13 +35,16 @@ const PLACE = /\{(\w+)\}/g;
 const SENTENCE_END = /[.!?:](?=\s|$)/;
 
 interface Pattern {
+  /** Without a place at its end. */
   english: RegExp;
-  /** Where it ends with a place: the same with all that follows in it. */
-  toTheEnd: RegExp | undefined;
+  /** It ends with a place: a command, a number, or sentences. */
+  isOpen: boolean;
+  /** Others may follow it; else it is words that are filled in, and known only as all of a text. */
+  isSentence: boolean;
   places: string[];
   spanish: string;
   /** Characters that are not filled in: of two patterns that fit, the one that says more is meant. */
-  length: number;
+  said: number;
 }
 
 interface Reading {
@@ -87,18 +90,27 @@ export class Translator {
 
   /** What the text may begin with, the likeliest first. */
   #readings(text: string): Reading[] {
-    const found: (Reading & Pick<Pattern, 'length'> & { said: number })[] = [];
     this.#patterns ??= patternsOf(this.#table);
-    for (const { english, toTheEnd, places, spanish, length: said } of this.#patterns) {
-      const [, ...ending] = toTheEnd?.exec(text) ?? [];
-      if (this.whole(ending.at(-1) ?? '') !== undefined) {
-        found.push({ spanish: this.#filled(spanish, places, ending), length: text.length, said });
-      }
+    const found: (Reading & { said: number })[] = [];
+    for (const { english, isOpen, isSentence, places, spanish, said } of this.#patterns) {
       const [all, ...values] = english.exec(text) ?? [];
       if (all === undefined) continue;
-      found.push({ spanish: this.#filled(spanish, places, values), length: all.length, said });
+      const rest = text.slice(all.length);
+      for (const last of isOpen ? (isSentence ? this.#endings(rest) : [rest]) : ['']) {
+        if (isOpen && last === '') continue;
+        const told = this.#filled(spanish, places, isOpen ? [...values, last] : values);
+        found.push({ spanish: told, length: all.length + last.length, said });
+      }
     }
     return found.sort((a, b) => b.said - a.said);
+  }
+
+  /** What the place at the end of a pattern may hold: all that follows if it is known, else up to a next sentence. */
+  #endings(rest: string): string[] {
+    if (this.whole(rest) !== undefined) return [rest];
+    const ends = [...rest.matchAll(/ (?=[A-Z])/g)].map(({ index }) => index);
+    const [word = rest] = rest.split(' ', 1);
+    return [...new Set([...ends.map((end) => rest.slice(0, end)), word, rest])];
   }
 
   /** What was filled in may be a reason itself. */
@@ -118,21 +130,33 @@ function sentenceLength(text: string): number {
 function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
   return Object.entries(table).map(([english, spanish]) => ({
     english: regExpOf(english),
-    toTheEnd: english.endsWith('}') ? new RegExp(`^${escaped(english)}$`, 's') : undefined,
+    isOpen: OPEN.test(english),
+    isSentence: isSentence(english),
     places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
     spanish,
-    length: english.replaceAll(PLACE, '').length,
+    said: english.replaceAll(PLACE, '').length,
   }));
 }
 
-/** A sentence ends with the text or before another one; words such as `{1} ago` are known only as all of it. */
-function regExpOf(english: string): RegExp {
-  const isSentence = /^[A-Z]/.test(english) || SENTENCE_END.test(english);
-  return new RegExp(`^${escaped(english)}${isSentence ? '(?=$| )' : '$'}`, 's');
+const OPEN = /\{(?!time\}|count\})\w+\}$/;
+/** Places that hold one kind of value, for words that are too common to be told by themselves: `{time} ago`. */
+const VALUES: Readonly<Record<string, string>> = {
+  time: '(\\d+(?:ms|[smhd])(?: \\d+[smhd])?)',
+  count: '(\\d+)',
+};
+
+function isSentence(english: string): boolean {
+  return /^[A-Z]/.test(english) || SENTENCE_END.test(english);
 }
 
-function escaped(english: string): string {
-  return english.replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`).replaceAll(PLACE, '(.+?)');
+/** A sentence ends with the text or before another one. */
+function regExpOf(english: string): RegExp {
+  const isOpen = OPEN.test(english);
+  const escaped = english
+    .replace(OPEN, '')
+    .replaceAll(/[.*+?^$()|[\]\\]/g, String.raw`\$&`)
+    .replaceAll(PLACE, (_all, name: string) => VALUES[name] ?? '(.+?)');
+  return new RegExp(`^${escaped}${isOpen ? '' : isSentence(english) ? '(?=$| )' : '$'}`, 's');
 }
 
 const translator = new Translator(SPANISH_TEXTS);

@@ -1,13 +1,13 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. A hint is left
- * out, since it goes to terminals only.
+ * The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. Without
+ * `withHints` a hint is left out, since it goes to terminals only.
  */
-export function sentencesOf(file: string): string[] {
+export function sentencesOf(file: string, withHints = false): string[] {
   const found = new Set<string>();
   for (const { text, before } of literalsOf(withoutComments(readFileSync(file, 'utf8')))) {
-    if (/hint:\s*$/.test(before) || /hint:[^:;{}]*\?[^:;{}]*:?\s*$/.test(before)) continue;
+    if (!withHints && (/hint:\s*$/.test(before) || /hint:[^:;{}]*\?[^:;{}]*:?\s*$/.test(before))) continue;
     const sentence = text.trim();
     if (
       isSentence(sentence) &&
@@ -20,6 +20,17 @@ export function sentencesOf(file: string): string[] {
       found.add(sentence);
   }
   return [...found];
+}
+
+/**
+ * Everything of two words or more in a source file, sentence or not: what becomes one when it is filled in. Sentences at
+ * its ends that are filled in whole are left out.
+ */
+export function phrasesOf(file: string): string[] {
+  const phrases = literalsOf(withoutComments(readFileSync(file, 'utf8')))
+    .map(({ text }) => text.trim().replaceAll(/^(\{\d+\} )+(?=[A-Z])|(?<=[.!?:"]) \{\d+\}$/g, ''))
+    .filter((text) => !SQL.test(text) && /\p{L}{2,} .*\p{L}{2,}/u.test(text.replaceAll(/\{\w+\}/g, '')));
+  return [...new Set(phrases)];
 }
 
 /** Ends as one, or with the command that helps. */

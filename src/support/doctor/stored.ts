@@ -212,12 +212,12 @@ export function safetyOutcome({ stores }: Stored): Outcome {
     const { qty, highestQty } = rule;
     const whose = safetyName(rule);
     return highestQty === null
-      ? `${qty} of ${whose}, which the mirror does not know`
-      : `${qty} of ${whose}, of which no more than ${highestQty} were counted, so that nothing is offered`;
+      ? `Kept back are ${qty} of ${whose}, which the mirror does not know.`
+      : `Kept back are ${qty} of ${whose}, of which no more than ${highestQty} were counted, so that nothing is offered.`;
   });
-  const more = odd.length > told.length ? `, and ${odd.length - told.length} more` : '';
+  if (odd.length > told.length) told.push(`And ${odd.length - told.length} more.`);
   return warned(
-    `Kept back are ${told.join('; ')}${more}.`,
+    told.join(' '),
     'See all with: {tillsync} stock safety. Those by product are changed there, those of branches and of all in the configuration.',
     facts,
   );

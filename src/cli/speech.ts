@@ -1,0 +1,44 @@
+import type { Config } from '../config/config-type.ts';
+import { type Clock, localTimes } from '../core/time.ts';
+import { FINDINGS } from '../health/findings.ts';
+import { SPANISH_FINDINGS, SPANISH_TEXTS, Translator } from '../health/speech.ts';
+import commands from './spanish.json' with { type: 'json' };
+
+/** English words of tillsync for a person, in the shop's language and with times by its clock. */
+export type Say = (english: string) => string;
+
+/** Made when a command speaks Spanish for the first time. */
+let translator: Translator | undefined;
+
+/** What commands know in Spanish. */
+export function spanish(): Translator {
+  translator ??= new Translator({ ...commands, ...findings(), ...SPANISH_TEXTS });
+  return translator;
+}
+
+/** How `status`, `doctor` and `alarms` speak to a person; undefined: the configuration cannot be read. */
+export function speaker(
+  config: Pick<Config, 'shop' | 'orders'> | undefined,
+  clock: Pick<Clock, 'nowMs'>,
+): Say {
+  if (config === undefined) return (english) => english;
+  const { shop, orders } = config;
+  const local: Say = (text) => localTimes(text, orders.timezone, clock.nowMs());
+  if (shop.language === 'en') return local;
+  return (english) => local(spanish().known(english));
+}
+
+/** The findings' own words, of which `doctor` makes its sentences. */
+function findings(): Record<string, string> {
+  const table: Record<string, string> = {};
+  for (const [code, told] of Object.entries(SPANISH_FINDINGS)) {
+    const { message, remedy, remedies = {} } = FINDINGS[code as keyof typeof FINDINGS];
+    table[message] = told.message;
+    table[message.replace(': {count}', '')] = told.message.replace(': {count}', '');
+    table[remedy] = told.remedy;
+    for (const [cause, words] of Object.entries(remedies)) {
+      table[words] = told.remedies?.[cause as keyof typeof remedies] ?? told.remedy;
+    }
+  }
+  return table;
+}
