@@ -21,8 +21,8 @@ const test = command({
       json: { ok, by: byDaemon ? 'daemon' : 'command', results },
       text: results
         .map(({ description, ok, message }) => {
-          const words = ok ? 'a test alarm was taken' : message;
-          return `${ok ? 'ok    ' : say('FAILED')}  ${printable(say(`${description}: ${words}`))}\n`;
+          const words = say(ok ? 'a test alarm was taken' : message);
+          return `${ok ? 'ok    ' : say('FAILED')}  ${printable(`${say(description)}: ${words}`)}\n`;
         })
         .join(''),
       below: `${say(

@@ -43,6 +43,8 @@ interface Pattern {
   isSentence: boolean;
   places: string[];
   spanish: string;
+  /** It begins with a place, which may hold what another pattern knows. */
+  beginsOpen: boolean;
   /** Characters that are not filled in: of two patterns that fit, the one that says more is meant. */
   said: number;
 }
@@ -91,18 +93,18 @@ export class Translator {
   /** What the text may begin with, the likeliest first. */
   #readings(text: string): Reading[] {
     this.#patterns ??= patternsOf(this.#table);
-    const found: (Reading & { said: number })[] = [];
-    for (const { english, isOpen, isSentence, places, spanish, said } of this.#patterns) {
+    const found: (Reading & Pick<Pattern, 'said' | 'beginsOpen'>)[] = [];
+    for (const { english, isOpen, isSentence, places, spanish, said, beginsOpen } of this.#patterns) {
       const [all, ...values] = english.exec(text) ?? [];
       if (all === undefined) continue;
       const rest = text.slice(all.length);
       for (const last of isOpen ? (isSentence ? this.#endings(rest) : [rest]) : ['']) {
         if (isOpen && last === '') continue;
         const told = this.#filled(spanish, places, isOpen ? [...values, last] : values);
-        found.push({ spanish: told, length: all.length + last.length, said });
+        found.push({ spanish: told, length: all.length + last.length, said, beginsOpen });
       }
     }
-    return found.sort((a, b) => b.said - a.said);
+    return found.sort((a, b) => Number(a.beginsOpen) - Number(b.beginsOpen) || b.said - a.said);
   }
 
   /** What the place at the end of a pattern may hold: all that follows if it is known, else up to a next sentence. */
@@ -134,6 +136,7 @@ function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
     isSentence: isSentence(english),
     places: [...english.matchAll(PLACE)].map(([, name = '']) => name),
     spanish,
+    beginsOpen: english.startsWith('{'),
     said: english.replaceAll(PLACE, '').length,
   }));
 }

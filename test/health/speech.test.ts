@@ -7,6 +7,8 @@ const { whole, known } = (() => {
     '{1} ago': 'hace {1}',
     '{1} is empty.': '{1} está vacío.',
     'The platform refused.': 'La plataforma lo rechazó.',
+    '{1}: a message that is longer than others was refused.': '{1}: fue rechazado un mensaje más largo.',
+    'Why: {1}': 'Por qué: {1}',
     'Polls keep nothing: {1}': 'Las consultas no guardan nada: {1}',
     'Only {1} of {2} are free.': 'Quedan libres solo {1} de {2}.',
     '{1} of {2} are free.': 'Quedan libres {1} de {2}.',
@@ -27,6 +29,12 @@ describe('Translator', () => {
 
   it('means the sentence that says more, where two fit', () => {
     expect(whole('Only 3 MiB of 20 GiB are free.')).toBe('Quedan libres solo 3 MiB de 20 GiB.');
+  });
+
+  it('means the sentence that is named first, where one lies within another', () => {
+    expect(whole('Why: a message: a message that is longer than others was refused.')).toBe(
+      'Por qué: a message: fue rechazado un mensaje más largo.',
+    );
   });
 
   it('tells what is filled in too: words, a sentence, or several at the end', () => {

@@ -1,13 +1,9 @@
 import { readFileSync } from 'node:fs';
 
-/**
- * The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. Without
- * `withHints` a hint is left out, since it goes to terminals only.
- */
-export function sentencesOf(file: string, withHints = false): string[] {
+/** The sentences that stand in a source file, as templates: `{1}`, `{2}` … stand for what is filled in. */
+export function sentencesOf(file: string): string[] {
   const found = new Set<string>();
-  for (const { text, before } of literalsOf(withoutComments(readFileSync(file, 'utf8')))) {
-    if (!withHints && (/hint:\s*$/.test(before) || /hint:[^:;{}]*\?[^:;{}]*:?\s*$/.test(before))) continue;
+  for (const text of literalsOf(withoutComments(readFileSync(file, 'utf8')))) {
     const sentence = text.trim();
     if (
       isSentence(sentence) &&
@@ -28,7 +24,7 @@ export function sentencesOf(file: string, withHints = false): string[] {
  */
 export function phrasesOf(file: string): string[] {
   const phrases = literalsOf(withoutComments(readFileSync(file, 'utf8')))
-    .map(({ text }) => text.trim().replaceAll(/^(\{\d+\} )+(?=[A-Z])|(?<=[.!?:"]) \{\d+\}$/g, ''))
+    .map((text) => text.trim().replaceAll(/^(\{\d+\} )+(?=[A-Z])|(?<=[.!?:"]) \{\d+\}$/g, ''))
     .filter((text) => !SQL.test(text) && /\p{L}{2,} .*\p{L}{2,}/u.test(text.replaceAll(/\{\w+\}/g, '')));
   return [...new Set(phrases)];
 }
@@ -44,27 +40,21 @@ function withoutComments(source: string): string {
   return source.replaceAll(/\/\*[\s\S]*?\*\//g, '').replaceAll(/^\s*\/\/.*$/gm, '');
 }
 
-interface Literal {
-  text: string;
-  /** The source that stands before it. */
-  before: string;
-}
-
-function literalsOf(source: string): Literal[] {
-  const literals: Literal[] = [];
+function literalsOf(source: string): string[] {
+  const literals: string[] = [];
   for (let at = 0; at < source.length; at++) {
     const quote = source[at];
     if (quote !== "'" && quote !== '"' && quote !== '`') continue;
     const { text, end, inner } = literalAt(source, at);
-    literals.push({ text, before: source.slice(Math.max(0, at - 120), at) }, ...inner);
+    literals.push(text, ...inner);
     at = end;
   }
   return literals;
 }
 
-function literalAt(source: string, start: number): { text: string; end: number; inner: Literal[] } {
+function literalAt(source: string, start: number): { text: string; end: number; inner: string[] } {
   const quote = source[start];
-  const inner: Literal[] = [];
+  const inner: string[] = [];
   let text = '';
   let places = 0;
   let at = start + 1;
