@@ -91,6 +91,14 @@ export function zoneCalendar(timeZone: string): ZoneCalendar {
 
 const UTC_TIME = /\b(\d{4}-\d{2}-\d{2})[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,3})?)?)(?:Z\b| UTC\b)/g;
 
+/** A text with each time in UTC that stands in it as `write` writes it. */
+export function withTimes(text: string, write: (ms: number) => string): string {
+  return text.replaceAll(UTC_TIME, (all, day: string, clock: string) => {
+    const ms = Date.parse(`${day}T${clock}Z`);
+    return Number.isNaN(ms) ? all : write(ms);
+  });
+}
+
 /** A time by the clock of the zone, such as `2026-01-15 09:30`. */
 function wallTime(instantMs: number, timeZone: string): string {
   return isoUtc(zoneCalendar(timeZone).wallMs(instantMs)).slice(0, 16).replace('T', ' ');
@@ -102,12 +110,10 @@ function wallTime(instantMs: number, timeZone: string): string {
  */
 export function localTimes(text: string, timeZone: string, nowMs: number): string {
   const today = wallTime(nowMs, timeZone).slice(0, 10);
-  return text
-    .replaceAll(UTC_TIME, (all, day: string, clock: string) => {
-      const ms = Date.parse(`${day}T${clock}Z`);
-      return Number.isNaN(ms) ? all : wallTime(ms, timeZone);
-    })
-    .replaceAll(new RegExp(`\\b${today} (?=\\d{2}:\\d{2}\\b)`, 'g'), '');
+  return withTimes(text, (ms) => wallTime(ms, timeZone)).replaceAll(
+    new RegExp(`\\b${today} (?=\\d{2}:\\d{2}\\b)`, 'g'),
+    '',
+  );
 }
 
 /** The clock face of one time zone, written as the milliseconds that the same face would be in UTC. */

@@ -1,6 +1,8 @@
 import type { Cause, Finding, FindingCode } from './facts.ts';
 import spanish from './spanish.json' with { type: 'json' };
 
+export { withTimes } from '../core/time.ts';
+
 /** Languages of the page, alarms, `status` and `doctor`. This file goes to browsers too. */
 export const LANGUAGES = ['en', 'es'] as const;
 export type Language = (typeof LANGUAGES)[number];

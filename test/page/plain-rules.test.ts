@@ -93,6 +93,17 @@ describe('words', () => {
     });
   });
 
+  it('tell times of the daemon by the clock of who looks', () => {
+    const at = new Date(Date.now() - 60_000).toISOString();
+    const hour = formatFor('es').hour(at);
+    const said = `Since ${at.slice(0, 16).replace('T', ' ')} UTC the platform asks for new tokens: no.`;
+    expect(speechOf('es', []).reason(said)).toEqual({
+      text: `Desde ${hour} la plataforma pide tokens nuevos: no.`,
+      language: 'es',
+    });
+    expect(speechOf('en', ['en-US']).reason(`It ends at ${at}.`).text).toBe(`It ends at ${hour}.`);
+  });
+
   it('name a status, also one that nobody knows', () => {
     const { say } = speechOf('es', []);
     const speech = speechOf('es', []);

@@ -7,6 +7,7 @@ import {
   type Language,
   SPANISH_FINDINGS,
   spanishFinding,
+  withTimes,
 } from '../../health/speech.ts';
 import type { OrderStatus } from '../../orders/order.ts';
 import type { Change } from '../api.ts';
@@ -32,7 +33,7 @@ export interface Speech {
   finding(finding: Finding, commands: TypedWords): { message: string; remedy: string };
   /** What is wrong with a branch: the code of a finding, or the hub's own words. */
   branch(reason: string | null, message: string): { text: string; language: Language };
-  /** What the daemon says of a single case, and the language it is in: words of others stay as they came. */
+  /** What the daemon says of a single case, its times by this clock, and the language: words of others stay as they came. */
   reason(text: string): { text: string; language: Language };
 }
 
@@ -52,14 +53,16 @@ function withValues(text: string, values: Readonly<Record<string, string | numbe
 /** Figures are written as in the preferred region of the language, such as es-CL. */
 export function speechOf(language: Language, preferred: readonly string[]): Speech {
   const region = preferred.find((each) => each.toLowerCase().split('-')[0] === language);
+  const format = formatFor(region ?? language);
   const say: Speech['say'] = (key, values = {}) => withValues(WORDS[language][key], values);
   const reason: Speech['reason'] = (text) => {
     const spanish = language === 'es' ? inSpanish(text) : undefined;
-    return spanish === undefined ? { text, language: 'en' } : { text: spanish, language: 'es' };
+    const told = withTimes(spanish ?? text, (ms) => format.near(new Date(ms).toISOString(), Date.now()));
+    return { text: told, language: spanish === undefined ? 'en' : 'es' };
   };
   return {
     language,
-    format: formatFor(region ?? language),
+    format,
     say,
     finding(finding, commands) {
       const { message, remedy } = finding;
