@@ -37,8 +37,11 @@ const PLACE = /\{(\w+)\}/g;
 const SENTENCE_END = /[.!?:](?=\s|$)/;
 
 interface Pattern {
-  /** Without a place at its end. */
-  english: RegExp;
+  english: string;
+  /** The first words that are not filled in: most texts are told from most patterns by them. */
+  lead: string;
+  /** Made when it is first needed; without a place at its end. */
+  regExp?: RegExp;
   /** It ends with a place: a command, a number, or sentences. */
   isOpen: boolean;
   /** Others may follow it; else it is words that are filled in, and known only as all of a text. */
@@ -57,10 +60,19 @@ interface Reading {
   length: number;
 }
 
+/** Of a text that a person reads; what is longer is of others, and stays as it came. */
+const TEXT_MAX = 4_000;
+/** Parts of one text that are looked at: words of others may be made so that each can be read in many ways. */
+const LOOKS_MAX = 200;
+const REMEMBERED_MAX = 2_000;
+
 /** Knows texts in Spanish that are made of the sentences of a table, one after the other or one within another. */
 export class Translator {
   readonly #table: Readonly<Record<string, string>>;
   #patterns: Pattern[] | undefined;
+  /** What was found of each text and of its parts. */
+  readonly #told = new Map<string, string | undefined>();
+  #looks = 0;
 
   constructor(table: Readonly<Record<string, string>>) {
     this.#table = table;
@@ -68,21 +80,17 @@ export class Translator {
 
   /** undefined where a part of the text is not known, such as words of the platform's own. */
   whole(text: string): string | undefined {
-    const rest = text.trim();
-    if (rest === '') return undefined;
-    for (const { spanish, length } of this.#readings(rest)) {
-      if (length === rest.length) return spanish;
-      const more = this.whole(rest.slice(length));
-      if (more !== undefined) return `${spanish} ${more}`;
-    }
-    return undefined;
+    this.#begin();
+    return this.#whole(text);
   }
 
   /** Sentence by sentence; what is not known stays as it came. */
   known(text: string): string {
+    if (text.length > TEXT_MAX) return text;
+    this.#begin();
     const told: string[] = [];
     for (let rest = text.trim(); rest !== ''; ) {
-      const whole = this.whole(rest);
+      const whole = this.#whole(rest);
       if (whole !== undefined) return [...told, whole].join(' ');
       const [first] = this.#readings(rest);
       const length = first?.length ?? sentenceLength(rest);
@@ -92,12 +100,41 @@ export class Translator {
     return told.join(' ');
   }
 
+  #begin(): void {
+    this.#looks = 0;
+    if (this.#told.size > REMEMBERED_MAX) this.#told.clear();
+  }
+
+  #whole(text: string): string | undefined {
+    const rest = text.trim();
+    if (rest === '' || rest.length > TEXT_MAX) return undefined;
+    if (this.#told.has(rest)) return this.#told.get(rest);
+    if (this.#looks >= LOOKS_MAX) return undefined;
+    this.#looks += 1;
+    const told = this.#read(rest);
+    // What was given up may be known when it is asked for by itself.
+    if (told !== undefined || this.#looks < LOOKS_MAX) this.#told.set(rest, told);
+    return told;
+  }
+
+  #read(text: string): string | undefined {
+    for (const { spanish, length } of this.#readings(text)) {
+      if (length === text.length) return spanish;
+      const more = this.#whole(text.slice(length));
+      if (more !== undefined) return `${spanish} ${more}`;
+    }
+    return undefined;
+  }
+
   /** What the text may begin with, the likeliest first. */
   #readings(text: string): Reading[] {
     this.#patterns ??= patternsOf(this.#table);
     const found: (Reading & Pick<Pattern, 'said' | 'beginsOpen'>)[] = [];
-    for (const { english, isOpen, isSentence, places, spanish, said, beginsOpen } of this.#patterns) {
-      const [all, ...values] = english.exec(text) ?? [];
+    for (const pattern of this.#patterns) {
+      const { isOpen, isSentence, places, spanish, said, beginsOpen } = pattern;
+      if (beginsOpen ? !text.includes(pattern.lead) : !text.startsWith(pattern.lead)) continue;
+      pattern.regExp ??= regExpOf(pattern.english);
+      const [all, ...values] = pattern.regExp.exec(text) ?? [];
       if (all === undefined) continue;
       const rest = text.slice(all.length);
       for (const last of isOpen ? (isSentence ? this.#endings(rest) : [rest]) : ['']) {
@@ -111,7 +148,7 @@ export class Translator {
 
   /** What the place at the end of a pattern may hold: all that follows if it is known, else up to a next sentence. */
   #endings(rest: string): string[] {
-    if (this.whole(rest) !== undefined) return [rest];
+    if (this.#whole(rest) !== undefined) return [rest];
     const ends = [...rest.matchAll(/ (?=[A-Z])/g)].map(({ index }) => index);
     const [word = rest] = rest.split(' ', 1);
     return [...new Set([...ends.map((end) => rest.slice(0, end)), word, rest])];
@@ -121,7 +158,7 @@ export class Translator {
   #filled(spanish: string, places: readonly string[], values: readonly string[]): string {
     return spanish.replaceAll(PLACE, (_all, name: string) => {
       const value = values[places.indexOf(name)] ?? '';
-      return this.whole(value) ?? value;
+      return this.#whole(value) ?? value;
     });
   }
 }
@@ -133,7 +170,8 @@ function sentenceLength(text: string): number {
 
 function patternsOf(table: Readonly<Record<string, string>>): Pattern[] {
   return Object.entries(table).map(([english, spanish]) => ({
-    english: regExpOf(english),
+    english,
+    lead: english.split(/\{\w+\}/).find((words) => words !== '') ?? '',
     isOpen: OPEN.test(english),
     isSentence: isSentence(english),
     places: [...english.matchAll(PLACE)].map(([, name = '']) => name),

@@ -50,6 +50,12 @@ describe('Translator', () => {
     );
   });
 
+  it('comes to an end with words that can be read in many ways', () => {
+    expect(known(`${'Why: '.repeat(200)}x`)).toContain('Por qué: ');
+    expect(known(`${'Why: A is empty. '.repeat(200)}and left`)).toContain('and left');
+    expect(known('Why: '.repeat(2_000))).toBe('Why: '.repeat(2_000));
+  });
+
   it('leaves words of others as they are', () => {
     expect(whole('Subsidiary not found. The platform refused.')).toBeUndefined();
     expect(known('Subsidiary not found. The platform refused. Try later')).toBe(
