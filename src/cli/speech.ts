@@ -1,4 +1,5 @@
 import type { Config } from '../config/config-type.ts';
+import { TillsyncError } from '../core/errors.ts';
 import { type Clock, localTimes } from '../core/time.ts';
 import { FINDINGS } from '../health/findings.ts';
 import { SPANISH_FINDINGS, SPANISH_TEXTS, Translator } from '../health/speech.ts';
@@ -26,6 +27,17 @@ export function speaker(
   const local: Say = (text) => localTimes(text, orders.timezone, clock.nowMs());
   if (shop.language === 'en') return local;
   return (english) => local(spanish().known(english));
+}
+
+/** The same error as a person reads it; what programs know of it stays. */
+export function spokenError(error: unknown, say: Say): unknown {
+  if (!(error instanceof TillsyncError)) return error;
+  const { code, message, hint, retryable } = error;
+  return new TillsyncError(code, say(message), {
+    cause: error,
+    retryable,
+    ...(hint !== undefined && { hint: say(hint) }),
+  });
 }
 
 /** The findings' own words, of which `doctor` makes its sentences. */

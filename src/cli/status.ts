@@ -1,6 +1,6 @@
 import { shopName } from '../app/installation.ts';
 import type { holdBackStates, Readers, storedVerdict } from '../app/readers.ts';
-import { configWarnings, ownStoreConfig } from '../config/config.ts';
+import { configWarnings, ownStoreConfig, readConfig } from '../config/config.ts';
 import type { Config } from '../config/config-type.ts';
 import { isBranch } from '../config/roles.ts';
 import { FRESHNESS_SUBJECTS, type Freshness, type FreshnessSubject } from '../core/alarm.ts';
@@ -12,9 +12,9 @@ import { type BranchHoldBack, heldBackWords } from '../outbox/hold-back.ts';
 import type { Wait } from '../platform/platform.ts';
 import { type AuthReport, authReport } from './auth.ts';
 import { type Cli, printable } from './cli.ts';
-import { command, type Result, withReaders } from './command.ts';
+import { command, type Result, sourceOf, withReaders } from './command.ts';
 import { waitText } from './progress.ts';
-import { type Say, speaker } from './speech.ts';
+import { type Say, speaker, spokenError } from './speech.ts';
 import { ago } from './table.ts';
 
 /** All that `status` tells; with `--json` the document itself. */
@@ -173,6 +173,9 @@ export const status = command({
         if (signal.aborted) return {};
         if (!stdout.isTTY) stdout.write('\n');
       }
+    }).catch((error: unknown) => {
+      const read = readConfig(sourceOf(call));
+      throw options.json || 'faults' in read ? error : spokenError(error, speaker(read.config, clock));
     });
   },
 });

@@ -7,6 +7,7 @@ const ENGLISH = /\b(the|is|are|was|with|and|not|yet|this|that|its|by|of)\b/i;
 
 let place: Workplace;
 let stdout: Record<'status' | 'doctor', string>;
+let unstarted: string;
 
 beforeAll(async () => {
   place = await openWorkplace(5);
@@ -17,6 +18,7 @@ beforeAll(async () => {
     TILLSYNC_ALARMS_COMMAND: '["/bin/false"]',
   });
   const { run } = commandsAt(place);
+  unstarted = (await run(['status'])).stderr;
   expect((await run(['sync', 'orders'])).code).toBe(0);
   expect((await run(['sync', 'products'])).code).toBe(0);
   stdout = { status: (await run(['status'])).stdout, doctor: (await run(['doctor'])).stdout };
@@ -34,6 +36,10 @@ describe('a shop that speaks Spanish', () => {
       /^Local Centro\nSe requiere atención ahora: tillsync no está en marcha\. No llegan pedidos ni se envían cambios\. Para iniciarlo, ejecute: /,
     );
     expect(stdout.status).toMatch(/^pedidos por consulta: +bien; resultó /m);
+  });
+
+  it('is told in Spanish that there is nothing yet to tell of', () => {
+    expect(unstarted).toMatch(/^tillsync: Todavía no hay espejo en \S+\.\nPrimero inicie tillsync \(/);
   });
 
   it('gets what doctor found in Spanish', () => {
