@@ -5,7 +5,6 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { onCore } from '../http-load.ts';
 import { LoneClient } from '../lone-callback.ts';
 import {
-  BARE_SERVER,
   CHECKOUT,
   type Child,
   inherited,
@@ -83,6 +82,20 @@ const SERVER_OF_LIBRARIES = `
       console.log('up');
     }));`;
 
+const startOfLibraries = (directory: string) =>
+  timed(
+    startNode(['-e', SERVER_OF_LIBRARIES], { NODE_COMPILE_CACHE: path.join(directory, 'libraries') }),
+    /up/,
+  );
+
+/** Until it has said that it is up. */
+async function timed(child: Child, up: RegExp): Promise<number> {
+  await outputOf(child, up);
+  const us = spentUs(pidOf(child));
+  await stopChild(child);
+  return us;
+}
+
 /** Until it listens, with a warm compile cache. */
 export const START: CpuMeasure = {
   name: 'start',
@@ -90,14 +103,7 @@ export const START: CpuMeasure = {
   rounds: 20,
   async open(directory) {
     const prepared = await prepareDaemon(directory, { webhookPort: 0 });
-    const timed = async (child: Child, up: RegExp) => {
-      await outputOf(child, up);
-      const us = spentUs(pidOf(child));
-      await stopChild(child);
-      return us;
-    };
-    const environment = { NODE_COMPILE_CACHE: path.join(directory, 'libraries') };
-    const bare = () => timed(startNode(['-e', SERVER_OF_LIBRARIES], environment), /up/);
+    const bare = () => startOfLibraries(directory);
     // The first start fills the cache and makes the databases.
     await timed(startPrepared(prepared), UP);
     await bare();
@@ -113,12 +119,12 @@ const SETTLE_MS = 10_000;
 const WATCHED_MS = 10_000;
 
 /**
- * A sixth of a minute without an order, a call or a change, scaled to one. Beside it the start of a bare server, for a
- * bare one that idles takes nothing.
+ * A sixth of a minute without an order, a call or a change, scaled to one. Beside it the start of a server, for a bare
+ * one that idles takes nothing.
  */
 export const IDLE_MINUTE: CpuMeasure = {
   name: 'idle minute',
-  beside: 'the start of a bare Node HTTP server',
+  beside: 'the start of a Fastify server that loads the same libraries',
   rounds: 3,
   async open(directory) {
     const sandbox = startNode([
@@ -129,13 +135,7 @@ export const IDLE_MINUTE: CpuMeasure = {
     await sleep(SETTLE_MS);
     return {
       ours: () => cpuOf(pidOf(daemon.child), WATCHED_MS / 60_000, () => sleep(WATCHED_MS)),
-      async bare() {
-        const child = startNode(['-e', BARE_SERVER]);
-        await outputOf(child, /up/);
-        const us = spentUs(pidOf(child));
-        await stopChild(child);
-        return us;
-      },
+      bare: () => startOfLibraries(directory),
       async close() {
         await daemon.stop();
         await stopChild(sandbox);
