@@ -365,8 +365,7 @@ export class Reservations {
       },
     );
     for (const orderId of collected) {
-      this.#ledger.fold(orderId);
-      this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
+      this.#ledger.foldOrder(orderId);
       this.#sql.run('DELETE FROM ledger_orders WHERE order_id = ?', orderId);
     }
     return collected.length;

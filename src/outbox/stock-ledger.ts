@@ -111,20 +111,6 @@ const HANDED_VERSION = `SELECT max(version) FROM (
     WHERE state = 'rejected' ORDER BY change_id DESC LIMIT ${UNKNOWN_MAX}) u
     WHERE kind = 'stock' AND sku IS NULL AND branch IN ('', @subsidiaryId) AND NOT ${isOlderThanCount('u')})`;
 
-const FOLD = `
-  UPDATE stock_counts SET counted_qty = max(0, round(counted_qty - r.open, 9)) FROM (
-    SELECT s.sku, s.subsidiary_id, min(sum(s.qty), CASE WHEN b.holds
-      THEN sum(CASE WHEN s.booked_version IS NOT NULL AND s.seq <= b.counted_seq AND s.booked_version <= b.counted_version THEN 0
-        WHEN s.held_until_ms <= b.counted_ms AND s.seq <= b.counted_seq THEN 0
-        WHEN s.qty > 0 THEN s.qty
-        WHEN s.seq > b.counted_seq THEN s.qty ELSE 0 END)
-      ELSE sum(s.qty) FILTER (WHERE s.seq > b.counted_seq) END) AS open
-    FROM stock_steps s JOIN (
-      SELECT *, EXISTS (SELECT 1 FROM holding_branches h WHERE h.subsidiary_id IN ('', n.subsidiary_id)) AS holds
-      FROM stock_counts n) b USING (sku, subsidiary_id)
-    WHERE s.order_id = @orderId GROUP BY s.sku, s.subsidiary_id) r
-  WHERE r.sku = stock_counts.sku AND r.subsidiary_id = stock_counts.subsidiary_id AND r.open > 0`;
-
 /**
  * A stock is desired state: what may be sold, which is the last count less what orders took that it cannot contain and
  * less the safety stock, compared with what the platform is believed to have. Both are derived by the view `stock_ledger`; here is every write there is. Transactions are the
@@ -174,9 +160,18 @@ export class StockLedger {
     return this.#stocks('WHERE sku = +? ORDER BY subsidiary_id', sku);
   }
 
-  /** The order is forgotten: what it takes that a count cannot contain, which is not counted any more, comes off the count. */
-  fold(orderId: string): void {
-    this.#sql.run(FOLD, { orderId });
+  /** Forgets what an order took. What counts cannot contain of it, and nobody counts any more, comes off these counts. */
+  foldOrder(orderId: string): void {
+    const places = this.#sql.rows<Place>(
+      'SELECT DISTINCT sku, subsidiary_id AS subsidiaryId FROM stock_steps WHERE order_id = ?',
+      orderId,
+    );
+    const before = places.flatMap((place) => this.ofPlace(place) ?? []);
+    this.#sql.run('DELETE FROM stock_steps WHERE order_id = ?', orderId);
+    for (const stock of before) {
+      const qty = stock.reservedQty - (this.ofPlace(stock)?.reservedQty ?? 0);
+      if (qty > 0) this.#set(stock, 'counted_qty = max(0, round(counted_qty - @qty, 9))', { qty });
+    }
   }
 
   /**
