@@ -56,9 +56,9 @@ interface PendingAlarm {
   at: string;
 }
 
-/** `lastOkAt` null leaves the one that is there. */
 const NO_FAILURE = { code: null, since: null, tries: 0 };
 
+/** `lastOkAt` null leaves the one that is there. */
 function setFreshness(db: Database.Database, freshness: Freshness): void {
   const { failure: _, ...rest } = freshness;
   sqlOf(db).run(

@@ -78,9 +78,10 @@ export class Api {
   }
 
   async #faultOf(answer: Response): Promise<ApiFault> {
-    const realm = /realm="([^"]+)"/.exec(answer.headers.get('www-authenticate') ?? '')?.[1];
-    if (realm !== undefined) this.shop = decodeURIComponent(realm);
     try {
+      // That of another scheme is of a proxy in front, and names no shop.
+      const realm = /^Bearer realm="([^"]+)"/.exec(answer.headers.get('www-authenticate') ?? '')?.[1];
+      if (realm !== undefined) this.shop = decodeURIComponent(realm);
       const { error } = (await answer.json()) as {
         error: { code: string; message: string; hint: string | null };
       };

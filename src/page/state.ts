@@ -3,8 +3,7 @@ import type { BoardOrder, TrendHour } from '../orders/mirrored-order.ts';
 import type { ApiFault, Branch, Change, OrderAnswer, StatusAnswer } from './api.ts';
 import type { Speech, WordKey } from './words/language.ts';
 
-/** Where an order is on its way, for the board's columns. */
-/** What nobody can cook yet stands behind what is under way. */
+/** Where an order is on its way, for the board's columns. What nobody can cook yet stands behind what is under way. */
 export const STAGES = ['new', 'scheduled', 'preparing', 'ready', 'underway', 'payment', 'ended'] as const;
 export type Stage = (typeof STAGES)[number];
 
