@@ -209,3 +209,15 @@ export function failureCode({ code, cause }: TillsyncError): string {
 export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }
+
+const NAMED_MAX = 5;
+
+/** The first five by name, and how many more there are, for an alarm: `1001`, `1002`, … `+7`. `count`: of all of them. */
+export function firstNames<Item>(
+  items: readonly Item[],
+  name: (item: Item) => string,
+  count = items.length,
+): string[] {
+  const names = items.slice(0, NAMED_MAX).map(name);
+  return count > names.length ? [...names, `+${count - names.length}`] : names;
+}

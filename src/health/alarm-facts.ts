@@ -1,10 +1,11 @@
 import type { Branch } from '../catalog/product.ts';
 import { type BranchMapping, MAPPINGS_FOR_MS, type UnmappedItem } from '../catalog/unmapped.ts';
 import type { Alarms } from '../core/alarm.ts';
+import { firstNames } from '../core/errors.ts';
 import { type Clock, formatDuration, isoUtc, keptFor } from '../core/time.ts';
 import type { IncompleteOrder, OddOrder, SumsOfOrders } from '../orders/incomplete-orders.ts';
 import type { WaitingOrder } from '../orders/order.ts';
-import { type DiskSpace, diskVerdict } from './facts.ts';
+import { type DiskSpace, diskVerdict, healingCode } from './facts.ts';
 
 /** What no flow notices by itself: room on the disk, the clock, tokens that never came, orders of another company. */
 export interface AlarmFacts {
@@ -81,9 +82,6 @@ export class FactWatch {
   }
 }
 
-/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
-const ROOM_TO_HEAL = 0.9;
-
 /** From here on a clock is not right, and from there on it is wrong: orders are looked for on other days. */
 const CLOCK_OFF_MS = 5 * 60_000;
 const CLOCK_WRONG_MS = 12 * 3_600_000;
@@ -93,7 +91,7 @@ function lookAtDisk({ alarms, disk }: AlarmFacts): void {
   const space = disk();
   if (space === null) return;
   const { code, message } = diskVerdict(space);
-  const nearly = diskVerdict({ ...space, freeBytes: space.freeBytes * ROOM_TO_HEAL }).code;
+  const nearly = healingCode(space);
   if (code !== null) alarms.note(code, message);
   if (nearly !== 'storage.full') alarms.note('storage.full', null);
   // Nearly full is not over when the disk is full.
@@ -127,14 +125,8 @@ function lookAtTokens({ alarms, hasNoTokens }: AlarmFacts): void {
 const POS_STARTS_WITHIN_MS = 5 * 60_000;
 /** After so many times as long as it may wait, an order that nobody took is red. */
 const RED_AFTER_TIMES = 3;
-const NAMED_MAX = 5;
-
-/** The first of them by name, and how many more there are. */
-function named<Item>(items: readonly Item[], name: (item: Item) => string, count = items.length): string {
-  const names = items.slice(0, NAMED_MAX).map(name);
-  if (count > names.length) names.push(`+${count - names.length}`);
-  return names.join(', ');
-}
+const named = <Item>(items: readonly Item[], name: (item: Item) => string, count?: number): string =>
+  firstNames(items, name, count).join(', ');
 
 const numberOf = ({ code, orderId }: { code: number | null; orderId: string }) => `${code ?? orderId}`;
 

@@ -115,9 +115,6 @@ export function notedAs(code: FindingCode, { alarms }: Facts): FactsOfFinding | 
   return { detail: message, since: raisedAt, ...(level && { level }) };
 }
 
-/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
-const ROOM_TO_HEAL = 0.9;
-
 /** By the disk itself: what was noted of a full one may not have found room, nor its end; undefined: it does not tell. */
 export function hasDisk(
   code: 'storage.full' | 'storage.low',
@@ -126,8 +123,7 @@ export function hasDisk(
   const { disk } = facts;
   if (!disk) return undefined;
   const { code: now, message } = diskVerdict(disk);
-  const nearly = diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
-  const isStill = notedAs(code, facts) !== undefined && nearly === code && now !== 'storage.full';
+  const isStill = notedAs(code, facts) !== undefined && healingCode(disk) === code && now !== 'storage.full';
   return now === code || isStill ? { detail: message } : null;
 }
 
@@ -293,6 +289,14 @@ export function diskVerdict({ freeBytes, totalBytes }: DiskSpace): DiskVerdict {
     return { level: 'low', code: 'storage.low', message: `Only ${message}` };
   }
   return { level: 'ok', code: null, message };
+}
+
+/** A disk counts as well again only with a tenth more room than the mark, so that it does not flap around it. */
+const ROOM_TO_HEAL = 0.9;
+
+/** What the disk still counts as until it has that room. */
+export function healingCode(disk: DiskSpace): DiskVerdict['code'] {
+  return diskVerdict({ ...disk, freeBytes: disk.freeBytes * ROOM_TO_HEAL }).code;
 }
 
 /** Bytes as a person says them: `812 MiB`, `1.5 GiB`. */

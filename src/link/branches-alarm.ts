@@ -1,10 +1,10 @@
 import type { FindingLevel } from '../core/alarm.ts';
+import { firstNames } from '../core/errors.ts';
 import { type Cause, type ExaminedBranch, LOST_AFTER_MS } from './branch-board.ts';
 
 /* What the hub's own health says of its branches: it is as bad as the worst of them, and one alarm. */
 
 const SILENT_AFTER_MS = 300_000;
-const NAMED_MAX = 5;
 /** Alarms of the hub itself say the same already: `outbox.held`, `hub.unapplied`. */
 const TOLD_BY_HUB: ReadonlySet<Cause['reason']> = new Set<Cause['reason']>(['outbox.held', 'quarantine']);
 
@@ -31,8 +31,7 @@ export function branchesAlarm(facts: BranchesAlarmFacts): Omit<Trouble, 'branch'
   const worstFirst = [...troubles.filter(isRed), ...troubles.filter((each) => !isRed(each))];
   const [worst] = worstFirst;
   if (worst === undefined) return null;
-  const named = worstFirst.slice(0, NAMED_MAX).map(({ branch, message }) => `${branch}: ${message}`);
-  if (worstFirst.length > NAMED_MAX) named.push(`+${worstFirst.length - NAMED_MAX}`);
+  const named = firstNames(worstFirst, ({ branch, message }) => `${branch}: ${message}`);
   return { level: worst.level, message: named.join(' ') };
 }
 

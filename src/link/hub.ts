@@ -2,7 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import type Database from 'better-sqlite3';
 import type { FreshnessSubject } from '../core/alarm.ts';
-import { asTillsyncError, hasCode, TillsyncError } from '../core/errors.ts';
+import { asTillsyncError, firstNames, hasCode, TillsyncError } from '../core/errors.ts';
 import type { Log } from '../core/log.ts';
 import { type Clock, isoUtc } from '../core/time.ts';
 import { Audit } from '../db/audit.ts';
@@ -226,8 +226,7 @@ export class Hub {
       .branches()
       .map(({ name, report }) => ({ branch: name, entries: report?.quarantined ?? 0 }))
       .filter(({ entries }) => entries > 0);
-    const named = found.slice(0, NAMED_MAX).map(({ branch, entries }) => `${branch} (${entries})`);
-    if (found.length > NAMED_MAX) named.push(`+${found.length - NAMED_MAX}`);
+    const named = firstNames(found, ({ branch, entries }) => `${branch} (${entries})`);
     const words = `Branches, and entries in the quarantine of each: ${named.join(', ')}.`;
     alarms.note('hub.unapplied', found.length === 0 ? null : words);
   }

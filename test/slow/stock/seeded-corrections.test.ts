@@ -133,8 +133,8 @@ const HANDED_OVER_THEN: Fault[] = [
 const NOTHING_BY_REMOVAL: Fault[] = [
   {
     name: 'what is forgotten is offered again',
-    from: /AND r\.open > 0/,
-    to: 'AND r.open > 1000',
+    from: /counted_qty - @qty/,
+    to: 'counted_qty - 0 * @qty',
     world: '91 days',
     isOfWalks: false,
   },
