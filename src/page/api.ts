@@ -78,10 +78,8 @@ export class Api {
   }
 
   async #faultOf(answer: Response): Promise<ApiFault> {
+    this.shop = realmOf(answer) ?? this.shop;
     try {
-      // That of another scheme is of a proxy in front, and names no shop.
-      const realm = /^Bearer realm="([^"]+)"/.exec(answer.headers.get('www-authenticate') ?? '')?.[1];
-      if (realm !== undefined) this.shop = decodeURIComponent(realm);
       const { error } = (await answer.json()) as {
         error: { code: string; message: string; hint: string | null };
       };
@@ -105,6 +103,16 @@ export class Api {
     } catch (cause) {
       throw new ApiFault('unreachable', cause instanceof Error ? cause.message : String(cause));
     }
+  }
+}
+
+/** How a tillsync that asks for its key calls the shop; null: another scheme, of a proxy in front, or nothing readable. */
+function realmOf({ headers }: Response): string | null {
+  const realm = /^Bearer realm="([^"]+)"/.exec(headers.get('www-authenticate') ?? '')?.[1] ?? null;
+  try {
+    return realm && decodeURIComponent(realm);
+  } catch {
+    return null;
   }
 }
 

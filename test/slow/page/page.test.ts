@@ -209,6 +209,25 @@ describe.skipIf(!hasChromium)('the status page in Chromium', () => {
       await level('green');
     });
 
+    it('asks for the key, and takes no name from it, when a proxy refuses with a realm of its own', async () => {
+      await open();
+      await level('green');
+      const headers = { 'www-authenticate': 'Basic realm="100% Proxy"' };
+      await page.route('**/v1/status', (route) => route.fulfill({ status: 401, headers, body: 'No.' }));
+      await page.reload();
+      expect(await page.getByRole('heading', { level: 1 }).textContent()).not.toContain('Proxy');
+      await page.unroute('**/v1/status');
+      await page.route('**/v1/status', (route) =>
+        route.fulfill({
+          status: 401,
+          headers: { 'www-authenticate': 'Bearer realm="100% Proxy"' },
+          json: { error: { code: 'unauthorized', message: 'The key is needed.', hint: null } },
+        }),
+      );
+      await page.reload();
+      await page.getByRole('dialog').waitFor();
+    });
+
     it('says that an order could not be read, and only of one that is gone that it is', async () => {
       await open();
       await level('green');
